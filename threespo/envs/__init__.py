@@ -1,0 +1,1 @@
+"""Environments are pure functions on immutable states; see ``base.py`` for the protocol."""

@@ -1,0 +1,96 @@
+"""An episode as an immutable value: where the agent is, what it has seen and done, and the prompt that follows.
+
+Going on from an older ``Episode`` is all that backtracking takes: state, history and step count come with the reference.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from threespo.envs.base import Environment, Task
+from threespo.envs.parsing import parse_response
+from threespo.envs.prompts import alfworld_prompt
+
+NOTHING_HAPPENS = "Nothing happens."
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all episodes of a run share."""
+
+    env: Environment[Any, Any]
+    max_steps: int
+    history_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One point of one episode."""
+
+    world: World
+    task: Task
+    state: Any
+    history: tuple[tuple[str, str], ...] = ()
+    """All (observation, action) pairs so far, oldest first."""
+    won: bool = False
+    score: int = 0
+
+    @property
+    def observation(self) -> str:
+        return str(self.state.observation)
+
+    @property
+    def steps(self) -> int:
+        """Actions taken so far."""
+        return len(self.history)
+
+    @property
+    def done(self) -> bool:
+        """Won, or at the step limit T_max."""
+        return self.won or self.steps >= self.world.max_steps
+
+    @property
+    def prompt(self) -> str:
+        """The prompt for the next action."""
+        return alfworld_prompt(
+            self.task.goal,
+            self.observation,
+            self.world.env.admissible(self.state),
+            self.history,
+            self.world.history_length,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one response led to."""
+
+    episode: Episode
+    action: str
+    valid: bool
+    """Well-formed response (format validity)."""
+    admissible: bool
+    """The parsed action was in the admissible list."""
+
+    @property
+    def nothing_happens(self) -> bool:
+        return self.episode.observation == NOTHING_HAPPENS
+
+
+def begin(world: World, task: Task) -> Episode:
+    """Return the start of an episode of ``task``."""
+    return Episode(world, task, world.env.initial(task))
+
+
+def respond(episode: Episode, response: str) -> Outcome:
+    """Parse a response, take the action, and return what it led to. One environment step."""
+    parsed = parse_response(response, episode.world.env.name)
+    allowed = parsed.action in episode.world.env.admissible(episode.state)
+    transition = episode.world.env.step(episode.state, parsed.action)
+    after = replace(
+        episode,
+        state=transition.state,
+        history=(*episode.history, (episode.observation, parsed.action)),
+        won=transition.won,
+        score=transition.score,
+    )
+    return Outcome(after, parsed.action, parsed.valid, allowed)

@@ -1,0 +1,30 @@
+"""From a response to an action, as verl-agent projects it (``alfworld_projection``, ``webshop_projection``)."""
+
+import re
+from typing import NamedTuple
+
+_CHINESE = re.compile("[\u4e00-\u9fff]")
+_FALLBACK_LENGTH = {"alfworld": 30, "webshop": 20}
+
+
+class ParsedAction(NamedTuple):
+    """An action text and whether the response was well-formed."""
+
+    action: str
+    valid: bool
+    """Both tag pairs present and no Chinese character. Admissibility is another matter and is not judged here."""
+
+
+def parse_response(response: str, env: str = "alfworld") -> ParsedAction:
+    """Return the lower-cased text between the action tags; without tags, the tail of the response.
+
+    The tail (30 characters in ALFWorld, 20 in WebShop) is what the reference sends to the environment when the tags are
+    missing; it is reproduced because it decides the next observation.
+    """
+    lowered = response.lower()
+    start, end = lowered.find("<action>"), lowered.find("</action>")
+    if start < 0 or end < 0:
+        return ParsedAction(lowered[-_FALLBACK_LENGTH[env] :], False)
+    action = lowered[start + len("<action>") : end].strip()
+    well_formed = "<think>" in response and "</think>" in response and _CHINESE.search(response) is None
+    return ParsedAction(action, well_formed)

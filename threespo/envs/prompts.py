@@ -1,0 +1,66 @@
+"""The agent's prompts: the one text that is repeated verbatim from elsewhere.
+
+The wording of the two ALFWorld templates is that of the paper (app:prompts) and of verl-agent
+(``agent_system/environments/prompts/alfworld.py``, Apache-2.0, Copyright the verl-agent authors). It decides what a
+pretrained model does, so its bytes, trailing blanks included, are fixed by tests.
+"""
+
+from collections.abc import Sequence
+
+_INSTRUCTION = (
+    "Now it's your turn to take an action.\n"
+    "You should first reason step-by-step about the current situation. This reasoning process MUST be enclosed within "
+    "<think> </think> tags. \n"
+    "Once you've finished your reasoning, you should choose an admissible action for current step and present it within "
+    "<action> </action> tags.\n"
+)
+
+_ALFWORLD_FIRST = (
+    "\nYou are an expert agent operating in the ALFRED Embodied Environment.\n"
+    "Your current observation is: {observation}\n"
+    "Your admissible actions of the current situation are: [{admissible}].\n\n" + _INSTRUCTION
+)
+
+_ALFWORLD = (
+    "\nYou are an expert agent operating in the ALFRED Embodied Environment. Your task is to: {goal}\n"
+    "Prior to this step, you have already taken {steps} step(s). Below are the most recent {shown} observations and the "
+    "corresponding actions you took: {history}\n"
+    "You are now at step {step} and your current observation is: {observation}\n"
+    "Your admissible actions of the current situation are: [{admissible}].\n\n" + _INSTRUCTION
+)
+
+
+def alfworld_prompt(
+    goal: str,
+    observation: str,
+    admissible: Sequence[str],
+    history: Sequence[tuple[str, str]],
+    history_length: int,
+) -> str:
+    """Return the ALFWorld prompt.
+
+    Args:
+        goal: the instruction, as in the game ("put some mug on desk.").
+        observation: the current observation; the first one of a game contains the goal.
+        admissible: admissible actions; ``help`` is never shown to the agent.
+        history: all (observation, action) pairs of the episode so far, oldest first.
+        history_length: how many of the last pairs are shown; the template without history serves 0 and step 1.
+    """
+    shown = history[-history_length:] if history_length else ()
+    choices = "\n ".join(f"'{action}'" for action in admissible if action != "help")
+    if not shown:
+        return _ALFWORLD_FIRST.format(observation=observation, admissible=choices)
+    first = len(history) - len(shown) + 1
+    lines = [
+        f"[Observation {number}: '{seen}', Action {number}: '{action}']"
+        for number, (seen, action) in enumerate(shown, start=first)
+    ]
+    return _ALFWORLD.format(
+        goal=goal,
+        steps=len(history),
+        shown=len(shown),
+        history="\n".join(lines),
+        step=len(history) + 1,
+        observation=observation,
+        admissible=choices,
+    )

@@ -1,0 +1,84 @@
+"""Atomic writes: a file under its final name is always complete.
+
+Everything is written to a temporary name in the same folder, flushed to disk, and renamed. A run that is killed or runs
+out of disk in mid-write therefore leaves the earlier file untouched.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from threespo.errors import InputError
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it to ``path`` if the block succeeds, remove it otherwise.
+
+    Raises:
+        InputError: if the disk is full or the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        os.close(handle)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        # mkstemp makes the file private; results are for everyone who may read the folder.
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside ``path``; put it in the place of ``path`` if the block succeeds.
+
+    Raises:
+        InputError: if the disk is full or the parent cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    retired = temporary.with_name(temporary.name + ".old")
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        if path.exists():
+            path.replace(retired)
+        temporary.replace(path)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(retired, ignore_errors=True)
+
+
+def atomic_text(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8 to ``path``, whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def atomic_json(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON with sorted keys to ``path``, whole or not at all."""
+    atomic_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def _cannot_write(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be written ({error.strerror or error}). Earlier results are untouched; free disk space or choose another folder, then run again.")

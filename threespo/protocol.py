@@ -1,0 +1,127 @@
+"""The value types that travel between rooms. Whoever reads this page knows the system.
+
+A *method* (``methods/``) is a generator: it yields requests and receives replies. The run loop (``runs/``) answers sample
+requests with a sampler (``policy/``) and update requests with a learner (``learner/``). Post-step versus post-trajectory
+optimization is nothing but where a method yields its update.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Counters = tuple[int | str, ...]
+"""Names a place in a run, e.g. ("train", epoch, task id, node): the key from which randomness is derived."""
+
+Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """Ask for ``count`` responses to one prompt. Response i is drawn from the stream (run seed, *key, i)."""
+
+    prompt: str
+    count: int
+    key: Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One response of the policy."""
+
+    tokens: tuple[int, ...]
+    """Response token ids, the end-of-sequence token included if it was drawn."""
+    logprobs: tuple[float, ...]
+    """Natural-log probability of each token under the sampling distribution (temperature included)."""
+    text: str
+    finished: bool
+    """False if the length limit cut the response."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One response with its training signal: the only thing that a learner ever sees."""
+
+    prompt: str
+    tokens: tuple[int, ...]
+    old_logprobs: tuple[float, ...]
+    """log pi_old of each token, (len(tokens),)."""
+    advantages: tuple[float, ...]
+    """Advantage of each token, (len(tokens),)."""
+    weight: float = 1.0
+    """Relative weight of the row in sequence-mean aggregations (eq. 5: 1/n per sample, groups equally)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossSettings:
+    """The clipped surrogate with a KL penalty (eq. 5; clip and KL estimator as verl-agent has them)."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    clip_dual: float = 3.0
+    """Dual clip: for negative advantages the loss is at most ``-A * clip_dual``."""
+    kl_coef: float = 0.01
+    """Weight of the k3 estimate of KL(pi || pi_ref), capped at 10 per token (tab:hyperparams: 0.01)."""
+    aggregation: Aggregation = "token-mean"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRequest:
+    """Ask for exactly one optimizer step on these rows. Rows of one prompt may share its forward pass."""
+
+    rows: tuple[Row, ...]
+    loss: LossSettings
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStats:
+    """What one optimizer step did; means are over response tokens."""
+
+    loss: float
+    policy_loss: float
+    kl: float
+    entropy: float
+    clip_fraction: float
+    approx_kl: float
+    grad_norm: float
+    tokens: int
+
+
+Request = tuple[SampleRequest, ...] | UpdateRequest
+"""A tuple of sample requests is one batch; its reply is a list with one list of samples per request, in order.
+The reply to an ``UpdateRequest`` is its ``UpdateStats``."""
+
+MethodSteps = Generator[Request, Any, "EpochResult"]
+
+
+@dataclass(slots=True)
+class EpochResult:
+    """What a method reports of one epoch beyond what the run loop counts itself (generations, optimizer steps)."""
+
+    env_steps: int = 0
+    completed_paths: int = 0
+    """Episodes (or root-to-leaf paths of a search) that ended in success, failure or at the step limit."""
+    successes: int = 0
+    invalid_format: int = 0
+    """Generations without well-formed <think> and <action> tags."""
+    inadmissible: int = 0
+    """Generations whose parsed action is not admissible (logged apart from format validity)."""
+    nothing_happens: int = 0
+    """Environment steps answered by "Nothing happens."."""
+    details: dict[str, float] = field(default_factory=dict)
+    """The method's own numbers, e.g. the histogram of n(s); each becomes a column of the metrics table."""
+
+
+class Sampler(Protocol):
+    """Answers sample requests with the current policy."""
+
+    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+        """Return ``count`` samples for each request, in order."""
+        ...
+
+
+class Learner(Protocol):
+    """Turns rows into optimizer steps."""
+
+    def update(self, request: UpdateRequest) -> UpdateStats:
+        """Take exactly one optimizer step."""
+        ...

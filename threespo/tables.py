@@ -1,0 +1,38 @@
+"""Tables on disk: parquet with the same bytes for the same content."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threespo.errors import InputError
+from threespo.files import atomic_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def write_table(path: Path, rows: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> None:
+    """Write rows (or a frame) to a parquet file, whole or not at all."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
+    # No pandas metadata: it names library versions, and results are compared byte for byte.
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def read_table(path: Path) -> "pd.DataFrame":
+    """Read a table.
+
+    Raises:
+        InputError: if it is missing or not a parquet file.
+    """
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable table ({error}); delete it and run the workflow again") from error
