@@ -1,0 +1,43 @@
+"""Prompts and parser, byte for byte."""
+
+import hashlib
+
+from threespo.envs.parsing import parse_response
+from threespo.envs.prompts import alfworld_prompt
+from threespo.verify import projection, prompts
+
+
+def test_reference_prompts(shared):
+    report = prompts.verify(shared / "golden" / "prompts.jsonl.xz")
+    assert (report.cases, report.mismatches) == (20, 0)
+
+
+def test_reference_projections(shared):
+    report = projection.verify(shared / "golden" / "projection.jsonl.xz")
+    assert (report.cases, report.mismatches) == (60, 0)
+
+
+def test_template_bytes_are_fixed():
+    """Hashes of prompts that equal verl-agent's, so that the bytes are guarded without the reference files."""
+    history = [("You are in a room.", "go to desk 1"), ("A desk.", "look"), ("A desk.", "take mug 1 from desk 1")]
+    later = alfworld_prompt("put a mug in bed.", "You pick up the mug 1.", ["help", "go to bed 1", "look"], history, 2)
+    first = alfworld_prompt("put a mug in bed.", "You are in a room.", ["help", "go to bed 1", "look"], [], 2)
+    assert "Below are the most recent 2 observations" in later
+    assert "[Observation 2: 'A desk.', Action 2: 'look']\n[Observation 3: 'A desk.', Action 3: 'take mug" in later
+    assert "You are now at step 4 and" in later
+    assert "['go to bed 1'\n 'look']." in first
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in (first, later)]
+    assert digests == ["49838207e65cf0c6", "7ca79786aee26ca2"]
+
+
+def test_history_length_zero_uses_the_template_without_history():
+    shown = alfworld_prompt("g.", "obs", ["look"], [("a", "b")], 0)
+    assert shown == alfworld_prompt("g.", "obs", ["look"], [], 2)
+
+
+def test_format_validity_is_not_admissibility():
+    assert parse_response("<think>a</think><action> Go To Desk 1 </action>") == ("go to desk 1", True)
+    assert parse_response("go to desk 1") == ("go to desk 1", False)
+    assert parse_response("<think>\u597d</think><action>look</action>") == ("look", False)
+    assert parse_response("x" * 50) == ("x" * 30, False)
+    assert parse_response("x" * 50, "webshop") == ("x" * 20, False)

@@ -1,0 +1,36 @@
+"""The methods by name. Adding one is a file, an options class, and a line here."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from threespo.methods.base import CommonSettings, Method, MethodOptions
+from threespo.methods.grpo import Grpo, GrpoOptions
+from threespo.methods.threespo import Threespo, ThreespoOptions
+
+_METHODS: dict[str, tuple[Any, type[MethodOptions]]] = {
+    "grpo": (Grpo, GrpoOptions),
+    "threespo": (Threespo, ThreespoOptions),
+}
+
+
+def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
+    """Return the typed options of a method.
+
+    Raises:
+        ValueError: naming the unknown method or the wrong field.
+    """
+    if method not in _METHODS:
+        raise ValueError(f"no method {method!r}; there are: {', '.join(_METHODS)}")
+    try:
+        return _METHODS[method][1].model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "options"
+        raise ValueError(f"options.{field}: {first['msg']}") from error
+
+
+def make_method(method: str, options: dict[str, Any], common: CommonSettings) -> Method:
+    """Return a fresh method of a run."""
+    made: Method = _METHODS[method][0](check_options(method, options), common)
+    return made

@@ -1,0 +1,30 @@
+"""Eq. 2: the step-wise reward, and the group advantage that it becomes (sec. 3.4)."""
+
+import math
+from collections.abc import Sequence
+
+
+def novelty_weight(n_total: float, omega_k: float) -> float:
+    """omega(N) = 0.5 exp(-omega_k N); omega_k is gamma of sec. 3.3, 0.1 in tab:hyperparams."""
+    return 0.5 * math.exp(-omega_k * n_total)
+
+
+def step_reward(*, omega: float, novel: bool, score: float, next_score: float, success: bool) -> float:
+    """R_3SPO(s_t, s_t+1) of eq. 2."""
+    return omega * novel + (0.5 - omega) * (score - next_score) + 0.5 * success
+
+
+def group_advantages(rewards: Sequence[float], std_floor: float = 0.0, eps: float = 1e-6) -> list[float] | None:
+    """(R_i - mean) / (std + eps) with ddof 1 over the siblings of one state.
+
+    Returns ``None`` where there is nothing to learn: a single sibling, equal rewards, or a spread below ``std_floor``
+    (differences of S far below one rollout are noise, which the division would blow up to unit size).
+    """
+    count = len(rewards)
+    if count < 2 or max(rewards) == min(rewards):
+        return None
+    mean = math.fsum(rewards) / count
+    std = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (count - 1))
+    if std < std_floor:
+        return None
+    return [(reward - mean) / (std + eps) for reward in rewards]

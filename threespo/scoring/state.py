@@ -1,0 +1,52 @@
+"""Eq. 1 and eq. 3: the score of a state and the rollouts that it is worth."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSettings:
+    """Constants of eq. 1 and eq. 3; defaults are the paper's (tab:hyperparams)."""
+
+    alpha: float = 50.0
+    """Annealing: lambda(t) = alpha ln t."""
+    xi: float = 10.0
+    """The gate can close from this many failures on."""
+    zeta: float = 0.1
+    """It stays open above this success rate."""
+    eps: float = 1e-6
+    """Keeps the success rate defined for an unvisited state."""
+    g_max: int = 8
+    """G_max, the most rollouts of one state."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateScore:
+    """What eq. 1 and eq. 3 say of one state at one depth."""
+
+    success_rate: float
+    """N_success / (N_total + eps)."""
+    score: float
+    """S(s_t) in [0, 1]; 0 behind a closed gate."""
+    gated: bool
+    """The indicator of eq. 1 is 0."""
+    rollouts: int
+    """n(s_t)."""
+
+
+def state_score(n_total: float, n_success: float, depth: int, settings: ScoreSettings, gate: bool = True) -> StateScore:
+    """Eq. 1 and eq. 3 for a state seen at 1-based depth ``t`` of a path.
+
+    ``gate=False`` leaves out the indicator of eq. 1. The number of rollouts is that of the limit eps -> 0, so that the
+    division guard cannot lift G_max * S above an integer, and it is at least 1 wherever the gate is open: a mastered
+    state has S > 0 and its exact ceiling is 1, however small S is in floating point.
+    """
+    rate = n_success / (n_total + settings.eps)
+    gated = gate and n_total - n_success >= settings.xi and not rate > settings.zeta
+    if gated:
+        return StateScore(rate, 0.0, True, 0)
+    annealing = settings.alpha * math.log(depth)
+    limit = n_success / n_total if n_total else 0.0
+    exact = math.exp(-annealing * limit)
+    rollouts = max(1, math.ceil(settings.g_max * exact - 1e-9))
+    return StateScore(rate, math.exp(-annealing * rate), False, rollouts)

@@ -1,0 +1,44 @@
+"""Visit statistics: N_total and N_success of every state, from completed paths."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class StateTable:
+    """Counts per state key. A path counts once for every distinct state on it, its terminal observation included
+    (the pipeline figure's rows); statistics persist over the whole run."""
+
+    counts: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """state key -> (N_total, N_success)."""
+    pending: list[tuple[tuple[str, ...], bool]] = field(default_factory=list)
+
+    def get(self, key: str) -> tuple[float, float]:
+        """Return (N_total, N_success); (0, 0) for a state never seen."""
+        return self.counts.get(key, (0.0, 0.0))
+
+    def complete(self, path: Sequence[str], success: bool) -> None:
+        """Note a completed root-to-leaf path; it counts from the next ``commit`` on."""
+        self.pending.append((tuple(path), success))
+
+    def commit(self) -> None:
+        """Count all noted paths. Called once per tick, so tasks of one tick see the same statistics."""
+        for path, success in self.pending:
+            for key in dict.fromkeys(path):
+                total, won = self.get(key)
+                self.counts[key] = (total + 1, won + success)
+        self.pending.clear()
+
+    def decay(self, factor: float) -> None:
+        """Multiply all counts: the only recovery that reopens a gate, since a gated state completes no path."""
+        if factor != 1.0:
+            self.counts = {key: (total * factor, won * factor) for key, (total, won) in self.counts.items()}
+
+    def dump(self) -> list[list[str | float]]:
+        """Return the table as JSON values, for checkpoints."""
+        return [[key, *pair] for key, pair in self.counts.items()]
+
+    @classmethod
+    def restore(cls, rows: Iterable[Sequence[str | float]]) -> "StateTable":
+        """Return the table that ``dump`` described."""
+        return cls({str(key): (float(total), float(won)) for key, total, won in rows})

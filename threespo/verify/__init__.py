@@ -1,0 +1,66 @@
+"""Replays of reference files: ``threespo verify KIND FILE`` says whether this code gives the reference's values."""
+
+import contextlib
+import json
+import lzma
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from threespo.errors import InputError
+
+KINDS = ("alfworld", "prompts", "projection", "losses", "scoring", "advantages")
+
+
+@dataclass
+class Report:
+    """The result of a replay; printed as one line of JSON."""
+
+    kind: str
+    cases: int = 0
+    mismatches: int = 0
+    max_abs_error: float = 0.0
+    seconds: float = 0.0
+
+    def count(self, equal: bool, error: float = 0.0) -> None:
+        """Count one case; ``error`` is its largest absolute deviation."""
+        self.cases += 1
+        self.mismatches += not equal
+        self.max_abs_error = max(self.max_abs_error, error)
+
+
+@contextlib.contextmanager
+def timed_report(kind: str) -> Iterator[Report]:
+    """Yield an empty report and fill in its duration at the end."""
+    report, start = Report(kind), time.perf_counter()
+    yield report
+    report.seconds = round(time.perf_counter() - start, 3)
+    if not report.cases:
+        raise InputError(f"the reference file holds no case of kind {kind!r} that applies; check KIND and --only")
+
+
+def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a ``.jsonl`` or ``.jsonl.xz`` file.
+
+    Raises:
+        InputError: if the file is missing or broken, or a case lacks one of ``fields``.
+    """
+    opener = lzma.open if file.suffix == ".xz" else open
+    number = 0
+    try:
+        with opener(file, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):  # noqa: B007 (the number is used in the error below)
+                case = json.loads(line)
+                missing = [name for name in fields if not isinstance(case, dict) or name not in case]
+                if missing:
+                    raise InputError(f"{file}, line {number}: no field {missing[0]!r}; is this a file of another kind?")
+                yield case
+    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{file}, after line {number}: not a readable reference file ({error})") from error
+
+
+def within(value: float, expected: float, tolerance: float) -> bool:
+    """Return whether ``value`` deviates by at most ``tolerance``, relative to max(1, |expected|)."""
+    return abs(value - expected) <= tolerance * max(1.0, abs(expected))

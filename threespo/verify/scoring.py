@@ -1,0 +1,120 @@
+"""Replay reference cases of the paper's equations: score, allocation, reward, counts, transitions, advantages."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from threespo.scoring.reward import group_advantages, novelty_weight, step_reward
+from threespo.scoring.state import ScoreSettings, StateScore, state_score
+from threespo.scoring.table import StateTable
+from threespo.verify import Report, read_cases, timed_report
+
+Case = dict[str, Any]
+_TOLERANCE = 1e-8
+
+
+def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+    """Compare every case; at a ``boundary`` the number of rollouts must be that of the limit eps -> 0."""
+    with timed_report("scoring") as report:
+        for case in read_cases(file, ("kind", "input", "expected")):
+            values = _KINDS[case["kind"]](case)
+            errors = [_deviation(value, expected) for value, expected in values]
+            report.count(all(error <= _TOLERANCE for error in errors), max(errors))
+    return report
+
+
+def _deviation(value: Any, expected: Any) -> float:
+    """Return the deviation relative to max(1, |expected|); exact kinds deviate by 0 or infinity."""
+    if isinstance(expected, float) and isinstance(value, float | int):
+        return abs(value - expected) / max(1.0, abs(expected))
+    return 0.0 if value == expected else float("inf")
+
+
+def _settings(given: Case) -> ScoreSettings:
+    return ScoreSettings(given["alpha"], given["xi"], given["zeta"], given["eps"], given["g_max"])
+
+
+def _score(case: Case) -> list[tuple[Any, Any]]:
+    given, expected = case["input"], case["expected"]
+    got = state_score(given["n_total"], given["n_success"], given["depth"], _settings(given))
+    rollouts = expected["n_rollouts_eps0"] if case.get("boundary") else expected["n_rollouts"]
+    pairs: list[tuple[Any, Any]] = [(got.rollouts, rollouts), (got.gated, expected["gated"])]
+    pairs += [(got.success_rate, expected["success_rate"]), (got.score, expected["score"])]
+    # Tiny scores must be right relative to themselves, too.
+    if expected["score"]:
+        pairs.append((got.score / expected["score"], 1.0))
+    return pairs
+
+
+def _reward(case: Case) -> list[tuple[Any, Any]]:
+    given, expected = case["input"], case["expected"]
+    omega = novelty_weight(given["n_total"], given["omega_k"])
+    reward = step_reward(
+        omega=omega,
+        novel=bool(given["novel"]),
+        score=given["score_t"],
+        next_score=given["score_next"],
+        success=bool(given["success"]),
+    )
+    penalised = reward - given["invalid_penalty"] * given["invalid"]
+    return [
+        (omega, expected["omega"]),
+        (reward, expected["reward"]),
+        (penalised, expected["reward_with_penalty"]),
+    ]
+
+
+def _counts(case: Case) -> list[tuple[Any, Any]]:
+    table = StateTable({key: (float(total), float(won)) for key, (total, won) in case["input"]["initial"].items()})
+    for path in case["input"]["paths"]:
+        if path["outcome"] != "gated":
+            table.complete(path["obs"], path["outcome"] == "success")
+    table.commit()
+    return [({key: list(pair) for key, pair in table.counts.items()}, case["expected"])]
+
+
+def _transition(case: Case) -> list[tuple[Any, Any]]:
+    given, expected = case["input"], case["expected"]
+    table = StateTable.restore([key, *pair] for key, pair in given["table"].items())
+    settings, depth = _settings(given), len(given["prefix"])
+
+    def score(key: str, at: int) -> StateScore:
+        return state_score(*table.get(key), at, settings)
+
+    here, after = score(given["prefix"][-1], depth), score(given["next_obs"], depth + 1)
+    omega = novelty_weight(table.get(given["prefix"][-1])[0], given["omega_k"])
+    novel = given["next_obs"] not in given["prefix"]
+    reward = step_reward(
+        omega=omega, novel=novel, score=here.score, next_score=after.score, success=bool(given["success"])
+    )
+    return [
+        (here.score, expected["score_t"]),
+        (here.gated, expected["gated_t"]),
+        (here.rollouts, expected["n_rollouts_t"]),
+        (after.score, expected["score_next"]),
+        (after.gated, expected["gated_next"]),
+        (int(novel), expected["novel"]),
+        (omega, expected["omega"]),
+        (reward, expected["reward"]),
+    ]
+
+
+def _advantage(case: Case) -> list[tuple[Any, Any]]:
+    given, expected = case["input"], case["expected"]
+    rewards, eps = given["rewards"], given["eps"]
+    floored, plain = group_advantages(rewards, given["std_floor"], eps), group_advantages(rewards, 0.0, eps)
+    zeros = [0.0] * len(rewards)
+    return [
+        (floored is None, expected["skipped"]),
+        *zip(floored or zeros, expected["advantages"], strict=True),
+        *zip(plain or zeros, expected["advantages_no_floor"] or zeros, strict=True),
+    ]
+
+
+_KINDS: dict[str, Callable[[Case], list[tuple[Any, Any]]]] = {
+    "score": _score,
+    "reward": _reward,
+    "counts": _counts,
+    "transition": _transition,
+    "advantage": _advantage,
+}
