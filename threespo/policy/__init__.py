@@ -1,0 +1,1 @@
+"""Policies: tokenizer, model, samplers, and how the embedded base policies are made."""

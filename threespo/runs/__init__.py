@@ -1,0 +1,1 @@
+"""Runs: playing episodes, training, evaluating, and the data stage."""

@@ -1,0 +1,81 @@
+"""Checkpoints of unfinished runs: taken at epoch boundaries, whole or absent, the last two kept."""
+
+import json
+import shutil
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from threespo.errors import InputError
+from threespo.files import atomic_folder, atomic_json
+
+
+class Saves(Protocol):
+    """A learner, as far as checkpoints are concerned."""
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run stands; everything but the weights."""
+
+    identity: str
+    """Hash of what decides the run; a checkpoint of another run or study is refused."""
+    epoch: int = 0
+    """Completed epochs."""
+    generations: int = 0
+    env_steps: int = 0
+    completed_paths: int = 0
+    optimizer_steps: int = 0
+    tasks: int = 0
+    """Task visits so far."""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    timing: list[dict[str, Any]] = field(default_factory=list)
+    memory: dict[str, Any] = field(default_factory=dict)
+    """What the method remembers."""
+
+
+def save(folder: Path, progress: Progress, learner: Saves) -> None:
+    """Write checkpoint ``epoch-N`` below ``folder`` and remove all but the last two."""
+    with atomic_folder(folder / f"epoch-{progress.epoch:06d}") as temporary:
+        learner.save(temporary / "learner")
+        atomic_json(temporary / "progress.json", asdict(progress))
+    for old in _checkpoints(folder)[:-2]:
+        shutil.rmtree(old)
+
+
+def load(folder: Path, identity: str, learner: Saves) -> Progress:
+    """Restore the newest readable checkpoint below ``folder``; without one, return the beginning of a run.
+
+    A damaged checkpoint is named and the one before it used.
+
+    Raises:
+        InputError: if the checkpoint belongs to another run or to other settings.
+    """
+    for checkpoint in reversed(_checkpoints(folder)):
+        try:
+            progress = Progress(**json.loads((checkpoint / "progress.json").read_text()))
+        except (OSError, json.JSONDecodeError, TypeError) as error:
+            print(f"{checkpoint}: damaged ({error}); the one before it is used", file=sys.stderr)
+            continue
+        if progress.identity != identity:
+            raise InputError(
+                f"{checkpoint}: made by a run with other settings, games or base policy. "
+                f"Delete {folder} to train this run from the beginning."
+            )
+        try:
+            learner.load(checkpoint / "learner")
+        except InputError as error:
+            print(f"{checkpoint}: {error}; the one before it is used", file=sys.stderr)
+            continue
+        print(f"resumed after epoch {progress.epoch} from {checkpoint}", file=sys.stderr)
+        return progress
+    return Progress(identity)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(folder.glob("epoch-[0-9]*")) if folder.exists() else []

@@ -1,0 +1,42 @@
+"""Playing whole episodes with a policy, many at a time in lock-step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from threespo.envs.base import Task
+from threespo.envs.episode import Episode, World, begin, respond
+from threespo.protocol import Counters, SampleRequest, Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRecord:
+    """One finished episode, with what went wrong on the way."""
+
+    episode: Episode
+    invalid_format: int
+    inadmissible: int
+    nothing_happens: int
+
+
+def play_episodes(
+    world: World, tasks: Sequence[Task], sampler: Sampler, *, seed: int, temperature: float, key: Counters
+) -> list[EpisodeRecord]:
+    """Play every task once to its end and return the episodes in the order of ``tasks``.
+
+    The draw of a step depends on (seed, key, index of the task, step) only, not on which tasks are played together.
+    """
+    episodes = [begin(world, task) for task in tasks]
+    faults = [[0, 0, 0] for _ in tasks]
+    while active := [index for index, episode in enumerate(episodes) if not episode.done]:
+        requests = tuple(
+            SampleRequest(episodes[i].prompt, 1, (*key, tasks[i].task_id, episodes[i].steps)) for i in active
+        )
+        for index, (sample,) in zip(
+            active, sampler.sample(requests, seed=seed, temperature=temperature), strict=True
+        ):
+            outcome = respond(episodes[index], sample.text)
+            episodes[index] = outcome.episode
+            faults[index][0] += not outcome.valid
+            faults[index][1] += not outcome.admissible
+            faults[index][2] += outcome.nothing_happens
+    return [EpisodeRecord(episode, *fault) for episode, fault in zip(episodes, faults, strict=True)]

@@ -1,0 +1,193 @@
+"""Training one run: a loop that answers a method's requests with a sampler and a learner until the budget is spent."""
+
+import hashlib
+import json
+import math
+import resource
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from threespo.envs.base import Task
+from threespo.envs.episode import begin
+from threespo.methods.base import CommonSettings, Method
+from threespo.methods.registry import make_method
+from threespo.protocol import EpochResult, Learner, Sampler, UpdateRequest, UpdateStats
+from threespo.rng import derive, generator
+from threespo.runs import checkpoint
+from threespo.runs.worlds import load_run_policy, load_tasks, make_sampler, make_world, policy_source
+from threespo.tables import write_table
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+    from threespo.study.matrix import Paths, Run
+
+_MEANS = ("loss", "policy_loss", "kl", "entropy", "clip_fraction", "approx_kl", "grad_norm")
+
+
+def train(study: "Study", run: "Run", paths: "Paths") -> None:
+    """Train ``run``; write ``metrics.parquet``, ``timing.parquet`` and ``weights/`` into its folder.
+
+    Resumes from the newest checkpoint, to the same bytes as an uninterrupted run.
+    """
+    import torch
+
+    from threespo.learner.engine import DeepSpeedLearner, OptimSettings
+
+    torch.set_num_threads(study.training.threads)
+    training, entry = study.training, study.methods[run.method]
+    source = policy_source(study, paths, run)
+    policy = load_run_policy(study, source, run.policy)
+    reference = load_run_policy(study, source, run.policy) if training.kl_coef else None
+    optim = OptimSettings(
+        lr=entry.learning_rate * study.policies[run.policy].learning_rate_scale,
+        weight_decay=training.weight_decay,
+        grad_clip=training.grad_clip,
+        zero_stage=training.zero_stage,
+        micro_batch_tokens=training.micro_batch_tokens,
+    )
+    learner = DeepSpeedLearner(policy, reference, optim)
+    method = make_method(entry.method, entry.options, _common(study, run))
+    progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), learner)
+    method.restore(progress.memory) if progress.epoch else None
+    world, tasks = make_world(study, run.env), load_tasks(paths.data(run.env), "train")
+    sampler = make_sampler(study, policy, run.policy)
+    while progress.generations < training.generations:
+        drawn = _draw(tasks, progress, study, run)
+        answers = Answers(sampler, learner, derive(run.seed, "training"), training.temperature)
+        start = time.perf_counter()
+        result = answers.drive(method, progress.epoch, [begin(world, task) for task in drawn])
+        _record(progress, result, answers, time.perf_counter() - start, len(drawn))
+        progress.memory = method.dump()
+        _show(progress, run, training.generations)
+        if progress.epoch % training.checkpoint_every == 0:
+            checkpoint.save(paths.checkpoints(run), progress, learner)
+    learner.export(paths.run(run) / "weights")
+    write_table(paths.run(run) / "timing.parquet", progress.timing)
+    write_table(paths.run(run) / "metrics.parquet", progress.metrics)
+
+
+@dataclass(slots=True)
+class Answers:
+    """Answers a method's requests and counts what they cost."""
+
+    sampler: Sampler
+    learner: Learner
+    seed: int
+    temperature: float
+    generations: int = 0
+    updates: list[UpdateStats] = field(default_factory=list)
+    sampling_seconds: float = 0.0
+    update_seconds: float = 0.0
+
+    def drive(self, method: Method, epoch: int, starts: list[Any]) -> EpochResult:
+        """Run one epoch of ``method`` to its end and return its result."""
+        steps = method.epoch(epoch, starts)
+        reply: Any = None
+        while True:
+            try:
+                request = steps.send(reply)
+            except StopIteration as stop:
+                result: EpochResult = stop.value
+                return result
+            start = time.perf_counter()
+            if isinstance(request, UpdateRequest):
+                reply = self.learner.update(request)
+                self.updates.append(reply)
+                self.update_seconds += time.perf_counter() - start
+            else:
+                reply = self.sampler.sample(request, seed=self.seed, temperature=self.temperature)
+                self.generations += sum(one.count for one in request)
+                self.sampling_seconds += time.perf_counter() - start
+
+
+def _common(study: "Study", run: "Run") -> CommonSettings:
+    training = study.training
+    return CommonSettings(
+        seed=run.seed,
+        group_size=training.group_size,
+        clip=training.clip,
+        kl_coef=training.kl_coef,
+        invalid_penalty=training.invalid_penalty,
+        inadmissible_penalty=training.inadmissible_penalty,
+    )
+
+
+def _identity(study: "Study", run: "Run", paths: "Paths") -> str:
+    """Hash what decides the run's bytes: settings, games and base policy, not evaluation or other runs."""
+    decides: dict[str, Any] = {
+        "run": run.run_id,
+        "method": study.methods[run.method].model_dump(mode="json"),
+        "policy": study.policies[run.policy].model_dump(mode="json"),
+        "training": study.training.model_dump(mode="json", exclude={"checkpoint_every"}),
+        "alfworld": study.alfworld.model_dump(mode="json", exclude={"path"}),
+        "base": json.loads((paths.policy(run.env, run.policy) / "policy.json").read_text()),
+        "games": json.loads((paths.data(run.env) / "manifest.json").read_text())["sha256"],
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def _draw(tasks: list[Task], progress: checkpoint.Progress, study: "Study", run: "Run") -> list[Task]:
+    """Draw an epoch's tasks; the last epoch is shortened so that the budget is met to within about one task."""
+    left = study.training.generations - progress.generations
+    per_task = progress.generations / progress.tasks if progress.tasks else 1.0
+    count = max(1, min(study.training.tasks_per_epoch, len(tasks), math.ceil(left / max(1.0, per_task))))
+    return generator(run.seed, "tasks", progress.epoch).sample(tasks, count)
+
+
+def _record(
+    progress: checkpoint.Progress, result: EpochResult, answers: Answers, seconds: float, tasks: int
+) -> None:
+    progress.epoch += 1
+    progress.tasks += tasks
+    progress.generations += answers.generations
+    progress.env_steps += result.env_steps
+    progress.completed_paths += result.completed_paths
+    progress.optimizer_steps += len(answers.updates)
+    tokens = sum(stats.tokens for stats in answers.updates)
+    means = {
+        name: sum(getattr(stats, name) * stats.tokens for stats in answers.updates) / tokens if tokens else math.nan
+        for name in _MEANS
+    }
+    paths, steps = result.completed_paths, max(1, result.env_steps)
+    progress.metrics.append(
+        {
+            "epoch": progress.epoch,
+            "tasks": tasks,
+            **{name: getattr(progress, name) for name in ("generations", "env_steps", "completed_paths")},
+            "optimizer_steps": progress.optimizer_steps,
+            "epoch_paths": paths,
+            "epoch_successes": result.successes,
+            "train_success": result.successes / paths if paths else math.nan,
+            "invalid_rate": result.invalid_format / steps,
+            "inadmissible_rate": result.inadmissible / steps,
+            "nothing_rate": result.nothing_happens / steps,
+            **means,
+            **{f"detail_{name}": value for name, value in result.details.items()},
+        }
+    )
+    progress.timing.append(
+        {
+            "epoch": progress.epoch,
+            "seconds": seconds,
+            "sampling_seconds": answers.sampling_seconds,
+            "update_seconds": answers.update_seconds,
+            "other_seconds": seconds - answers.sampling_seconds - answers.update_seconds,
+            "generations_per_second": answers.generations / seconds,
+            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+    )
+
+
+def _show(progress: checkpoint.Progress, run: "Run", budget: int) -> None:
+    metrics, timing = progress.metrics[-1], progress.timing[-1]
+    elapsed = sum(row["seconds"] for row in progress.timing)
+    left = elapsed * max(0, budget - progress.generations) / progress.generations
+    print(
+        f"train {run.run_id} epoch {progress.epoch}: success {metrics['train_success']:.1%} of {metrics['epoch_paths']}"
+        f" paths, {progress.generations:,}/{budget:,} generations, {timing['generations_per_second']:.0f}/s,"
+        f" {left / 60:.1f} min left",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,0 +1,71 @@
+"""From a study to its environment, tasks and policies: what training and evaluation both begin with."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threespo.envs.base import Task
+from threespo.envs.episode import World
+from threespo.errors import InputError
+from threespo.study.config import Study
+from threespo.study.matrix import REFERENCE_METHODS, Paths, Run
+
+if TYPE_CHECKING:
+    from threespo.policy.model import Policy
+
+
+def make_world(study: Study, env: str) -> World:
+    """Return the environment of ``env`` with the study's limits and engine."""
+    settings = study.alfworld
+    if settings.engine == "textworld":
+        from threespo.envs.alfworld.textworld import TextWorldAlfworld
+
+        return World(TextWorldAlfworld(), settings.max_steps, settings.history_length)
+    from threespo.envs.alfworld import Alfworld
+
+    return World(Alfworld(), settings.max_steps, settings.history_length)
+
+
+def load_tasks(data: Path, split: str) -> list[Task]:
+    """Return the tasks of one split of a study's data folder."""
+    from threespo.envs.alfworld import compile_game
+    from threespo.envs.alfworld.sources import load
+
+    return [compile_game(record) for record in load(data, split)]
+
+
+def policy_source(study: Study, paths: Paths, run: Run) -> str:
+    """Return the folder (or hub name) of the weights that ``run`` is evaluated with, or starts from while training.
+
+    Raises:
+        InputError: if the policy stage has not run.
+    """
+    folder = paths.policy(run.env, run.policy)
+    description = folder / "policy.json"
+    try:
+        facts: dict[str, Any] = json.loads(description.read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise InputError(f"{description}: not readable ({error}); run the policy stage of the study first") from error
+    if facts["kind"] == "pretrained":
+        return str(facts["source"])
+    return str(folder / (run.method if run.method in REFERENCE_METHODS else "base"))
+
+
+def load_run_policy(study: Study, source: str, policy: str) -> "Policy":
+    """Load weights with the study's settings for ``policy``."""
+    from threespo.policy.model import load_policy
+
+    return load_policy(source, dtype=study.policies[policy].dtype)
+
+
+def make_sampler(study: Study, loaded: "Policy", policy: str) -> Any:
+    """Return the sampler of a loaded policy."""
+    from threespo.policy.sampler import TorchSampler
+
+    settings = study.policies[policy]
+    return TorchSampler(
+        loaded,
+        max_new_tokens=settings.max_response_tokens,
+        max_batch_rows=256,
+        max_prompt_tokens=settings.max_prompt_tokens,
+    )

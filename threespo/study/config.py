@@ -1,0 +1,219 @@
+"""A study file, typed: what is prepared, trained and evaluated, at which scale.
+
+Every field is explained here once. Unknown or ill-typed fields are refused with the field's full name, so a misspelling
+never silently changes an experiment. Values that the paper fixes name their source.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from threespo.errors import InputError
+
+Split = Literal["train", "calibration", "valid_seen", "valid_unseen"]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+"""Names become folder names, so they are lower-case words joined by ``-`` or ``_``."""
+
+
+class Settings(BaseModel):
+    """Base of all settings: immutable, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GameCounts(Settings):
+    """How many games of each split take part (``null``: all that the source has; not for ``embedded``)."""
+
+    train: int | None = Field(default=None, ge=1)
+    """The pool from which training tasks are drawn."""
+    calibration: int | None = Field(default=None, ge=1)
+    """Games for choosing base policies and settings; disjoint from training and evaluation games."""
+    valid_seen: int | None = Field(default=None, ge=1)
+    valid_unseen: int | None = Field(default=None, ge=1)
+
+
+class AlfworldSettings(Settings):
+    """ALFWorld at one scale, from one of three sources."""
+
+    source: Literal["embedded", "path", "official"] = "embedded"
+    """``embedded``: games generated here; ``path``: a folder of real games; ``official``: the release, downloaded."""
+    path: Path | None = None
+    """The folder of games for ``source: path``; for ``official`` the download folder."""
+    engine: Literal["native", "textworld"] = "native"
+    """``textworld`` is the stock engine (extra ``oracle``), some thousand times slower, equal in every text."""
+    difficulty: Literal["small", "medium", "full"] = "small"
+    """Size of the embedded rooms; ignored for real games."""
+    games: GameCounts = GameCounts()
+    max_steps: int = Field(default=50, ge=1)
+    """Steps per episode T_max (tab:hyperparams: 50)."""
+    history_length: int = Field(default=2, ge=0)
+    """Past observation-action pairs in the prompt (verl-agent's setting; the paper does not say)."""
+
+    @model_validator(mode="after")
+    def _source_is_complete(self) -> "AlfworldSettings":
+        if self.source == "path" and self.path is None:
+            raise ValueError("source 'path' needs the field 'path': a folder of ALFWorld games")
+        if self.source == "embedded" and None in self.games.model_dump().values():
+            raise ValueError("source 'embedded' needs a number for every split in 'games'")
+        return self
+
+
+class PolicySettings(Settings):
+    """A base policy: a tiny model built here, or a Hugging Face model."""
+
+    kind: Literal["tiny", "pretrained"] = "tiny"
+    size: Literal["s", "m"] = "s"
+    """``tiny`` only: ``s`` stands in for the paper's 1.5B model, ``m`` (about four times larger) for its 7B."""
+    source: str | None = None
+    """``pretrained`` only: a local folder or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
+    stands_for: str
+    """The paper's base model whose rows this policy is set beside (``base_model`` in config/paper/results.yaml)."""
+    learning_rate_scale: float = Field(default=1.0, gt=0)
+    """Factor on every method's learning rate, since larger models take smaller steps."""
+    max_prompt_tokens: int = Field(default=2048, ge=1)
+    """Longest prompt (tab:hyperparams: 2048). A longer one is an error, never cut."""
+    max_response_tokens: int = Field(default=512, ge=1)
+    """Longest response (tab:hyperparams: 512)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+    @model_validator(mode="after")
+    def _kind_is_complete(self) -> "PolicySettings":
+        if (self.kind == "pretrained") != (self.source is not None):
+            raise ValueError("kind 'pretrained' needs 'source' (a folder or hub name), kind 'tiny' must not have it")
+        return self
+
+
+class TrainingSettings(Settings):
+    """What all trained methods share, so that they are compared on equal terms."""
+
+    generations: int = Field(ge=1)
+    """The budget of a run in single-step generations, the same for every method."""
+    tasks_per_epoch: int = Field(default=16, ge=1)
+    """Tasks drawn per epoch (verl-agent's scripts: 16). An epoch is a reporting bin, not a budget."""
+    group_size: int = Field(default=8, ge=2)
+    """Rollouts per task of group methods; G_max of 3SPO (tab:hyperparams: 8)."""
+    temperature: float = Field(default=1.0, gt=0)
+    kl_coef: float = Field(default=0.01, ge=0)
+    """tab:hyperparams: 0.01; k3 estimate, as a loss term."""
+    clip: float = Field(default=0.2, gt=0)
+    invalid_penalty: float = Field(default=0.1, ge=0)
+    """Subtracted where a response lacks well-formed tags (tab:hyperparams: 0.1)."""
+    inadmissible_penalty: float = Field(default=0.0, ge=0)
+    """Subtracted from the advantage of responses with an inadmissible action. Not in the paper: a named option of the
+    embedded studies, the same for all methods."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    grad_clip: float = Field(default=1.0, gt=0)
+    zero_stage: Literal[0, 1, 2, 3] = 0
+    """DeepSpeed ZeRO stage."""
+    micro_batch_tokens: int = Field(default=8192, ge=1)
+    """Tokens per forward pass; changes memory and speed, not results beyond rounding."""
+    checkpoint_every: int = Field(default=1, ge=1)
+    """Epochs between checkpoints; an interrupted run replays what came after the last one, to the same bytes."""
+    threads: int = Field(default=1, ge=1)
+    """CPU threads of a run; fixed here and not by the scheduler, so that the bytes do not depend on the machine's load."""
+
+
+class MethodSettings(Settings):
+    """One row of the study: a method of the registry with its options."""
+
+    method: Name
+    """A name of the registry in threespo/methods/registry.py."""
+    learning_rate: float = Field(gt=0)
+    options: dict[str, Any] = {}
+    """The method's own typed options; checked against its settings class."""
+    paper_row: str | None = None
+    """The method's id in config/paper/results.yaml, if the paper has such a row."""
+
+
+class EvaluationSettings(Settings):
+    """How final checkpoints are judged: plain single rollouts, every game once per evaluation seed."""
+
+    temperature: float = Field(default=0.4, ge=0)
+    """tab:hyperparams: 0.4."""
+    seeds: tuple[int, ...] = (123, 456, 789)
+    splits: tuple[Split, ...] = ("valid_seen", "valid_unseen")
+
+
+class Study(Settings):
+    """A matrix of runs: environments x policies x methods x seeds."""
+
+    name: Name
+    description: str
+    seeds: tuple[int, ...] = Field(min_length=1)
+    """Training seeds; spreads in the tables are over these."""
+    alfworld: AlfworldSettings
+    policies: dict[Name, PolicySettings] = Field(min_length=1)
+    methods: dict[Name, MethodSettings] = Field(min_length=1)
+    training: TrainingSettings
+    evaluation: EvaluationSettings = EvaluationSettings()
+    policy_build: bool = False
+    """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
+    gpus: int = Field(default=0, ge=0)
+    """GPUs that the study expects in total; 0 runs everything on CPU cores."""
+    gpus_per_run: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _methods_are_known(self) -> "Study":
+        from threespo.methods.registry import check_options
+
+        for name, entry in self.methods.items():
+            try:
+                check_options(entry.method, entry.options)
+            except ValueError as error:
+                raise ValueError(f"methods.{name}: {error}") from error
+        return self
+
+
+def parse_study(values: dict[str, Any], origin: str) -> Study:
+    """Check ``values`` and return the study.
+
+    Raises:
+        InputError: naming ``origin`` and every wrong field with what was expected.
+    """
+    try:
+        return Study.model_validate(values)
+    except ValidationError as error:
+        lines = [f"  {'.'.join(str(part) for part in item['loc']) or 'study'}: {_explain(item)}" for item in error.errors()]
+        raise InputError(f"{origin}: not a valid study\n" + "\n".join(lines)) from error
+
+
+def load_study(path: Path, overrides: dict[str, Any] | None = None) -> Study:
+    """Read a study file (YAML or JSON) and merge ``overrides`` (nested mapping) into it.
+
+    Raises:
+        InputError: if the file is missing, is not YAML, or a field is wrong.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}). Studies lie in config/studies/.") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected a mapping of fields, found {type(values).__name__}")
+    return parse_study(merge(values, overrides or {}), str(path))
+
+
+def dump_study(study: Study) -> str:
+    """Return the study with every default filled in, as JSON with sorted keys: the form in which jobs receive it."""
+    return json.dumps(study.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the values of ``over`` in it, field by field; lists and scalars are replaced whole."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def _explain(item: Any) -> str:
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        return "no such field; check the spelling against threespo/study/config.py"
+    found = repr(item.get("input"))
+    return message if len(found) > 80 else f"{message} (found {found})"

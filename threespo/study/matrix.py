@@ -1,0 +1,109 @@
+"""The run matrix and the only place that knows where a study's files lie.
+
+``results/STUDY/`` holds, per study: ``study.json``, ``data/ENV/``, ``policy/ENV/POLICY/{base,strong}/``,
+``runs/ENV/POLICY/METHOD/seed-N/``, ``tables/``, ``notebooks/``, ``figures/`` and ``report.html``. Checkpoints of
+unfinished runs lie in ``checkpoints/``, outside the workflow's outputs.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from threespo.errors import InputError
+from threespo.study.config import Study
+
+REFERENCE_METHODS = ("base", "strong")
+"""Untrained rows of every table: the weak base that training starts from, and the strong clone that is its ceiling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One cell of the matrix. ``run_id`` is ENV/POLICY/METHOD/seed-N."""
+
+    env: str
+    policy: str
+    method: str
+    seed: int
+
+    @property
+    def run_id(self) -> str:
+        return f"{self.env}/{self.policy}/{self.method}/seed-{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where the files of one study lie, below ``root`` (usually ``results/STUDY``)."""
+
+    root: Path
+
+    @property
+    def study(self) -> Path:
+        return self.root / "study.json"
+
+    def data(self, env: str) -> Path:
+        return self.root / "data" / env
+
+    def policy(self, env: str, policy: str) -> Path:
+        """Folder with ``base/``, ``strong/`` (tiny policies only) and ``policy.json``."""
+        return self.root / "policy" / env / policy
+
+    def run(self, run: Run) -> Path:
+        """Folder with ``metrics.parquet``, ``timing.parquet``, ``weights/`` and ``evaluation.parquet``."""
+        return self.root / "runs" / run.run_id
+
+    def checkpoints(self, run: Run) -> Path:
+        return self.root / "checkpoints" / run.run_id
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    @property
+    def figures(self) -> Path:
+        return self.root / "figures"
+
+    @property
+    def notebooks(self) -> Path:
+        return self.root / "notebooks"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+
+def environments(study: Study) -> list[str]:
+    """Return the environments of the study."""
+    return ["alfworld"]
+
+
+def trained_runs(study: Study) -> list[Run]:
+    """Return the runs that are trained, in a fixed order."""
+    return [
+        Run(env, policy, method, seed)
+        for env in environments(study)
+        for policy in study.policies
+        for method in study.methods
+        for seed in study.seeds
+    ]
+
+
+def reference_runs(study: Study) -> list[Run]:
+    """Return the untrained rows: every policy's base, and the strong clone of tiny policies."""
+    return [
+        Run(env, name, method, 0)
+        for env in environments(study)
+        for name, policy in study.policies.items()
+        for method in REFERENCE_METHODS
+        if method == "base" or policy.kind == "tiny"
+    ]
+
+
+def find_run(study: Study, run_id: str) -> Run:
+    """Return the run named ``run_id``.
+
+    Raises:
+        InputError: if the study has no such run.
+    """
+    runs = {run.run_id: run for run in (*trained_runs(study), *reference_runs(study))}
+    if run_id not in runs:
+        raise InputError(f"study {study.name!r} has no run {run_id!r}; it has: {', '.join(runs)}")
+    return runs[run_id]
