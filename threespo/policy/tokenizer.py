@@ -10,12 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
-from transformers import PreTrainedTokenizerFast
+from tokenizers import AddedToken, pre_tokenizers
+from transformers import Qwen2Tokenizer
 
 PROMPT, RESPONSE, END = "<|prompt|>", "<|response|>", "<|end|>"
 """Markers of the chat template; ``END`` is the end-of-sequence token."""
+
+UNKNOWN = "<|endoftext|>"
+"""Never needed, since bytes spell everything, but the class insists on one."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -44,18 +46,23 @@ def vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -
     return sorted(frequent | {f" {noun}" for noun in nouns} | numbers)
 
 
-def build_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with the given tokens above a byte alphabet."""
+def build_tokenizer(words: list[str]) -> Qwen2Tokenizer:
+    """Return a tokenizer with the given tokens above a byte alphabet.
+
+    It is of the model family's own class, which is what a loader takes for a Qwen2 folder.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    model = BPE(vocab={symbol: index for index, symbol in enumerate(alphabet)}, merges=[])
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(mark, special=True, normalized=False) for mark in (PROMPT, RESPONSE, END)])
-    # Added tokens are matched leftmost-longest before the byte model sees the rest.
-    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=END, pad_token=END, clean_up_tokenization_spaces=False
+    marks = [UNKNOWN, PROMPT, RESPONSE, END]
+    tokenizer = Qwen2Tokenizer(
+        vocab={symbol: index for index, symbol in enumerate(alphabet)},
+        merges=[],
+        unk_token=UNKNOWN,
+        eos_token=END,
+        pad_token=END,
+        additional_special_tokens=[PROMPT, RESPONSE],
     )
-    wrapped.chat_template = CHAT_TEMPLATE
-    return wrapped
+    # Added tokens are matched leftmost-longest before the byte model sees the rest.
+    tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks], special_tokens=True)
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer

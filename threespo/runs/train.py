@@ -16,6 +16,7 @@ from threespo.methods.registry import make_method
 from threespo.protocol import EpochResult, Learner, Sampler, UpdateRequest, UpdateStats
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
+from threespo.runs.devices import claim_device
 from threespo.runs.worlds import load_run_policy, load_tasks, make_sampler, make_world, policy_source
 from threespo.tables import write_table
 
@@ -38,8 +39,9 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
     torch.set_num_threads(study.training.threads)
     training, entry = study.training, study.methods[run.method]
     source = policy_source(study, paths, run)
-    policy = load_run_policy(study, source, run.policy)
-    reference = load_run_policy(study, source, run.policy) if training.kl_coef else None
+    device = claim_device(study.gpus_per_run)
+    policy = load_run_policy(study, source, run.policy, device)
+    reference = load_run_policy(study, source, run.policy, device) if training.kl_coef else None
     optim = OptimSettings(
         lr=entry.learning_rate * study.policies[run.policy].learning_rate_scale,
         weight_decay=training.weight_decay,
@@ -51,7 +53,7 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
     method = make_method(entry.method, entry.options, _common(study, run))
     progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), learner)
     method.restore(progress.memory) if progress.epoch else None
-    world, tasks = make_world(study, run.env), load_tasks(paths.data(run.env), "train")
+    world, tasks = make_world(study, run.env), load_tasks(paths.data(run.env), "train")[: training.pool]
     sampler = make_sampler(study, policy, run.policy)
     while progress.generations < training.generations:
         drawn = _draw(tasks, progress, study, run)
@@ -64,8 +66,8 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
         if progress.epoch % training.checkpoint_every == 0:
             checkpoint.save(paths.checkpoints(run), progress, learner)
     learner.export(paths.run(run) / "weights")
-    write_table(paths.run(run) / "timing.parquet", progress.timing)
-    write_table(paths.run(run) / "metrics.parquet", progress.metrics)
+    write_table(paths.run(run) / "timing.parquet", _in_order(progress.timing))
+    write_table(paths.run(run) / "metrics.parquet", _in_order(progress.metrics))
 
 
 @dataclass(slots=True)
@@ -178,6 +180,11 @@ def _record(
             "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
     )
+
+
+def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort the columns, ``epoch`` first: rows that went through a checkpoint have lost the order they were made in."""
+    return [{"epoch": row["epoch"], **dict(sorted(row.items()))} for row in rows]
 
 
 def _show(progress: checkpoint.Progress, run: "Run", budget: int) -> None:

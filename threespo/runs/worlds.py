@@ -51,11 +51,11 @@ def policy_source(study: Study, paths: Paths, run: Run) -> str:
     return str(folder / (run.method if run.method in REFERENCE_METHODS else "base"))
 
 
-def load_run_policy(study: Study, source: str, policy: str) -> "Policy":
-    """Load weights with the study's settings for ``policy``."""
+def load_run_policy(study: Study, source: str, policy: str, device: str) -> "Policy":
+    """Load weights with the study's settings for ``policy`` onto ``device``."""
     from threespo.policy.model import load_policy
 
-    return load_policy(source, dtype=study.policies[policy].dtype)
+    return load_policy(source, dtype=study.policies[policy].dtype, device=device)
 
 
 def make_sampler(study: Study, loaded: "Policy", policy: str) -> Any:

@@ -28,7 +28,7 @@ class GameCounts(Settings):
     """How many games of each split take part (``null``: all that the source has; not for ``embedded``)."""
 
     train: int | None = Field(default=None, ge=1)
-    """The pool from which training tasks are drawn."""
+    """Training games; base policies are cloned from all of them, RL draws from ``training.pool`` of them."""
     calibration: int | None = Field(default=None, ge=1)
     """Games for choosing base policies and settings; disjoint from training and evaluation games."""
     valid_seen: int | None = Field(default=None, ge=1)
@@ -93,6 +93,9 @@ class TrainingSettings(Settings):
     """The budget of a run in single-step generations, the same for every method."""
     tasks_per_epoch: int = Field(default=16, ge=1)
     """Tasks drawn per epoch (verl-agent's scripts: 16). An epoch is a reporting bin, not a budget."""
+    pool: int | None = Field(default=None, ge=1)
+    """Training games that tasks are drawn from (``null``: all). A small pool is visited often, which is what state
+    statistics live on; the paper's 6,400 draws visit each of 3,553 games 1.8 times."""
     group_size: int = Field(default=8, ge=2)
     """Rollouts per task of group methods; G_max of 3SPO (tab:hyperparams: 8)."""
     temperature: float = Field(default=1.0, gt=0)
@@ -153,7 +156,8 @@ class Study(Settings):
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
     gpus: int = Field(default=0, ge=0)
     """GPUs that the study expects in total; 0 runs everything on CPU cores."""
-    gpus_per_run: int = Field(default=0, ge=0)
+    gpus_per_run: Literal[0, 1] = 0
+    """GPUs of one run: 0 trains on a CPU core. One run is one process."""
 
     @model_validator(mode="after")
     def _methods_are_known(self) -> "Study":

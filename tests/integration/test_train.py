@@ -1,0 +1,134 @@
+"""A run, from games to weights: budgets, determinism, exact resume, refusal of what does not belong to it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from threespo.errors import InputError
+from threespo.policy import tiny
+from threespo.policy.cloning import Stage
+from threespo.runs import checkpoint
+from threespo.runs.data import prepare
+from threespo.runs.evaluate import evaluate
+from threespo.runs.train import train
+from threespo.study.config import Study, parse_study
+from threespo.study.matrix import Paths, find_run
+from threespo.tables import read_table
+
+VALUES = {
+    "name": "tiny",
+    "description": "a test",
+    "seeds": [0, 1],
+    "alfworld": {
+        "difficulty": "small",
+        "max_steps": 6,
+        "games": {"train": 6, "calibration": 4, "valid_seen": 3, "valid_unseen": 3},
+    },
+    "policies": {"tiny-s": {"stands_for": "x", "max_prompt_tokens": 1500, "max_response_tokens": 16}},
+    "methods": {
+        "grpo": {"method": "grpo", "learning_rate": 1e-3, "options": {"minibatch": 32}},
+        "threespo": {"method": "threespo", "learning_rate": 1e-4, "options": {"max_generations_per_task": 20}},
+    },
+    "training": {"generations": 150, "tasks_per_epoch": 2, "group_size": 4},
+    "evaluation": {"seeds": [1, 2]},
+}
+OUTPUTS = ("metrics.parquet", "weights/model.safetensors", "weights/tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return parse_study(VALUES, "test")
+
+
+@pytest.fixture(scope="module")
+def prepared(study, tmp_path_factory) -> Path:
+    """Games, and a policy after a moment of cloning: it has learned little, but its format."""
+    root = tmp_path_factory.mktemp("prepared")
+    paths = Paths(root)
+    prepare(study, "alfworld", paths.data("alfworld"))
+    moment = Stage(tokens=15_000, learning_rate=2e-3, prompt_weight=0.1, decision_weight=1.0, batch=8)
+    plan = tiny.Recipe(tiny.Shape(32, 1, 2, 64), (moment,), Stage(2_000, 5e-4, 0.0, 1.0, batch=8), most_weakening_steps=1)
+    folder = paths.policy("alfworld", "tiny-s")
+    world = tiny.World(tiny.Alfworld(), 6, 2)
+    tasks = tiny.task_stream(study.alfworld, paths.data("alfworld"))
+    facts = tiny.build(plan, world, tasks, tiny.load_tasks(paths.data("alfworld"), "calibration"), folder)
+    (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
+    return root
+
+
+@pytest.fixture
+def paths(prepared, tmp_path) -> Paths:
+    for name in ("data", "policy"):
+        (tmp_path / name).symlink_to(prepared / name)
+    return Paths(tmp_path)
+
+
+def contents(paths, run):
+    return {name: (paths.run(run) / name).read_bytes() for name in OUTPUTS}
+
+
+def test_the_recipe_reports_what_it_made(prepared):
+    facts = json.loads((Paths(prepared).policy("alfworld", "tiny-s") / "policy.json").read_text())
+    assert 0 <= facts["base"]["success_t1.0"] <= 1
+    assert facts["strong"]["binding"]["search_states"] > 0
+    assert facts["parameters"] > 0
+
+
+@pytest.mark.parametrize("method", ["grpo", "threespo"])
+def test_interrupted_runs_end_in_the_same_bytes(study, paths, prepared, tmp_path_factory, monkeypatch, method):
+    run = find_run(study, f"alfworld/tiny-s/{method}/seed-0")
+    train(study, run, paths)
+    whole = contents(paths, run)
+    metrics = read_table(paths.run(run) / "metrics.parquet")
+    assert metrics["generations"].iloc[-1] >= 150
+    assert metrics["generations"].iloc[-2] < 150
+    assert metrics["epoch"].tolist() == list(range(1, len(metrics) + 1))
+    assert len(metrics) >= 3
+
+    other = Paths(tmp_path_factory.mktemp("interrupted"))
+    for name in ("data", "policy"):
+        (other.root / name).symlink_to(prepared / name)
+    save, saved = checkpoint.save, []
+
+    def save_then_die(*arguments):
+        save(*arguments)
+        saved.append(1)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", save_then_die)
+    with pytest.raises(KeyboardInterrupt):
+        train(study, run, other)
+    assert not (other.run(run) / "metrics.parquet").exists()
+    train(study, run, other)
+    assert contents(other, run) == whole
+
+
+def test_seeds_differ_and_evaluation_judges_every_game_once_per_seed(study, paths):
+    weights = []
+    for seed in (0, 1):
+        run = find_run(study, f"alfworld/tiny-s/grpo/seed-{seed}")
+        train(study, run, paths)
+        weights.append(contents(paths, run))
+    assert weights[0] != weights[1]
+    evaluate(study, run, paths)
+    table = read_table(paths.run(run) / "evaluation.parquet")
+    assert len(table) == 2 * 2 * 3
+    assert (table.groupby(["split", "evaluation_seed", "task_id"]).size() == 1).all()
+    before = (paths.run(run) / "evaluation.parquet").read_bytes()
+    evaluate(study, run, paths)
+    assert (paths.run(run) / "evaluation.parquet").read_bytes() == before
+
+
+def test_other_settings_do_not_continue_this_run(study, paths):
+    run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
+    train(study, run, paths)
+    changed = parse_study(VALUES | {"training": VALUES["training"] | {"clip": 0.3}}, "test")
+    with pytest.raises(InputError, match="other settings"):
+        train(changed, run, paths)
+
+
+def test_a_missing_policy_stage_is_named(study, tmp_path):
+    with pytest.raises(InputError, match="run the policy stage"):
+        train(study, find_run(study, "alfworld/tiny-s/grpo/seed-0"), Paths(tmp_path))

@@ -1,0 +1,66 @@
+"""The tiny policies' tokenizer: lossless on any text, short on game text, the same after saving."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer, Qwen2Config
+
+from threespo.envs.alfworld import Alfworld, compile_game
+from threespo.envs.alfworld.embedded import generate
+from threespo.envs.episode import World
+from threespo.policy.cloning import Stage, demonstrations, encode_pairs
+from threespo.policy.tokenizer import PROMPT, RESPONSE, build_tokenizer, vocabulary
+
+
+@pytest.fixture(scope="module")
+def games():
+    return [compile_game(record) for record in generate("train", 60, 5, "small")]
+
+
+@pytest.fixture(scope="module")
+def pairs(games):
+    stage = Stage(tokens=1, learning_rate=1e-3, prompt_weight=1, decision_weight=1)
+    return list(demonstrations(World(Alfworld(), 15, 2), iter(games), stage, 1))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(games, pairs):
+    names = {name.split()[0] for game in games for name in (*game.receptacles, *game.objects)}
+    return build_tokenizer(vocabulary((text for pair in pairs for text in pair), names))
+
+
+def test_game_text_is_short_and_names_are_single_tokens(tokenizer, pairs):
+    lengths = [len(tokenizer(prompt)["input_ids"]) for prompt, _ in pairs]
+    assert sum(lengths) / len(lengths) < 160
+    assert len(tokenizer(" cabinet 3")["input_ids"]) == 2
+
+
+@given(text=st.text(max_size=60))
+def test_any_text_survives(tokenizer, text):
+    import unicodedata
+
+    # Like all tokenizers of this model family it normalises to NFC.
+    text = unicodedata.normalize("NFC", text)
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_a_saved_tokenizer_is_the_same(tokenizer, pairs, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    Qwen2Config(vocab_size=len(tokenizer)).save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(loaded) == len(tokenizer)
+    for prompt, response in pairs[:50]:
+        assert loaded(prompt + response)["input_ids"] == tokenizer(prompt + response)["input_ids"]
+    message = [{"role": "user", "content": "hello"}]
+    text = loaded.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+    assert text == PROMPT + "hello" + RESPONSE
+
+
+def test_deciding_tokens_are_those_of_the_thought(tokenizer):
+    (example,) = encode_pairs(tokenizer, [("x", "<think> mug not here . next desk 1 </think>\n<action>go to desk 1</action>")])
+    words = [tokenizer.decode([token]) for token in example.tokens]
+    start, stop = example.thought
+    assert "".join(words[: example.prompt_length]).endswith(RESPONSE)
+    assert "".join(words[start:stop]).startswith(" not here")
+    assert "</think>" in words[stop - 1]
+    assert "".join(words[stop:]).endswith("desk 1</action><|end|>")
