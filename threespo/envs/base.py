@@ -36,7 +36,7 @@ class State(Hashable, Protocol):
         ...
 
 
-TaskT = TypeVar("TaskT", bound=Task)
+TaskT = TypeVar("TaskT", bound=Task, contravariant=True)
 StateT = TypeVar("StateT", bound=State)
 
 

@@ -1,0 +1,109 @@
+"""Random play on both ALFWorld engines side by side.
+
+    python -m tests.parity.alfworld_random --games DIR --count 300 --steps 40 [--seed 0] [--embedded N]
+
+Exit code 1 if observation, admissible commands, won or score ever differ.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from threespo import rng
+from threespo.envs.alfworld import Alfworld, Game, compile_game
+from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.sources import load, splits
+from threespo.envs.alfworld.textworld import TextWorldAlfworld
+
+_SPACES = (" ", "  ", "\t", "\n", "\u00a0", " \r\n")
+
+
+def odd_command(source: random.Random, admissible: Sequence[str], seen: Sequence[str]) -> str:
+    """Return a command that is usually not admissible: mis-cased, padded, stale, cut, reworded, or none at all."""
+    command = source.choice(admissible)
+    words = command.split(" ")
+    return source.choice(
+        (
+            command.upper(),
+            command.title(),
+            source.choice(_SPACES) + command + source.choice(_SPACES),
+            command.replace(" ", "  ", 1),
+            command.replace(" ", "\u00a0"),
+            command + ".",
+            command[:-1],
+            "please " + command,
+            source.choice(seen),
+            " ".join(reversed(words)),
+            " ".join([*words[:-1], str(source.randint(0, 30))]),
+            command.replace("take", "pick up").replace("move", "put").replace(" to ", " in/on "),
+            "allez à la cuisine",
+            "",
+        )
+    )
+
+
+def next_command(source: random.Random, admissible: Sequence[str], seen: list[str]) -> str:
+    """Return an odd command (one in five), or an admissible one: an interaction, if possible, as often as a trip."""
+    seen.extend(admissible)
+    if source.random() < 0.2:
+        return odd_command(source, admissible, seen)
+    interactions = [
+        one for one in admissible if one.split(" ", 1)[0] in ("take", "move", "put", "open", "close", "use")
+    ]
+    rare = [one for one in admissible if one.split(" ", 1)[0] in ("clean", "heat", "cool", "slice")]
+    pools = [pool for pool in (interactions, rare, admissible) if pool]
+    return source.choice(source.choice(pools))
+
+
+def first_difference(game: Game, steps: int, seed: int, stock: TextWorldAlfworld) -> str | None:
+    """Play ``game`` on both engines; return what differs first, or None. Half of the games follow the walkthrough."""
+    source, ours, seen = rng.generator(seed, "parity", game.task_id), Alfworld(), [""]
+    plan = list(game.walkthrough) if source.random() < 0.5 else []
+    state, there = ours.initial(game), stock.initial(game)
+    command = "(reset)"
+    for index in range(steps + 1):
+        pairs = {
+            "observation": (state.observation, there.observation),
+            "admissible": (ours.admissible(state), stock.admissible(there)),
+            "won": (ours.won(state), stock.won(there)),
+            "score": (ours.score(state), stock.score(there)),
+        }
+        for name, (mine, theirs) in pairs.items():
+            if mine != theirs:
+                return f"{game.task_id}, step {index}, after {command!r}: {name} is {mine!r}, should be {theirs!r}"
+        follow = plan and source.random() < 0.7
+        command = plan.pop(0) if follow else next_command(source, ours.admissible(state), seen)
+        state, there = ours.step(state, command).state, stock.step(there, command).state
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--games", type=Path, help="folder of real games")
+    parser.add_argument("--count", type=int, default=300, help="real games, drawn from all splits")
+    parser.add_argument("--embedded", type=int, default=0, help="embedded games, of every difficulty in turn")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    records = []
+    if options.games:
+        everything = [record for split in splits(options.games) for record in load(options.games, split)]
+        everything.sort(key=lambda record: rng.derive(options.seed, "draw", record.game_id))
+        records += everything[: options.count]
+    for index, difficulty in enumerate(("small", "medium", "full")):
+        records += generate("valid_unseen", len(range(index, options.embedded, 3)), options.seed, difficulty)
+    stock, differences = TextWorldAlfworld(), 0
+    for number, record in enumerate(records, start=1):
+        difference = first_difference(compile_game(record), options.steps, options.seed, stock)
+        if difference is not None:
+            differences += 1
+            print(difference, flush=True)
+        if number % 20 == 0 or number == len(records):
+            print(f"{number} of {len(records)} games, {differences} differ", file=sys.stderr, flush=True)
+    sys.exit(1 if differences else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Games on disk: both layouts, order, limits, and what is wrong with broken ones."""
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+from tests.alfworld_mini import GRAMMAR, mini
+from threespo.envs.alfworld import GameRecord, sources
+from threespo.envs.alfworld.embedded import generate
+from threespo.errors import InputError
+from threespo.play import open_game
+
+
+@pytest.fixture(scope="module")
+def records() -> list[GameRecord]:
+    return [*generate("train", 4, 0, "small"), *generate("valid_seen", 2, 0, "small")]
+
+
+def write_official(records: list[GameRecord], folder: Path, **changes: object) -> list[Path]:
+    files = []
+    for record in records:
+        file = folder / record.split / record.game_id / "game.tw-pddl"
+        file.parent.mkdir(parents=True)
+        game = {
+            "pddl_domain": record.domain,
+            "grammar": record.grammar,
+            "pddl_problem": record.problem,
+            "solvable": True,
+        }
+        file.write_text(json.dumps({**game, "walkthrough": record.walkthrough, **changes}))
+        files.append(file)
+    return files
+
+
+def by_id(records: list[GameRecord], split: str) -> list[GameRecord]:
+    return sorted((record for record in records if record.split == split), key=lambda record: record.game_id)
+
+
+def test_compact_form_gives_back_what_was_written(records: list[GameRecord], tmp_path: Path) -> None:
+    sources.write_compact(records, tmp_path)
+    assert sources.splits(tmp_path) == ["train", "valid_seen"]
+    for split in ("train", "valid_seen"):
+        assert sources.load(tmp_path, split) == by_id(records, split)
+
+
+def test_compact_form_is_the_same_bytes_whatever_the_order(records: list[GameRecord], tmp_path: Path) -> None:
+    sources.write_compact(records, tmp_path / "a")
+    sources.write_compact(records[::-1], tmp_path / "b")
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+def test_compact_form_may_be_uncompressed(records: list[GameRecord], tmp_path: Path) -> None:
+    sources.write_compact(records, tmp_path)
+    (tmp_path / "train.jsonl").write_bytes(lzma.decompress((tmp_path / "train.jsonl.xz").read_bytes()))
+    (tmp_path / "train.jsonl.xz").unlink()
+    assert sources.load(tmp_path, "train") == by_id(records, "train")
+
+
+@pytest.mark.parametrize("nested", ["", "json_2.1.1"])
+def test_official_layout(records: list[GameRecord], tmp_path: Path, nested: str) -> None:
+    write_official(records, tmp_path / nested)
+    assert sources.splits(tmp_path) == ["train", "valid_seen"]
+    assert sources.load(tmp_path, "train") == by_id(records, "train")
+
+
+def test_task_type_is_read_from_the_description_beside_the_game(records: list[GameRecord], tmp_path: Path) -> None:
+    file = write_official(records[:1], tmp_path)[0]
+    file.with_name("traj_data.json").write_text('{"task_type": "look_at_obj_in_light"}')
+    assert sources.load(tmp_path, "train")[0].task_type == "look_at_obj_in_light"
+
+
+def test_games_not_marked_solvable_are_left_out(records: list[GameRecord], tmp_path: Path) -> None:
+    file, *_ = write_official(by_id(records, "train"), tmp_path)
+    game = json.loads(file.read_text())
+    file.write_text(json.dumps({**game, "solvable": False}))
+    assert sources.load(tmp_path, "train") == by_id(records, "train")[1:]
+
+
+def test_limit_and_task_types(records: list[GameRecord], tmp_path: Path) -> None:
+    sources.write_compact(records, tmp_path)
+    expected = by_id(records, "train")
+    assert sources.load(tmp_path, "train", limit=2) == expected[:2]
+    kind = expected[0].task_type
+    only = sources.load(tmp_path, "train", task_types=[kind])
+    assert only == [record for record in expected if record.task_type == kind]
+    with pytest.raises(InputError, match="unknown task type 'pick'"):
+        sources.load(tmp_path, "train", task_types=["pick"])
+    absent = sorted(set(sources.TASK_TYPES) - {record.task_type for record in expected})
+    with pytest.raises(InputError, match=f"no solvable game of the task types {absent[0]}"):
+        sources.load(tmp_path, "train", task_types=absent[:1])
+
+
+def test_missing_split_names_those_that_are_there(records: list[GameRecord], tmp_path: Path) -> None:
+    sources.write_compact(records, tmp_path)
+    with pytest.raises(InputError, match=r"no split 'test' there \(splits found: train, valid_seen\)"):
+        sources.load(tmp_path, "test")
+    with pytest.raises(InputError, match="splits found: none"):
+        sources.load(tmp_path / "nowhere", "test")
+
+
+def test_empty_split(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    with pytest.raises(InputError, match="holds no solvable game"):
+        sources.load(tmp_path, "train")
+
+
+def test_truncated_compact_file(records: list[GameRecord], tmp_path: Path) -> None:
+    sources.write_compact(records, tmp_path)
+    file = tmp_path / "train.jsonl.xz"
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(InputError, match=r"train\.jsonl\.xz, after line \d+: broken or truncated"):
+        sources.load(tmp_path, "train")
+
+
+@pytest.mark.parametrize("name", ["alfred.pddl", "grammar.twl2"])
+def test_compact_file_without_its_shared_texts(records: list[GameRecord], tmp_path: Path, name: str) -> None:
+    sources.write_compact(records, tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=name):
+        sources.load(tmp_path, "train")
+
+
+def test_missing_key_and_unknown_task_type_in_a_compact_file(records: list[GameRecord], tmp_path: Path) -> None:
+    sources.write_compact(records, tmp_path)
+    row = json.loads(lzma.decompress((tmp_path / "train.jsonl.xz").read_bytes()).splitlines()[0])
+    (tmp_path / "valid.jsonl").write_text(json.dumps({**row, "task_type": "dance"}) + "\n")
+    with pytest.raises(InputError, match=r"valid\.jsonl, line 1: unknown task type 'dance'"):
+        sources.load(tmp_path, "valid")
+    row.pop("pddl_problem")
+    (tmp_path / "valid.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(InputError, match=r"valid\.jsonl, line 1: no text field 'pddl_problem'"):
+        sources.load(tmp_path, "valid")
+
+
+def test_broken_official_files(records: list[GameRecord], tmp_path: Path) -> None:
+    file = write_official(records[:1], tmp_path)[0]
+    whole = file.read_text()
+    file.write_text(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"game\.tw-pddl: broken or truncated"):
+        sources.load(tmp_path, "train")
+    game = json.loads(whole)
+    del game["grammar"]
+    file.write_text(json.dumps(game))
+    with pytest.raises(InputError, match=r"game\.tw-pddl: no text field 'grammar'"):
+        sources.load(tmp_path, "train")
+    file.write_text(json.dumps({**game, "grammar": GRAMMAR.replace("Your task is to: ", "Do: ")}))
+    with pytest.raises(InputError, match="expected it to begin with 'Your task is to: '"):
+        sources.load(tmp_path, "train")
+
+
+def test_folder_of_an_unknown_task_type(tmp_path: Path) -> None:
+    record = mini()
+    file = tmp_path / "train" / "dance-Mug-None-Shelf-1" / "trial_1" / "game.tw-pddl"
+    file.parent.mkdir(parents=True)
+    texts = {"pddl_domain": record.domain, "grammar": record.grammar, "pddl_problem": record.problem, "solvable": True}
+    file.write_text(json.dumps(texts))
+    with pytest.raises(InputError, match="unknown task type 'dance'"):
+        sources.load(tmp_path, "train")
+
+
+def test_games_with_different_grammars_cannot_share_a_folder(records: list[GameRecord], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot share a folder"):
+        sources.write_compact([*records, mini(grammar=GRAMMAR.replace("You arrive", "You come"))], tmp_path)
+    sources.write_compact(records, tmp_path)
+    other = mini(grammar=GRAMMAR.replace("You arrive", "You come"))
+    before = sources.load(tmp_path, "valid_seen")
+    with pytest.raises(InputError, match="belongs to other games"):
+        sources.write_compact([other], tmp_path)
+    assert sources.load(tmp_path, "valid_seen") == before
+
+
+def test_a_game_to_play_is_found_by_file_folder_and_name(records: list[GameRecord], tmp_path: Path) -> None:
+    files = write_official(records, tmp_path / "official")
+    sources.write_compact(records, tmp_path / "compact")
+    wanted = by_id(records, "train")[1]
+    places = [
+        (files[records.index(wanted)], None),
+        (files[records.index(wanted)].parent, None),
+        (tmp_path / "official", wanted.game_id),
+        (tmp_path / "compact", wanted.game_id),
+        (tmp_path / "compact" / "train.jsonl.xz", wanted.game_id),
+    ]
+    for path, name in places:
+        assert open_game(path, name).record == wanted
+    with pytest.raises(InputError, match="no game 'nothing' there"):
+        open_game(tmp_path / "compact", "nothing")
+    with pytest.raises(InputError, match="no game there"):
+        open_game(tmp_path / "nowhere")

@@ -1,0 +1,197 @@
+"""Which commands a state admits, and what each one changes."""
+
+from collections.abc import Callable
+
+from threespo.envs.alfworld.relations import bits
+from threespo.envs.alfworld.world import Action, ActionRule, Entity, Facts, Game
+
+Commands = dict[str, Action]
+
+
+def travels(game: Game) -> Commands:
+    """Return the commands that go to a receptacle; they are admissible wherever the receptacle is elsewhere."""
+    found: Commands | None = game.cache.get("travels")
+    if found is None:
+        found = {}
+        for rule in game.rules.get("goto", ()):
+            for receptacle, place in enumerate(game.place_of):
+                if place >= 0:
+                    action = _action(game, rule, -1, receptacle, place)
+                    found.setdefault(action.command, action)
+        game.cache["travels"] = found
+    return found
+
+
+def elsewhere(game: Game, place: int) -> tuple[str, ...]:
+    """Return those commands of :func:`travels` that are admissible at a location, sorted."""
+    found: tuple[str, ...] | None = game.cache.get(("elsewhere", place))
+    if found is None:
+        trips = travels(game).items()
+        found = tuple(sorted(command for command, trip in trips if game.place_of[trip.receptacle] != place))
+        game.cache[("elsewhere", place)] = found
+    return found
+
+
+def commands(game: Game, facts: Facts) -> Commands:
+    """Return all other admissible commands."""
+    found: Commands = dict(_unconditional(game, facts.place))
+    visible = _receptacles(game, facts, found)
+    if facts.held >= 0:
+        for rule in game.rules.get("examine held object", ()):
+            _add(found, game, rule, facts.held, -1, facts.place)
+        visible |= 1 << facts.held
+        _with_held(game, facts, found)
+    for rule in game.rules.get("examine object", ()):
+        for item in bits(visible):
+            _add(found, game, rule, item, -1, facts.place)
+    return found
+
+
+def _unconditional(game: Game, place: int) -> Commands:
+    """Return what can always be done at a location."""
+    found: Commands | None = game.cache.get(("always", place))
+    if found is None:
+        found = {}
+        for rule in (*game.rules.get("look", ()), *game.rules.get("idle", ())):
+            _add(found, game, rule, -1, -1, place)
+        for rule in game.rules.get("examine receptacle", ()):
+            for receptacle in game.receptacles_at[place]:
+                _add(found, game, rule, -1, receptacle, place)
+        game.cache[("always", place)] = found
+    return found
+
+
+def _receptacles(game: Game, facts: Facts, found: Commands) -> int:
+    """Add what the receptacles here and their contents admit; return the objects that are visible."""
+    place, rules, visible = facts.place, game.rules, 0
+    for receptacle in game.receptacles_at[place]:
+        here = 1 << receptacle
+        opened = bool(facts.opened & here)
+        accessible = opened or not game.openable & here
+        if game.openable & here:
+            for rule in rules.get("close" if opened else "open", ()):
+                if rule.receptacles & here:
+                    _add(found, game, rule, -1, receptacle, place)
+        contents = facts.contents[receptacle]
+        for rule in rules.get("toggle", ()):
+            if contents & rule.objects and rule.receptacles & here:
+                for item in bits(contents & rule.objects):
+                    _add(found, game, rule, item, receptacle, place)
+        if accessible and contents:
+            visible |= contents
+            if facts.held < 0:
+                for rule in rules.get("take", ()):
+                    if rule.receptacles & here:
+                        for item in bits(contents & rule.objects):
+                            _add(found, game, rule, item, receptacle, place)
+    return visible
+
+
+def _with_held(game: Game, facts: Facts, found: Commands) -> None:
+    """Add what can be done with the object in the agent's hand."""
+    place, item, rules = facts.place, facts.held, game.rules
+    mask = 1 << item
+    for receptacle in game.receptacles_at[place]:
+        here = 1 << receptacle
+        if game.accepts[receptacle] & mask and (facts.opened & here or not game.openable & here):
+            for rule in rules.get("put", ()):
+                if rule.objects & mask and rule.receptacles & here:
+                    _add(found, game, rule, item, receptacle, place)
+        for rule in rules.get("treat", ()):
+            if rule.objects & mask and rule.receptacles & here:
+                _add(found, game, rule, item, receptacle, place)
+    for rule in rules.get("slice", ()):
+        if rule.tools & mask:
+            for target in bits(facts.lying[place] & rule.objects):
+                _add(found, game, rule, target, -1, place, item)
+
+
+def _add(found: Commands, game: Game, rule: ActionRule, item: int, receptacle: int, place: int, tool: int = -1) -> None:
+    key = (rule.order, item, receptacle, place, tool)
+    action = game.cache.get(key)
+    if action is None:
+        action = game.cache[key] = _action(game, rule, item, receptacle, place, tool)
+    found.setdefault(action.command, action)
+
+
+def _action(game: Game, rule: ActionRule, item: int, receptacle: int, place: int, tool: int = -1) -> Action:
+    """Return an action with its command."""
+    roles: dict[str, Entity] = {"?a": game.agent, "?l": game.locations_[place], "?to": game.locations_[place]}
+    if item >= 0:
+        roles["?o"] = game.objects_[item]
+    if receptacle >= 0:
+        roles["?r"] = game.receptacles_[receptacle]
+    if tool >= 0:
+        roles["?tool"] = game.objects_[tool]
+    bound = {name: roles[role] for name, _, role in rule.schema.parameters if role in roles}
+    return Action(rule.template(game, game.start, bound), rule, item, receptacle, bound)
+
+
+def effect(game: Game, facts: Facts, action: Action) -> Facts:
+    """Return the facts after an admissible action."""
+    rule = action.rule
+    change = _EFFECTS.get(rule.kind)
+    if change is not None:
+        facts = change(game, facts, action)
+    if not rule.marks:
+        return facts
+    marks, mask = list(facts.marks), 1 << action.object
+    for index, what in rule.marks:
+        marks[index] = (
+            marks[index] | mask if what == "set" else marks[index] & ~mask if what == "clear" else marks[index] ^ mask
+        )
+    return facts._replace(marks=tuple(marks))
+
+
+def _go(game: Game, facts: Facts, action: Action) -> Facts:
+    _, *rest = facts
+    return Facts(game.place_of[action.receptacle], *rest)  # type: ignore[arg-type]
+
+
+def _open(game: Game, facts: Facts, action: Action) -> Facts:
+    place, held, opened, contents, gone, lying, marks = facts
+    return Facts(place, held, opened | 1 << action.receptacle, contents, gone, lying, marks)
+
+
+def _close(game: Game, facts: Facts, action: Action) -> Facts:
+    place, held, opened, contents, gone, lying, marks = facts
+    return Facts(place, held, opened & ~(1 << action.receptacle), contents, gone, lying, marks)
+
+
+def _take(game: Game, facts: Facts, action: Action) -> Facts:
+    place, _, opened, contents, gone, lying, marks = facts
+    item, receptacle = 1 << action.object, action.receptacle
+    contents = _with(contents, receptacle, contents[receptacle] & ~item)
+    gone = _with(gone, receptacle, gone[receptacle] | item)
+    lying = _with(lying, place, lying[place] & ~item)
+    return Facts(place, action.object, opened, contents, gone, lying, marks)
+
+
+def _put(game: Game, facts: Facts, action: Action) -> Facts:
+    place, _, opened, contents, gone, lying, marks = facts
+    item, receptacle = 1 << action.object, action.receptacle
+    contents = _with(contents, receptacle, contents[receptacle] | item)
+    gone = _with(gone, receptacle, gone[receptacle] & ~item)
+    lying = _with(lying, place, lying[place] | item)
+    return Facts(place, -1, opened, contents, gone, lying, marks)
+
+
+def _with(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
+    return (*values[:index], value, *values[index + 1 :])
+
+
+_EFFECTS: dict[str, Callable[[Game, Facts, Action], Facts]] = {
+    "goto": _go,
+    "open": _open,
+    "close": _close,
+    "take": _take,
+    "put": _put,
+}
+CHANGES: dict[str, frozenset[str]] = {
+    "goto": frozenset({"atlocation"}),
+    "open": frozenset({"opened"}),
+    "close": frozenset({"opened"}),
+    "take": frozenset({"inreceptacle", "objectatlocation", "holds", "holdsany"}),
+    "put": frozenset({"inreceptacle", "objectatlocation", "holds", "holdsany"}),
+}
+"""Predicates that each kind of action changes, marks apart."""

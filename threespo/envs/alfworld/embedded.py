@@ -1,0 +1,84 @@
+"""Embedded household games: a generator of small to full-sized ALFWorld-style games that needs no download.
+
+Game i of a split depends on (seed, split, difficulty, i) and nothing else. train, calibration and valid_seen share
+their layouts but never a game; the layouts of valid_unseen are its own. Every game comes with a walkthrough that wins.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+from threespo import rng
+from threespo.envs.alfworld.embedded_plan import plan
+from threespo.envs.alfworld.embedded_problem import domain, grammar, problem
+from threespo.envs.alfworld.embedded_scene import Scene, draw_scene, draw_task
+from threespo.envs.alfworld.embedded_tables import Difficulty, check_split, difficulty_of
+from threespo.envs.alfworld.game import GameRecord
+
+# Splits that share layouts are kept apart by the game's fingerprint modulo this number.
+_SHARES = {"train": (0, 1), "calibration": (2,), "valid_seen": (3,)}
+_MODULUS = 4
+
+
+def solved_scene(split: str, seed: int, difficulty: Difficulty, index: int) -> tuple[Scene, tuple[str, ...]]:
+    """Return what game ``index`` is about, and its walkthrough.
+
+    It is the first scene in the game's own stream of draws that belongs to the split and is short enough.
+    """
+    source = rng.generator("embedded game", seed, split, difficulty.name, index)
+    task = draw_task(source)
+    while True:
+        scene = draw_scene(source, task, split, difficulty)
+        walkthrough = plan(scene)
+        if len(walkthrough) > difficulty.longest:
+            continue
+        if split == "valid_unseen" or scene.fingerprint() % _MODULUS in _SHARES[split]:
+            return scene, walkthrough
+
+
+def game(split: str, seed: int, difficulty: str | Difficulty, index: int) -> GameRecord:
+    """Return game ``index`` of the stream that :func:`generate` and :func:`generate_stream` read.
+
+    Raises:
+        InputError: for an unknown split or difficulty.
+    """
+    check_split(split)
+    knobs = difficulty if isinstance(difficulty, Difficulty) else difficulty_of(difficulty)
+    scene, walkthrough = solved_scene(split, seed, knobs, index)
+    goal = scene.goal
+    trial = _trial(seed, split, knobs.name, index)
+    return GameRecord(
+        game_id=f"{goal.task.name}-{goal.object_type}-None-{goal.place_type}-{scene.layout.floor}/{trial}",
+        split=split,
+        task_type=goal.task.name,
+        goal=goal.sentence,
+        domain=domain(),
+        grammar=grammar(goal.sentence),
+        problem=problem(scene, f"plan_{trial}"),
+        walkthrough=walkthrough,
+    )
+
+
+def generate(split: str, count: int, seed: int, difficulty: str | Difficulty) -> list[GameRecord]:
+    """Return the first ``count`` games of the split.
+
+    Parameters:
+        split: train, calibration, valid_seen or valid_unseen.
+        count: number of games; a longer list starts with the shorter one's games.
+        seed: any whole number.
+        difficulty: small, medium, full, or knobs of your own.
+
+    Raises:
+        InputError: for an unknown split or difficulty.
+    """
+    return [game(split, seed, difficulty, index) for index in range(count)]
+
+
+def generate_stream(split: str, seed: int, difficulty: str | Difficulty) -> Iterator[GameRecord]:
+    """Yield the games of the split without end, the same games as :func:`generate`."""
+    return (game(split, seed, difficulty, index) for index in itertools.count())
+
+
+def _trial(seed: int, split: str, difficulty: str, index: int) -> str:
+    """Return a trial name in the official form (a time stamp's 20 digits), unique up to 64-bit collisions."""
+    digits = f"{rng.derive('embedded trial', seed, split, difficulty, index):020d}"
+    return f"trial_T{digits[:8]}_{digits[8:14]}_{digits[14:]}"

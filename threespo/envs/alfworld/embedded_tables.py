@@ -1,0 +1,203 @@
+"""The facts of the embedded household (``data/household.toml``) and the difficulty presets, as typed values."""
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from threespo.errors import InputError
+
+Spread = tuple[int, int, int]
+"""Smallest, most frequent and largest value of a whole number that is drawn from a triangular distribution."""
+
+SPLITS = ("train", "calibration", "valid_seen", "valid_unseen")
+ROOM_KINDS = ("kitchen", "livingroom", "bedroom", "bathroom")
+
+
+@dataclass(frozen=True)
+class PerRoom:
+    """One spread for each room kind."""
+
+    kitchen: Spread
+    livingroom: Spread
+    bedroom: Spread
+    bathroom: Spread
+
+    def of(self, kind: str) -> Spread:
+        """Return the spread of the room kind."""
+        spread: Spread = getattr(self, kind)
+        return spread
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """The knobs of the generator.
+
+    Layouts depend on ``receptacles``, ``closed``, ``doorless``, ``shared_locations`` and ``usual``.
+    """
+
+    name: str
+    """Part of what games depend on: knobs of your own need a name of their own."""
+    receptacles: PerRoom
+    """Number of receptacles in a room."""
+    objects: PerRoom
+    """Number of movable objects in a room (the goal's objects, its distractors and all others; the lamp apart)."""
+    closed: float
+    """Probability that a receptacle beyond the room's core is of a type that opens and closes (all start closed)."""
+    doorless: float
+    """Share of cabinets and drawers that have no door, so that their content is always in sight."""
+    copies: int
+    """Largest number of objects of one type (the goal's type follows ``distractors``)."""
+    distractors: int
+    """Largest number of objects of the goal's type beyond those that the task needs."""
+    fixtures: float
+    """Share of the room's list of immovable things (chairs, windows, ...) that are present."""
+    shared_locations: float
+    """Probability that a receptacle stands at the same place as the one before it, if that is of the same type."""
+    longest: int
+    """Largest number of commands of a walkthrough; a game that needs more is drawn again, with the same task type."""
+    usual: bool
+    """Whether every layout holds the room's usual furniture, as real floors do, or its core only."""
+    train_layouts: int = 24
+    """Layouts per room kind in train, calibration and valid_seen."""
+    unseen_layouts: int = 6
+    """Layouts per room kind in valid_unseen; none has the receptacles of a train layout."""
+
+
+def _everywhere(low: int, mode: int, high: int) -> PerRoom:
+    return PerRoom(*[(low, mode, high)] * len(ROOM_KINDS))
+
+
+DIFFICULTIES = {
+    "small": Difficulty(
+        name="small",
+        receptacles=PerRoom((5, 6, 8), (4, 5, 8), (4, 5, 8), (4, 5, 8)),
+        objects=_everywhere(5, 7, 10),
+        closed=0.25,
+        doorless=0.0,
+        copies=2,
+        distractors=1,
+        fixtures=0.0,
+        shared_locations=0.0,
+        longest=8,
+        usual=False,
+    ),
+    "medium": Difficulty(
+        name="medium",
+        receptacles=_everywhere(8, 10, 14),
+        objects=_everywhere(10, 14, 20),
+        closed=0.35,
+        doorless=0.1,
+        copies=3,
+        distractors=1,
+        fixtures=0.25,
+        shared_locations=0.05,
+        longest=10,
+        usual=False,
+    ),
+    "full": Difficulty(
+        name="full",
+        receptacles=PerRoom((21, 27, 45), (7, 9, 30), (8, 13, 24), (10, 13, 19)),
+        objects=PerRoom((34, 45, 57), (13, 20, 32), (19, 24, 31), (14, 18, 23)),
+        closed=0.62,
+        doorless=0.18,
+        copies=3,
+        distractors=2,
+        fixtures=0.8,
+        shared_locations=0.12,
+        longest=12,
+        usual=True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a room kind holds: receptacle types, movable object types and immovable things."""
+
+    kind: str
+    floors: tuple[int, int]
+    core: tuple[str, ...]
+    usual: tuple[str, ...]
+    extra: tuple[tuple[str, float, int], ...]
+    """Type, relative weight of a further instance, largest number of instances in all."""
+    common: tuple[str, ...]
+    rare: tuple[str, ...]
+    fixtures: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TaskType:
+    """One of the six task types."""
+
+    name: str
+    share: int
+    rooms: tuple[tuple[str, int], ...]
+    """Room kind and relative weight."""
+    sentences: tuple[str, ...]
+    verb: str | None
+    affordance: str | None
+    state: str | None
+    tool: str | None
+
+
+@dataclass(frozen=True)
+class Household:
+    """All facts. Type names are ALFWorld's (``CounterTop``, ``Apple``)."""
+
+    affordances: dict[str, tuple[str, ...]]
+    """Affordance (PDDL predicate) to the object types that have it."""
+    contains: dict[str, tuple[str, ...]]
+    """Receptacle type to the object types that it may hold."""
+    openable: tuple[str, ...]
+    attraction: dict[str, float]
+    rooms: dict[str, Room]
+    tasks: tuple[TaskType, ...]
+
+
+def _room(kind: str, raw: dict[str, Any]) -> Room:
+    lists = {field: tuple(raw[field].split()) for field in ("core", "usual", "common", "rare", "fixtures")}
+    extra = tuple((name, float(weight), int(most)) for name, (weight, most) in raw["extra"].items())
+    return Room(kind=kind, floors=(raw["floors"][0], raw["floors"][1]), extra=extra, **lists)
+
+
+def _task(name: str, raw: dict[str, Any]) -> TaskType:
+    optional = {field: raw.get(field) for field in ("verb", "affordance", "state", "tool")}
+    return TaskType(name, raw["share"], tuple(raw["rooms"].items()), tuple(raw["sentences"]), **optional)
+
+
+def text(name: str) -> str:
+    """Return the text of a file in this package's ``data`` folder."""
+    return (resources.files("threespo.envs.alfworld") / "data" / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def household() -> Household:
+    """Return the facts, read once."""
+    raw = tomllib.loads(text("household.toml"))
+    return Household(
+        affordances={name: tuple(types.split()) for name, types in raw["affordances"].items()},
+        contains={name: tuple(types.split()) for name, types in raw["contains"].items()},
+        openable=tuple(raw["receptacles"]["openable"].split()),
+        attraction={name: float(weight) for name, weight in raw["receptacles"]["attraction"].items()},
+        rooms={kind: _room(kind, raw["rooms"][kind]) for kind in ROOM_KINDS},
+        tasks=tuple(_task(name, fields) for name, fields in raw["tasks"].items()),
+    )
+
+
+def difficulty_of(name: str) -> Difficulty:
+    """Return the preset.
+
+    Raises:
+        InputError: for an unknown name.
+    """
+    if name not in DIFFICULTIES:
+        raise InputError(f"difficulty: found {name!r}, expected one of {', '.join(DIFFICULTIES)}; correct the setting.")
+    return DIFFICULTIES[name]
+
+
+def check_split(split: str) -> None:
+    """Raise InputError unless ``split`` is one of SPLITS."""
+    if split not in SPLITS:
+        raise InputError(f"split: found {split!r}, expected one of {', '.join(SPLITS)}; correct the setting.")

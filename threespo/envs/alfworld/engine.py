@@ -1,0 +1,121 @@
+"""The ALFWorld engine: pure functions on small immutable states, equal in every text to the stock TextWorld engine."""
+
+from collections.abc import Callable
+from typing import Any
+
+from threespo.envs.alfworld.commands import Commands, commands, effect, elsewhere, travels
+from threespo.envs.alfworld.world import Facts, Game
+from threespo.envs.base import Transition
+
+NOTHING = "Nothing happens."
+
+
+class GameState:
+    """A point in an episode: the game, what is the case, and the text that led here."""
+
+    __slots__ = ("_commands", "_won", "facts", "game", "observation")
+
+    game: Game
+    facts: Facts
+    observation: str
+    _won: bool
+    _commands: Commands | None
+
+    def __init__(self, game: Game, facts: Facts, observation: str, won: bool) -> None:
+        _set_game(self, game)
+        _set_facts(self, facts)
+        _set_observation(self, observation)
+        _set_won(self, won)
+        _set_commands(self, None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a state is immutable; {name!r} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a state is immutable; {name!r} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GameState):
+            return NotImplemented
+        return self.facts == other.facts and self.observation == other.observation and self.game == other.game
+
+    def __hash__(self) -> int:
+        return hash((self.game, self.facts, self.observation))
+
+    def __repr__(self) -> str:
+        return f"GameState({self.game.task_id!r}, {self.observation!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GameState, (self.game, self.facts, self.observation, self._won)
+
+
+def _setter(name: str) -> Callable[[GameState, Any], None]:
+    """Return what sets a slot in spite of ``__setattr__``, at the speed of an ordinary assignment."""
+    return GameState.__dict__[name].__set__  # type: ignore[no-any-return]
+
+
+_set_game, _set_facts, _set_observation = _setter("game"), _setter("facts"), _setter("observation")
+_set_won, _set_commands = _setter("_won"), _setter("_commands")
+
+
+class Alfworld:
+    """ALFWorld's text games."""
+
+    name = "alfworld"
+
+    def initial(self, task: Game) -> GameState:
+        """Return the state after a reset."""
+        text = task.cache.get("intro")
+        if text is None:
+            text = task.cache["intro"] = task.wording.intro(task, task.start, {})
+        return GameState(task, task.start, text, task.is_won(task.start))
+
+    def step(self, state: GameState, action: str) -> Transition[GameState]:
+        """Return what ``action`` leads to.
+
+        White space around it is ignored; anything that is not admissible leads to "Nothing happens." An episode may go
+        on after a win, and a win can be lost again, as in the stock engine.
+        """
+        game, facts = state.game, state.facts
+        command = action.strip()
+        found = travels(game).get(command)
+        if found is None:
+            found = _commands(state).get(command)
+        elif game.place_of[found.receptacle] == facts.place:
+            found = None
+        if found is None:
+            return _stay(state)
+        rule, bound = found.rule, found.bindings
+        if rule.kind == "goto":
+            bound = {**bound, rule.start_variable: game.locations_[facts.place]}
+        facts = effect(game, facts, found)
+        observation = rule.feedback(game, facts, bound)
+        won = game.is_won(facts) if rule.decides else state._won
+        return Transition(GameState(game, facts, observation, won), observation, int(won), won)
+
+    def admissible(self, state: GameState) -> tuple[str, ...]:
+        """Return all commands that do something, sorted, as the stock engine lists them."""
+        return tuple(sorted((*elsewhere(state.game, state.facts.place), *_commands(state))))
+
+    def won(self, state: GameState) -> bool:
+        """Return whether the goal holds now."""
+        return state._won
+
+    def score(self, state: GameState) -> int:
+        """Return the stock engine's score: 1 if the goal holds now, else 0."""
+        return int(state._won)
+
+
+def _commands(state: GameState) -> Commands:
+    """Return the state's commands (trips apart), computed once."""
+    found = state._commands
+    if found is None:
+        found = commands(state.game, state.facts)
+        _set_commands(state, found)
+    return found
+
+
+def _stay(state: GameState) -> Transition[GameState]:
+    after = GameState(state.game, state.facts, NOTHING, state._won)
+    _set_commands(after, state._commands)
+    return Transition(after, NOTHING, int(state._won), state._won)

@@ -1,0 +1,164 @@
+"""Fetching ALFWorld's released games.
+
+The text games are one archive of a release on GitHub, the one that ``alfworld-download`` takes ``game.tw-pddl`` files
+from. Downloads are resumed where they stopped.
+
+Checksums: the release states none, and none is shipped here, because the archive could not be had where this was
+written. So the sum is pinned on first use: size and zip checksums of the first download are verified, its SHA-256 is
+recorded in ``checksums.json`` in the download folder, and any later download into that folder must have the same sum. A
+sum given in :class:`Archive` is enforced from the first download on.
+"""
+
+import hashlib
+import http.client
+import json
+import shutil
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tqdm import tqdm
+
+from threespo.envs.alfworld.sources import splits
+from threespo.errors import InputError
+from threespo.files import atomic_folder, atomic_json
+
+_CHUNK = 1 << 18
+_TIMEOUT = 30.0
+CHECKSUMS = "checksums.json"
+GAMES = "games"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file to download."""
+
+    url: str
+    sha256: str | None = None
+    """Known checksum; None: pinned on first use."""
+
+    @property
+    def name(self) -> str:
+        """File name."""
+        return self.url.rsplit("/", 1)[-1]
+
+
+RELEASE = (Archive("https://github.com/alfworld/alfworld/releases/download/0.4.0/json_2.1.2_tw-pddl.zip"),)
+
+
+def fetch(folder: Path, archives: Sequence[Archive] = RELEASE, progress: bool = True) -> Path:
+    """Download and unpack the games into ``folder`` unless they are there; return the folder to load them from.
+
+    Parameters:
+        folder: holds the archives' remains while downloading, ``checksums.json``, and ``games`` at the end.
+        progress: show a progress bar on standard error.
+
+    Raises:
+        InputError: if the network or the server fails (what was downloaded is kept), a checksum is wrong, or an archive
+            is broken or holds no games.
+    """
+    games = folder / GAMES
+    if splits(games):
+        return games
+    files = [_download(archive, folder, progress) for archive in archives]
+    with atomic_folder(games) as temporary:
+        for file in files:
+            _unpack(file, temporary)
+        if not splits(temporary):
+            raise InputError(
+                f"{files[0]}: no games in it; expected SPLIT/TASK/TRIAL/game.tw-pddl. Delete it and run again"
+            )
+    for file in files:
+        file.unlink()
+    return games
+
+
+def _download(archive: Archive, folder: Path, progress: bool) -> Path:
+    """Return the complete and verified archive."""
+    file = folder / archive.name
+    partial = file.with_name(file.name + ".part")
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            _transfer(archive, partial, progress)
+        except (OSError, http.client.HTTPException) as error:
+            kept = partial.stat().st_size if partial.exists() else 0
+            raise InputError(
+                f"{archive.url}: download failed ({error}); {kept} bytes are kept in {partial}. Run again when the "
+                f"server can be reached, put the file at {file} by hand, or choose source: embedded or path"
+            ) from error
+        partial.replace(file)
+    _verify(archive, file)
+    return file
+
+
+def _transfer(archive: Archive, partial: Path, progress: bool) -> None:
+    """Download what ``partial`` still lacks."""
+    have = partial.stat().st_size if partial.exists() else 0
+    request = urllib.request.Request(archive.url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        # "Range not satisfiable": nothing is missing.
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
+            return
+        raise
+    with response:
+        if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+            have = 0
+        length = response.headers.get("Content-Length")
+        total = have + int(length) if length else None
+        bar = tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=archive.name, disable=not progress)
+        with bar, partial.open("ab" if have else "wb") as out:
+            while chunk := response.read(_CHUNK):
+                out.write(chunk)
+                bar.update(len(chunk))
+    size = partial.stat().st_size
+    if total is not None and size != total:
+        raise http.client.HTTPException(f"the connection ended after {size} of {total} bytes")
+
+
+def _verify(archive: Archive, file: Path) -> None:
+    """Check the archive's checksum and its content's; delete it if they are wrong, so that it is fetched again."""
+    pins = file.with_name(CHECKSUMS)
+    known = json.loads(pins.read_text(encoding="utf-8")) if pins.exists() else {}
+    expected = archive.sha256 or known.get(archive.name, {}).get("sha256")
+    with file.open("rb") as data:
+        found = hashlib.file_digest(data, "sha256").hexdigest()
+    if expected not in (None, found):
+        file.unlink()
+        raise InputError(
+            f"{file}: its SHA-256 is {found}, expected {expected}. The file was deleted; run again, and if that does "
+            f"not help, find out whether the release was changed"
+        )
+    try:
+        with zipfile.ZipFile(file) as content:
+            broken = content.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        file.unlink()
+        raise InputError(f"{file}: not a zip archive, or damaged ({error}). It was deleted; run again") from error
+    if broken is not None:
+        file.unlink()
+        raise InputError(f"{file}: {broken} in it is damaged. It was deleted; run again")
+    known[archive.name] = {"sha256": found, "bytes": file.stat().st_size, "url": archive.url}
+    atomic_json(pins, known)
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    """Unpack the archive's files; names that point outside of ``folder`` are refused."""
+    with zipfile.ZipFile(file) as content:
+        for member in content.infolist():
+            path = PurePosixPath(member.filename)
+            if path.is_absolute() or ".." in path.parts:
+                raise InputError(f"{file}: it holds the unsafe path {member.filename!r}; do not use this file")
+            target = folder.joinpath(*path.parts)
+            if member.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with content.open(member) as source, target.open("wb") as out:
+                shutil.copyfileobj(source, out)

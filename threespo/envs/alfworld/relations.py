@@ -1,0 +1,184 @@
+"""What a grammar's queries can ask about a state: one class per kind of predicate.
+
+Rows come in the order of the stock engine: sorted by the entities' ids, which is the order of their indices.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from threespo.envs.alfworld.pddl import ANY_TYPE
+from threespo.envs.alfworld.schemas import Domain
+from threespo.envs.alfworld.world import Entity, Facts, Game
+from threespo.errors import InputError
+
+Row = Sequence[Entity]
+Known = Sequence[Entity | None]
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Yield the positions of the ones in ``mask``, lowest first."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+class Relation(Protocol):
+    """A predicate as a table."""
+
+    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
+        """Return whether ``row`` is in the table."""
+        ...
+
+    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+        """Return the rows that agree with ``known``; None is a wildcard."""
+        ...
+
+
+class AgentRelation:
+    """Facts about the agent: ``atlocation``, ``holds``, ``holdsany``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _row(self, game: Game, facts: Facts) -> Row | None:
+        if self.name == "atlocation":
+            return (game.agent, game.locations_[facts.place])
+        if facts.held < 0:
+            return None
+        return (game.agent,) if self.name == "holdsany" else (game.agent, game.objects_[facts.held])
+
+    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
+        """Return whether ``row`` is in the table."""
+        return tuple(row) == self._row(game, facts)
+
+    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+        """Return the row if it agrees with ``known``."""
+        row = self._row(game, facts)
+        return (row,) if row is not None and _agree(row, known) else ()
+
+
+class MaskRelation:
+    """Unary facts kept as one mask: ``opened`` (over receptacles) and the marks (over objects)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _mask(self, game: Game, facts: Facts) -> int:
+        return facts.opened if self.name == "opened" else facts.marks[game.mark_index[self.name]]
+
+    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
+        """Return whether ``row`` is in the table."""
+        return bool(self._mask(game, facts) >> row[0].index & 1)
+
+    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+        """Return all rows: one variable is either known, which :meth:`holds` answers, or free."""
+        entities = game.receptacles_ if self.name == "opened" else game.objects_
+        return [(entities[index],) for index in bits(self._mask(game, facts))]
+
+
+class TableRelation:
+    """Binary facts between objects and places, kept as one mask of objects for each place."""
+
+    def __init__(self, column: str) -> None:
+        self.column = Facts._fields.index(column)
+        self.at_locations = column == "lying"
+
+    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
+        """Return whether ``row`` is in the table."""
+        table: tuple[int, ...] = facts[self.column]  # type: ignore[assignment]
+        return bool(table[row[1].index] >> row[0].index & 1)
+
+    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+        """Return the rows that agree with ``known``, sorted by object, then place."""
+        table: tuple[int, ...] = facts[self.column]  # type: ignore[assignment]
+        item, place = known
+        if place is not None:
+            if item is not None:
+                return ((item, place),) if table[place.index] >> item.index & 1 else ()
+            return [(game.objects_[index], place) for index in bits(table[place.index])]
+        places = game.locations_ if self.at_locations else game.receptacles_
+        items = game.objects_ if item is None else (item,)
+        return [(entity, where) for entity in items for where in places if table[where.index] >> entity.index & 1]
+
+
+class StaticRelation:
+    """Facts that never change."""
+
+    def __init__(self, name: str, kinds: tuple[str, ...]) -> None:
+        self.name, self.kinds = name, kinds
+
+    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
+        """Return whether ``row`` is in the table."""
+        found: set[Row] | None = game.cache.get(self)
+        if found is None:
+            found = game.cache[self] = {one for one in game.static[self.name] if self._fits(one)}
+        return tuple(row) in found
+
+    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+        """Return the rows that agree with ``known`` and the variables' types."""
+        return self._matching(game, known)
+
+    def _matching(self, game: Game, known: Known) -> list[Row]:
+        key = (self, *known)
+        found: list[Row] | None = game.cache.get(key)
+        if found is None:
+            found = game.cache[key] = [row for row in game.static[self.name] if _agree(row, known) and self._fits(row)]
+        return found
+
+    def _fits(self, row: Row) -> bool:
+        return all(kind in (ANY_TYPE, entity.kind) for kind, entity in zip(self.kinds, row, strict=True))
+
+
+class NeverRelation:
+    """A negated predicate that no action can make false: the stock engine never learns such a fact."""
+
+    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
+        """Return False."""
+        return False
+
+    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+        """Return nothing."""
+        return ()
+
+
+def _agree(row: Row, known: Known) -> bool:
+    return all(value is None or value is entity for entity, value in zip(row, known, strict=True))
+
+
+_TABLES = {"inreceptacle": "contents", "not_inreceptacle": "gone", "objectatlocation": "lying"}
+
+
+_KINDS = {
+    "atlocation": ("agent", "location"),
+    "holds": ("agent", "object"),
+    "holdsany": ("agent",),
+    "opened": ("receptacle",),
+    "inreceptacle": ("object", "receptacle"),
+    "not_inreceptacle": ("object", "receptacle"),
+    "objectatlocation": ("object", "location"),
+}
+
+
+def relation(name: str, kinds: tuple[str, ...], domain: Domain) -> Relation:
+    """Return the table behind a predicate of a query.
+
+    Raises:
+        InputError: if it depends on something that the engine does not follow.
+    """
+    expected = _KINDS.get(name, ("object",) if name in domain.marks else kinds)
+    if kinds != expected:
+        raise InputError(f"the grammar uses {name!r} with variables of types {kinds}; expected {expected}")
+    if name in ("atlocation", "holds", "holdsany"):
+        return AgentRelation(name)
+    if name in _TABLES:
+        return TableRelation(_TABLES[name])
+    if name == "opened" or name in domain.marks:
+        return MaskRelation(name)
+    positive = name.removeprefix("not_")
+    followed = (
+        positive in ("atlocation", "holds", "holdsany", "opened", "objectatlocation") or positive in domain.cleared
+    )
+    if positive in domain.bookkeeping or (positive != name and followed):
+        raise InputError(f"the grammar asks for {name!r}, which this engine does not follow; use engine: textworld")
+    return StaticRelation(name, kinds) if positive == name else NeverRelation()

@@ -1,0 +1,255 @@
+"""Games on disk: the official layout, and a compact form in a few files.
+
+Official: ``SPLIT/TASK/TRIAL/game.tw-pddl`` with an optional ``traj_data.json`` beside it, as ``alfworld-download`` lays
+games out (there below ``json_2.1.1``). Compact: ``SPLIT.jsonl`` or ``SPLIT.jsonl.xz``, a game a line, with the texts
+that all games share in ``alfred.pddl`` and ``grammar.twl2`` (task sentence replaced by ``@@TASK@@``).
+"""
+
+import json
+import lzma
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from threespo.envs.alfworld.game import GameRecord
+from threespo.envs.alfworld.grammar import goal_of, split_task
+from threespo.errors import InputError
+from threespo.files import atomic_path, atomic_text
+
+TASK_TYPES = (
+    "pick_and_place_simple",
+    "look_at_obj_in_light",
+    "pick_clean_then_place_in_recep",
+    "pick_heat_then_place_in_recep",
+    "pick_cool_then_place_in_recep",
+    "pick_two_obj_and_place",
+)
+GAME_FILE = "game.tw-pddl"
+DOMAIN_FILE, GRAMMAR_FILE, TASK_MARK = "alfred.pddl", "grammar.twl2", "@@TASK@@"
+_SUFFIXES = (".jsonl", ".jsonl.xz")
+_NESTED = ("", "json_2.1.1", "json_2.1.2", "json_2.1.3")
+_REMEDY = "Fetch or copy the games again, or give another folder."
+
+
+def load(
+    folder: Path, split: str, limit: int | None = None, task_types: Collection[str] | None = None
+) -> list[GameRecord]:
+    """Return the solvable games of one split, ordered by ``game_id``.
+
+    Parameters:
+        folder: games in the official layout or the compact form.
+        split: for example ``train``, ``valid_seen``, ``valid_unseen``.
+        limit: at most this many, the first in order.
+        task_types: only these; None for all.
+
+    Raises:
+        InputError: if the split is missing, empty or broken; names the file and what to do.
+    """
+    unknown = sorted(set(task_types or ()) - set(TASK_TYPES))
+    if unknown:
+        raise InputError(f"unknown task type {unknown[0]!r}; the task types are {', '.join(TASK_TYPES)}")
+    compact, official = _compact_file(folder, split), _official_folder(folder, split)
+    if compact is None and official is None:
+        there = ", ".join(splits(folder)) or "none"
+        raise InputError(
+            f"{folder}: no split {split!r} there (splits found: {there}). Expected {split}.jsonl(.xz) with "
+            f"{DOMAIN_FILE} and {GRAMMAR_FILE}, or {split}/TASK/TRIAL/{GAME_FILE}. {_REMEDY}"
+        )
+    found = _read_compact(compact, split) if compact is not None else _read_official(official or folder, split)
+    result = []
+    for record in found:
+        if task_types is None or record.task_type in task_types:
+            result.append(record)
+        if limit is not None and len(result) >= limit:
+            break
+    if not result and limit != 0:
+        wanted = f" of the task types {', '.join(sorted(task_types))}" if task_types else ""
+        raise InputError(f"{compact or official}: the split {split!r} holds no solvable game{wanted}. {_REMEDY}")
+    return result
+
+
+def splits(folder: Path) -> list[str]:
+    """Return the names of the splits in ``folder``, sorted; empty if there is none."""
+    if not folder.is_dir():
+        return []
+    names = {path.name.removesuffix(suffix) for suffix in _SUFFIXES for path in folder.glob(f"*{suffix}")}
+    for nested in _NESTED:
+        names |= {path.parents[2].name for path in (folder / nested).glob(f"*/*/*/{GAME_FILE}")}
+    return sorted(names)
+
+
+def write_compact(records: Iterable[GameRecord], folder: Path) -> None:
+    """Write games in the compact form, a file per split; equal games give equal bytes.
+
+    Raises:
+        InputError: if the games do not share one domain and one grammar (the task sentence apart), or the folder holds
+            other games with other ones.
+    """
+    by_split: dict[str, list[GameRecord]] = {}
+    shared: dict[str, str] = {}
+    for record in records:
+        by_split.setdefault(record.split, []).append(record)
+        texts = {DOMAIN_FILE: record.domain, GRAMMAR_FILE: _mark_task(record)}
+        if shared and shared != texts:
+            raise InputError(
+                f"{record.where} has another domain or grammar than the games before it: they cannot share a folder"
+            )
+        shared = texts
+    for name, text in shared.items():
+        existing = folder / name
+        if existing.exists() and existing.read_text(encoding="utf-8") != text and set(splits(folder)) - by_split.keys():
+            raise InputError(f"{existing} belongs to other games; write to another folder")
+        atomic_text(existing, text)
+    for split, games in by_split.items():
+        rows = [_row(game) for game in sorted(games, key=lambda game: game.game_id)]
+        with atomic_path(folder / f"{split}.jsonl.xz") as temporary:
+            temporary.write_bytes(lzma.compress("".join(rows).encode()))
+
+
+def _row(game: GameRecord) -> str:
+    _, sentence = split_task(game.grammar)
+    row = {
+        "game_id": game.game_id,
+        "task_type": game.task_type,
+        "task": sentence,
+        "pddl_problem": game.problem,
+        "walkthrough": list(game.walkthrough),
+    }
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _mark_task(record: GameRecord) -> str:
+    template, sentence = split_task(record.grammar)
+    position = next(
+        index for index, pair in enumerate(zip(template, record.grammar, strict=False)) if pair[0] != pair[1]
+    )
+    marked = f"{template[:position]}{TASK_MARK}{template[position:]}"
+    if _fill(marked, sentence) != record.grammar or template.count(TASK_MARK):
+        raise InputError(
+            f"{record.where}: the task sentence in its grammar is written in a way that the compact form cannot repeat"
+        )
+    return marked
+
+
+def _fill(grammar: str, sentence: str) -> str:
+    return grammar.replace(TASK_MARK, json.dumps(sentence, ensure_ascii=False)[1:-1])
+
+
+def _compact_file(folder: Path, split: str) -> Path | None:
+    return next((path for suffix in _SUFFIXES if (path := folder / f"{split}{suffix}").is_file()), None)
+
+
+def _official_folder(folder: Path, split: str) -> Path | None:
+    return next((path for nested in _NESTED if (path := folder / nested / split).is_dir()), None)
+
+
+def _read_compact(file: Path, split: str) -> Iterator[GameRecord]:
+    domain, grammar = (_text(file.with_name(name)) for name in (DOMAIN_FILE, GRAMMAR_FILE))
+    if TASK_MARK not in grammar:
+        raise InputError(
+            f"{file.with_name(GRAMMAR_FILE)}: no {TASK_MARK} in it, where the task sentence belongs. {_REMEDY}"
+        )
+    grammars: dict[str, str] = {}
+    for row in sorted(_rows(file), key=lambda row: str(row["game_id"])):
+        task = row["task"]
+        if task not in grammars:
+            grammars[task] = _fill(grammar, task)
+        full = grammars[task]
+        goal, problem = _goal(full, file), row["pddl_problem"]
+        yield GameRecord(row["game_id"], split, row["task_type"], goal, domain, full, problem, _walkthrough(row))
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    opener = lzma.open if file.suffix == ".xz" else open
+    rows, number = [], 0
+    try:
+        with opener(file, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                row = json.loads(line)
+                _check(row, ("game_id", "task_type", "task", "pddl_problem"), f"{file}, line {number}")
+                if row.get("solvable", True):
+                    rows.append(row)
+    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{file}, after line {number}: broken or truncated ({error}). {_REMEDY}") from error
+    return rows
+
+
+def _read_official(folder: Path, split: str) -> Iterator[GameRecord]:
+    files = {f"{path.parents[1].name}/{path.parent.name}": path for path in folder.glob(f"*/*/{GAME_FILE}")}
+    texts: dict[str, str] = {}
+    for game_id, file in sorted(files.items()):
+        # The original leaves these out as well: its text engine does not support their tasks.
+        if "movable" in game_id or "Sliced" in game_id:
+            continue
+        game = _json(file)
+        if isinstance(game, dict) and game.get("solvable", False):
+            yield _record(game, file, split, texts)
+
+
+def read_game(file: Path) -> GameRecord:
+    """Return the game of one ``game.tw-pddl``, marked solvable or not; the split is named after its folder.
+
+    Raises:
+        InputError: if the file is missing or broken.
+    """
+    return _record(_json(file), file, file.absolute().parents[2].name, {})
+
+
+def _record(game: Any, file: Path, split: str, texts: dict[str, str]) -> GameRecord:
+    """Return the game that ``file`` holds; equal texts are kept once, in ``texts``."""
+    _check(game, ("pddl_domain", "grammar", "pddl_problem"), str(file))
+    domain, grammar = (texts.setdefault(game[name], game[name]) for name in ("pddl_domain", "grammar"))
+    task, trial = file.absolute().parts[-3:-1]
+    return GameRecord(
+        f"{task}/{trial}",
+        split,
+        _task_type(file),
+        _goal(grammar, file),
+        domain,
+        grammar,
+        game["pddl_problem"],
+        _walkthrough(game),
+    )
+
+
+def _walkthrough(game: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(map(str, game.get("walkthrough") or ()))
+
+
+def _task_type(file: Path) -> str:
+    """Return the task type that ``traj_data.json`` gives, or else the name of the TASK folder."""
+    description = file.with_name("traj_data.json")
+    row = _json(description) if description.exists() else {"task_type": file.parents[1].name.split("-", 1)[0]}
+    _check(row, ("task_type",), str(description if description.exists() else file))
+    return str(row["task_type"])
+
+
+def _check(row: Any, fields: tuple[str, ...], where: str) -> None:
+    missing = [name for name in fields if not isinstance(row, dict) or not isinstance(row.get(name), str)]
+    if missing:
+        raise InputError(f"{where}: no text field {missing[0]!r} as a game has it. {_REMEDY}")
+    if "task_type" in fields and row["task_type"] not in TASK_TYPES:
+        raise InputError(f"{where}: unknown task type {row['task_type']!r}; expected one of {', '.join(TASK_TYPES)}")
+
+
+def _goal(grammar: str, file: Path) -> str:
+    try:
+        return goal_of(grammar)
+    except InputError as error:
+        raise InputError(f"{file}: {error}. {_REMEDY}") from error
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{file}: not readable ({error}); the compact form needs it beside its games. {_REMEDY}"
+        ) from error
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{file}: broken or truncated ({error}). {_REMEDY}") from error

@@ -1,0 +1,232 @@
+"""From a grammar to functions that write an engine's texts."""
+
+import ast
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+from threespo.envs.alfworld.grammar import (
+    Each,
+    Grammar,
+    Part,
+    Query,
+    Rule,
+    Symbol,
+    Text,
+    Value,
+    parse_grammar,
+    parse_text,
+)
+from threespo.envs.alfworld.pddl import ANY_TYPE
+from threespo.envs.alfworld.relations import Relation, Row, StaticRelation, relation
+from threespo.envs.alfworld.schemas import DYNAMIC, Domain, parse_domain
+from threespo.envs.alfworld.world import Environment, Facts, Game
+from threespo.errors import InputError
+
+Writer = Callable[[Game, Facts, Environment], str]
+Answers = Callable[[Game, Facts, Environment], list[Environment]]
+Types = dict[str, str]
+
+TASK = "task"
+"""The symbol for the task sentence, the one thing in a grammar that differs between games."""
+
+
+@lru_cache(maxsize=16)
+def wording(domain_text: str, grammar_text: str) -> "Wording":
+    """Return the wording of a domain and a grammar (without its task sentence); games share it."""
+    return Wording(parse_domain(domain_text), parse_grammar(grammar_text))
+
+
+class Wording:
+    """The texts of all games that share a domain and a grammar.
+
+    Everything that play can reach is checked when this is built, so that an unknown construct is refused before a game
+    begins.
+    """
+
+    def __init__(self, domain: Domain, grammar: Grammar) -> None:
+        self.domain = domain
+        self.grammar = grammar
+        self.reads: set[str] = set()
+        """Predicates that the texts depend on."""
+        self._writers: dict[tuple[str, frozenset[tuple[str, str]]], Writer | None] = {}
+        self._actions: dict[str, tuple[Writer, Writer]] = {}
+        self.intro = self._writer(parse_text("#intro#"), {})
+        for schema in domain.schemas:
+            text = grammar.actions.get(schema.name)
+            if text is None:
+                raise InputError(f"the grammar does not word the action {schema.name!r} of the domain")
+            types = {name: kind for name, kind, role in schema.parameters if role not in ("?ot", "?rt")}
+            fixed = {name: kind for name, kind, role in schema.parameters if name in types and role != "?from"}
+            earlier, self.reads = self.reads, set()
+            parts = parse_text(text.template)
+            template = self._writer(parts, fixed)
+            symbols = any(
+                isinstance(part, Symbol) or isinstance(getattr(part, "element", None), Symbol) for part in parts
+            )
+            if symbols or any(name in DYNAMIC or name in domain.marks for name in self.reads):
+                raise InputError(
+                    f"the command {text.template!r} depends on what changes in play; use engine: textworld"
+                )
+            self.reads |= earlier
+            self._actions[schema.name] = (template, self._writer(parse_text(text.feedback), types))
+
+    def template(self, action: str) -> Writer:
+        """Return the writer of an action's command."""
+        return self._actions[action][0]
+
+    def feedback(self, action: str) -> Writer:
+        """Return the writer of what is said after an action; it is given the facts after the action."""
+        return self._actions[action][1]
+
+    def _writer(self, parts: Iterable[Part], types: Types) -> Writer:
+        """Return the writer of a text; ``types`` are the variables that will be bound."""
+        writers = [self._part(part, types) for part in parts]
+        if len(writers) == 1:
+            return writers[0]
+        return lambda game, facts, bound: "".join([write(game, facts, bound) for write in writers])
+
+    def _part(self, part: Part, types: Types) -> Writer:
+        if isinstance(part, Text):
+            text = part.text
+            return lambda game, facts, bound: text
+        if isinstance(part, Value):
+            value = _value(part.tree, types, part.source)
+            return lambda game, facts, bound: value(bound)
+        if isinstance(part, Symbol):
+            return self._symbol(part.name, types)
+        return self._each(part, types)
+
+    def _symbol(self, name: str, types: Types) -> Writer:
+        if name == TASK:
+            return lambda game, facts, bound: game.task
+        key = (name, frozenset(types.items()))
+        if key not in self._writers:
+            self._writers[key] = None
+            self._writers[key] = self._choice(name, types)
+        writer = self._writers[key]
+        if writer is None:
+            raise InputError(f"the grammar's symbol #{name}# refers to itself")
+        return writer
+
+    def _choice(self, name: str, types: Types) -> Writer:
+        """Return the writer of the first of a symbol's rules that applies."""
+        choices = [self._rule(rule, types) for rule in self.grammar.rules(name)]
+        if len(choices) == 1 and choices[0][0] is None:
+            return choices[0][1]
+
+        def write(game: Game, facts: Facts, bound: Environment) -> str:
+            for condition, writer in choices:
+                if condition is None or condition(game, facts, bound):
+                    return writer(game, facts, bound)
+            raise InputError(f"no rule of the grammar's symbol #{name}# applies")
+
+        return write
+
+    def _rule(self, rule: Rule, types: Types) -> tuple[Answers | None, Writer]:
+        condition = self._query(rule.condition, types) if rule.condition else None
+        return condition, self._writer(rule.parts, types)
+
+    def _each(self, part: Each, types: Types) -> Writer:
+        answers = self._query(part.query, types)
+        inner = {**types, **{name: kind for literal in part.query for name, kind in literal.variables}}
+        element = self._part(part.element, inner)
+        if not part.listed:
+            return lambda game, facts, bound: "".join(
+                [element(game, facts, answer) for answer in answers(game, facts, bound)]
+            )
+        empty, between, last = (
+            self._symbol(f"list_{name}", types) for name in ("empty", "separator", "last_separator")
+        )
+
+        def enumerate_all(game: Game, facts: Facts, bound: Environment) -> str:
+            items = [element(game, facts, answer) for answer in answers(game, facts, bound)]
+            if len(items) < 2:
+                return items[0] if items else empty(game, facts, bound)
+            head = between(game, facts, bound).join(items[:-1])
+            return head + last(game, facts, bound) + items[-1]
+
+        return enumerate_all
+
+    def _query(self, query: Query, types: Types) -> Answers:
+        """Return a function from bindings to all of their extensions that satisfy ``query``."""
+        known = dict(types)
+        steps: list[Answers] = []
+        for literal in query:
+            names = tuple(name for name, _ in literal.variables)
+            kinds = tuple(kind for _, kind in literal.variables)
+            earlier = dict(known)
+            for name, kind in literal.variables:
+                if known.setdefault(name, kind) != kind:
+                    raise InputError(f"the grammar uses the variable {name!r} as {kind!r} and as {known[name]!r}")
+            self.reads.add(literal.predicate)
+            steps.append(_search(relation(literal.predicate, kinds, self.domain), names, kinds, earlier))
+
+        if len(steps) == 1:
+            return steps[0]
+
+        def answers(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
+            found = [bound]
+            for step in steps:
+                found = [extended for answer in found for extended in step(game, facts, answer)]
+            return found
+
+        return answers
+
+
+def _search(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], types: Types) -> Answers:
+    """Return the function that extends bindings of ``types`` by one literal.
+
+    Different variables stand for different entities, as in the stock engine.
+    """
+    free = [position for position, name in enumerate(names) if name not in types]
+
+    def filtered(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
+        return [bound] if table.holds(game, facts, [bound[name] for name in names]) else []
+
+    if not free:
+        return filtered
+    position, only = free[0], names[free[0]]
+    rivals = {*types.values(), *kinds[:position], *kinds[position + 1 :]} & {kinds[position], ANY_TYPE}
+
+    def extended(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
+        rows = table.rows(game, facts, [bound.get(name) for name in names])
+        return [{**bound, only: row[position]} for row in rows]
+
+    def unified(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
+        rows = table.rows(game, facts, [bound.get(name) for name in names])
+        return [new for row in rows if (new := _extend(bound, names, row)) is not None]
+
+    loose = isinstance(table, StaticRelation) and ANY_TYPE in kinds
+    return unified if len(free) > 1 or rivals or loose else extended
+
+
+def _extend(bound: Environment, names: tuple[str, ...], row: Row) -> Environment | None:
+    """Bind ``names`` to ``row``, or return None if two variables would stand for one entity."""
+    result = dict(bound)
+    for name, entity in zip(names, row, strict=True):
+        if result.get(name) is not entity:
+            if name in result or entity in result.values():
+                return None
+            result[name] = entity
+    return result
+
+
+def _value(tree: ast.expr, types: Types, source: str) -> Callable[[Environment], str]:
+    """Return the function that evaluates an expression, as ``grammar`` admits them."""
+    if isinstance(tree, ast.Constant):
+        constant = str(tree.value)
+        return lambda bound: constant
+    if isinstance(tree, ast.BinOp):
+        left, right = _value(tree.left, types, source), _value(tree.right, types, source)
+        return lambda bound: left(bound) + right(bound)
+    if isinstance(tree, ast.BoolOp):
+        choices = [_value(choice, types, source) for choice in tree.values]
+        return lambda bound: (
+            next((text for choice in choices[:-1] if (text := choice(bound))), "") or choices[-1](bound)
+        )
+    attribute = tree.attr if isinstance(tree, ast.Attribute) else "name"
+    node = tree.value if isinstance(tree, ast.Attribute) else tree
+    name = node.id if isinstance(node, ast.Name) else ""
+    if name not in types:
+        raise InputError(f"the grammar's expression {{{source}}} names {name!r}, which is not bound there")
+    return lambda bound: str(getattr(bound[name], attribute))
