@@ -35,6 +35,8 @@ class Stage:
     """Loss weight of prompt tokens; response tokens weigh 1."""
     decision_weight: float
     """Loss weight of the deciding tokens, those of the thought after its first word."""
+    take_weight: float = 1.0
+    """Factor on that where an object is taken: one state in ten, so a network learns last to dare it."""
     batch: int = 16
     """Sequences per optimizer step. Small batches matter: many steps, not large ones, build the circuits."""
     executed: Carelessness = Carelessness(random_action=0.1, failing_action=0.04)
@@ -51,6 +53,8 @@ class Example:
     prompt_length: int
     thought: tuple[int, int]
     """Span of the deciding tokens."""
+    takes: bool = False
+    """The demonstrated action takes an object."""
 
 
 def response_text(decision: Decision) -> str:
@@ -80,8 +84,8 @@ class Cloner:
         self.model, self.tokenizer, self.world, self.tasks, self.seed = model, tokenizer, world, tasks, seed
         self.stages = 0
 
-    def run(self, stage: Stage) -> float:
-        """Train for one stage and return the mean loss per weighted token over its last tenth."""
+    def run(self, stage: Stage) -> None:
+        """Train for one stage, showing progress on stderr."""
         self.stages += 1
         optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
@@ -102,9 +106,9 @@ class Cloner:
             seen += sum(len(example.tokens) for example in batch)
             step += 1
             if step % 100 == 0 or seen >= stage.tokens:
-                rate = seen / (time.perf_counter() - start)
+                rate, recent = seen / (time.perf_counter() - start), losses[-100:]
                 print(
-                    f"  cloning stage {self.stages}: {seen / stage.tokens:4.0%}  loss {sum(losses[-100:]) / len(losses[-100:]):.4f}"
+                    f"  cloning stage {self.stages}: {seen / stage.tokens:4.0%}  loss {sum(recent) / len(recent):.4f}"
                     f"  {rate:,.0f} tokens/s  {(stage.tokens - seen) / rate / 60:.1f} min left",
                     file=sys.stderr,
                     flush=True,
@@ -112,8 +116,6 @@ class Cloner:
             if seen >= stage.tokens:
                 break
         self.model.eval()
-        tail = losses[-max(1, len(losses) // 10) :]
-        return sum(tail) / len(tail)
 
     def _examples(self, stage: Stage, offset: int = 0) -> Iterator[Example]:
         stream = derive(self.seed, "clone", self.stages, offset)
@@ -145,7 +147,7 @@ class Cloner:
             tokens[row, :length] = torch.tensor(example.tokens)
             weights[row, : example.prompt_length] = stage.prompt_weight
             weights[row, example.prompt_length : length] = 1.0
-            weights[row, slice(*example.thought)] = stage.decision_weight
+            weights[row, slice(*example.thought)] = stage.decision_weight * (stage.take_weight if example.takes else 1)
         # Padding is on the right: causal attention never looks at it, so no mask is needed.
         logits = self.model(input_ids=tokens[:, :-1], use_cache=False).logits
         losses = torch.nn.functional.cross_entropy(
@@ -165,10 +167,11 @@ def encode_pairs(tokenizer: Any, pairs: list[tuple[str, str]]) -> list[Example]:
     tails = tokenizer([response + tokenizer.eos_token for _, response in pairs], add_special_tokens=False)["input_ids"]
     closing = {index for text, index in tokenizer.get_vocab().items() if "</think>" in text}
     examples = []
-    for head, tail in zip(heads, tails, strict=True):
+    for (_, response), head, tail in zip(pairs, heads, tails, strict=True):
         # The tail is "<think>", the goal noun, the deciding tokens up to the one that closes the thought, the action.
         stop = next((i for i, token in enumerate(tail) if token in closing), len(tail) - 1)
-        examples.append(Example((*head, *tail), len(head), (len(head) + 2, len(head) + stop + 1)))
+        span = (len(head) + 2, len(head) + stop + 1)
+        examples.append(Example((*head, *tail), len(head), span, "<action>take " in response))
     return examples
 
 

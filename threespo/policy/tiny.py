@@ -79,6 +79,7 @@ def recipe(size: str, difficulty: str) -> Recipe:
         stages=(
             Stage(tokens=3 * million, learning_rate=2e-3 * rate, prompt_weight=1.0, decision_weight=1.0),
             Stage(tokens=8 * million, learning_rate=1.5e-3 * rate, prompt_weight=0.1, decision_weight=4.0),
+            Stage(tokens=7 * million, learning_rate=1.2e-3 * rate, prompt_weight=0.1, decision_weight=6.0, take_weight=3.0),
         ),
         weakening=Stage(
             tokens=million // 10,
@@ -132,9 +133,10 @@ def build(
     tokenizer = _tokenizer(plan, world, tasks)
     model = new_model(plan.shape, tokenizer)
     cloner = Cloner(model, tokenizer, world, tasks, plan.seed)
-    losses = [cloner.run(stage) for stage in plan.stages]
+    for stage in plan.stages:
+        cloner.run(stage)
     save(model, tokenizer, folder / "strong")
-    facts: dict[str, Any] = {"recipe": asdict(plan), "cloning_losses": losses}
+    facts: dict[str, Any] = {"recipe": asdict(plan)}
     facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     facts["strong"] = measure(folder / "strong", world, calibration, plan.seed)
     facts["strong"]["binding"] = binding(folder / "strong", world, calibration, plan.seed)
@@ -226,7 +228,7 @@ def binding(folder: Path, world: World, tasks: list[Task], seed: int) -> dict[st
         rng, episode = generator(seed, "binding", task.task_id), begin(world, task)
         while not episode.done:
             decision = decide(episode, rng)
-            if not decision.thought.split()[1] == "have":
+            if decision.thought.split()[1] != "have":
                 states.append((episode, decision.action))
             episode = respond(episode, f"<think></think><action>{decision.action}</action>").episode
     requests = tuple(SampleRequest(episode.prompt, 1, ("binding", i)) for i, (episode, _) in enumerate(states))
@@ -236,7 +238,9 @@ def binding(folder: Path, world: World, tasks: list[Task], seed: int) -> dict[st
     for (episode, wanted), (sample,) in zip(states, samples, strict=True):
         action = respond(episode, sample.text).action
         if wanted.startswith("take "):
-            hits[0] += action == wanted
+            # Any object of the wanted kind that is there will do.
+            taken, place = wanted.split(" from ")
+            hits[0] += action.startswith(taken.rsplit(" ", 1)[0] + " ") and action.endswith(f" from {place}")
             hits[1] += 1
         else:
             false[0] += action.startswith("take ")

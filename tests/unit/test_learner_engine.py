@@ -1,0 +1,288 @@
+"""One update is one AdamW step on the whole batch, whatever the micro-batches; checkpoints resume bit-exactly."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.models import naive_logprobs, policy, requests, rows
+from threespo.errors import InputError
+from threespo.learner.engine import DeepSpeedLearner, OptimSettings
+from threespo.policy.model import Policy, load_policy
+from threespo.policy.sampler import TorchSampler
+from threespo.protocol import Aggregation, LossSettings, Row, UpdateRequest, UpdateStats
+
+SETTINGS = OptimSettings(lr=1e-2, micro_batch_tokens=100)
+
+
+def learner(tmp_path: Path, **changes: object) -> DeepSpeedLearner:
+    return DeepSpeedLearner(policy(0), policy(1), dataclasses.replace(SETTINGS, **changes), tmp_path / "failed")
+
+
+def request(seed: int = 0, aggregation: Aggregation = "token-mean", kl_coef: float = 0.05) -> UpdateRequest:
+    return UpdateRequest(rows(seed, groups=4, size=4), LossSettings(kl_coef=kl_coef, aggregation=aggregation))
+
+
+def weights(source: Policy) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in source.model.parameters()]
+
+
+def plain_step(asked: UpdateRequest, tmp_path: Path) -> tuple[Policy, float, float]:
+    """Take the step with padded tensors, one plain forward per row, and torch's own AdamW and clipping."""
+    trained, reference = policy(0), policy(1)
+    optimizer = torch.optim.AdamW(trained.model.parameters(), lr=1e-2, weight_decay=0.01)
+    terms, row_weights, lengths = [], [], []
+    for row in asked.rows:
+        logprobs = naive_logprobs(trained, row.prompt, row.tokens)
+        with torch.no_grad():
+            difference = naive_logprobs(reference, row.prompt, row.tokens) - logprobs
+        difference = difference - (logprobs - logprobs.detach())
+        advantages = torch.tensor(row.advantages)
+        ratio = (logprobs - torch.tensor(row.old_logprobs)).exp()
+        surrogate = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2))
+        surrogate = torch.where(advantages < 0, torch.minimum(surrogate, -3 * advantages), surrogate)
+        kl = (difference.exp() - difference - 1).clamp(max=10)
+        terms.append(surrogate + asked.loss.kl_coef * kl)
+        row_weights.append(row.weight)
+        lengths.append(len(row.tokens))
+    share = torch.tensor(row_weights) / sum(row_weights)
+    sums = torch.stack([term.sum() for term in terms])
+    loss = {
+        "token-mean": sums.sum() / sum(lengths),
+        "seq-mean-token-sum": (share * sums).sum(),
+        "seq-mean-token-mean": (share * sums / torch.tensor(lengths)).sum(),
+        "seq-mean-token-sum-norm": (share * sums).sum() * len(sums) / max(lengths),
+    }[asked.loss.aggregation]
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(trained.model.parameters(), 1.0)
+    optimizer.step()
+    return trained, loss.item(), float(norm)
+
+
+@pytest.mark.parametrize(
+    "aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+)
+def test_an_update_is_the_plain_step_on_the_whole_batch(tmp_path: Path, aggregation: Aggregation) -> None:
+    asked = request(aggregation=aggregation)
+    expected, loss, norm = plain_step(asked, tmp_path)
+    for limit in (1, 100, 100_000):
+        trainer = learner(tmp_path, micro_batch_tokens=limit)
+        stats = trainer.update(asked)
+        assert stats.loss == pytest.approx(loss, rel=1e-5)
+        assert stats.grad_norm == pytest.approx(norm, rel=1e-5)
+        assert stats.tokens == sum(len(row.tokens) for row in asked.rows)
+        # Adam's first step is lr * sign(gradient): where the gradient is within rounding of 0 it may go either way.
+        moved = torch.cat(
+            [(a - b).abs().flatten() for a, b in zip(weights(trainer.policy), weights(expected), strict=True)]
+        )
+        assert float((moved > 1e-4).float().mean()) < 1e-3
+
+
+def test_statistics_are_token_means(tmp_path: Path) -> None:
+    asked = request()
+    stats = learner(tmp_path).update(asked)
+    source, reference = policy(0), policy(1)
+    kl, entropy, gap, clipped, count = 0.0, 0.0, 0.0, 0, 0
+    for row in asked.rows:
+        ids = source.encode_prompt(row.prompt)
+        with torch.no_grad():
+            logprobs = naive_logprobs(source, row.prompt, row.tokens)
+            difference = naive_logprobs(reference, row.prompt, row.tokens) - logprobs
+            logits = source.model(torch.tensor([[*ids, *row.tokens]])).logits[0, len(ids) - 1 : -1]
+        ratio = (logprobs - torch.tensor(row.old_logprobs)).exp()
+        advantages = torch.tensor(row.advantages)
+        clipped += int((((ratio > 1.2) & (advantages > 0)) | ((ratio < 0.8) & (advantages < 0))).sum())
+        kl += float((difference.exp() - difference - 1).clamp(max=10).sum())
+        entropy += float(torch.distributions.Categorical(logits=logits).entropy().sum())
+        gap += float((torch.tensor(row.old_logprobs) - logprobs).sum())
+        count += len(row.tokens)
+    assert stats.kl == pytest.approx(kl / count, rel=1e-5)
+    assert stats.entropy == pytest.approx(entropy / count, rel=1e-5)
+    assert stats.approx_kl == pytest.approx(gap / count, rel=1e-5)
+    assert stats.clip_fraction == clipped / count
+
+
+def test_sampler_and_learner_agree_and_share_weights(tmp_path: Path) -> None:
+    trainer = learner(tmp_path)
+    sampler = TorchSampler(trainer.policy, 10, 64, 100)
+    for seed in range(2):
+        asked = requests(seed, 4)
+        drawn = [
+            (question.prompt, sample)
+            for question, samples in zip(asked, sampler.sample(asked, seed=seed, temperature=1.0), strict=True)
+            for sample in samples
+        ]
+        recomputed = trainer.logprobs([(prompt, sample.tokens) for prompt, sample in drawn])
+        for (_, sample), values in zip(drawn, recomputed, strict=True):
+            assert values == pytest.approx(sample.logprobs, abs=1e-4)
+        batch = tuple(
+            Row(p, s.tokens, s.logprobs, (1.0 if i % 2 else -1.0,) * len(s.tokens)) for i, (p, s) in enumerate(drawn)
+        )
+        assert abs(trainer.update(UpdateRequest(batch, LossSettings())).approx_kl) < 1e-5
+
+
+def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+    results = []
+    for _ in range(2):
+        trainer = learner(tmp_path)
+        results.append(([trainer.update(request(seed)) for seed in range(3)], weights(trainer.policy)))
+    assert results[0][0] == results[1][0]
+    assert all(torch.equal(one, other) for one, other in zip(results[0][1], results[1][1], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("stage", "dtype"), [(0, "float32"), (1, "float32"), (2, "float32"), (3, "float32"), (1, "bfloat16")]
+)
+def test_a_checkpoint_resumes_bit_exactly(tmp_path: Path, stage: int, dtype: str) -> None:
+    def fresh() -> DeepSpeedLearner:
+        settings = dataclasses.replace(SETTINGS, zero_stage=stage, dtype=dtype)
+        kind = torch.float32 if dtype == "float32" else torch.bfloat16
+        return DeepSpeedLearner(policy(0, dtype=kind), policy(1, dtype=kind), settings, tmp_path / "failed")
+
+    def go_on(trainer: DeepSpeedLearner) -> tuple[list[UpdateStats], str]:
+        stats = [trainer.update(request(seed)) for seed in (2, 3)]
+        trainer.export(tmp_path / "export")
+        return stats, (tmp_path / "export" / "model.safetensors").read_bytes().hex()
+
+    first = fresh()
+    for seed in range(2):
+        first.update(request(seed))
+    first.save(tmp_path / "checkpoint")
+    expected = go_on(first)
+    second = fresh()
+    second.load(tmp_path / "checkpoint")
+    assert second.steps == 2
+    assert go_on(second) == expected
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_all_zero_stages_take_the_same_step(tmp_path: Path, stage: int) -> None:
+    expected, got = learner(tmp_path), learner(tmp_path, zero_stage=stage)
+    for seed in range(2):
+        one, other = expected.update(request(seed)), got.update(request(seed))
+        assert dataclasses.astuple(other) == pytest.approx(dataclasses.astuple(one), rel=1e-3, abs=1e-5)
+
+
+def test_an_export_is_a_plain_folder_with_the_trained_weights(tmp_path: Path) -> None:
+    trainer = learner(tmp_path)
+    trainer.update(request())
+    trainer.export(tmp_path / "export")
+    loaded = load_policy(tmp_path / "export")
+    assert all(torch.equal(a, b) for a, b in zip(weights(loaded), weights(trainer.policy), strict=True))
+    assert loaded.model.config._attn_implementation == "sdpa"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    learner(tmp_path).save(tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+def test_a_truncated_checkpoint_is_named(tmp_path: Path, checkpoint: Path) -> None:
+    state = next((checkpoint / "state").glob("*model_states.pt"))
+    state.write_bytes(state.read_bytes()[:-10])
+    with pytest.raises(InputError, match=rf"{state.name}: is truncated or changed"):
+        learner(tmp_path).load(checkpoint)
+    state.unlink()
+    with pytest.raises(InputError, match=rf"{state.name}: is missing"):
+        learner(tmp_path).load(checkpoint)
+
+
+def test_a_foreign_checkpoint_is_named(tmp_path: Path, checkpoint: Path) -> None:
+    with pytest.raises(InputError, match=r"zero_stage differs \(found 0, expected 1\)"):
+        learner(tmp_path, zero_stage=1).load(checkpoint)
+    other = DeepSpeedLearner(policy(tied=False), None, SETTINGS)
+    with pytest.raises(InputError, match="parameters differs"):
+        other.load(checkpoint)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", json.dumps({"identity": {}})])
+def test_a_broken_manifest_is_named(tmp_path: Path, checkpoint: Path, content: str) -> None:
+    (checkpoint / "learner.json").write_text(content)
+    with pytest.raises(InputError, match=r"learner\.json"):
+        learner(tmp_path).load(checkpoint)
+
+
+def test_a_folder_without_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no checkpoint"):
+        learner(tmp_path).load(tmp_path)
+
+
+def test_a_loss_that_is_not_finite_stops_and_saves_the_batch(tmp_path: Path) -> None:
+    trainer = learner(tmp_path)
+    before = weights(trainer.policy)
+    bad = dataclasses.replace(rows(0, 1, 1)[0], advantages=(float("nan"),) * len(rows(0, 1, 1)[0].tokens))
+    with pytest.raises(InputError, match=r"update 0: loss nan is not finite.*update-000000\.json"):
+        trainer.update(UpdateRequest((*rows(1, 2, 2), bad), LossSettings()))
+    saved = json.loads((tmp_path / "failed" / "update-000000.json").read_text())
+    assert len(saved["rows"]) == 5
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(trainer.policy), strict=True))
+
+
+def test_malformed_rows_are_refused(tmp_path: Path) -> None:
+    trainer = DeepSpeedLearner(policy(), None, SETTINGS, tmp_path)
+    row = Row("w1", (4, 5), (-1.0,), (1.0, 1.0))
+    free = LossSettings(kl_coef=0.0)
+    for batch, message in (
+        ((), "at least one row"),
+        ((row,), "row 0 of an update: 2 tokens, 1 log-probabilities"),
+        ((Row("w1 " * 254, (4, 5), (-1.0, -1.0), (1.0, 1.0)),), "exceeds the 256"),
+    ):
+        with pytest.raises(InputError, match=message):
+            trainer.update(UpdateRequest(batch, free))
+    with pytest.raises(InputError, match="no reference policy"):
+        trainer.update(request())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("lr", -1.0), ("zero_stage", 4), ("dtype", "float16"), ("temperature", 0.0), ("grad_clip", 0.0)],
+)
+def test_settings_out_of_range_are_named(tmp_path: Path, field: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"{field}: found"):
+        learner(tmp_path, **{field: value})
+
+
+def test_partitioned_weights_can_be_sampled_from(tmp_path: Path) -> None:
+    trainer, asked = learner(tmp_path, zero_stage=3), requests(0, 3)
+    with trainer.whole_weights():
+        got = TorchSampler(trainer.policy, 10, 64, 100).sample(asked, seed=1, temperature=1.0)
+    assert got == TorchSampler(policy(0), 10, 64, 100).sample(asked, seed=1, temperature=1.0)
+
+
+SCRIPT = """
+import sys, torch
+from pathlib import Path
+torch.set_num_threads(1)
+from tests.unit.test_learner_engine import learner, request
+folder = Path(sys.argv[1])
+trainer = learner(folder, zero_stage=int(sys.argv[2]))
+stats = [trainer.update(request(seed)) for seed in range(2)]
+trainer.save(folder / "checkpoint")
+trainer.load(folder / "checkpoint")
+stats.append(trainer.update(request(2)))
+trainer.export(folder / "export")
+if torch.distributed.get_rank() == 0:
+    (folder / "stats.txt").write_text(repr([[s.loss, s.kl, s.grad_norm] for s in stats]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_two_processes_take_the_same_steps_as_one(tmp_path: Path, stage: int) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    subprocess.run([*launcher, str(script), str(tmp_path), str(stage)], check=True, cwd=root, env=environment)
+    single = learner(tmp_path)
+    expected = [[s.loss, s.kl, s.grad_norm] for s in (single.update(request(seed)) for seed in range(3))]
+    got = json.loads((tmp_path / "stats.txt").read_text())
+    for one, other in zip(expected, got, strict=True):
+        assert other == pytest.approx(one, rel=1e-3, abs=1e-5)

@@ -1,0 +1,1 @@
+"""The learner: from rows to optimizer steps."""

@@ -1,0 +1,133 @@
+"""What is particular to DeepSpeed: start-up without a launcher, ranks, and the optimizer step."""
+
+import contextlib
+import logging
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+from torch._C._distributed_c10d import HashStore
+
+if TYPE_CHECKING:
+    from threespo.learner.engine import OptimSettings
+
+T = TypeVar("T")
+
+_LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+def start(module: nn.Module, settings: "OptimSettings") -> Any:
+    """Return a DeepSpeed engine with ``torch.optim.AdamW`` around ``module``.
+
+    DeepSpeed's own compiled Adam takes 40 s to build and does not resume bit-exactly.
+    """
+    device = next(module.parameters()).device
+    deepspeed = _import_deepspeed(device)
+    _join(device)
+    decayed = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(decayed, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay)
+    config = {
+        # A batch is what a request holds; the engine never counts it.
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": settings.grad_clip,
+        "zero_optimization": {"stage": settings.zero_stage},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "bf16": {"enabled": settings.dtype == "bfloat16"},
+        "steps_per_print": 2**31,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)[0]
+    # Gradient checkpointing works in this mode only; policies have no dropout that it could turn on.
+    engine.train()
+    return engine
+
+
+def step(engine: Any) -> float:
+    """Take the optimizer step on the accumulated gradients; return their norm before clipping.
+
+    If it is not finite the step is not taken, except at ZeRO, which learns the norm only while it steps.
+    """
+    plain = engine.zero_optimization_stage() == 0 and not engine.bfloat16_enabled()
+    if plain:
+        gradients = [parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        if math.isfinite(norm):
+            engine.step()
+        return norm
+    engine.step()
+    return float(engine.get_global_grad_norm())
+
+
+def rank() -> int:
+    """Return the number of this process."""
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def world_size() -> int:
+    """Return the number of processes."""
+    return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def share(parts: Sequence[T]) -> list[tuple[T, bool]]:
+    """Return this rank's parts, each with whether it counts.
+
+    Every rank must do the same number of passes, since ZeRO communicates in each: those with fewer parts repeat the
+    first one without counting it.
+    """
+    passes = -(-len(parts) // world_size())
+    mine = [(part, True) for part in parts[rank() :: world_size()]]
+    return mine + [(parts[0], False)] * (passes - len(mine))
+
+
+def summed(values: Tensor, device: torch.device) -> Tensor:
+    """Return the sum of ``values`` over all ranks."""
+    if world_size() == 1:
+        return values
+    total = values.to(device)
+    distributed.all_reduce(total)
+    return total.cpu()
+
+
+@contextlib.contextmanager
+def gathered(engine: Any) -> Iterator[None]:
+    """Make whole parameters readable inside the block on all ranks (they are scattered at ZeRO 3)."""
+    if engine.zero_optimization_stage() < 3:
+        yield
+        return
+    from deepspeed.runtime.zero import GatheredParameters
+
+    with GatheredParameters(list(engine.module.parameters())):
+        yield
+
+
+def _import_deepspeed(device: torch.device) -> Any:
+    if device.type == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import deepspeed
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # DeepSpeed would compile this shared-memory all-reduce at start-up, for minutes; gloo does the same without.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
+
+
+def _join(device: torch.device) -> None:
+    """Join the launcher's processes, or be a group of one without using the network."""
+    import deepspeed
+
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    if "WORLD_SIZE" not in os.environ:
+        # DeepSpeed reads these even where the group exists already.
+        os.environ.update({name: os.environ.get(name, value) for name, value in _LAUNCHER.items()})
+        if not distributed.is_initialized():
+            distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)

@@ -1,0 +1,285 @@
+"""The learner: one optimizer step per update request, on the DeepSpeed engine (CPU or GPU, ZeRO 0 to 3)."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from threespo.errors import InputError
+from threespo.files import atomic_folder, atomic_json
+from threespo.learner import backend, checkpoint
+from threespo.learner.forward import Group, Pack, ResponseScorer, cut, group_rows, pack
+from threespo.learner.loss import k3, policy_losses, token_weights
+from threespo.policy.model import Policy, parse_dtype
+from threespo.protocol import LossSettings, Row, UpdateRequest, UpdateStats
+
+_SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "approx_kl")
+
+
+@dataclass(frozen=True, slots=True)
+class OptimSettings:
+    """Settings of the optimizer and of how a batch is computed."""
+
+    lr: float = 1e-6
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.999)
+    grad_clip: float = 1.0
+    """Largest norm of the gradient."""
+    micro_batch_tokens: int = 2048
+    """Packed tokens computed at once; bounds memory and has no influence on the step but rounding."""
+    zero_stage: int = 0
+    dtype: str = "float32"
+    """``float32`` or ``bfloat16`` (with float32 master weights)."""
+    temperature: float = 1.0
+    """Sampling temperature, which the log-probabilities include."""
+    padded_width: int | None = None
+    """Constant of ``seq-mean-token-sum-norm``, in tokens; ``None``: the longest response of the batch."""
+    gradient_checkpointing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The rows of a request as flat tensors, row after row: token j of row i is at ``starts[i] + j``."""
+
+    groups: list[Group]
+    starts: list[int]
+    old_logprobs: Float[Tensor, " tokens"]
+    advantages: Float[Tensor, " tokens"]
+    weights: Float[Tensor, " tokens"]
+
+    @property
+    def tokens(self) -> int:
+        return len(self.advantages)
+
+    def places(self, packed: Pack) -> Tensor:
+        """Return where the pack's response tokens are in the flat tensors."""
+        parts = [
+            torch.arange(self.starts[row], self.starts[row] + length)
+            for row, length in zip(packed.rows, packed.lengths, strict=True)
+        ]
+        return torch.cat(parts).to(self.advantages.device)
+
+
+class DeepSpeedLearner:
+    """Takes optimizer steps on a policy's model in place: a sampler of the same policy always sees current weights."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        reference: Policy | None,
+        settings: OptimSettings,
+        inspect: Path = Path("failed-updates"),
+    ) -> None:
+        """Prepare training.
+
+        Args:
+            policy: what is trained.
+            reference: the frozen policy of the KL penalty; may be ``None`` if no request asks for the penalty.
+            settings: optimizer and batching.
+            inspect: folder for batches whose loss is not finite.
+
+        Raises:
+            InputError: if a setting is out of range or the model cannot be trained in packs.
+        """
+        _check(settings)
+        self.policy, self.settings, self._inspect = policy, settings, inspect
+        self._dtype = parse_dtype(settings.dtype)
+        scorer = ResponseScorer(policy.model)
+        if settings.gradient_checkpointing:
+            model: Any = policy.model
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        self._engine = backend.start(scorer, settings)
+        self._reference: ResponseScorer | None = None
+        if reference is not None:
+            self._reference = (
+                ResponseScorer(reference.model).to(self._dtype).to(policy.device).requires_grad_(False).eval()
+            )
+        self.steps = 0
+
+    def update(self, request: UpdateRequest) -> UpdateStats:
+        """Take exactly one optimizer step on the whole batch, whatever the size of the micro-batches.
+
+        Raises:
+            InputError: if a row is malformed, the penalty has no reference, or loss or gradient is not finite (the
+                batch is saved then; do not go on with this learner).
+        """
+        loss = request.loss
+        if loss.kl_coef != 0.0 and self._reference is None:
+            raise InputError(
+                f"loss.kl_coef: found {loss.kl_coef} but there is no reference policy; give one or set it to 0."
+            )
+        batch = self._batch(request)
+        micro_batches = cut(batch.groups, self.settings.micro_batch_tokens)
+        shares = backend.share(micro_batches)
+        sums = torch.zeros(len(_SUMS), dtype=torch.float64)
+        for number, (groups, counts) in enumerate(shares):
+            part, objective = self._micro_batch(groups, batch, loss)
+            if counts:
+                sums += part
+            self._engine.set_gradient_accumulation_boundary(number + 1 == len(shares))
+            # DeepSpeed averages over ranks; the batch's loss is the sum of their shares.
+            self._engine.backward(objective * (backend.world_size() if counts else 0.0), scale_wrt_gas=False)
+        sums = backend.summed(sums, self.policy.device)
+        if not bool(torch.isfinite(sums[0])):
+            raise self._failure(request, f"loss {float(sums[0])}")
+        norm = backend.step(self._engine)
+        if not math.isfinite(norm):
+            raise self._failure(request, f"gradient norm {norm}")
+        self.steps += 1
+        return _stats(sums, batch.tokens, norm)
+
+    def logprobs(self, rows: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
+        """Return the log-probability of each token of (prompt, response tokens) rows under the current weights."""
+        encoded = [self.policy.encode_prompt(prompt) for prompt, _ in rows]
+        result: list[list[float]] = [[] for _ in rows]
+        with torch.no_grad():
+            for groups in cut(group_rows(encoded, [tokens for _, tokens in rows]), self.settings.micro_batch_tokens):
+                packed = pack(groups, self.policy.device, self._dtype)
+                values = self._engine(packed, self.settings.temperature)[0].split(packed.lengths)
+                for row, part in zip(packed.rows, values, strict=True):
+                    result[row] = part.tolist()
+        return result
+
+    def save(self, folder: Path) -> None:
+        """Write weights, optimizer state and step count into ``folder``, whole or not at all."""
+        checkpoint.save(self._engine, folder, self._identity(), self.steps)
+
+    def load(self, folder: Path) -> None:
+        """Go on bit-exactly from what ``save`` wrote.
+
+        Raises:
+            InputError: if the checkpoint is missing, truncated, or of another model or other settings.
+        """
+        self.steps = checkpoint.load(self._engine, folder, self._identity())
+
+    @contextlib.contextmanager
+    def whole_weights(self) -> Iterator[None]:
+        """Hold the policy's weights whole on every rank while sampling from it; needed at ZeRO 3, free below."""
+        with backend.gathered(self._engine):
+            yield
+
+    def export(self, folder: Path) -> None:
+        """Write the policy as a plain Hugging Face folder: configuration, safetensors weights, tokenizer."""
+        model: Any = self.policy.model
+        with self.whole_weights():
+            if backend.rank() == 0:
+                with atomic_folder(folder) as temporary:
+                    model.save_pretrained(temporary)
+                    self.policy.tokenizer.save_pretrained(temporary)
+
+    def _micro_batch(self, groups: list[Group], batch: _Batch, loss: LossSettings) -> tuple[Tensor, Tensor]:
+        """Return the sums of statistics and the objective (this micro-batch's share of the batch's loss)."""
+        packed = pack(groups, self.policy.device, self._dtype)
+        places = batch.places(packed)
+        weights = batch.weights[places]
+        logprobs, entropy = self._engine(packed, self.settings.temperature)
+        losses = policy_losses(logprobs, batch.old_logprobs[places], batch.advantages[places], loss)
+        policy_loss = (losses.policy * weights).sum()
+        objective, kl = policy_loss, torch.zeros_like(entropy)
+        if loss.kl_coef != 0.0 and self._reference is not None:
+            with torch.no_grad():
+                reference = self._reference(packed, self.settings.temperature)[0]
+            kl = k3(logprobs, reference)
+            objective = policy_loss + loss.kl_coef * (kl * weights).sum()
+        with torch.no_grad():
+            approx_kl = (batch.old_logprobs[places] - logprobs).sum()
+            clipped = losses.clipped.sum().float()
+            sums = torch.stack((objective, policy_loss, kl.sum(), entropy.sum(), clipped, approx_kl))
+        return sums.double().cpu(), objective
+
+    def _batch(self, request: UpdateRequest) -> _Batch:
+        rows = request.rows
+        _check_rows(rows)
+        device = self.policy.device
+        lengths = torch.tensor([len(row.tokens) for row in rows])
+        row_weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
+        width = self.settings.padded_width or int(lengths.max())
+        weights = token_weights(lengths, row_weights, request.loss.aggregation, width)
+        ends = lengths.cumsum(0)
+        return _Batch(
+            groups=group_rows([self._prompt(row) for row in rows], [row.tokens for row in rows]),
+            starts=(ends - lengths).tolist(),
+            old_logprobs=torch.tensor([x for row in rows for x in row.old_logprobs], device=device),
+            advantages=torch.tensor([x for row in rows for x in row.advantages], device=device),
+            weights=weights.float().to(device),
+        )
+
+    def _prompt(self, row: Row) -> list[int]:
+        ids = self.policy.encode_prompt(row.prompt)
+        if len(ids) + len(row.tokens) > self.policy.max_context:
+            raise InputError(
+                f"a row of {len(ids)} prompt and {len(row.tokens)} response tokens exceeds the "
+                f"{self.policy.max_context} that {self.policy.source} reads: {row.prompt[:80]!r}... "
+                "Rows are never cut; shorten the history."
+            )
+        return ids
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint must agree on with the learner that loads it."""
+        # At ZeRO 3 a parameter is empty between passes and keeps its shape beside it.
+        shapes = [
+            [name, list(getattr(parameter, "ds_shape", parameter.shape))]
+            for name, parameter in self.policy.model.named_parameters()
+        ]
+        return {
+            "format": 1,
+            "parameters": shapes,
+            "zero_stage": self.settings.zero_stage,
+            "dtype": self.settings.dtype,
+            "world_size": backend.world_size(),
+        }
+
+    def _failure(self, request: UpdateRequest, what: str) -> InputError:
+        file = self._inspect / f"update-{self.steps:06d}.json"
+        if backend.rank() == 0:
+            atomic_json(file, {"found": what, "step": self.steps, **dataclasses.asdict(request)})
+        return InputError(
+            f"update {self.steps}: {what} is not finite; training stops. The batch is "
+            f"in {file}. Look for infinite advantages or log-probabilities there, or lower the learning rate."
+        )
+
+
+def _stats(sums: Tensor, tokens: int, norm: float) -> UpdateStats:
+    loss, policy_loss, kl, entropy, clipped, approx_kl = sums.tolist()
+    return UpdateStats(
+        loss=loss,
+        policy_loss=policy_loss,
+        kl=kl / tokens,
+        entropy=entropy / tokens,
+        clip_fraction=clipped / tokens,
+        approx_kl=approx_kl / tokens,
+        grad_norm=norm,
+        tokens=tokens,
+    )
+
+
+def _check(settings: OptimSettings) -> None:
+    for name, good in (
+        ("lr", settings.lr >= 0),
+        ("grad_clip", settings.grad_clip > 0),
+        ("micro_batch_tokens", settings.micro_batch_tokens > 0),
+        ("zero_stage", settings.zero_stage in (0, 1, 2, 3)),
+        ("temperature", settings.temperature > 0),
+        ("padded_width", settings.padded_width is None or settings.padded_width > 0),
+        ("dtype", settings.dtype in ("float32", "bfloat16")),
+    ):
+        if not good:
+            raise InputError(f"optimizer setting {name}: found {getattr(settings, name)!r}, which is out of range.")
+
+
+def _check_rows(rows: Sequence[Row]) -> None:
+    if not rows:
+        raise InputError("an update needs at least one row, found none.")
+    for number, row in enumerate(rows):
+        if not row.tokens or not len(row.tokens) == len(row.old_logprobs) == len(row.advantages):
+            raise InputError(
+                f"row {number} of an update: {len(row.tokens)} tokens, {len(row.old_logprobs)} log-probabilities and "
+                f"{len(row.advantages)} advantages; expected equal numbers, at least one."
+            )

@@ -1,0 +1,155 @@
+"""Log-probabilities of responses: rows of one prompt share its forward pass, and nothing is padded.
+
+A *pack* is one sequence ``[prompt, response 1, ..., response n, prompt, response 1, ...]`` with position ids that
+start anew after each prompt. The stock model is called once on it; ``attention`` keeps the groups apart. A response's
+last token is read by nobody, so it is not in the pack.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from threespo.learner import attention
+from threespo.learner.attention import Span
+from threespo.policy import linear
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A prompt and its responses, as token ids. ``rows`` are the responses' numbers in the batch."""
+
+    prompt: tuple[int, ...]
+    responses: tuple[tuple[int, ...], ...]
+    rows: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the group takes in a pack."""
+        return len(self.prompt) + sum(len(response) - 1 for response in self.responses)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Groups in one sequence of T tokens with N response tokens, in the order of ``rows``."""
+
+    tokens: Int[Tensor, "1 T"]
+    positions: Int[Tensor, "1 T"]
+    spans: tuple[Span, ...]
+    predictors: Int[Tensor, " N"]
+    """Index of the token whose logits predict each response token."""
+    targets: Int[Tensor, " N"]
+    rows: tuple[int, ...]
+    lengths: tuple[int, ...]
+    """Response tokens of each row."""
+
+
+def group_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]]) -> list[Group]:
+    """Gather rows with equal prompts, in the order in which the prompts first occur."""
+    rows_of_prompt: dict[tuple[int, ...], list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        rows_of_prompt.setdefault(tuple(prompt), []).append(row)
+    return [
+        Group(prompt, tuple(tuple(responses[row]) for row in rows), tuple(rows))
+        for prompt, rows in rows_of_prompt.items()
+    ]
+
+
+def cut(groups: Sequence[Group], limit: int) -> list[list[Group]]:
+    """Cut groups into micro-batches of at most ``limit`` packed tokens.
+
+    A group that does not fit alone is split, its prompt repeated; a single row over the limit stands alone.
+    """
+    batches: list[list[Group]] = []
+    used = limit
+    for group in (part for whole in groups for part in _split(whole, limit)):
+        if used + group.tokens > limit:
+            batches.append([])
+            used = 0
+        batches[-1].append(group)
+        used += group.tokens
+    return batches
+
+
+def _split(group: Group, limit: int) -> list[Group]:
+    parts: list[Group] = []
+    for response, row in zip(group.responses, group.rows, strict=True):
+        if parts and parts[-1].tokens + len(response) - 1 <= limit:
+            last = parts[-1]
+            parts[-1] = replace(last, responses=(*last.responses, response), rows=(*last.rows, row))
+        else:
+            parts.append(Group(group.prompt, (response,), (row,)))
+    return parts
+
+
+def pack(groups: Sequence[Group], device: torch.device, dtype: torch.dtype) -> Pack:
+    """Lay groups out in one sequence. ``dtype`` is that of the model (the masks must have it)."""
+    tokens: list[int] = []
+    positions: list[int] = []
+    predictors: list[int] = []
+    targets: list[int] = []
+    for group in groups:
+        start, prompt = len(tokens), len(group.prompt)
+        tokens += group.prompt
+        positions += range(prompt)
+        for response in group.responses:
+            begin = len(tokens)
+            tokens += response[:-1]
+            positions += range(prompt, prompt + len(response) - 1)
+            predictors += (start + prompt - 1, *range(begin, begin + len(response) - 1))
+            targets += response
+    return Pack(
+        tokens=torch.tensor([tokens], device=device),
+        positions=torch.tensor([positions], device=device),
+        spans=tuple(_span(group, device, dtype) for group in groups),
+        predictors=torch.tensor(predictors, device=device),
+        targets=torch.tensor(targets, device=device),
+        rows=tuple(row for group in groups for row in group.rows),
+        lengths=tuple(len(response) for group in groups for response in group.responses),
+    )
+
+
+def _span(group: Group, device: torch.device, dtype: torch.dtype) -> Span:
+    prompt, total = len(group.prompt), group.tokens
+    inputs = [len(response) - 1 for response in group.responses]
+    if len(inputs) == 1 or total == prompt:
+        return Span(prompt, total - prompt, None)
+    owner = torch.repeat_interleave(torch.arange(len(inputs)), torch.tensor(inputs))
+    own = (owner[:, None] == owner).tril()
+    visible = torch.cat((torch.ones(len(owner), prompt, dtype=torch.bool), own), dim=1)
+    mask = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf"))
+    return Span(prompt, total - prompt, mask.to(device))
+
+
+class ResponseScorer(nn.Module):
+    """Log-probability and entropy of every response token of a pack under a causal language model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        attention.install(model)
+        linear.install(model)
+        self.model = model
+
+    def forward(self, packed: Pack, temperature: float) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+        """Return log-probabilities (with gradient) and entropies (without) of softmax(logits / temperature)."""
+        stock: Any = self.model
+        output = stock(
+            input_ids=packed.tokens,
+            position_ids=packed.positions,
+            # A mask in its final form is passed on untouched; ours is in the spans.
+            attention_mask=packed.tokens.new_zeros((1, 1, 1, 1)),
+            use_cache=False,
+            logits_to_keep=packed.predictors,
+            spans=packed.spans,
+        )
+        logits = output.logits[0].float()
+        if temperature != 1.0:
+            logits = logits / temperature
+        normalizer = logits.logsumexp(dim=-1)
+        logprobs = logits.gather(1, packed.targets[:, None])[:, 0] - normalizer
+        with torch.no_grad():
+            expected = ((logits - normalizer[:, None]).exp() * logits).sum(dim=-1)
+        return logprobs, normalizer.detach() - expected

@@ -1,0 +1,96 @@
+"""The training loss (eq. 5): clipped surrogate with dual clip, and the k3 estimate of the KL divergence.
+
+Everything is per response token, flat, row after row. So nothing is padded, and a batch can be
+cut into micro-batches anywhere: each token's share of the whole batch's mean (``token_weights``) is fixed beforehand.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from threespo.errors import InputError
+from threespo.protocol import Aggregation, LossSettings
+
+KL_CAP = 10.0
+"""k3 is capped here per token; the gradient above is zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLosses:
+    """The parts of the loss for each response token."""
+
+    policy: Float[Tensor, " tokens"]
+    """Clipped surrogate with dual clip."""
+    clipped: Bool[Tensor, " tokens"]
+    """Whether the clipped ratio decided (before the dual clip)."""
+    dual_clipped: Bool[Tensor, " tokens"]
+    """Whether the dual clip decided."""
+
+
+def policy_losses(
+    logprobs: Float[Tensor, " tokens"],
+    old_logprobs: Float[Tensor, " tokens"],
+    advantages: Float[Tensor, " tokens"],
+    settings: LossSettings,
+) -> TokenLosses:
+    """Return the clipped surrogate of each token: max(-A r, -A clip(r)), for A < 0 at most ``-A clip_dual``.
+
+    Args:
+        logprobs: log pi of each token, with gradient.
+        old_logprobs: log pi_old of each token.
+        advantages: advantage of each token.
+        settings: the clip ranges.
+    """
+    ratio = torch.exp(logprobs - old_logprobs)
+    plain = -advantages * ratio
+    clipped = -advantages * torch.clamp(ratio, 1.0 - settings.clip_low, 1.0 + settings.clip_high)
+    pessimistic = torch.maximum(plain, clipped)
+    negative = advantages < 0
+    bound = -advantages * settings.clip_dual
+    bounded = torch.where(negative, torch.minimum(pessimistic, bound), pessimistic)
+    return TokenLosses(bounded, clipped > plain, negative & (pessimistic > bound))
+
+
+def k3(logprobs: Float[Tensor, " tokens"], reference: Float[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
+    """Return the k3 estimate of KL(pi || pi_ref) of each token: e^d - d - 1, d = log pi_ref - log pi, at most 10."""
+    difference = reference - logprobs
+    return torch.clamp(torch.exp(difference) - difference - 1.0, max=KL_CAP)
+
+
+def token_weights(
+    lengths: Int[Tensor, " rows"],
+    row_weights: Float[Tensor, " rows"],
+    aggregation: Aggregation,
+    padded_width: int,
+) -> Float[Tensor, " tokens"]:
+    """Return each token's share: the aggregated loss is the weighted sum of the token losses over the whole batch.
+
+    Args:
+        lengths: response tokens of each row.
+        row_weights: relative weight of each row; only their ratios count, and only where rows are averaged
+            (``token-mean`` ignores them).
+        aggregation: ``token-mean`` = sum / tokens; ``seq-mean-token-sum`` = weighted mean over rows of row sums;
+            ``seq-mean-token-mean`` = weighted mean over rows of row means; ``seq-mean-token-sum-norm`` = sum (rows
+            weighted with mean 1) / ``padded_width``.
+        padded_width: the constant length of ``seq-mean-token-sum-norm``, in tokens.
+
+    Raises:
+        InputError: if the row weights do not have a positive sum, or the aggregation is unknown.
+    """
+    rows, tokens = len(lengths), int(lengths.sum())
+    total = float(row_weights.sum())
+    if not total > 0:
+        raise InputError(f"row weights must have a positive sum, found {total}.")
+    if aggregation == "token-mean":
+        per_row = torch.full_like(row_weights, 1.0 / tokens)
+    elif aggregation == "seq-mean-token-sum":
+        per_row = row_weights / total
+    elif aggregation == "seq-mean-token-mean":
+        per_row = row_weights / total / lengths
+    elif aggregation == "seq-mean-token-sum-norm":
+        per_row = row_weights * rows / total / padded_width
+    else:
+        raise InputError(f"loss.aggregation: found {aggregation!r}, which is not one of the four known ones.")
+    return torch.repeat_interleave(per_row, lengths)

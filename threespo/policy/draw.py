@@ -1,0 +1,72 @@
+"""Draws tokens: inverse-CDF on float64 probabilities, from uniforms that depend on counters only."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_CHUNK = 2**24
+"""Float64 probabilities held at once: 128 MB, whatever the vocabulary."""
+
+
+def draw_tokens(
+    logits: Float[Tensor, "rows vocabulary"], uniforms: Float[Tensor, " rows"], temperature: float
+) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
+    """Return one token per row and its natural-log probability under softmax(logits / temperature), in float64.
+
+    Token k is drawn if the uniform lies in [F(k - 1), F(k)) of the cumulative distribution F. Temperature 0 means the
+    most probable token, drawn with certainty (log-probability 0).
+    """
+    if temperature == 0.0:
+        return logits.argmax(dim=-1), torch.zeros_like(uniforms)
+    rows = max(1, _CHUNK // logits.shape[-1])
+    if len(logits) <= rows:
+        return _draw(logits, uniforms, temperature)
+    parts = [
+        _draw(part, uniform, temperature)
+        for part, uniform in zip(logits.split(rows), uniforms.split(rows), strict=True)
+    ]
+    return torch.cat([tokens for tokens, _ in parts]), torch.cat([logprobs for _, logprobs in parts])
+
+
+def _draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    scaled = logits.double()
+    if temperature != 1.0:
+        scaled = scaled / temperature
+    logprobs = scaled - scaled.logsumexp(dim=-1, keepdim=True)
+    cumulative = logprobs.exp().cumsum(dim=-1)
+    total = cumulative[:, -1:]
+    # Below the total, so that rounding never leads to a token of probability zero at the end of the vocabulary.
+    below = torch.nextafter(total, torch.zeros_like(total))
+    target = torch.minimum(uniforms[:, None] * total, below)
+    tokens = torch.searchsorted(cumulative, target, right=True)
+    return tokens[:, 0], logprobs.gather(1, tokens)[:, 0]
+
+
+class Responses:
+    """The responses of one batch while they grow: R rows of at most S tokens.
+
+    Row numbers are positions in ``uniforms``; samplers may reorder and drop rows at will.
+    """
+
+    def __init__(self, uniforms: np.ndarray, eos_ids: Sequence[int], temperature: float, device: torch.device) -> None:
+        rows, self.limit = uniforms.shape
+        self._uniforms = torch.from_numpy(uniforms).to(device)
+        self._eos = torch.tensor(sorted(eos_ids), device=device)
+        self._temperature = temperature
+        self.tokens = torch.zeros((rows, self.limit), dtype=torch.long, device=device)
+        self.logprobs = torch.zeros((rows, self.limit), dtype=torch.float64, device=device)
+        self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
+        self.finished = torch.zeros(rows, dtype=torch.bool, device=device)
+
+    def extend(self, rows: Int[Tensor, " m"], position: int, logits: Float[Tensor, "m vocabulary"]) -> Tensor:
+        """Draw token ``position`` of the given rows; return which of them go on, as a boolean mask (m,)."""
+        tokens, logprobs = draw_tokens(logits, self._uniforms[rows, position], self._temperature)
+        self.tokens[rows, position] = tokens
+        self.logprobs[rows, position] = logprobs
+        ended = torch.isin(tokens, self._eos)
+        self.lengths[rows] = position + 1
+        self.finished[rows] = ended
+        return ~ended if position + 1 < self.limit else torch.zeros_like(ended)

@@ -1,0 +1,74 @@
+"""Linear layers on a CPU through oneDNN.
+
+torch sends float32 products to MKL, which on processors that are not Intel's uses half of the vector width; oneDNN
+does not: on an AMD EPYC (Zen 5) it reached 230 GFLOP/s against 105 on one core. The sums are the same up to their
+order, and the benchmarks of sampling and update measure both.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_FEWEST_ROWS = 16
+"""With fewer rows than this the call itself costs more than the product."""
+
+
+def linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return ``states @ weight.T + bias``, as ``torch.nn.functional.linear``; gradients are not recorded."""
+    if not _applies(states):
+        return F.linear(states, weight, bias)
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(states, weight, bias, "none", [], "")
+    return product
+
+
+class OneDnnLinear(nn.Linear):
+    """``nn.Linear`` with its three products (output and both gradients) computed by ``linear``."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return ``states @ weight.T + bias``."""
+        if not _applies(states):
+            return F.linear(states, self.weight, self.bias)
+        product: Tensor = _Product.apply(states, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return product
+
+
+def install(model: nn.Module) -> None:
+    """Turn every ``nn.Linear`` of the model, in place, into a ``OneDnnLinear``; parameters and their names stay."""
+    for module in model.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = OneDnnLinear
+
+
+class _Product(torch.autograd.Function):
+    """The linear layer with gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(states, weight)
+        ctx.has_bias = bias is not None
+        return linear(states, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        states, weight = ctx.saved_tensors
+        flat = gradients[0].reshape(-1, weight.shape[0])
+        for_states = for_weight = for_bias = None
+        if ctx.needs_input_grad[0]:
+            for_states = linear(flat, weight.t().contiguous()).view(states.shape)
+        if ctx.needs_input_grad[1]:
+            flat_states = states.reshape(-1, weight.shape[1])
+            for_weight = linear(flat.t().contiguous(), flat_states.t().contiguous())
+        if ctx.has_bias and ctx.needs_input_grad[2]:
+            for_bias = flat.sum(dim=0)
+        return for_states, for_weight, for_bias
+
+
+def _applies(states: Tensor) -> bool:
+    return (
+        states.device.type == "cpu"
+        and states.dtype == torch.float32
+        and states.numel() >= _FEWEST_ROWS * states.shape[-1]
+        and torch.backends.mkldnn.is_available()
+    )

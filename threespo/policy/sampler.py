@@ -1,0 +1,143 @@
+"""The torch sampler: each distinct prompt is read once, all its responses share what was read.
+
+The draw of token t of response i depends on (run seed, request key, i, t) only, never on how requests were batched.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from threespo.errors import InputError
+from threespo.policy import decode, grid, stock
+from threespo.policy.draw import Responses
+from threespo.policy.model import Policy
+from threespo.protocol import Sample, SampleRequest
+from threespo.rng import derive, uniforms
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Response ``index`` of request ``request``."""
+
+    request: int
+    index: int
+
+
+class TorchSampler:
+    """Samples from a policy's current weights, on the device that they are on (``protocol.Sampler``)."""
+
+    def __init__(self, policy: Policy, max_new_tokens: int, max_batch_rows: int, max_prompt_tokens: int) -> None:
+        """Prepare sampling.
+
+        Args:
+            policy: model and tokenizer; weights are read anew at every call of ``sample``.
+            max_new_tokens: responses are cut at this length.
+            max_batch_rows: responses that grow side by side (bounds memory; no influence on what is drawn).
+            max_prompt_tokens: longer prompts are refused.
+
+        Raises:
+            InputError: if a limit is not positive or both together exceed the model's context.
+        """
+        for name, value in (
+            ("max_new_tokens", max_new_tokens),
+            ("max_batch_rows", max_batch_rows),
+            ("max_prompt_tokens", max_prompt_tokens),
+        ):
+            if value < 1:
+                raise InputError(f"{name}: found {value}, expected at least 1.")
+        self.policy = policy
+        self.max_new_tokens = max_new_tokens
+        self.max_batch_rows = max_batch_rows
+        self.max_prompt_tokens = min(max_prompt_tokens, policy.max_context - max_new_tokens)
+        if self.max_prompt_tokens < 1:
+            raise InputError(
+                f"max_new_tokens: found {max_new_tokens}, but {policy.source} reads {policy.max_context} tokens."
+            )
+        self._direct = decode.is_supported(policy.model)
+        _log.info("sampling %s through the %s forward", policy.source, "direct" if self._direct else "stock")
+
+    @torch.inference_mode()
+    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+        """Return ``count`` samples for each request, in order.
+
+        Raises:
+            InputError: if a prompt is too long or the temperature negative.
+        """
+        if not temperature >= 0:
+            raise InputError(f"temperature: found {temperature}, expected 0 (most probable token) or more.")
+        rows_of_prompt: dict[str, list[_Row]] = {}
+        for number, request in enumerate(requests):
+            rows = rows_of_prompt.setdefault(request.prompt, [])
+            rows.extend(_Row(number, index) for index in range(request.count))
+        encoded = self._encode(requests)
+        order = sorted(
+            (prompt for prompt, rows in rows_of_prompt.items() if rows), key=lambda prompt: len(encoded[prompt])
+        )
+        replies: list[list[Sample | None]] = [[None] * request.count for request in requests]
+        model = decode.DirectModel(self.policy.model) if self._direct else None
+        for batch in _batches([(prompt, rows_of_prompt[prompt]) for prompt in order], self.max_batch_rows):
+            rows = [row for _, part in batch for row in part]
+            draws = [uniforms(derive(seed, *requests[row.request].key, row.index), self.max_new_tokens) for row in rows]
+            responses = Responses(np.stack(draws), tuple(self.policy.eos_ids), temperature, self.policy.device)
+            prompts, numbers = [encoded[prompt] for prompt, _ in batch], _numbered([part for _, part in batch])
+            if model is not None:
+                grid.respond(model, prompts, numbers, responses)
+            else:
+                stock.respond(self.policy.model, prompts, numbers, responses)
+            for row, sample in zip(rows, self._samples(responses), strict=True):
+                replies[row.request][row.index] = sample
+        return [[sample for sample in reply if sample is not None] for reply in replies]
+
+    def _encode(self, requests: Sequence[SampleRequest]) -> dict[str, list[int]]:
+        encoded = {request.prompt: self.policy.encode_prompt(request.prompt) for request in requests}
+        long = [request for request in requests if len(encoded[request.prompt]) > self.max_prompt_tokens]
+        if long:
+            raise InputError(
+                f"{len(long)} of {len(requests)} prompts are longer than the limit of {self.max_prompt_tokens} tokens; "
+                f"the first, {'/'.join(map(str, long[0].key))}, has {len(encoded[long[0].prompt])}: "
+                f"{long[0].prompt[:80]!r}... Prompts are never cut; raise max_prompt_tokens or shorten the history."
+            )
+        return encoded
+
+    def _samples(self, responses: Responses) -> list[Sample]:
+        lengths = responses.lengths.tolist()
+        tokens = [row[:length] for row, length in zip(responses.tokens.tolist(), lengths, strict=True)]
+        logprobs = responses.logprobs.tolist()
+        finished = responses.finished.tolist()
+        return [
+            Sample(tuple(ids), tuple(logprobs[row][: len(ids)]), text, finished[row])
+            for row, (ids, text) in enumerate(zip(tokens, self.policy.decode(tokens), strict=True))
+        ]
+
+
+def _batches(groups: Sequence[tuple[str, list[_Row]]], limit: int) -> list[list[tuple[str, list[_Row]]]]:
+    """Cut groups of rows into batches of at most ``limit`` rows; a group is split only if it does not fit."""
+    batches: list[list[tuple[str, list[_Row]]]] = []
+    free = 0
+    for prompt, rows in groups:
+        if len(rows) > free and (free == 0 or len(rows) <= limit):
+            batches.append([])
+            free = limit
+        rest = rows
+        while rest:
+            if not free:
+                batches.append([])
+                free = limit
+            part, rest = rest[:free], rest[free:]
+            batches[-1].append((prompt, part))
+            free -= len(part)
+    return batches
+
+
+def _numbered(parts: Sequence[Sequence[_Row]]) -> list[list[int]]:
+    numbers: list[list[int]] = []
+    start = 0
+    for part in parts:
+        numbers.append(list(range(start, start + len(part))))
+        start += len(part)
+    return numbers

@@ -1,0 +1,55 @@
+"""Sampling through the stock forward of any ``transformers`` causal language model, with its own growing cache."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from threespo.policy.draw import Responses
+
+
+def respond(
+    model: nn.Module, prompts: Sequence[Sequence[int]], rows_of_prompt: Sequence[Sequence[int]], responses: Responses
+) -> None:
+    """Sample all rows to their ends: row numbers ``rows_of_prompt[p]`` answer ``prompts[p]`` (token ids)."""
+    stock: Any = model
+    device = responses.lengths.device
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    width = int(lengths.max())
+    tokens = torch.tensor([[*[0] * (width - len(prompt)), *prompt] for prompt in prompts], device=device)
+    mask = (torch.arange(width, device=device) >= width - lengths[:, None]).long()
+    output = stock(
+        input_ids=tokens,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    cache, logits = output.past_key_values, output.logits[:, -1]
+    prompt_of_row = [prompt for prompt, rows in enumerate(rows_of_prompt) for _ in rows]
+    keep = torch.tensor(prompt_of_row, device=device)
+    rows = torch.tensor([row for rows in rows_of_prompt for row in rows], device=device)
+    cache.batch_select_indices(keep)
+    mask, lengths, logits = mask[keep], lengths[keep], logits[keep]
+    for position in range(responses.limit):
+        going_on = responses.extend(rows, position, logits)
+        if not bool(going_on.all()):
+            rows, mask, lengths = rows[going_on], mask[going_on], lengths[going_on]
+            if not len(rows):
+                return
+            cache.batch_select_indices(going_on.nonzero()[:, 0])
+        mask = torch.cat((mask, mask.new_ones(len(rows), 1)), dim=1)
+        logits = _step(stock, responses.tokens[rows, position], mask, lengths + position, cache)
+
+
+def _step(stock: Any, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
+    output = stock(
+        input_ids=tokens[:, None],
+        attention_mask=mask,
+        position_ids=positions[:, None],
+        past_key_values=cache,
+        use_cache=True,
+    )
+    logits: Tensor = output.logits[:, -1]
+    return logits
