@@ -81,4 +81,7 @@ def atomic_json(path: Path, value: Any) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path}: cannot be written ({error.strerror or error}). Earlier results are untouched; free disk space or choose another folder, then run again.")
+    return InputError(
+        f"{path}: cannot be written ({error.strerror or error}). Earlier results are untouched; free disk space or "
+        "choose another folder, then run again."
+    )

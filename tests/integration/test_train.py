@@ -48,7 +48,9 @@ def prepared(study, tmp_path_factory) -> Path:
     paths = Paths(root)
     prepare(study, "alfworld", paths.data("alfworld"))
     moment = Stage(tokens=15_000, learning_rate=2e-3, prompt_weight=0.1, decision_weight=1.0, batch=8)
-    plan = tiny.Recipe(tiny.Shape(32, 1, 2, 64), (moment,), Stage(2_000, 5e-4, 0.0, 1.0, batch=8), most_weakening_steps=1)
+    plan = tiny.Recipe(
+        tiny.Shape(32, 1, 2, 64), (moment,), Stage(2_000, 5e-4, 0.0, 1.0, batch=8), most_weakening_steps=1
+    )
     folder = paths.policy("alfworld", "tiny-s")
     world = tiny.World(tiny.Alfworld(), 6, 2)
     tasks = tiny.task_stream(study.alfworld, paths.data("alfworld"))

@@ -1,6 +1,5 @@
 """Files are whole or untouched, whatever goes wrong in between."""
 
-import os
 import subprocess
 import sys
 
@@ -10,29 +9,43 @@ from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, atomic_path, atomic_text
 
 
+def _die_while_writing(target):
+    with atomic_path(target) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("killed")
+
+
+def _die_while_filling(target):
+    with atomic_folder(target) as folder:
+        (folder / "weights").write_text("new")
+        raise RuntimeError("killed")
+
+
+def _names(folder):
+    return [path.name for path in folder.iterdir()]
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
     target = tmp_path / "table.txt"
     atomic_text(target, "old")
-    with pytest.raises(RuntimeError), atomic_path(target) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError("killed")
+    with pytest.raises(RuntimeError):
+        _die_while_writing(target)
     assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["table.txt"]
+    assert _names(tmp_path) == ["table.txt"]
 
 
 def test_a_failed_folder_leaves_the_old_folder(tmp_path):
     target = tmp_path / "run"
     with atomic_folder(target) as folder:
         (folder / "weights").write_text("old")
-    with pytest.raises(RuntimeError), atomic_folder(target) as folder:
-        (folder / "weights").write_text("new")
-        raise RuntimeError("killed")
+    with pytest.raises(RuntimeError):
+        _die_while_filling(target)
     assert (target / "weights").read_text() == "old"
-    assert os.listdir(tmp_path) == ["run"]
+    assert _names(tmp_path) == ["run"]
     with atomic_folder(target) as folder:
         (folder / "weights").write_text("new")
     assert (target / "weights").read_text() == "new"
-    assert os.listdir(tmp_path) == ["run"]
+    assert _names(tmp_path) == ["run"]
 
 
 _FULL = """
@@ -58,7 +71,7 @@ def test_a_device_that_takes_no_more_is_one_clear_error(tmp_path):
     assert "cannot be written" in done.stdout
     assert "Earlier results are untouched" in done.stdout
     assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["table.txt"]
+    assert _names(tmp_path) == ["table.txt"]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

@@ -57,7 +57,8 @@ def test_a_saved_tokenizer_is_the_same(tokenizer, pairs, tmp_path):
 
 
 def test_deciding_tokens_are_those_of_the_thought(tokenizer):
-    (example,) = encode_pairs(tokenizer, [("x", "<think> mug not here . next desk 1 </think>\n<action>go to desk 1</action>")])
+    response = "<think> mug not here . next desk 1 </think>\n<action>go to desk 1</action>"
+    (example,) = encode_pairs(tokenizer, [("x", response)])
     words = [tokenizer.decode([token]) for token in example.tokens]
     start, stop = example.thought
     assert "".join(words[: example.prompt_length]).endswith(RESPONSE)

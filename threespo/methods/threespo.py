@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from threespo.envs.episode import Episode
 from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings
 from threespo.methods.search import Expansion, Search, SearchLog, SearchSettings
-from threespo.protocol import MethodSteps, Row, UpdateRequest
+from threespo.protocol import MethodSteps, Row, SampleRequest, UpdateRequest
 from threespo.scoring.state import ScoreSettings
 from threespo.scoring.table import StateTable
 
@@ -91,9 +91,9 @@ class Threespo:
         while waiting:
             ticks += 1
             samples = yield tuple(request for _, request in waiting)
-            groups = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
-            for update in self._updates([group for group in groups if group]):
-                yield update
+            answers = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
+            groups = [group for group in answers if isinstance(group, tuple) and group]
+            yield from self._updates(groups)
             self.table.commit()
             waiting = _advance([search for search, _ in waiting])
         self.table.decay(self.options.gate_decay)
@@ -137,11 +137,11 @@ class Threespo:
         }
 
 
-def _advance(searches: list[Expansion]) -> list[tuple[Expansion, Any]]:
+def _advance(searches: list[Expansion]) -> list[tuple[Expansion, SampleRequest]]:
     """Move each search on to its next sample request; searches that have ended drop out."""
-    waiting = []
+    waiting: list[tuple[Expansion, SampleRequest]] = []
     for search in searches:
         request = next(search, None)
-        if request is not None:
+        if isinstance(request, SampleRequest):
             waiting.append((search, request))
     return waiting

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, World, begin, respond
-from threespo.protocol import Counters, SampleRequest, Sampler
+from threespo.protocol import Counters, Sampler, SampleRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
     number = 0
     try:
         with opener(file, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):  # noqa: B007 (the number is used in the error below)
+            for number, line in enumerate(lines, start=1):
                 case = json.loads(line)
                 missing = [name for name in fields if not isinstance(case, dict) or name not in case]
                 if missing:

@@ -1,0 +1,51 @@
+# Everything a newcomer types. Needs Python 3.11 or 3.12 and a C++ compiler (the stock ALFWorld engine is compiled).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+CORES ?= all
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install test test-fast lint reproduce parity bench clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP) ## make .venv with everything in it
+
+# torch comes first: DeepSpeed's build imports it, and nothing may replace the build (CPU or CUDA) that pip chose or you
+# installed. DS_BUILD_OPS=0: no compiled DeepSpeed operation is used, so none is built.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || \
+		{ echo "$(PYTHON) is $$($(PYTHON) --version); threespo needs Python 3.11 or 3.12: make install PYTHON=python3.11" >&2; exit 2; }
+	@echo "installing into $(VENV) (a few minutes)"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) pip setuptools wheel ninja packaging
+	$(PIP) torch
+	DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
+	$(PIP) -e '.[dev,oracle]'
+	touch $(STAMP)
+
+test: install ## install, then the whole test suite
+	$(BIN)/python -m pytest $(ARGS)
+
+test-fast: install ## the tests that take seconds
+	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+lint: install ## formatting, lints, types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+reproduce: install ## install, then the study: make reproduce ARGS='--config study=mini'
+	$(BIN)/snakemake --cores $(CORES) $(ARGS)
+
+parity: install ## replay many games against the stock engine (minutes)
+	$(BIN)/python -m pytest tests/parity -m '' $(ARGS)
+
+bench: install ## run the benchmarks; results in benchmarks/results
+	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+clean: ## remove results (not the environment)
+	rm -rf results .snakemake

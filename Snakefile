@@ -1,0 +1,34 @@
+# From games to the report. `snakemake --cores all`; everything that can be asked for stands in config/README.md.
+#
+# The main process decides once which study is meant and writes it to results/STUDY/study.json. Jobs get that file.
+# Every rule calls one `threespo` command; what reruns it are its inputs' contents and its params: the fingerprint of its
+# code, and those fields of the study that matter to it.
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/results.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        PATHS.report,
+        str(PATHS.root / "logs" / "report.done"),
+
+
+localrules:
+    all,

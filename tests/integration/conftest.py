@@ -1,0 +1,87 @@
+"""A copy of the repository in which the workflow runs with its slow stages replaced (fakes/sitecustomize.py)."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PARTS = ("Snakefile", "workflow", "config", "threespo", "notebooks", "dvc.yaml")
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A private copy of the repository. ``log`` lists the stages that ran since the last call."""
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "stages.log"
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        path = os.pathsep.join([str(Path(__file__).parent / "fakes"), str(self.folder)])
+        return {**os.environ, "PYTHONPATH": path, "FAKE_LOG": str(self.log), "PYTHONDONTWRITEBYTECODE": "1", **extra}
+
+    def command(self, *arguments: str, config: tuple[str, ...] = ("study=ci",)) -> list[str]:
+        return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--config", *config]
+
+    def snakemake(
+        self, *arguments: str, config: tuple[str, ...] = ("study=ci",), **extra: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the workflow and return what it printed."""
+        self.log.write_text("")
+        return subprocess.run(
+            self.command(*arguments, config=config),
+            cwd=self.folder,
+            env=self.environment(**extra),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    def ran(self) -> list[str]:
+        """Return the slow stages that ran, without their details."""
+        return sorted({" ".join(line.split()[:2]) for line in self.log.read_text().splitlines()})
+
+    def results(self, study: str = "ci") -> Path:
+        return self.folder / "results" / study
+
+
+def copy_repository(folder: Path) -> Checkout:
+    folder.mkdir(parents=True)
+    for part in PARTS:
+        source = REPOSITORY / part
+        if source.is_dir():
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
+        else:
+            shutil.copy(source, folder / part)
+    (folder / "profiles").symlink_to("workflow/profiles")
+    return Checkout(folder)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """Return a fresh copy of the repository."""
+    return copy_repository(tmp_path / "repository")
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """Return a copy of the repository in which the `ci` study has run to its end; tests must not change it."""
+    made = copy_repository(tmp_path_factory.mktemp("finished") / "repository")
+    done = made.snakemake()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+@pytest.fixture
+def finished_copy(finished: Checkout, tmp_path: Path) -> Checkout:
+    """Return a private copy of ``finished``."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished.folder, folder, symlinks=True)
+    return Checkout(folder)

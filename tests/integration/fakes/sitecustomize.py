@@ -1,0 +1,102 @@
+"""Stands in for the slow stages in tests of the workflow: each writes what the real one writes, in milliseconds.
+
+Python imports this file by itself when its folder is on PYTHONPATH. The workflow, the command line, tables, notebooks
+and report are the real ones. Every call is noted in the file named by FAKE_LOG, so that tests see what ran.
+"""
+
+import os
+import sys
+import time
+import types
+from pathlib import Path
+
+GAMES = 4
+
+
+def _note(text):
+    with Path(os.environ["FAKE_LOG"]).open("a", encoding="utf-8") as log:
+        log.write(text + "\n")
+
+
+def _prepare(study, env, out):
+    _note(f"data {env}")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "train.jsonl.xz").write_bytes(str(study.alfworld.games).encode())
+
+
+def _provide(study, env, policy, data, out):
+    _note(f"policy {policy}")
+    for name in ("base", "strong"):
+        (out / name).mkdir(parents=True, exist_ok=True)
+        (out / name / "model.safetensors").write_bytes((data / "train.jsonl.xz").read_bytes() + name.encode())
+
+
+def _train(study, run, paths):
+    from threespo.tables import write_table
+
+    _note(f"train {run.run_id} threads={os.environ['OMP_NUM_THREADS']}")
+    if os.environ.get("FAKE_FAIL") == run.run_id:
+        from threespo.errors import InputError
+
+        raise InputError("a truncated game file, as a test asked")
+    time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
+    rate = study.methods[run.method].learning_rate
+    counted = ("generations", "env_steps", "completed_paths", "optimizer_steps", "epoch_successes")
+    metrics, timing = [], []
+    for epoch in range(1, 5):
+        counts = dict(zip(counted, (75 * epoch, 75 * epoch, 8 * epoch, epoch, epoch + run.seed), strict=True))
+        metrics.append({"epoch": epoch, **counts, "train_success": (epoch + run.seed) / 8, "loss": rate, "kl": 0.0})
+        seconds = {"seconds": time.time() % 1, "sampling_seconds": 0.1, "update_seconds": 0.1, "other_seconds": 0.0}
+        timing.append({"epoch": epoch, **seconds, "generations_per_second": 100.0, "peak_memory_mb": 100.0})
+    write_table(paths.run(run) / "metrics.parquet", metrics)
+    write_table(paths.run(run) / "timing.parquet", timing)
+    weights = paths.run(run) / "weights"
+    weights.mkdir(parents=True, exist_ok=True)
+    (weights / "model.safetensors").write_bytes(f"{run.run_id} {rate}".encode())
+
+
+def _evaluate(study, run, paths):
+    from threespo.tables import write_table
+
+    _note(f"evaluate {run.run_id}")
+    level = {"base": 1, "strong": 4}.get(run.method, 2 + run.seed % 2)
+    of_run = {"env": run.env, "policy": run.policy, "method": run.method, "training_seed": run.seed}
+    passes = [(split, seed) for split in study.evaluation.splits for seed in study.evaluation.seeds]
+    episodes = [
+        {
+            **of_run,
+            "split": split,
+            "evaluation_seed": seed,
+            "temperature": 0.4,
+            "task_id": f"{split}-{game}",
+            "task_type": ("put", "heat")[game % 2],
+            "success": game < level,
+            "score": float(game < level),
+            "steps": 5,
+            "invalid_format": 0,
+            "inadmissible": 0,
+        }
+        for split, seed in passes
+        for game in range(GAMES)
+    ]
+    timing = [{"split": split, "evaluation_seed": seed, "episodes": GAMES, "seconds": 0.1} for split, seed in passes]
+    write_table(paths.run(run) / "evaluation.parquet", episodes)
+    write_table(paths.run(run) / "evaluation_timing.parquet", timing)
+
+
+def _install():
+    stages = {
+        "threespo.runs.data": {"prepare": _prepare},
+        "threespo.policy.tiny": {"provide": _provide},
+        "threespo.runs.train": {"train": _train},
+        "threespo.runs.evaluate": {"evaluate": _evaluate},
+    }
+    for name, functions in stages.items():
+        module = types.ModuleType(name)
+        module.__file__ = str(Path(__file__))
+        vars(module).update(functions)
+        sys.modules[name] = module
+
+
+if "FAKE_LOG" in os.environ:
+    _install()

@@ -1,0 +1,238 @@
+"""The workflow with its slow stages replaced: what runs, in which study, and above all what does not run again."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.slow
+
+RUNS = [f"alfworld/tiny-s/{method}/seed-{seed}" for method in ("grpo", "threespo-calibrated") for seed in (0, 1)]
+TRAIN = [f"train {run}" for run in RUNS]
+REFERENCES = ["evaluate alfworld/tiny-s/base/seed-0", "evaluate alfworld/tiny-s/strong/seed-0"]
+EVALUATE = [f"evaluate {run}" for run in RUNS] + REFERENCES
+
+
+def test_one_command_makes_tables_figures_and_a_report(finished):
+    assert finished.ran() == sorted(["data alfworld", "policy tiny-s", *TRAIN, *EVALUATE])
+    results = finished.results()
+    main = pd.read_parquet(results / "tables" / "main.parquet")
+    # Two training seeds won 2 and 3 of 4 games: 50 and 75 percent.
+    grpo = main[(main["method"] == "grpo") & (main["split"] == "valid_unseen")].iloc[0]
+    assert grpo["mean"] == pytest.approx(62.5)
+    assert grpo["std"] == pytest.approx(17.6777, abs=1e-3)
+    assert (grpo["paper_mean"], grpo["paper_std"]) == (70.1, 2.5)
+    for figure in ("main_results", "training_curves", "paper_training_curves"):
+        for kind in ("png", "svg", "csv"):
+            assert (results / "figures" / f"{figure}.{kind}").stat().st_size > 100
+
+
+def test_the_report_needs_no_other_file_and_no_network(finished):
+    html = (finished.results() / "report.html").read_text()
+    assert html.count("data:image/svg+xml;base64,") == 3
+    for outside in ('src="http', 'href="http', "<script", "@import", "url("):
+        assert outside not in html
+    for said in ("62.5 ± 17.7", "70.1 ± 2.5", "base (weak start)", "strong clone (ceiling)", "un-learning", "commit"):
+        assert said in html
+
+
+def test_executed_notebooks_keep_their_outputs_and_the_originals_have_none(finished):
+    executed = json.loads((finished.results() / "notebooks" / "main_results.ipynb").read_text())
+    assert any(cell.get("outputs") for cell in executed["cells"])
+    for path in (finished.folder / "notebooks").glob("*.ipynb"):
+        assert not any(cell.get("outputs") for cell in json.loads(path.read_text())["cells"])
+
+
+def test_a_finished_study_has_nothing_to_do_in_under_ten_seconds(finished_copy):
+    # Processor time, since other work on the machine is not this workflow's.
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = finished_copy.snakemake()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 10
+    assert "Nothing to be done" in done.stderr
+    assert finished_copy.ran() == []
+
+
+def test_touched_files_run_nothing(finished_copy):
+    for path in finished_copy.results().rglob("*"):
+        if path.is_file() and not path.name.startswith("."):
+            os.utime(path)
+    for path in (finished_copy.folder / "config").rglob("*.*"):
+        os.utime(path)
+    done = finished_copy.snakemake()
+    assert "Nothing to be done" in done.stderr, done.stderr
+    assert finished_copy.ran() == []
+
+
+def test_a_comment_or_docstring_reruns_nothing(finished_copy):
+    for module in ("methods/grpo.py", "results/tables.py", "envs/episode.py"):
+        path = finished_copy.folder / "threespo" / module
+        path.write_text('"""Another docstring."""\n# a comment\n' + path.read_text().split('"""', 2)[2])
+    done = finished_copy.snakemake()
+    assert "Nothing to be done" in done.stderr, done.stderr
+
+
+def test_a_methods_code_reruns_that_method(finished_copy):
+    path = finished_copy.folder / "threespo" / "methods" / "grpo.py"
+    path.write_text(path.read_text() + "\nADDED = 1\n")
+    finished_copy.snakemake("--until", "evaluate")
+    assert finished_copy.ran() == sorted(
+        f"{stage} {run}" for stage in ("train", "evaluate") for run in RUNS if "grpo" in run
+    )
+
+
+def test_a_new_seed_adds_runs_and_reruns_none(finished_copy):
+    finished_copy.snakemake(config=("study=ci", "set={seeds: [0, 1, 2]}"))
+    added = [run.replace("seed-1", "seed-2") for run in RUNS if "seed-1" in run]
+    assert finished_copy.ran() == sorted(f"{stage} {run}" for stage in ("train", "evaluate") for run in added)
+    main = pd.read_parquet(finished_copy.results() / "tables" / "main.parquet")
+    assert main.loc[main["trained"], "seeds"].tolist() == [3] * 4
+
+
+def test_evaluation_settings_do_not_retrain(finished_copy):
+    finished_copy.snakemake("--until", "evaluate", config=("study=ci", "set={evaluation: {temperature: 1.0}}"))
+    assert finished_copy.ran() == sorted(EVALUATE)
+
+
+def test_a_methods_settings_rerun_that_method_and_what_follows(finished_copy):
+    finished_copy.snakemake("--until", "evaluate", config=("study=ci", "set={methods: {grpo: {learning_rate: 0.5}}}"))
+    assert finished_copy.ran() == sorted(
+        f"{stage} {run}" for stage in ("train", "evaluate") for run in RUNS if "grpo" in run
+    )
+
+
+def test_labels_change_tables_only(finished_copy):
+    finished_copy.snakemake(config=("study=ci", "set={methods: {grpo: {paper_row: rloo}}}"))
+    assert finished_copy.ran() == []
+    main = pd.read_parquet(finished_copy.results() / "tables" / "main.parquet")
+    assert set(main.loc[main["method"] == "grpo", "paper_mean"]) == {69.7, 68.7}
+
+
+def test_tables_and_figures_are_the_same_bytes_in_another_folder(finished, checkout):
+    checkout.snakemake()
+    for part in ("tables", "figures"):
+        for path in sorted((finished.results() / part).iterdir()):
+            if path.stem not in ("timing", "provenance"):
+                assert path.read_bytes() == (checkout.results() / part / path.name).read_bytes(), path.name
+
+
+def test_threads_come_from_the_study_and_not_from_the_scheduler(checkout):
+    done = checkout.snakemake("--until", "train", config=("study=ci", "set={training: {threads: 4}}"))
+    assert done.returncode == 0
+    assert {line.split()[-1] for line in checkout.log.read_text().splitlines() if line.startswith("train")} == {"threads=4"}
+
+
+def test_a_failing_run_says_so_and_leaves_earlier_results(finished_copy):
+    before = {path: path.read_bytes() for path in finished_copy.results().rglob("*.parquet")}
+    report = (finished_copy.results() / "report.html").read_bytes()
+    change = ("study=ci", "set={training: {generations: 301}}")
+    done = finished_copy.snakemake(config=change, FAKE_FAIL=RUNS[0])
+    assert done.returncode != 0
+    assert "a truncated game file, as a test asked" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    run = finished_copy.results() / "runs" / RUNS[0]
+    assert (run / "metrics.parquet").read_bytes() == before[run / "metrics.parquet"]
+    assert (run / "weights" / "model.safetensors").is_file()
+    assert (finished_copy.results() / "report.html").read_bytes() == report
+    again = finished_copy.snakemake(config=change)
+    assert again.returncode == 0
+    assert finished_copy.ran() == sorted([TRAIN[0], f"evaluate {RUNS[0]}"])
+
+
+def test_a_killed_workflow_goes_on_after_unlocking(checkout):
+    process = subprocess.Popen(
+        checkout.command(), cwd=checkout.folder, env=checkout.environment(FAKE_SECONDS="60"), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    _wait_for(lambda: checkout.log.is_file() and "train" in checkout.log.read_text())
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    unlocked = checkout.snakemake("--unlock")
+    assert unlocked.returncode == 0, unlocked.stderr
+    done = checkout.snakemake()
+    assert done.returncode == 0, done.stderr
+    assert "data alfworld" not in checkout.ran()
+    assert set(TRAIN) <= set(checkout.ran())
+
+
+def test_jobs_in_their_own_process_get_the_study_that_was_resolved(finished_copy):
+    # As a cluster node does: a second Snakemake for one job, without --resources and with another `auto`.
+    metrics = finished_copy.results() / "runs" / RUNS[0] / "metrics.parquet"
+    arguments = [
+        "--mode",
+        "subprocess",
+        "--force",
+        "--nolock",
+        "--target-jobs",
+        "train:env=alfworld,policy=tiny-s,method=grpo,seed=0",
+    ]
+    done = subprocess.run(
+        finished_copy.command(*arguments, config=("study=auto",)),
+        cwd=finished_copy.folder,
+        env=finished_copy.environment(THREESPO_STUDY_FOLDER="results/ci"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert metrics.is_file()
+    assert not (finished_copy.folder / "results" / "smoke").exists()
+
+
+@pytest.mark.parametrize(
+    ("resources", "study"), [((), "smoke"), (("--resources", "gpu=2"), "mini"), (("--resources", "gpu=4"), "paper")]
+)
+def test_the_study_follows_from_the_gpus(checkout, resources, study):
+    done = checkout.snakemake("--dry-run", *resources, config=("study=auto",))
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("threespo:")]
+    assert len(lines) == 1
+    assert f"study '{study}', chosen because" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (("study=smok",), "study 'smok'"),
+        (("study=ci", "set={gpus_per_run: 1}"), "gpus_per_run is 1, but --resources gpu=0"),
+        (("study=ci", "alfworld=nowhere"), "alfworld=nowhere: no such folder"),
+        (("study=ci", "set={training: {generation: 5}}"), "training.generation: no such field"),
+        (("study=ci", "polici_build=true"), "no such key: polici_build"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_two(checkout, config, said):
+    done = checkout.snakemake(config=config)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not checkout.ran()
+
+
+def test_real_games_have_their_own_results_and_count_by_content(finished_copy, tmp_path):
+    games = tmp_path / "games"
+    games.mkdir()
+    for name in ("train.jsonl", "alfred.pddl", "grammar.twl2"):
+        (games / name).write_text(name)
+    config = ("study=ci", f"alfworld={games}")
+    done = finished_copy.snakemake(config=config)
+    assert done.returncode == 0, done.stderr
+    assert (finished_copy.results("ci-games") / "report.html").is_file()
+    moved = tmp_path / "moved"
+    shutil.copytree(games, moved)
+    finished_copy.snakemake(config=("study=ci", f"alfworld={moved}"))
+    assert finished_copy.ran() == []
+    (moved / "train.jsonl").write_text("other games")
+    finished_copy.snakemake(config=("study=ci", f"alfworld={moved}"))
+    assert "data alfworld" in finished_copy.ran()
+
+
+def _wait_for(condition, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)

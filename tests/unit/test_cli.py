@@ -1,0 +1,97 @@
+"""The command line: what a person sees when something is wrong, and the one line that others parse."""
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from threespo import cli
+from threespo.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _in_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def test_study_prints_every_field_with_its_value(capsys):
+    assert cli.main(["study", "ci", "--set", "{training: {generations: 7}}"]) == 0
+    study = json.loads(capsys.readouterr().out)
+    assert study["training"]["generations"] == 7
+    assert study["training"]["clip"] == 0.2
+    assert study["name"] == "ci"
+
+
+@pytest.mark.parametrize("name", ["ci", "smoke", "mini", "paper"])
+def test_every_study_file_is_valid_and_named_after_itself(name, capsys):
+    assert cli.main(["study", name]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["study", "nowhere"], "study 'nowhere': neither a file nor a name"),
+        (["study", "ci", "--set", "[1]"], "--set: expected a YAML mapping"),
+        (["study", "ci", "--set", "{a: ["], "--set: not valid YAML"),
+        (["study", "ci", "--set", "{trainig: {}}"], "trainig: no such field"),
+        (["train", "missing.json", "--run", "a/b/c/seed-0", "--root", "r"], "missing.json: cannot be read"),
+        (
+            ["tables", "config/studies/ci.yaml", "--root", "nowhere"],
+            "nowhere/runs/alfworld/tiny-s/grpo/seed-0/evaluation.parquet",
+        ),
+        (["train", "config/studies/ci.yaml", "--run", "a/b/c/seed-0", "--root", "r"], "has no run 'a/b/c/seed-0'"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_two(arguments, said, capsys):
+    assert cli.main(arguments) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("threespo: ")
+    assert said in message
+    assert "Traceback" not in message
+
+
+def test_an_interrupt_ends_with_130(monkeypatch, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_study", interrupted)
+    assert cli.main(["study", "ci"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def _verifier(monkeypatch, **report):
+    module = types.ModuleType("threespo.verify.prompts")
+    module.verify = lambda file, games, catalogue, only: types.SimpleNamespace(**report)
+    monkeypatch.setitem(sys.modules, "threespo.verify.prompts", module)
+
+
+@pytest.mark.parametrize(("mismatches", "code"), [(0, 0), (3, 1)])
+def test_verify_ends_with_one_line_of_json(monkeypatch, capsys, mismatches, code):
+    _verifier(monkeypatch, cases=9, mismatches=mismatches, max_abs_error=0.5, seconds=0.1)
+    assert cli.main(["verify", "prompts", "file"]) == code
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last == {"kind": "prompts", "cases": 9, "mismatches": mismatches, "max_abs_error": 0.5, "seconds": 0.1}
+
+
+def test_verify_refuses_a_bad_file(monkeypatch, capsys):
+    module = types.ModuleType("threespo.verify.prompts")
+
+    def verify(*_):
+        raise InputError("file: not a reference file")
+
+    module.verify = verify
+    monkeypatch.setitem(sys.modules, "threespo.verify.prompts", module)
+    assert cli.main(["verify", "prompts", "file"]) == 2
+
+
+def test_unknown_commands_and_kinds_are_refused(capsys):
+    for arguments in (["nonsense"], ["verify", "nonsense", "file"], []):
+        with pytest.raises(SystemExit) as refused:
+            cli.main(arguments)
+        assert refused.value.code == 2
+    assert "usage: threespo" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""A fingerprint changes with the meaning of code, and with nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from threespo.errors import InputError
+from threespo.study import fingerprint as module
+
+FILES = {
+    "__init__.py": "",
+    "a.py": '"""A."""\nfrom threespo.b import g\n\n\ndef f(x):\n    """Doc."""\n    # comment\n    return g(x) + 1\n',
+    "b.py": "def g(x):\n    import threespo.tools.deep as deep\n    return deep.h(x)\n",
+    "tools/__init__.py": "",
+    "tools/deep.py": "from . import beside\n\n\ndef h(x):\n    return x\n",
+    "tools/beside.py": "FOLDER = 'shipped'\n",
+    "tools/shipped/weights.bin": "1",
+    "tools/table.json": "{}",
+    "methods/__init__.py": "",
+    "methods/registry.py": "from threespo.methods import one\n",
+    "methods/one.py": "from threespo.methods.registry import x\n",
+    "other.py": "",
+    "user.py": "from threespo.methods.registry import x\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return tmp_path
+
+
+def fresh(*names: str) -> str:
+    for function in (module.fingerprint, module._tree, module._digest_of_code, module._data_beside):
+        function.cache_clear()
+    return module.fingerprint(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.py", "from threespo.b import g\ndef f(x):\n\n    return (g(x)   + 1)  # other\n"),
+        ("a.py", '"""Else."""\nfrom threespo.b import g\n\n\ndef f(x):\n    """Other."""\n    return g(x) + 1\n'),
+        ("other.py", "changed = 1\n"),
+        ("tools/README.md", "words"),
+    ],
+)
+def test_what_means_the_same_has_the_same_fingerprint(package, name, text):
+    before = fresh("threespo.a")
+    (package / name).write_text(text)
+    assert fresh("threespo.a") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.py", FILES["a.py"].replace("+ 1", "+ 2")),
+        ("b.py", FILES["b.py"].replace("g(x)", "g(x, y=1)")),
+        ("tools/deep.py", FILES["tools/deep.py"].replace("return x", "return -x")),
+        ("tools/beside.py", "FOLDER = 'shipped'\nMORE = 1\n"),
+        ("tools/__init__.py", "import os\n"),
+        ("tools/table.json", "{1}"),
+        ("tools/shipped/weights.bin", "2"),
+    ],
+)
+def test_a_change_of_anything_imported_changes_it(package, name, text):
+    before = fresh("threespo.a")
+    (package / name).write_text(text)
+    assert fresh("threespo.a") != before
+
+
+def test_the_registry_is_left_out(package):
+    before = fresh("threespo.user")
+    (package / "methods" / "one.py").write_text("changed = 1\n")
+    (package / "methods" / "registry.py").write_text("changed = 1\n")
+    assert fresh("threespo.user") == before
+
+
+def test_a_missing_or_broken_module_is_named(package):
+    with pytest.raises(InputError, match=r"threespo\.nowhere does not exist"):
+        fresh("threespo.nowhere")
+    (package / "b.py").write_text("def (")
+    with pytest.raises(InputError, match=r"b\.py: line 1"):
+        fresh("threespo.a")
+
+
+def test_real_stages_depend_on_what_they_call_and_not_on_other_methods():
+    grpo = module.describe((*module.STAGES["train"], "threespo.methods.grpo"))
+    assert {"threespo.runs.train", "threespo.methods.grpo", "threespo.envs.episode"} <= set(grpo)
+    assert not {
+        "threespo.methods.threespo",
+        "threespo.methods.registry",
+        "threespo.study.config",
+        "threespo.cli",
+    } & set(grpo)
+    assert "threespo.methods.search" in module.describe(("threespo.methods.threespo",))
+    assert all((module.ROOT / name).is_file() for name in grpo if not name.startswith("threespo"))
+
+
+def test_every_stage_has_a_fingerprint():
+    assert len({module.stage_fingerprint(stage) for stage in module.STAGES}) == len(module.STAGES)
+    assert Path(module.__file__).parents[1] == module.ROOT

@@ -1,0 +1,153 @@
+"""Which study is meant, and what each stage of it depends on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from threespo.errors import InputError
+from threespo.study import stages
+from threespo.study.config import load_study
+from threespo.study.contents import contents, write_contents
+from threespo.study.matrix import Run, trained_runs
+from threespo.study.resolve import resolve, write_study
+
+ROOT = Path(__file__).resolve().parents[2]
+GRPO = Run("alfworld", "tiny-s", "grpo", 0)
+SEARCH = Run("alfworld", "tiny-s", "threespo-calibrated", 0)
+
+
+@pytest.fixture(autouse=True)
+def _in_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def study(**changes):
+    return load_study(ROOT / "config" / "studies" / "ci.yaml", changes)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name"), [(None, "smoke"), (0, "smoke"), (1, "mini"), (3, "mini"), (4, "paper"), (8, "paper")]
+)
+def test_auto_follows_the_gpus(gpus, name):
+    resolved = resolve({"study": "auto"}, gpus)
+    assert resolved.study.name == name
+    assert resolved.paths.root == Path("results") / name
+    assert "chosen because" in resolved.reason
+
+
+def test_changes_and_real_games_are_merged_into_the_study(tmp_path):
+    settings = {"alfworld": {"max_steps": 50, "games": {"valid_seen": None}}, "policy": {"max_prompt_tokens": 999}}
+    config = {"study": "ci", "alfworld": str(tmp_path), "games": settings, "set": {"alfworld": {"games": {"train": 3}}}}
+    resolved = resolve(config, None)
+    assert resolved.paths.root == Path("results") / "ci-games"
+    assert resolved.study.alfworld.source == "path"
+    assert resolved.study.alfworld.path == tmp_path
+    assert (resolved.study.alfworld.max_steps, resolved.study.policies["tiny-s"].max_prompt_tokens) == (50, 999)
+    assert (resolved.study.alfworld.games.train, resolved.study.alfworld.games.valid_seen) == (3, None)
+
+
+def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
+    changes = {"seeds": ["3"], "methods": {"grpo": {"paper_row": "null"}}, "description": "a: text, not a mapping"}
+    resolved = resolve({"study": "ci", "set": changes, "policy_build": "false"}, None)
+    assert resolved.study.seeds == (3,)
+    assert resolved.study.methods["grpo"].paper_row is None
+    assert resolved.study.description == "a: text, not a mapping"
+    assert resolved.study.policy_build is False
+
+
+@pytest.mark.parametrize(
+    ("config", "gpus", "said"),
+    [
+        ({"study": "paper"}, None, "--resources gpu=4 or choose"),
+        ({"study": "ci", "set": {"gpus_per_run": 1}}, 0, "gpus_per_run is 1, but --resources gpu=0"),
+        ({"study": "ci", "set": [1]}, None, "expected a mapping"),
+        ({"study": "ci", "sett": {}}, None, "no such key: sett"),
+        ({"study": "ci", "alfworld": "/nowhere"}, None, "no such folder"),
+        ({"study": "ci", "set": {"seeds": []}}, None, "seeds"),
+    ],
+)
+def test_wrong_requests_are_refused(config, gpus, said):
+    with pytest.raises(InputError, match=said):
+        resolve(config, gpus)
+
+
+def test_the_study_file_is_written_only_if_it_changed(tmp_path):
+    resolved = resolve({"study": "ci", "results": str(tmp_path)}, None)
+    path = write_study(resolved)
+    before = path.stat().st_mtime_ns
+    assert write_study(resolved).stat().st_mtime_ns == before
+    assert load_study(path) == resolved.study
+    changed = resolve({"study": "ci", "results": str(tmp_path), "set": {"seeds": [5]}}, None)
+    assert load_study(write_study(changed)).seeds == (5,)
+
+
+def _settings(one):
+    return {
+        "data": stages.data_settings(one, "alfworld"),
+        "policy": stages.policy_settings(one, "alfworld", "tiny-s"),
+        "grpo": stages.train_settings(one, GRPO),
+        "search": stages.train_settings(one, SEARCH),
+        "evaluate": stages.evaluate_settings(one, GRPO),
+        "tables": stages.tables_settings(one),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "stages_that_change"),
+    [
+        ({"seeds": [0, 1, 2]}, {"tables"}),
+        ({"description": "else"}, {"tables"}),
+        ({"evaluation": {"temperature": 0.9}}, {"evaluate", "tables"}),
+        ({"training": {"generations": 9}}, {"grpo", "search", "tables"}),
+        ({"methods": {"grpo": {"learning_rate": 9.0}}}, {"grpo", "tables"}),
+        ({"methods": {"grpo": {"paper_row": None}}}, {"tables"}),
+        ({"policies": {"tiny-s": {"stands_for": "else"}}}, {"tables"}),
+        ({"policies": {"tiny-s": {"learning_rate_scale": 0.5}}}, {"grpo", "search", "tables"}),
+        ({"policy_build": True}, {"policy", "tables"}),
+        ({"alfworld": {"games": {"train": 9}}}, {"data", "tables"}),
+        ({"alfworld": {"max_steps": 9}}, {"policy", "grpo", "search", "evaluate", "tables"}),
+    ],
+)
+def test_a_field_matters_to_these_stages_only(change, stages_that_change):
+    before, after = _settings(study()), _settings(study(**change))
+    assert {stage for stage in before if before[stage] != after[stage]} == stages_that_change
+
+
+def test_where_games_lie_does_not_matter_but_which_they_are(tmp_path):
+    def settings(folder):
+        return stages.data_settings(study(alfworld={"source": "path", "path": str(folder)}), "alfworld")
+
+    for name in ("one", "two"):
+        game = tmp_path / name / "train" / "task" / "trial" / "game.tw-pddl"
+        game.parent.mkdir(parents=True)
+        game.write_text("game")
+    assert settings(tmp_path / "one") == settings(tmp_path / "two")
+    game.write_text("longer game")
+    assert settings(tmp_path / "one") != settings(tmp_path / "two")
+
+
+def test_settings_are_json_without_this_machines_paths(tmp_path):
+    for text in _settings(study(alfworld={"source": "path", "path": str(tmp_path)})).values():
+        json.loads(text)
+    assert str(tmp_path) not in stages.data_settings(
+        study(alfworld={"source": "path", "path": str(tmp_path)}), "alfworld"
+    )
+
+
+def test_content_lists_change_with_a_byte_and_ignore_hidden_markers(tmp_path):
+    folder = tmp_path / "weights"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "a").write_text("1")
+    before = contents(folder)
+    assert list(before) == ["deep/a"]
+    (folder / ".marker").write_text("x")
+    assert contents(folder) == before
+    (folder / "deep" / "a").write_text("2")
+    assert contents(folder) != before
+    write_contents(folder)
+    assert json.loads((tmp_path / "weights.contents.json").read_text()) == contents(folder)
+
+
+def test_trained_runs_cover_the_matrix():
+    assert len(trained_runs(study(seeds=[1, 2, 3]))) == 3 * 2

@@ -1,0 +1,225 @@
+"""The one ``threespo`` command. Every workflow rule calls it, and so may a person.
+
+Imports of the parts happen inside the commands, so that ``threespo --help`` and short jobs start without torch.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threespo.errors import InputError
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+    from threespo.study.matrix import Paths
+
+VERIFY_KINDS = ("alfworld", "prompts", "projection", "losses", "scoring", "advantages")
+"""Kinds of reference files; each is a module of ``threespo.verify`` with a function ``verify``."""
+
+BAD_INPUT = 2
+"""Exit code for wrong input (a study, file or argument), as opposed to a failure of the program (1)."""
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code (0 done, 1 mismatches, 2 bad input, 130 interrupted)."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        code: int = parsed.command(parsed)
+    except InputError as error:
+        print(f"threespo: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("threespo: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return code
+
+
+def _study(parsed: argparse.Namespace) -> int:
+    from threespo.study.config import dump_study, load_study
+    from threespo.study.resolve import study_file
+
+    print(dump_study(load_study(study_file(parsed.study), _mapping(parsed.set))), end="")
+    return 0
+
+
+def _data(parsed: argparse.Namespace) -> int:
+    from threespo.runs.data import prepare
+    from threespo.study.contents import write_contents
+
+    prepare(_load(parsed.study), parsed.env, parsed.out)
+    write_contents(parsed.out)
+    return 0
+
+
+def _policy(parsed: argparse.Namespace) -> int:
+    from threespo.policy.tiny import provide
+    from threespo.study.contents import write_contents
+
+    provide(_load(parsed.study), parsed.env, parsed.policy, parsed.data, parsed.out)
+    write_contents(parsed.out)
+    return 0
+
+
+def _train(parsed: argparse.Namespace) -> int:
+    from threespo.gpus import claim
+    from threespo.runs.train import train
+    from threespo.study.contents import write_contents
+    from threespo.study.matrix import find_run
+
+    study, paths = _load_with_paths(parsed)
+    run = find_run(study, parsed.run)
+    with claim(study.gpus_per_run):
+        train(study, run, paths)
+    write_contents(paths.run(run) / "weights")
+    return 0
+
+
+def _evaluate(parsed: argparse.Namespace) -> int:
+    from threespo.gpus import claim
+    from threespo.runs.evaluate import evaluate
+    from threespo.study.matrix import find_run
+
+    study, paths = _load_with_paths(parsed)
+    run = find_run(study, parsed.run)
+    with claim(study.gpus_per_run):
+        evaluate(study, run, paths)
+    return 0
+
+
+def _tables(parsed: argparse.Namespace) -> int:
+    from threespo.results.tables import write_tables
+
+    write_tables(*_load_with_paths(parsed))
+    return 0
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    from threespo.results.report import write_report
+
+    write_report(*_load_with_paths(parsed))
+    return 0
+
+
+def _verify(parsed: argparse.Namespace) -> int:
+    module = importlib.import_module(f"threespo.verify.{parsed.kind}")
+    report = module.verify(parsed.file, parsed.games, parsed.catalogue, parsed.only)
+    summary = {
+        "kind": parsed.kind,
+        "cases": report.cases,
+        "mismatches": report.mismatches,
+        "max_abs_error": report.max_abs_error,
+        "seconds": report.seconds,
+    }
+    print(json.dumps(summary))
+    return 1 if report.mismatches else 0
+
+
+def _play(parsed: argparse.Namespace) -> int:
+    from threespo.play import play
+
+    play(parsed.game, game_id=parsed.game_id, policy=parsed.policy)
+    return 0
+
+
+def _load(path: Path) -> "Study":
+    from threespo.study.config import load_study
+
+    return load_study(path)
+
+
+def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
+    from threespo.study.matrix import Paths
+
+    return _load(parsed.study), Paths(parsed.root)
+
+
+def _mapping(text: str | None) -> dict[str, Any]:
+    import yaml
+
+    try:
+        values = yaml.safe_load(text or "{}")
+    except yaml.YAMLError as error:
+        raise InputError(f"--set: not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"--set: expected a YAML mapping such as '{{training: {{generations: 500}}}}', found {text!r}")
+    return values
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="threespo",
+        description="3SPO: train, evaluate and compare policy optimization of LLM agents.",
+        epilog="The whole study in one command: snakemake --cores all (see README.md).",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=about, description=about)
+        added.set_defaults(command=run)
+        return added
+
+    study = command("study", _study, "print a study with every default filled in, as JSON")
+    study.add_argument("study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file")
+    study.add_argument("--set", metavar="YAML", help="fields to change, e.g. '{training: {generations: 500}}'")
+
+    data = command("data", _data, "prepare the games of a study")
+    _add_study(data)
+    data.add_argument("--env", required=True)
+    data.add_argument("--out", required=True, type=Path)
+
+    policy = command("policy", _policy, "provide the base policy (and its strong clone) of a study")
+    _add_study(policy)
+    policy.add_argument("--env", required=True)
+    policy.add_argument("--policy", required=True)
+    policy.add_argument("--data", required=True, type=Path)
+    policy.add_argument("--out", required=True, type=Path)
+
+    for name, run, about in (
+        ("train", _train, "train one run; an interrupted one goes on from its last checkpoint"),
+        ("evaluate", _evaluate, "evaluate one run's final policy"),
+    ):
+        added = command(name, run, about)
+        _add_study(added)
+        added.add_argument("--run", required=True, metavar="RUN_ID", help="ENV/POLICY/METHOD/seed-N")
+        _add_root(added)
+
+    for name, run, about in (
+        ("tables", _tables, "gather all runs into tables"),
+        ("report", _report, "write the report from tables and notebooks"),
+    ):
+        added = command(name, run, about)
+        _add_study(added)
+        _add_root(added)
+
+    verify = command("verify", _verify, "replay a reference file; exit code 1 if anything differs")
+    verify.add_argument("kind", choices=VERIFY_KINDS)
+    verify.add_argument("file", type=Path)
+    verify.add_argument("--games", type=Path, help="folder of games, for kinds that play")
+    verify.add_argument("--catalogue", type=Path, help="folder of a shop catalogue, for kinds that shop")
+    verify.add_argument("--only", metavar="ESTIMATOR", help="check the cases of one estimator")
+
+    play = command("play", _play, "play a game in the terminal, or watch a policy play it")
+    play.add_argument("game", type=Path, metavar="GAME_FILE_OR_FOLDER")
+    play.add_argument("--game", dest="game_id", metavar="ID", help="which game, where the file or folder holds several")
+    play.add_argument("--policy", type=Path, metavar="RUN_FOLDER", help="let the policy of this run play")
+    return parser
+
+
+def _add_study(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "study", type=Path, metavar="STUDY_JSON", help="the study's file, e.g. results/smoke/study.json"
+    )
+
+
+def _add_root(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", required=True, type=Path, help="the study's folder, e.g. results/smoke")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Every run's tables as one, each row with the run that it belongs to, in a fixed order."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from threespo.errors import InputError
+from threespo.study.matrix import Paths, Run, reference_runs, trained_runs
+from threespo.tables import read_table
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+
+RUN_COLUMNS = ["env", "policy", "method", "training_seed"]
+EPISODE_KEY = [*RUN_COLUMNS, "split", "evaluation_seed", "task_id"]
+
+
+def episodes(study: "Study", paths: Paths) -> pd.DataFrame:
+    """Return one row per evaluated episode of every run, untrained ones included.
+
+    Raises:
+        InputError: if a run's table is missing, belongs to another run, or holds an episode twice.
+    """
+    frame = _concatenate([*trained_runs(study), *reference_runs(study)], paths, "evaluation.parquet")
+    doubled = frame[frame.duplicated(EPISODE_KEY)]
+    if len(doubled):
+        first = doubled.iloc[0][EPISODE_KEY].to_dict()
+        raise InputError(
+            f"{paths.root}: an evaluated episode occurs twice: {first}. Delete that run's folder and run again."
+        )
+    return frame.sort_values(EPISODE_KEY, ignore_index=True)
+
+
+def metrics(study: "Study", paths: Paths) -> pd.DataFrame:
+    """Return one row per epoch of every trained run; a method's own columns are NaN for the others."""
+    frame = _concatenate(trained_runs(study), paths, "metrics.parquet")
+    details = sorted(name for name in frame.columns if name.startswith("detail_"))
+    common = [name for name in frame.columns if name not in details]
+    return frame[common + details].sort_values([*RUN_COLUMNS, "epoch"], ignore_index=True)
+
+
+def timing(study: "Study", paths: Paths) -> pd.DataFrame:
+    """Return where the time went: one row per training epoch and per evaluation pass, told apart by ``stage``."""
+    parts = [
+        _concatenate(trained_runs(study), paths, "timing.parquet").assign(stage="train"),
+        _concatenate([*trained_runs(study), *reference_runs(study)], paths, "evaluation_timing.parquet").assign(
+            stage="evaluate"
+        ),
+    ]
+    frame = pd.concat(parts, ignore_index=True)
+    first = ["stage", *RUN_COLUMNS]
+    return frame[first + [name for name in frame.columns if name not in first]].sort_values(
+        first, ignore_index=True, kind="stable"
+    )
+
+
+def _concatenate(runs: Iterable[Run], paths: Paths, name: str) -> pd.DataFrame:
+    return pd.concat([_of_run(run, paths, name) for run in runs], ignore_index=True)
+
+
+def _of_run(run: Run, paths: Paths, name: str) -> pd.DataFrame:
+    path = paths.run(run) / name
+    frame = read_table(path)
+    if frame.empty:
+        raise InputError(f"{path}: has no rows; delete it and run the workflow again")
+    for position, (column, value) in enumerate(
+        zip(RUN_COLUMNS, (run.env, run.policy, run.method, run.seed), strict=True)
+    ):
+        if column not in frame:
+            frame.insert(position, column, value)
+        elif (frame[column] != value).any():
+            raise InputError(
+                f"{path}: column {column} holds {frame[column].iloc[0]!r}, expected {value!r}: "
+                "it belongs to another run"
+            )
+    return frame

@@ -1,0 +1,72 @@
+"""How figures look and are saved: one style, and the same bytes for the same data."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    "base": "#9a9a9a",
+    "strong": "#4d4d4d",
+    "grpo": "#c44e52",
+    "rloo": "#dd8452",
+    "ppo": "#937860",
+    "gigpo": "#8172b3",
+    "hgpo": "#da8bc3",
+    "3spo": "#4c72b0",
+    "threespo-literal": "#64a8d8",
+    "threespo-calibrated": "#1f4e8c",
+}
+"""The paper's figure has 3SPO blue, GRPO red, GiGPO purple and HGPO pink; so has ours."""
+
+LABELS = {
+    "base": "base (weak start)",
+    "strong": "strong clone (ceiling)",
+    "grpo": "GRPO",
+    "gigpo": "GiGPO",
+    "hgpo": "HGPO",
+    "3spo": "3SPO",
+    "threespo-literal": "3SPO as printed",
+    "threespo-calibrated": "3SPO calibrated",
+    "valid_seen": "seen rooms",
+    "valid_unseen": "unseen rooms",
+    "alfworld": "ALFWorld",
+}
+"""Names for people. Anything else is shown under its own name."""
+
+_SPARE = ("#55a868", "#ccb974", "#64b5cd", "#8c8c8c")
+
+
+def label(name: str) -> str:
+    """Return the name that a reader sees."""
+    return LABELS.get(name, name)
+
+
+def palette(names: list[str]) -> dict[str, str]:
+    """Return a colour for every name: a method keeps its colour in all figures."""
+    strange = [name for name in names if name not in COLOURS]
+    return {**{name: _SPARE[index % len(_SPARE)] for index, name in enumerate(strange)}, **COLOURS}
+
+
+def set_style() -> None:
+    """Set seaborn's style and make SVG files reproducible."""
+    import matplotlib as mpl
+    import seaborn as sns
+
+    sns.set_theme(context="notebook", style="whitegrid", font_scale=0.9)
+    mpl.rcParams.update({"svg.hashsalt": "threespo", "axes.spines.top": False, "axes.spines.right": False})
+
+
+def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataFrame") -> None:
+    """Write ``NAME.png``, ``NAME.svg`` and the drawn data as ``NAME.csv`` into ``folder``."""
+    from threespo.files import atomic_path
+
+    # Dates and version numbers would make equal figures differ.
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+    for kind, fields in metadata.items():
+        with atomic_path(Path(folder) / f"{name}.{kind}") as path:
+            figure.savefig(path, format=kind, dpi=160, bbox_inches="tight", metadata=fields)
+    with atomic_path(Path(folder) / f"{name}.csv") as path:
+        data.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")

@@ -1,0 +1,62 @@
+"""The paper's own numbers (config/paper), read once and looked up by study labels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from threespo.errors import InputError
+
+FOLDER = Path("config") / "paper"
+
+PROMPTED_BASE = "qwen2_5"
+"""The paper's row of the untrained base model, beside which our base stands."""
+
+SPLIT_COLUMNS = {"valid_seen": "in", "valid_unseen": "out"}
+"""The paper calls seen rooms in-distribution and unseen ones out-of-distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperValue:
+    """A cell of the paper's table in percent; None where it prints nothing."""
+
+    mean: float | None
+    std: float | None
+
+
+NOTHING = PaperValue(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class PaperResults:
+    """The paper's main table by (method, base model, column)."""
+
+    cells: dict[tuple[str, str, str], PaperValue]
+
+    def value(self, method: str | None, base_model: str, env: str, split: str) -> PaperValue:
+        """Return the paper's value for one of our cells, or ``NOTHING`` if it has none."""
+        if method is None or split not in SPLIT_COLUMNS:
+            return NOTHING
+        return self.cells.get((method, base_model, f"{env}_{SPLIT_COLUMNS[split]}"), NOTHING)
+
+
+def read_results(folder: Path = FOLDER) -> PaperResults:
+    """Read ``results.yaml``.
+
+    Raises:
+        InputError: if it is missing or does not have the expected form.
+    """
+    path = folder / "results.yaml"
+    try:
+        rows = yaml.safe_load(path.read_text(encoding="utf-8"))["rows"]
+        cells = {
+            (str(row["method"]), str(row["base_model"]), column): PaperValue(cell["mean"], cell["std"])
+            for row in rows
+            for column, cell in row.items()
+            if isinstance(cell, dict)
+        }
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: not readable as the paper's table ({error!r}); restore it from the repository"
+        ) from error
+    return PaperResults(cells)

@@ -1,0 +1,80 @@
+"""Where results come from: commit, machine, versions, settings and time. Never part of the results themselves."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from threespo.study.config import dump_study
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+    from threespo.study.matrix import Paths
+
+LIBRARIES = ("torch", "transformers", "deepspeed", "numpy", "pandas", "snakemake", "papermill", "vllm", "alfworld")
+
+
+def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataFrame:
+    """Return (section, name, value) rows of text."""
+    hours = timing.groupby("stage")["seconds"].sum() / 3600
+    sections = {
+        "code": {"commit": _commit(), "package": _version("threespo")},
+        "machine": {
+            "system": platform.platform(),
+            "processor": _processor(),
+            "cores": str(os.cpu_count()),
+            "memory": _memory(),
+        },
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
+        "time": {
+            "gathered": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "training (sum over runs)": f"{hours.get('train', 0.0):.2f} h",
+            "evaluation (sum over runs)": f"{hours.get('evaluate', 0.0):.2f} h",
+        },
+        "study": {"folder": paths.root.as_posix(), "settings": dump_study(study)},
+    }
+    rows = [(section, name, value) for section, values in sections.items() for name, value in values.items()]
+    return pd.DataFrame(rows, columns=["section", "name", "value"])
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str:
+    folder = Path(__file__).parent
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        changed = _git(folder, "status", "--porcelain")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown (not a git checkout)"
+    return commit + (" with uncommitted changes" if changed else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _memory() -> str:
+    try:
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    except (ValueError, OSError):
+        return "unknown"

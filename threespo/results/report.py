@@ -1,0 +1,177 @@
+"""The report stage: one self-contained HTML file (no network, no other file) from tables and figures."""
+
+import base64
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import pandas as pd
+
+from threespo.errors import InputError
+from threespo.files import atomic_text
+from threespo.results.figures import label
+from threespo.results.findings import findings, limits
+from threespo.results.tables import COSTS
+from threespo.tables import read_table
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+    from threespo.study.matrix import Paths
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+FIGURES = {
+    "main_results": (
+        "Success on games that training never saw",
+        "Each small dot is one training seed (mean over evaluation seeds), the large dot their mean, the bar the 95 % "
+        "bootstrap interval over seeds and games. Diamonds are the paper's values: another model at another scale.",
+    ),
+    "training_curves": (
+        "Success during training against generations",
+        "Thin lines are training seeds, thick ones their mean. The paths counted here are those that a method itself "
+        "takes, so a method that searches is not measured like one that plays plain episodes; only the evaluation "
+        "above compares them.",
+    ),
+    "paper_training_curves": (
+        "The paper's own training curves",
+        "Not ours: read off the image of figure 3a that the authors published (1.5B model, success against epochs).",
+    ),
+}
+
+MISSING = "–"
+
+
+def write_report(study: "Study", paths: "Paths") -> None:
+    """Write ``report.html``.
+
+    Raises:
+        InputError: if a table or figure is missing.
+    """
+    tables = {
+        name: read_table(paths.tables / f"{name}.parquet")
+        for name in ("main", "episodes", "metrics", "timing", "provenance")
+    }
+    main = tables["main"]
+    html = (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            study=study,
+            games=_games_in_words(study),
+            findings=findings(study, main, tables["episodes"]),
+            limits=limits(study),
+            policies=[_policy_table(study, main, name) for name in study.policies],
+            splits=list(study.evaluation.splits),
+            figures=[_figure(paths, name) for name in FIGURES],
+            task_types=_task_types(study, tables["episodes"]),
+            costs=_costs(tables["metrics"], tables["timing"]),
+            provenance=_sections(tables["provenance"]),
+        )
+    )
+    atomic_text(paths.report, html)
+    print(f"report: {paths.report}", file=sys.stderr)
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(label=label, spread=_spread, number=_number, count=lambda value: f"{value:,.0f}")
+    return environment
+
+
+def _games_in_words(study: "Study") -> str:
+    games = study.alfworld
+    if games.source == "embedded":
+        return f"generated household games in ALFWorld's rules and texts, difficulty “{games.difficulty}”"
+    return "the real ALFWorld games" + ("" if games.source == "official" else ", from a folder")
+
+
+def _policy_table(study: "Study", main: pd.DataFrame, policy: str) -> dict[str, Any]:
+    """Return the rows of one base policy: per method, a cell for each split."""
+    mine = main[main["policy"] == policy]
+    rows = []
+    for method in dict.fromkeys(mine["method"]):
+        cells = {row["split"]: row for row in mine[mine["method"] == method].to_dict("records")}
+        rows.append(
+            {"method": method, "trained": method in study.methods, "cells": cells, "any": next(iter(cells.values()))}
+        )
+    return {
+        "name": policy,
+        "stands_for": study.policies[policy].stands_for,
+        "kind": study.policies[policy].kind,
+        "rows": rows,
+    }
+
+
+def _task_types(study: "Study", episodes: pd.DataFrame) -> dict[str, Any]:
+    """Return success in percent by task type on the last split (unseen games), methods as columns."""
+    split = study.evaluation.splits[-1]
+    mine = episodes[episodes["split"] == split]
+    wide = 100 * mine.pivot_table(index="task_type", columns=["policy", "method"], values="success", aggfunc="mean")
+    games = mine.groupby("task_type")["task_id"].nunique()
+    order = [
+        (policy, method)
+        for policy in study.policies
+        for method in ("base", *study.methods, "strong")
+        if (policy, method) in wide
+    ]
+    rows = [
+        {"task_type": name, "games": games[name], "values": [wide.loc[name, key] for key in order]}
+        for name in wide.index
+    ]
+    return {"split": split, "columns": order, "rows": rows}
+
+
+def _costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return what each method's run spent, averaged over training seeds."""
+    rows = []
+    spent = timing[timing["stage"] == "train"].groupby(["policy", "method", "training_seed"])
+    for (policy, method), group in metrics.groupby(["policy", "method"], sort=False):
+        runs = group.groupby("training_seed").last()
+        times = [spent.get_group((policy, method, seed)) for seed in runs.index]
+        seconds = [frame["seconds"].sum() for frame in times]
+        units = {name: runs[name].mean() for name in ("epoch", *COSTS)}
+        shares = {name: _share(times, f"{name}_seconds") for name in ("sampling", "update")}
+        memory = max(frame["peak_memory_mb"].max() for frame in times)
+        minutes = sum(seconds) / len(seconds) / 60
+        rows.append({"policy": policy, "method": method, **units, **shares, "minutes": minutes, "memory": memory})
+    return rows
+
+
+def _share(times: list[pd.DataFrame], column: str) -> float:
+    return float(100 * sum(frame[column].sum() for frame in times) / sum(frame["seconds"].sum() for frame in times))
+
+
+def _figure(paths: "Paths", name: str) -> dict[str, str]:
+    path = paths.figures / f"{name}.svg"
+    try:
+        encoded = base64.b64encode(path.read_bytes()).decode("ascii")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); run the workflow again") from error
+    title, caption = FIGURES[name]
+    return {"name": name, "title": title, "caption": caption, "source": f"data:image/svg+xml;base64,{encoded}"}
+
+
+def _sections(provenance: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
+    return {
+        str(section): list(zip(group["name"], group["value"], strict=True))
+        for section, group in provenance.groupby("section", sort=False)
+    }
+
+
+def _number(value: float | None, digits: int = 1) -> str:
+    return MISSING if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _spread(mean: float | None, std: float | None) -> str:
+    """Return ``mean ± std`` as far as there is one."""
+    if mean is None or math.isnan(mean):
+        return MISSING
+    return _number(mean) if std is None or math.isnan(std) else f"{_number(mean)} ± {_number(std)}"

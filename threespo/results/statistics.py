@@ -1,0 +1,96 @@
+"""Means, spreads and intervals of success rates over training seeds, evaluation seeds and games."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+RESAMPLES = 2000
+
+_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""97.5 % quantiles of Student's t for 1 to 10 degrees of freedom."""
+
+_NORMAL_975 = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Success in percent: its mean and what it varies with."""
+
+    mean: float
+    std: float
+    """Standard deviation (n - 1) over training seeds of each seed's mean; NaN with one seed."""
+    evaluation_std: float
+    """Standard deviation (n - 1) over evaluation seeds, averaged over training seeds; NaN with one evaluation seed."""
+    low: float
+    """Lower end of the 95 % bootstrap interval over training seeds and games."""
+    high: float
+    t_low: float
+    """Lower end of the 95 % t interval over training seeds; NaN with one seed. Very wide with two."""
+    t_high: float
+
+
+def summarize(success: "np.ndarray[Any, Any]", key: int) -> Summary:
+    """Summarize ``success``, (training seeds, evaluation seeds, games) of 0 and 1; ``key`` seeds the bootstrap."""
+    percent = 100.0 * success.astype(np.float64)
+    by_seed = percent.mean(axis=(1, 2))
+    low, high = bootstrap_interval(percent.mean(axis=1), key)
+    t_low, t_high = t_interval(by_seed)
+    return Summary(
+        mean=float(by_seed.mean()),
+        std=_std(by_seed),
+        evaluation_std=float(np.mean([_std(row) for row in percent.mean(axis=2)])),
+        low=low,
+        high=high,
+        t_low=t_low,
+        t_high=t_high,
+    )
+
+
+def bootstrap_interval(values: "np.ndarray[Any, Any]", key: int, resamples: int = RESAMPLES) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean of ``values``, (seeds, games), resampling both.
+
+    Every seed plays the same games, so games are drawn once for all seeds of a resample.
+    """
+    random = np.random.Generator(np.random.Philox(key=key))
+    games = random.integers(values.shape[1], size=(resamples, values.shape[1]))
+    return _percentiles(_resampled_means(values, games, random))
+
+
+def difference_interval(
+    first: "np.ndarray[Any, Any]", second: "np.ndarray[Any, Any]", key: int, resamples: int = RESAMPLES
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of ``mean(first) - mean(second)``, each (seeds, games) over the same games.
+
+    A resample plays the same games for both, so what makes a game hard cancels; seeds are drawn for each.
+    """
+    random = np.random.Generator(np.random.Philox(key=key))
+    games = random.integers(first.shape[1], size=(resamples, first.shape[1]))
+    return _percentiles(_resampled_means(first, games, random) - _resampled_means(second, games, random))
+
+
+def _resampled_means(
+    values: "np.ndarray[Any, Any]", games: "np.ndarray[Any, Any]", random: np.random.Generator
+) -> "np.ndarray[Any, Any]":
+    seeds = random.integers(len(values), size=(len(games), len(values)))
+    return np.array([values[np.ix_(*chosen)].mean() for chosen in zip(seeds, games, strict=True)])
+
+
+def _percentiles(means: "np.ndarray[Any, Any]") -> tuple[float, float]:
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def t_interval(values: "np.ndarray[Any, Any]") -> tuple[float, float]:
+    """Return the 95 % interval of the mean by Student's t, (NaN, NaN) for fewer than two values."""
+    freedom = len(values) - 1
+    if freedom < 1:
+        return math.nan, math.nan
+    quantile = _T_975[freedom - 1] if freedom <= len(_T_975) else _NORMAL_975
+    half = quantile * _std(values) / math.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def _std(values: "np.ndarray[Any, Any]") -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else math.nan

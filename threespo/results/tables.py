@@ -1,0 +1,155 @@
+"""The tables stage: all runs' results in a handful of parquet files, the same bytes for the same results.
+
+``timing`` and ``provenance`` hold what differs between two equal runs (times, machines, commits) and lie apart.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from threespo.errors import InputError
+from threespo.results import collect
+from threespo.results.paper import PROMPTED_BASE, PaperResults, read_results
+from threespo.results.provenance import provenance
+from threespo.results.statistics import summarize
+from threespo.rng import derive
+from threespo.study.matrix import REFERENCE_METHODS
+from threespo.tables import write_table
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+    from threespo.study.matrix import Paths
+
+CURVE_POINTS = 60
+"""Points of a mean training curve."""
+
+COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
+
+
+def write_tables(study: "Study", paths: "Paths") -> None:
+    """Write ``tables/{episodes,metrics,timing,main,curves,provenance}.parquet``.
+
+    Raises:
+        InputError: if a run's results are missing or do not belong together.
+    """
+    episodes, metrics, timing = (
+        collect.episodes(study, paths),
+        collect.metrics(study, paths),
+        collect.timing(study, paths),
+    )
+    tables = {
+        "episodes": episodes,
+        "metrics": metrics,
+        "timing": timing,
+        "main": main_results(study, episodes, metrics, read_results()),
+        "curves": training_curves(metrics),
+        "provenance": provenance(study, paths, timing),
+    }
+    for name, frame in tables.items():
+        write_table(paths.tables / f"{name}.parquet", frame)
+    print(f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs", file=sys.stderr)
+
+
+def main_results(study: "Study", episodes: pd.DataFrame, metrics: pd.DataFrame, paper: PaperResults) -> pd.DataFrame:
+    """Return success by environment, policy, method and split, in percent, with the paper's value beside it.
+
+    Rows stand in the study's order, the untrained base first and the strong clone (the ceiling) last.
+    """
+    order = ["base", *study.methods, "strong"]
+    rows = [
+        _main_row(study, group, metrics, paper, dict(zip(("env", "policy", "method", "split"), names, strict=True)))
+        for names, group in episodes.groupby(["env", "policy", "method", "split"], sort=True)
+    ]
+    policies = list(study.policies)
+    rows.sort(key=lambda row: (row["env"], policies.index(row["policy"]), order.index(row["method"]), row["split"]))
+    return pd.DataFrame(rows)
+
+
+def training_curves(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return each method's training success against generations: mean, least and greatest over training seeds.
+
+    Each seed's epochs are joined by straight lines and read at the same generations, from where all seeds have finished
+    an epoch to where the first one ends.
+    """
+    rows: list[dict[str, Any]] = []
+    for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=True):
+        runs = [run.dropna(subset="train_success") for _, run in group.groupby("training_seed", sort=True)]
+        runs = [run for run in runs if len(run)]
+        if not runs:
+            continue
+        first = max(run["generations"].iloc[0] for run in runs)
+        last = min(run["generations"].iloc[-1] for run in runs)
+        grid = np.linspace(first, max(first, last), CURVE_POINTS)
+        values = np.stack([np.interp(grid, run["generations"], run["train_success"]) for run in runs])
+        names = {"env": env, "policy": policy, "method": method, "seeds": len(runs)}
+        rows += [
+            {**names, "generations": at, "mean": column.mean(), "lowest": column.min(), "highest": column.max()}
+            for at, column in zip(grid, values.T, strict=True)
+        ]
+    return pd.DataFrame(rows)
+
+
+def _main_row(
+    study: "Study", group: pd.DataFrame, metrics: pd.DataFrame, paper: PaperResults, names: dict[str, str]
+) -> dict[str, Any]:
+    success = _cube(group, names)
+    summary = summarize(success, derive("bootstrap", *names.values()))
+    method, stands_for = names["method"], study.policies[names["policy"]].stands_for
+    beside = paper.value(_paper_row(study, method), stands_for, names["env"], names["split"])
+    return {
+        **names,
+        "stands_for": stands_for,
+        "trained": method not in REFERENCE_METHODS,
+        "seeds": success.shape[0],
+        "evaluation_seeds": success.shape[1],
+        "games": success.shape[2],
+        "episodes": success.size,
+        "mean": summary.mean,
+        "std": summary.std,
+        "evaluation_std": summary.evaluation_std,
+        "low": summary.low,
+        "high": summary.high,
+        "t_low": summary.t_low,
+        "t_high": summary.t_high,
+        "paper_mean": np.nan if beside.mean is None else beside.mean,
+        "paper_std": np.nan if beside.std is None else beside.std,
+        "mean_steps": float(group["steps"].mean()),
+        **_costs(metrics, names),
+    }
+
+
+def _cube(group: pd.DataFrame, names: dict[str, str]) -> "np.ndarray[Any, Any]":
+    """Return success as (training seeds, evaluation seeds, games).
+
+    Raises:
+        InputError: if some seed did not play every game.
+    """
+    wide = group.pivot_table(
+        index=["training_seed", "evaluation_seed"], columns="task_id", values="success", aggfunc="first"
+    )
+    seeds = group["training_seed"].nunique(), group["evaluation_seed"].nunique()
+    if wide.isna().any().any() or len(wide) != seeds[0] * seeds[1]:
+        raise InputError(
+            f"evaluations of {'/'.join(names.values())} are incomplete: not every seed played every game. "
+            "Delete its evaluation.parquet files and run the workflow again."
+        )
+    return np.asarray(wide.to_numpy(dtype=np.float64).reshape(*seeds, -1))
+
+
+def _costs(metrics: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
+    """Return what a run spent, averaged over seeds, in all four units; zero for untrained rows."""
+    same = (
+        (metrics["env"] == names["env"])
+        & (metrics["policy"] == names["policy"])
+        & (metrics["method"] == names["method"])
+    )
+    last = metrics[same].groupby("training_seed")[list(COSTS)].last()
+    return {name: float(last[name].mean()) if len(last) else 0.0 for name in COSTS}
+
+
+def _paper_row(study: "Study", method: str) -> str | None:
+    if method in REFERENCE_METHODS:
+        return PROMPTED_BASE if method == "base" else None
+    return study.methods[method].paper_row

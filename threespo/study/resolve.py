@@ -1,0 +1,140 @@
+"""Which study is meant: workflow configuration and GPUs at hand -> one checked study and its folder.
+
+Decided once, by the workflow's main process. Jobs receive the result as a file, so that what a cluster node sees
+(no ``--resources``, another working folder) cannot change the experiment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from threespo.errors import InputError
+from threespo.files import atomic_text
+from threespo.study.config import Study, dump_study, load_study, merge
+from threespo.study.matrix import Paths
+
+STUDIES = Path("config") / "studies"
+
+CONFIG_KEYS = ("study", "alfworld", "set", "policy_build", "results", "games")
+
+GPUS_OF_PAPER = 4
+"""The paper's runs used four GPUs each (tab:compute)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The study that is meant, where it lies, and one sentence saying why."""
+
+    study: Study
+    paths: Paths
+    reason: str
+
+
+def study_file(name: str, folder: Path = STUDIES) -> Path:
+    """Return the study file for a name in ``config/studies`` or for a path.
+
+    Raises:
+        InputError: if there is neither.
+    """
+    for candidate in (Path(name), folder / f"{name}.yaml"):
+        if candidate.is_file():
+            return candidate
+    known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml"))) or "none here"
+    raise InputError(f"study {name!r}: neither a file nor a name in {folder} ({known})")
+
+
+def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
+    """Return the study that ``config`` (config/config.yaml with ``--config`` on top) and ``--resources gpu=N`` ask for.
+
+    Raises:
+        InputError: for unknown keys, wrong fields, a missing folder of games, or more GPUs than were granted.
+    """
+    unknown = sorted(set(config) - set(CONFIG_KEYS))
+    if unknown:
+        raise InputError(
+            f"--config: no such key: {', '.join(unknown)}; known are {', '.join(CONFIG_KEYS)}. "
+            "A study's own fields are changed with --config 'set={...}'."
+        )
+    config = {key: _typed(value) for key, value in config.items()}
+    asked = str(config.get("study", "auto"))
+    name = _automatic(gpus) if asked == "auto" else asked
+    path = study_file(name)
+    study = load_study(path, _overrides(config, path))
+    _check_gpus(study, gpus)
+    folder = study.name + ("-games" if config.get("alfworld") else "")
+    why = f"chosen because --resources gpu={gpus or 0} was granted" if asked == "auto" else "as asked"
+    return Resolved(study, Paths(Path(str(config.get("results", "results"))) / folder), f"study {study.name!r}, {why}")
+
+
+def write_study(resolved: Resolved) -> Path:
+    """Write the study for its jobs, only if it changed, and return the file."""
+    text = dump_study(resolved.study)
+    path = resolved.paths.study
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        atomic_text(path, text)
+    return path
+
+
+def _typed(value: Any) -> Any:
+    """Return ``value`` with numbers and nulls as such: Snakemake hands nested ``--config`` values on as text."""
+    if isinstance(value, dict):
+        return {key: _typed(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_typed(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        read = yaml.safe_load(value)
+    except yaml.YAMLError:
+        return value
+    return read if isinstance(read, int | float | bool | None) else value
+
+
+def granted_gpus(resources: Mapping[str, Any]) -> int | None:
+    """Return N of Snakemake's ``--resources gpu=N``, or None where it was not given."""
+    granted = resources.get("gpu")
+    value = getattr(granted, "value", granted)
+    return None if value is None else int(value)
+
+
+def _automatic(gpus: int | None) -> str:
+    if not gpus:
+        return "smoke"
+    return "paper" if gpus >= GPUS_OF_PAPER else "mini"
+
+
+def _overrides(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    changes = config.get("set") or {}
+    if not isinstance(changes, dict):
+        raise InputError(
+            f"--config set: expected a mapping such as 'set={{training: {{generations: 500}}}}', found {changes!r}"
+        )
+    overrides: dict[str, Any] = {}
+    if config.get("policy_build"):
+        overrides["policy_build"] = True
+    if config.get("alfworld"):
+        overrides = merge(overrides, _real_games(Path(str(config["alfworld"])), dict(config.get("games") or {}), path))
+    return merge(overrides, changes)
+
+
+def _real_games(folder: Path, settings: dict[str, Any], path: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise InputError(
+            f"--config alfworld={folder}: no such folder. It must hold ALFWorld games, either as alfworld-download "
+            "lays them out or compact (*.jsonl.xz, alfred.pddl, grammar.twl2)."
+        )
+    own = {"alfworld": {"source": "path", "path": str(folder.resolve())}}
+    policies = {name: dict(settings.get("policy") or {}) for name in load_study(path).policies}
+    return merge({"alfworld": settings.get("alfworld") or {}, "policies": policies}, own)
+
+
+def _check_gpus(study: Study, gpus: int | None) -> None:
+    # Snakemake would silently clamp a job's request to the total, and without a total it would not limit anything.
+    if study.gpus_per_run > (gpus or 0):
+        raise InputError(
+            f"study {study.name!r}: gpus_per_run is {study.gpus_per_run}, but --resources gpu={gpus or 0} was granted. "
+            f"Pass --resources gpu={max(study.gpus, study.gpus_per_run)} or choose a smaller study."
+        )

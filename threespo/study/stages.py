@@ -1,0 +1,97 @@
+"""What each stage depends on besides its input files: its code, and those fields of the study that matter to it.
+
+The workflow compares these texts between invocations. So a new seed adds runs and reruns none, evaluation settings do
+not retrain, and where a folder lies on this machine changes nothing.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from threespo.study.config import Study
+from threespo.study.contents import file_digest
+from threespo.study.fingerprint import stage_fingerprint
+from threespo.study.matrix import REFERENCE_METHODS, Run
+
+COMPACT = ("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
+"""Files of a compact folder of games."""
+
+_LABELS_OF_POLICY = {"stands_for"}
+_LABELS_OF_METHOD = {"paper_row"}
+_PLACE_OF_GAMES = {"path"}
+_HABITS = {"checkpoint_every"}
+_EPISODE = {"engine", "max_steps", "history_length"}
+
+
+def code(stage: str, study: Study, run: Run | None = None) -> str:
+    """Return the fingerprint of a stage's code; ``train`` depends on its method's module as well."""
+    method = study.methods[run.method].method if run and stage == "train" else None
+    return stage_fingerprint(stage, method)
+
+
+def data_settings(study: Study, env: str) -> str:
+    """Return the fields that decide which games are prepared."""
+    games = getattr(study, env)
+    exclude = _PLACE_OF_GAMES | _EPISODE | (set() if games.source == "embedded" else {"difficulty"})
+    folder = games.path if games.source == "path" else None
+    return _text(settings=games.model_dump(mode="json", exclude=exclude), games=_games_of(folder))
+
+
+def policy_settings(study: Study, env: str, policy: str) -> str:
+    """Return the fields that decide a base policy."""
+    settings = study.policies[policy].model_dump(mode="json", exclude=_LABELS_OF_POLICY | {"learning_rate_scale"})
+    return _text(policy=settings, episode=_episode(study, env), build=study.policy_build)
+
+
+def train_settings(study: Study, run: Run) -> str:
+    """Return the fields that decide a training run; other runs, evaluation and labels are not among them."""
+    return _text(
+        policy=study.policies[run.policy].model_dump(mode="json", exclude=_LABELS_OF_POLICY),
+        method=study.methods[run.method].model_dump(mode="json", exclude=_LABELS_OF_METHOD),
+        training=study.training.model_dump(mode="json", exclude=_HABITS),
+        episode=_episode(study, run.env),
+        gpus=study.gpus_per_run,
+    )
+
+
+def evaluate_settings(study: Study, run: Run) -> str:
+    """Return the fields that decide a run's evaluation."""
+    return _text(
+        policy=study.policies[run.policy].model_dump(mode="json", exclude=_LABELS_OF_POLICY | {"learning_rate_scale"}),
+        evaluation=study.evaluation.model_dump(mode="json"),
+        episode=_episode(study, run.env),
+        trained=run.method not in REFERENCE_METHODS,
+        sampling=study.training.model_dump(mode="json", include={"sampler", "threads"}),
+        gpus=study.gpus_per_run,
+    )
+
+
+def tables_settings(study: Study) -> str:
+    """Return the whole study: its labels stand in the tables and the report."""
+    return _text(study=study.model_dump(mode="json", exclude={"alfworld": _PLACE_OF_GAMES}))
+
+
+def _games_of(folder: Path | None) -> str | None:
+    """Return a digest of which games a folder holds, wherever it lies.
+
+    Files of the compact form are read. Of the thousands of single games in the official layout only names and sizes
+    count: reading them all would delay every start of the workflow.
+    """
+    if folder is None:
+        return None
+    names = sorted(path for pattern in COMPACT for path in folder.glob(pattern))
+    lines = [f"{path.name} {file_digest(path)}" for path in names]
+    if not any(".jsonl" in path.name for path in names):
+        games = sorted(folder.rglob("game.tw-pddl"))
+        lines += [f"{path.relative_to(folder).as_posix()} {path.stat().st_size}" for path in games]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _episode(study: Study, env: str) -> dict[str, Any]:
+    settings: dict[str, Any] = getattr(study, env).model_dump(mode="json", include=_EPISODE)
+    return settings
+
+
+def _text(**values: Any) -> str:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))

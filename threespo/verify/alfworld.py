@@ -1,0 +1,60 @@
+"""Replay reference traces of the stock engine: our engine must say the same at every step."""
+
+from pathlib import Path
+from typing import Any
+
+from threespo.envs.alfworld import Alfworld, Game, compile_game
+from threespo.envs.alfworld.sources import load
+from threespo.errors import InputError
+from threespo.verify import Report, read_cases, timed_report
+
+
+def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+    """Compare observation, admissible commands, won and score at every step of every trace; a trace is a case.
+
+    Parameters:
+        file: traces, one a line: ``game_id``, ``split`` and ``steps``. Values that are null are not compared.
+        games: folder with the games that the traces were played on, as :func:`load` reads it.
+
+    Raises:
+        InputError: if a file is broken, ``games`` is not given, or a game of the traces is not there.
+    """
+    if games is None:
+        raise InputError(
+            "the reference traces need the games that they were played on: give their folder with --games DIR"
+        )
+    cases = list(read_cases(file, ("game_id", "split", "steps")))
+    with timed_report("alfworld") as report:
+        known: dict[tuple[str, str], Game] = {}
+        for split in sorted({str(case["split"]) for case in cases}):
+            wanted = {case["game_id"] for case in cases if case["split"] == split}
+            known.update(
+                ((split, record.game_id), compile_game(record))
+                for record in load(games, split)
+                if record.game_id in wanted
+            )
+        for case in cases:
+            game = known.get((case["split"], case["game_id"]))
+            if game is None:
+                raise InputError(f"{games}: no game {case['split']}/{case['game_id']}, which {file} refers to")
+            report.count(_same(game, case["steps"], file))
+    return report
+
+
+def _same(game: Game, steps: list[dict[str, Any]], file: Path) -> bool:
+    env = Alfworld()
+    state = env.initial(game)
+    for index, step in enumerate(steps):
+        missing = {"command", "observation", "admissible_commands", "won"} - (
+            step.keys() if isinstance(step, dict) else set()
+        )
+        if missing or (step["command"] is None) != (index == 0):
+            raise InputError(f"{file}: step {index} of {game.task_id} is malformed (expected command, observation, …)")
+        if index:
+            state = env.step(state, step["command"]).state
+        won = env.won(state)
+        found = (state.observation, list(env.admissible(state)), won, env.score(state), won)
+        expected = (step["observation"], step["admissible_commands"], step["won"], step.get("score"), step.get("done"))
+        if any(value is not None and value != ours for value, ours in zip(expected, found, strict=True)):
+            return False
+    return True

@@ -1,0 +1,52 @@
+# The study, and how rules speak to the package.
+
+from threespo.errors import InputError
+from threespo.study import stages
+from threespo.study.config import load_study
+from threespo.study.matrix import Paths, environments, reference_runs, trained_runs
+from threespo.study.resolve import granted_gpus, resolve, write_study
+
+HANDED_ON = "THREESPO_STUDY_FOLDER"
+
+
+def refuse(error):
+    """End with one message and the exit code of bad input, without a traceback."""
+    print(f"threespo: {error}", file=sys.stderr, flush=True)
+    os._exit(2)
+
+
+try:
+    if workflow.is_main_process:
+        RESOLVED = resolve(config, granted_gpus(workflow.global_resources))
+        write_study(RESOLVED)
+        os.environ[HANDED_ON] = str(RESOLVED.paths.root)
+        print(f"threespo: {RESOLVED.reason}; results in {RESOLVED.paths.root}", file=sys.stderr, flush=True)
+    PATHS = Paths(Path(os.environ[HANDED_ON]))
+    STUDY = load_study(PATHS.study)
+except InputError as error:
+    refuse(error)
+
+
+envvars:
+    "THREESPO_STUDY_FOLDER",
+
+
+# The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
+PYTHON = shlex.quote(sys.executable)
+THREESPO = f"{PYTHON} -m threespo.cli"
+THREADS = STUDY.training.threads
+
+RUNS = {run.run_id: run for run in (*trained_runs(STUDY), *reference_runs(STUDY))}
+TRAINED = {run.run_id for run in trained_runs(STUDY)}
+NAME = "[a-z0-9][a-z0-9_-]*"
+
+
+wildcard_constraints:
+    env=NAME,
+    policy=NAME,
+    method=NAME,
+    seed="[0-9]+",
+
+
+def log_of(name):
+    return str(PATHS.root / "logs" / f"{name}.log")

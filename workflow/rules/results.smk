@@ -1,0 +1,68 @@
+# Tables, executed notebooks, the report.
+
+TABLES = ["episodes", "metrics", "timing", "main", "curves", "provenance"]
+NOTEBOOKS = {"main_results": ["main", "episodes"], "training_curves": ["metrics", "curves"]}
+PAPER = ["config/paper/results.yaml", "config/paper/fig3a.csv"]
+FIGURES = {"main_results": ["main_results"], "training_curves": ["training_curves", "paper_training_curves"]}
+KINDS = ["png", "svg", "csv"]
+
+
+def table(name):
+    return str(PATHS.tables / f"{name}.parquet")
+
+
+rule tables:
+    input:
+        metrics=[str(PATHS.run(run) / "metrics.parquet") for run in trained_runs(STUDY)],
+        training_time=[str(PATHS.run(run) / "timing.parquet") for run in trained_runs(STUDY)],
+        episodes=[str(PATHS.run(run) / "evaluation.parquet") for run in RUNS.values()],
+        evaluation_time=[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
+        paper=PAPER[0],
+    output:
+        [table(name) if name == "provenance" else update(table(name)) for name in TABLES],
+    params:
+        code=lambda wildcards: stages.code("tables", STUDY),
+        settings=lambda wildcards: stages.tables_settings(STUDY),
+    log:
+        log_of("tables"),
+    shell:
+        "{THREESPO} tables {PATHS.study} --root {PATHS.root} 2>&1 | tee {log}"
+
+
+# A notebook loads a table and draws it; papermill executes it with this interpreter, with the folders as parameters.
+for name, needed in NOTEBOOKS.items():
+
+    rule:
+        name:
+            f"notebook_{name}"
+        input:
+            notebook=f"notebooks/{name}.ipynb",
+            tables=[table(needs) for needs in needed],
+            paper=PAPER[1] if name == "training_curves" else [],
+        output:
+            notebook=str(PATHS.notebooks / f"{name}.ipynb"),
+            figures=[update(str(PATHS.figures / f"{figure}.{kind}")) for figure in FIGURES[name] for kind in KINDS],
+        params:
+            code=lambda wildcards: stages.code("figures", STUDY),
+        log:
+            log_of(f"notebooks/{name}"),
+        shell:
+            "{PYTHON} -m papermill {input.notebook} {output.notebook} --kernel python3 --no-progress-bar"
+            " -p tables {PATHS.tables} -p figures {PATHS.figures} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
+
+
+rule report:
+    input:
+        [table(name) for name in TABLES],
+        [str(PATHS.notebooks / f"{name}.ipynb") for name in NOTEBOOKS],
+        [str(PATHS.figures / f"{figure}.svg") for name in NOTEBOOKS for figure in FIGURES[name]],
+    output:
+        report=update(str(PATHS.report)),
+        done=touch(str(PATHS.root / "logs" / "report.done")),
+    params:
+        code=lambda wildcards: stages.code("report", STUDY),
+        settings=lambda wildcards: stages.tables_settings(STUDY),
+    log:
+        log_of("report"),
+    shell:
+        "{THREESPO} report {PATHS.study} --root {PATHS.root} 2>&1 | tee {log}"

@@ -1,0 +1,64 @@
+# The runs of the matrix. Checkpoints lie in PATHS.checkpoints, outside of any output, so that a killed run goes on from its
+# last one. The number of threads is the study's and never the scheduler's: it must not depend on the machine's load.
+
+RUN = str(PATHS.root / "runs" / "{env}" / "{policy}" / "{method}" / "seed-{seed}")
+
+
+def run_of(wildcards):
+    return RUNS[f"{wildcards.env}/{wildcards.policy}/{wildcards.method}/seed-{wildcards.seed}"]
+
+
+def weights_of(wildcards):
+    """What an evaluation judges: the run's weights, or the untrained policies."""
+    if run_of(wildcards).run_id in TRAINED:
+        folder = str(PATHS.run(run_of(wildcards)) / "weights")
+    else:
+        folder = str(PATHS.policy(wildcards.env, wildcards.policy))
+    return {"weights": ancient(folder), "contents": folder + ".contents.json"}
+
+
+rule train:
+    input:
+        games=PATHS.data("{env}").as_posix() + ".contents.json",
+        data=ancient(str(PATHS.data("{env}"))),
+        base=PATHS.policy("{env}", "{policy}").as_posix() + ".contents.json",
+        policy=ancient(str(PATHS.policy("{env}", "{policy}"))),
+    output:
+        metrics=update(RUN + "/metrics.parquet"),
+        timing=update(RUN + "/timing.parquet"),
+        weights=update(directory(RUN + "/weights")),
+        contents=RUN + "/weights.contents.json",
+    params:
+        code=lambda wildcards: stages.code("train", STUDY, run_of(wildcards)),
+        settings=lambda wildcards: stages.train_settings(STUDY, run_of(wildcards)),
+        run=lambda wildcards: run_of(wildcards).run_id,
+        threads=THREADS,
+    threads: THREADS
+    resources:
+        gpu=STUDY.gpus_per_run,
+    log:
+        log_of("train/{env}/{policy}/{method}/seed-{seed}"),
+    shell:
+        "OMP_NUM_THREADS={params.threads} {THREESPO} train {PATHS.study} --run {params.run} --root {PATHS.root} 2>&1 | tee {log}"
+
+
+rule evaluate:
+    input:
+        unpack(weights_of),
+        games=PATHS.data("{env}").as_posix() + ".contents.json",
+        data=ancient(str(PATHS.data("{env}"))),
+    output:
+        episodes=update(RUN + "/evaluation.parquet"),
+        timing=RUN + "/evaluation_timing.parquet",
+    params:
+        code=lambda wildcards: stages.code("evaluate", STUDY),
+        settings=lambda wildcards: stages.evaluate_settings(STUDY, run_of(wildcards)),
+        run=lambda wildcards: run_of(wildcards).run_id,
+        threads=THREADS,
+    threads: THREADS
+    resources:
+        gpu=STUDY.gpus_per_run,
+    log:
+        log_of("evaluate/{env}/{policy}/{method}/seed-{seed}"),
+    shell:
+        "OMP_NUM_THREADS={params.threads} {THREESPO} evaluate {PATHS.study} --run {params.run} --root {PATHS.root} 2>&1 | tee {log}"
