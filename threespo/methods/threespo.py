@@ -93,7 +93,9 @@ class Threespo:
             samples = yield tuple(request for _, request in waiting)
             answers = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
             groups = [group for group in answers if isinstance(group, tuple) and group]
-            yield from self._updates(groups)
+            # ``yield from`` would pass the learner's replies on to the list.
+            for update in self._updates(groups):  # noqa: UP028
+                yield update
             self.table.commit()
             waiting = _advance([search for search, _ in waiting])
         self.table.decay(self.options.gate_decay)
