@@ -23,11 +23,13 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/results.smk"
 
 
+# Every job's marker is a target of its own: Snakemake does not miss an intermediate file whose successors exist, so a failed
+# job that left its earlier result in place would otherwise never run again.
 rule all:
     default_target: True
     input:
         PATHS.report,
-        str(PATHS.root / "logs" / "report.done"),
+        MARKERS,
 
 
 localrules:

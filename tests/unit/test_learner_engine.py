@@ -77,9 +77,7 @@ def test_an_update_is_the_plain_step_on_the_whole_batch(tmp_path: Path, aggregat
         assert stats.grad_norm == pytest.approx(norm, rel=1e-5)
         assert stats.tokens == sum(len(row.tokens) for row in asked.rows)
         # Adam's first step is lr * sign(gradient): where the gradient is within rounding of 0 it may go either way.
-        moved = torch.cat(
-            [(a - b).abs().flatten() for a, b in zip(weights(trainer.policy), weights(expected), strict=True)]
-        )
+        moved = torch.cat([(a - b).abs().flatten() for a, b in zip(weights(trainer.policy), weights(expected), strict=True)])
         assert float((moved > 1e-4).float().mean()) < 1e-3
 
 
@@ -222,6 +220,12 @@ def test_a_loss_that_is_not_finite_stops_and_saves_the_batch(tmp_path: Path) -> 
     saved = json.loads((tmp_path / "failed" / "update-000000.json").read_text())
     assert len(saved["rows"]) == 5
     assert all(torch.equal(a, b) for a, b in zip(before, weights(trainer.policy), strict=True))
+
+
+def test_the_policy_cannot_be_its_own_reference() -> None:
+    source = policy()
+    with pytest.raises(InputError, match="reference policy is the policy itself"):
+        DeepSpeedLearner(source, source, SETTINGS)
 
 
 def test_malformed_rows_are_refused(tmp_path: Path) -> None:

@@ -39,10 +39,7 @@ def packed_logprobs(source: Policy, batch: Sequence[Row], limit: int) -> list[to
 
 def weighted(logprobs: list[torch.Tensor], batch: Sequence[Row]) -> torch.Tensor:
     return torch.stack(
-        [
-            (part * torch.tensor(row.advantages, dtype=part.dtype)).sum()
-            for part, row in zip(logprobs, batch, strict=True)
-        ]
+        [(part * torch.tensor(row.advantages, dtype=part.dtype)).sum() for part, row in zip(logprobs, batch, strict=True)]
     ).sum()
 
 

@@ -108,6 +108,10 @@ def _attend_group(
 def _sdpa(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, dropout: float, gqa: bool
 ) -> Tensor:
+    if mask is not None and gqa:
+        # With a mask, CUDA's frugal kernels want as many key as query heads; without, they would keep all scores.
+        repeats = query.shape[1] // key.shape[1]
+        key, value, gqa = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1), False
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=mask is None, scale=scaling, enable_gqa=gqa
     )

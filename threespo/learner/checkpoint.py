@@ -65,9 +65,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         if not {"identity", "steps", "files"} <= set(manifest):
             raise KeyError("a field is missing")
     except FileNotFoundError as error:
-        raise InputError(
-            f"{file}: not found, so {folder} is no checkpoint of a learner. Give the right folder."
-        ) from error
+        raise InputError(f"{file}: not found, so {folder} is no checkpoint of a learner. Give the right folder.") from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file}: cannot be read ({error}); the checkpoint is broken. Use an earlier one.") from error
     return dict(manifest)

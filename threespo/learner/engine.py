@@ -89,6 +89,8 @@ class DeepSpeedLearner:
             InputError: if a setting is out of range or the model cannot be trained in packs.
         """
         _check(settings)
+        if reference is not None and reference.model is policy.model:
+            raise InputError("the reference policy is the policy itself; load it a second time, it must stay frozen.")
         self.policy, self.settings, self._inspect = policy, settings, inspect
         self._dtype = parse_dtype(settings.dtype)
         scorer = ResponseScorer(policy.model)
@@ -98,9 +100,7 @@ class DeepSpeedLearner:
         self._engine = backend.start(scorer, settings)
         self._reference: ResponseScorer | None = None
         if reference is not None:
-            self._reference = (
-                ResponseScorer(reference.model).to(self._dtype).to(policy.device).requires_grad_(False).eval()
-            )
+            self._reference = ResponseScorer(reference.model).to(self._dtype).to(policy.device).requires_grad_(False).eval()
         self.steps = 0
 
     def update(self, request: UpdateRequest) -> UpdateStats:

@@ -53,8 +53,7 @@ def group_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[in
     for row, prompt in enumerate(prompts):
         rows_of_prompt.setdefault(tuple(prompt), []).append(row)
     return [
-        Group(prompt, tuple(tuple(responses[row]) for row in rows), tuple(rows))
-        for prompt, rows in rows_of_prompt.items()
+        Group(prompt, tuple(tuple(responses[row]) for row in rows), tuple(rows)) for prompt, rows in rows_of_prompt.items()
     ]
 
 

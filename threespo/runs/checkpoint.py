@@ -31,8 +31,6 @@ class Progress:
     env_steps: int = 0
     completed_paths: int = 0
     optimizer_steps: int = 0
-    tasks: int = 0
-    """Task visits so far."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     timing: list[dict[str, Any]] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)

@@ -49,14 +49,13 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
         zero_stage=training.zero_stage,
         micro_batch_tokens=training.micro_batch_tokens,
     )
-    learner = DeepSpeedLearner(policy, reference, optim)
+    learner = DeepSpeedLearner(policy, reference, optim, inspect=paths.checkpoints(run) / "failed-updates")
     method = make_method(entry.method, entry.options, _common(study, run))
     progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), learner)
     method.restore(progress.memory) if progress.epoch else None
     world, tasks = make_world(study, run.env), load_tasks(paths.data(run.env), "train")[: training.pool]
     sampler = make_sampler(study, policy, run.policy)
-    while progress.generations < training.generations:
-        drawn = _draw(tasks, progress, study, run)
+    while drawn := _draw(tasks, progress, study, run):
         answers = Answers(sampler, learner, derive(run.seed, "training"), training.temperature)
         start = time.perf_counter()
         result = answers.drive(method, progress.epoch, [begin(world, task) for task in drawn])
@@ -131,10 +130,24 @@ def _identity(study: "Study", run: "Run", paths: "Paths") -> str:
 
 
 def _draw(tasks: list[Task], progress: checkpoint.Progress, study: "Study", run: "Run") -> list[Task]:
-    """Draw an epoch's tasks; the last epoch is shortened so that the budget is met to within about one task."""
-    left = study.training.generations - progress.generations
-    per_task = progress.generations / progress.tasks if progress.tasks else 1.0
-    count = max(1, min(study.training.tasks_per_epoch, len(tasks), math.ceil(left / max(1.0, per_task))))
+    """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
+
+    The last epoch is shortened to what the budget has left, as the epoch before lets expect. A method may refuse all
+    tasks of an epoch (3SPO as printed gives up gated ones for good); after three idle epochs per pass over the pool
+    the run ends below its budget.
+    """
+    per_epoch = min(study.training.tasks_per_epoch, len(tasks))
+    left, per_task = study.training.generations - progress.generations, 1.0
+    if progress.metrics:
+        spent = [0, *(row["generations"] for row in progress.metrics)]
+        per_task = max(1.0, (spent[-1] - spent[-2]) / progress.metrics[-1]["tasks"])
+        idle = 3 * math.ceil(len(tasks) / per_epoch)
+        if len(spent) > idle and spent[-1] == spent[-1 - idle]:
+            print(f"train {run.run_id}: {idle} epochs without a generation: every task is given up", file=sys.stderr)
+            return []
+    if left < per_task / 2:
+        return []
+    count = min(per_epoch, math.ceil(left / per_task))
     return generator(run.seed, "tasks", progress.epoch).sample(tasks, count)
 
 
@@ -142,7 +155,6 @@ def _record(
     progress: checkpoint.Progress, result: EpochResult, answers: Answers, seconds: float, tasks: int
 ) -> None:
     progress.epoch += 1
-    progress.tasks += tasks
     progress.generations += answers.generations
     progress.env_steps += result.env_steps
     progress.completed_paths += result.completed_paths

@@ -50,3 +50,18 @@ wildcard_constraints:
 
 def log_of(name):
     return str(PATHS.root / "logs" / f"{name}.log")
+
+
+def marker_of(folder):
+    """The content list of a folder, written last: it exists only if the job that fills the folder has succeeded."""
+    return f"{folder}.contents.json"
+
+
+MARKERS = [
+    *[marker_of(PATHS.data(env)) for env in environments(STUDY)],
+    *[marker_of(PATHS.policy(env, policy)) for env in environments(STUDY) for policy in STUDY.policies],
+    *[marker_of(PATHS.run(run) / "weights") for run in trained_runs(STUDY)],
+    *[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
+    str(PATHS.tables / "provenance.parquet"),
+    str(PATHS.root / "logs" / "report.done"),
+]

@@ -7,7 +7,7 @@
 rule data:
     output:
         folder=update(directory(str(PATHS.data("{env}")))),
-        contents=str(PATHS.data("{env}")) + ".contents.json",
+        contents=marker_of(PATHS.data("{env}")),
     params:
         code=lambda wildcards: stages.code("data", STUDY),
         settings=lambda wildcards: stages.data_settings(STUDY, wildcards.env),
@@ -19,11 +19,11 @@ rule data:
 
 rule policy:
     input:
-        games=PATHS.data("{env}").as_posix() + ".contents.json",
+        games=marker_of(PATHS.data("{env}")),
         folder=ancient(str(PATHS.data("{env}"))),
     output:
         folder=update(directory(str(PATHS.policy("{env}", "{policy}")))),
-        contents=str(PATHS.policy("{env}", "{policy}")) + ".contents.json",
+        contents=marker_of(PATHS.policy("{env}", "{policy}")),
     params:
         code=lambda wildcards: stages.code("policy", STUDY),
         settings=lambda wildcards: stages.policy_settings(STUDY, wildcards.env, wildcards.policy),

@@ -14,20 +14,20 @@ def weights_of(wildcards):
         folder = str(PATHS.run(run_of(wildcards)) / "weights")
     else:
         folder = str(PATHS.policy(wildcards.env, wildcards.policy))
-    return {"weights": ancient(folder), "contents": folder + ".contents.json"}
+    return {"weights": ancient(folder), "contents": marker_of(folder)}
 
 
 rule train:
     input:
-        games=PATHS.data("{env}").as_posix() + ".contents.json",
+        games=marker_of(PATHS.data("{env}")),
         data=ancient(str(PATHS.data("{env}"))),
-        base=PATHS.policy("{env}", "{policy}").as_posix() + ".contents.json",
+        base=marker_of(PATHS.policy("{env}", "{policy}")),
         policy=ancient(str(PATHS.policy("{env}", "{policy}"))),
     output:
         metrics=update(RUN + "/metrics.parquet"),
         timing=update(RUN + "/timing.parquet"),
         weights=update(directory(RUN + "/weights")),
-        contents=RUN + "/weights.contents.json",
+        contents=marker_of(RUN + "/weights"),
     params:
         code=lambda wildcards: stages.code("train", STUDY, run_of(wildcards)),
         settings=lambda wildcards: stages.train_settings(STUDY, run_of(wildcards)),
@@ -45,7 +45,7 @@ rule train:
 rule evaluate:
     input:
         unpack(weights_of),
-        games=PATHS.data("{env}").as_posix() + ".contents.json",
+        games=marker_of(PATHS.data("{env}")),
         data=ancient(str(PATHS.data("{env}"))),
     output:
         episodes=update(RUN + "/evaluation.parquet"),
