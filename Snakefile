@@ -30,6 +30,7 @@ rule all:
     input:
         PATHS.report,
         MARKERS,
+        EXECUTED_NOTEBOOKS,
 
 
 localrules:

@@ -5,6 +5,7 @@ NOTEBOOKS = {"main_results": ["main", "episodes"], "training_curves": ["metrics"
 PAPER = ["config/paper/results.yaml", "config/paper/fig3a.csv"]
 FIGURES = {"main_results": ["main_results"], "training_curves": ["training_curves", "paper_training_curves"]}
 KINDS = ["png", "svg", "csv"]
+EXECUTED_NOTEBOOKS = [str(PATHS.notebooks / f"{name}.ipynb") for name in NOTEBOOKS]
 
 
 def table(name):
@@ -54,7 +55,7 @@ for name, needed in NOTEBOOKS.items():
 rule report:
     input:
         [table(name) for name in TABLES],
-        [str(PATHS.notebooks / f"{name}.ipynb") for name in NOTEBOOKS],
+        EXECUTED_NOTEBOOKS,
         [str(PATHS.figures / f"{figure}.svg") for name in NOTEBOOKS for figure in FIGURES[name]],
     output:
         report=update(str(PATHS.report)),
