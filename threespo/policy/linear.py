@@ -1,8 +1,7 @@
 """Linear layers on a CPU through oneDNN.
 
-torch sends float32 products to MKL, which on processors that are not Intel's uses half of the vector width; oneDNN
-does not: on an AMD EPYC (Zen 5) it reached 230 GFLOP/s against 105 on one core. The sums are the same up to their
-order, and the benchmarks of sampling and update measure both.
+torch sends float32 products to MKL, which on processors that are not Intel's uses half of the vector width; oneDNN does
+not: on one core of an AMD EPYC (Zen 5) it reached 230 GFLOP/s against 105. The sums are the same up to their order.
 """
 
 from typing import Any

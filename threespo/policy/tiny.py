@@ -14,7 +14,7 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from threespo.policy.explorer import Carelessness, decide
 from threespo.rng import derive, generator
 
 if TYPE_CHECKING:
-    from threespo.policy.cloning import Stage
+    from threespo.policy.cloning import Stage, TaskStream
     from threespo.study.config import AlfworldSettings, Study
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -77,12 +77,16 @@ def recipe(size: str, difficulty: str) -> Recipe:
     whole = Stage(tokens=3 * million, learning_rate=2e-3 * rate, prompt_weight=1.0, decision_weight=1.0)
     respond_well = Stage(tokens=8 * million, learning_rate=1.5e-3 * rate, prompt_weight=0.1, decision_weight=4.0)
     dare = Stage(
-        tokens=7 * million, learning_rate=1.2e-3 * rate, prompt_weight=0.1, decision_weight=6.0, take_weight=3.0
+        tokens=7 * million if difficulty != "real" else 7_500_000,
+        learning_rate=1.2e-3 * rate,
+        prompt_weight=0.1,
+        decision_weight=6.0,
+        take_weight=3.0,
+        generated_share=0.5 if difficulty == "real" else 0.0,
     )
     return Recipe(
         shape=SHAPES[size],
-        # On real games the third stage would take the recipe beyond an hour; 72 % is reached without it.
-        stages=(whole, respond_well) if difficulty == "real" else (whole, respond_well, dare),
+        stages=(whole, respond_well, dare),
         weakening=Stage(
             tokens=million // 10,
             learning_rate=5e-4 * rate,
@@ -90,6 +94,7 @@ def recipe(size: str, difficulty: str) -> Recipe:
             decision_weight=1.0,
             executed=CARELESS,
             labels=None,
+            generated_share=0.5 if difficulty == "real" else 0.0,
         ),
     )
 
@@ -123,7 +128,7 @@ def provide(study: "Study", env: str, policy_name: str, data: Path, out: Path) -
 
 
 def build(
-    plan: Recipe, world: World, tasks: Callable[[int], Iterator[Task]], calibration: list[Task], folder: Path
+    plan: Recipe, world: World, tasks: "TaskStream", calibration: list[Task], folder: Path
 ) -> dict[str, Any]:
     """Run the recipe; write ``strong/`` and ``base/`` into ``folder`` and return what was measured."""
     import torch
@@ -179,20 +184,27 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def task_stream(settings: "AlfworldSettings", data: Path) -> Callable[[int], Iterator[Task]]:
-    """Return ``stream number -> endless training tasks``: fresh embedded games, or the real ones over and over."""
+def task_stream(settings: "AlfworldSettings", data: Path) -> "TaskStream":
+    """Return a stream of fresh embedded games, or of the real training games over and over, mixed with generated ones."""
+
+    def fresh(stream: int, difficulty: str) -> Iterator[Task]:
+        return (compile_game(record) for record in generate_stream("train", stream, difficulty))
+
     if settings.source == "embedded":
-        difficulty = settings.difficulty
-        return lambda stream: (compile_game(record) for record in generate_stream("train", stream, difficulty))
+        return lambda stream, _: fresh(stream, settings.difficulty)
     games = load_tasks(data, "train")
 
-    def shuffled(stream: int) -> Iterator[Task]:
+    def mixed(stream: int, generated_share: float) -> Iterator[Task]:
+        generated = fresh(stream, "full")
         for lap in itertools.count():
-            order = list(games)
-            generator(stream, "lap", lap).shuffle(order)
-            yield from order
+            order, rng = list(games), generator(stream, "lap", lap)
+            rng.shuffle(order)
+            for game in order:
+                while rng.random() < generated_share:
+                    yield next(generated)
+                yield game
 
-    return shuffled
+    return mixed
 
 
 def load_tasks(data: Path, split: str) -> list[Task]:
@@ -255,7 +267,7 @@ def binding(folder: Path, world: World, tasks: list[Task], seed: int) -> dict[st
     }
 
 
-def recipe_fingerprint(plan: Recipe, world: World, tasks: Callable[[int], Iterator[Task]]) -> str:
+def recipe_fingerprint(plan: Recipe, world: World, tasks: "TaskStream") -> str:
     """Return a hash of the recipe and of the first demonstrations that it leads to.
 
     So it changes if games, explorer, prompts or tokenizer come out differently, and not with how the code is written.
@@ -264,17 +276,18 @@ def recipe_fingerprint(plan: Recipe, world: World, tasks: Callable[[int], Iterat
 
     digest = hashlib.sha256(json.dumps(asdict(plan), sort_keys=True).encode())
     for number, stage in enumerate((*plan.stages, plan.weakening)):
-        pairs = demonstrations(world, tasks(derive(plan.seed, "fingerprint", number)), stage, plan.seed)
+        games = tasks(derive(plan.seed, "fingerprint", number), stage.generated_share)
+        pairs = demonstrations(world, games, stage, plan.seed)
         for prompt, response in itertools.islice(pairs, 200):
             digest.update(prompt.encode() + b"\0" + response.encode() + b"\0")
     return digest.hexdigest()
 
 
-def _tokenizer(plan: Recipe, world: World, tasks: Callable[[int], Iterator[Task]]) -> Any:
+def _tokenizer(plan: Recipe, world: World, tasks: "TaskStream") -> Any:
     from threespo.policy.cloning import demonstrations
     from threespo.policy.tokenizer import build_tokenizer, vocabulary
 
-    games = list(itertools.islice(tasks(derive(plan.seed, "tokenizer")), 600))
+    games = list(itertools.islice(tasks(derive(plan.seed, "tokenizer"), 0.0), 600))
     noisy = replace(plan.stages[0], labels=None)
     pairs = itertools.islice(demonstrations(world, iter(games), noisy, plan.seed), 6000)
     names = {name.split()[0] for game in games for name in (*game.receptacles, *game.objects)}  # type: ignore[attr-defined]
