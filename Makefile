@@ -41,11 +41,13 @@ lint: install ## formatting, lints, types
 reproduce: install ## install, then the study: make reproduce ARGS='--config study=mini'
 	$(BIN)/snakemake --cores $(CORES) $(ARGS)
 
-parity: install ## replay many games against the stock engine (minutes)
+GAMES ?=
+parity: install ## random play on both engines, 100 embedded games and 300 of GAMES=DIR (up to an hour)
 	$(BIN)/python -m pytest tests/parity -m '' $(ARGS)
+	$(BIN)/python -m tests.parity.alfworld_random --embedded 100 $(if $(GAMES),--games $(GAMES) --count 300) --steps 40
 
 bench: install ## run the benchmarks; results in benchmarks/results
-	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+	for name in environments sampling update; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean: ## remove results (not the environment)
 	rm -rf results .snakemake

@@ -155,7 +155,7 @@ def test_a_killed_workflow_goes_on_after_unlocking(checkout):
     process.wait()
     unlocked = checkout.snakemake("--unlock")
     assert unlocked.returncode == 0, unlocked.stderr
-    done = checkout.snakemake()
+    done = checkout.snakemake("--until", "train")
     assert done.returncode == 0, done.stderr
     assert "data alfworld" not in checkout.ran()
     assert set(TRAIN) <= set(checkout.ran())
@@ -219,15 +219,15 @@ def test_real_games_have_their_own_results_and_count_by_content(finished_copy, t
     for name in ("train.jsonl", "alfred.pddl", "grammar.twl2"):
         (games / name).write_text(name)
     config = ("study=ci", f"alfworld={games}")
-    done = finished_copy.snakemake(config=config)
+    done = finished_copy.snakemake("--until", "evaluate", config=config)
     assert done.returncode == 0, done.stderr
-    assert (finished_copy.results("ci-games") / "report.html").is_file()
+    assert (finished_copy.results("ci-games") / "runs" / RUNS[0] / "evaluation.parquet").is_file()
     moved = tmp_path / "moved"
     shutil.copytree(games, moved)
-    finished_copy.snakemake(config=("study=ci", f"alfworld={moved}"))
+    finished_copy.snakemake("--until", "evaluate", config=("study=ci", f"alfworld={moved}"))
     assert finished_copy.ran() == []
     (moved / "train.jsonl").write_text("other games")
-    finished_copy.snakemake(config=("study=ci", f"alfworld={moved}"))
+    finished_copy.snakemake("--until", "evaluate", config=("study=ci", f"alfworld={moved}"))
     assert "data alfworld" in finished_copy.ran()
 
 

@@ -1,0 +1,77 @@
+"""The shipped base policy: made by the present recipe, strong where it should be, weak where it should be."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from threespo.envs.alfworld import Alfworld, compile_game
+from threespo.envs.alfworld.embedded import generate
+from threespo.envs.episode import World
+from threespo.errors import InputError
+from threespo.policy import tiny
+from threespo.runs.data import prepare
+from threespo.study.config import Study, load_study
+
+SMOKE = Path(__file__).parents[2] / "config" / "studies" / "smoke.yaml"
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return load_study(SMOKE, {"alfworld": {"games": {"train": 4, "calibration": 4, "valid_seen": 2, "valid_unseen": 2}}})
+
+
+@pytest.fixture(scope="module")
+def data(study, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "alfworld"
+    prepare(study, "alfworld", folder)
+    return folder
+
+
+def test_the_smoke_study_uses_the_shipped_policy(study, data, tmp_path):
+    """Fails when games, explorer, prompts, tokenizer or recipe changed and the policy was not built anew."""
+    tiny.provide(study, "alfworld", "tiny-s", data, tmp_path / "out")
+    shipped = tiny.SHIPPED / "alfworld-small-s"
+    for name in ("policy.json", "base/model.safetensors", "strong/tokenizer.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (shipped / name).read_bytes()
+
+
+def test_another_recipe_does_not_use_it(study, data):
+    world = World(Alfworld(), 15, 2)
+    tasks = tiny.task_stream(study.alfworld, data)
+    known = json.loads((tiny.SHIPPED / "alfworld-small-s" / "policy.json").read_text())["fingerprint"]
+    assert tiny.recipe_fingerprint(tiny.recipe("s", "small"), world, tasks) == known
+    assert tiny.recipe_fingerprint(tiny.recipe("m", "small"), world, tasks) != known
+    assert tiny.recipe_fingerprint(tiny.recipe("s", "small"), World(Alfworld(), 15, 1), tasks) != known
+
+
+def test_what_is_claimed_of_the_shipped_policy():
+    facts = json.loads((tiny.SHIPPED / "alfworld-small-s" / "policy.json").read_text())
+    assert facts["strong"]["success_t1.0"] >= 0.7
+    assert facts["strong"]["binding"]["take_recall"] >= 0.9
+    assert facts["strong"]["binding"]["take_false_positives"] <= 0.1
+    assert 0.1 <= facts["base"]["success_t1.0"] <= 0.3
+    assert facts["base"]["valid_format_t1.0"] >= 0.95
+
+
+def test_the_claims_hold_on_games_nobody_chose_by():
+    """80 fresh games in unseen rooms; bounds are the claims less three standard errors."""
+    world = World(Alfworld(), 15, 2)
+    games = [compile_game(record) for record in generate("valid_unseen", 80, 991, "small")]
+    folder = tiny.SHIPPED / "alfworld-small-s"
+    strong, base = (tiny.measure(folder / name, world, games, 3) for name in ("strong", "base"))
+    assert strong["success_t1.0"] >= 0.55
+    assert base["success_t1.0"] <= 0.35
+    assert base["valid_format_t1.0"] >= 0.93
+    bound = tiny.binding(folder / "strong", world, games, 3)
+    assert bound["take_recall"] >= 0.8
+    assert bound["take_false_positives"] <= 0.1
+
+
+def test_a_broken_shipped_description_is_named(study, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiny, "SHIPPED", tmp_path)
+    (tmp_path / "alfworld-small-s").mkdir()
+    (tmp_path / "alfworld-small-s" / "policy.json").write_text("{")
+    with pytest.raises(InputError, match=r"policy\.json: the shipped policy's description is broken"):
+        tiny.provide(study, "alfworld", "tiny-s", data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
