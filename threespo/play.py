@@ -92,7 +92,8 @@ def policy_player(folder: Path, task: Task, out: TextIO) -> tuple[Choose, int]:
     Raises:
         InputError: if ``folder`` is not the folder of a run of a study, or it has no weights.
     """
-    from threespo.runs.worlds import load_run_policy, make_sampler
+    from threespo.policy.model import load_policy
+    from threespo.runs.worlds import make_sampler
     from threespo.study.config import load_study
     from threespo.study.matrix import Paths, find_run
 
@@ -103,7 +104,7 @@ def policy_player(folder: Path, task: Task, out: TextIO) -> tuple[Choose, int]:
         )
     study = load_study(Paths(run_folder.parents[4]).study)
     run = find_run(study, "/".join(run_folder.parts[-4:]))
-    sampler = make_sampler(study, load_run_policy(study, str(run_folder / "weights"), run.policy, "cpu"), run.policy)
+    sampler = make_sampler(study, load_policy(run_folder / "weights", study.policies[run.policy].dtype), run.policy)
     settings = study.alfworld
     return sampled(sampler, task, settings.history_length, study.evaluation.temperature, out), settings.max_steps
 

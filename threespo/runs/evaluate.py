@@ -4,7 +4,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from threespo.runs.devices import claim_device
 from threespo.runs.rollout import EpisodeRecord, play_episodes
 from threespo.runs.worlds import load_run_policy, load_tasks, make_sampler, make_world, policy_source
 from threespo.study.matrix import REFERENCE_METHODS
@@ -22,7 +21,7 @@ def evaluate(study: "Study", run: "Run", paths: "Paths") -> None:
     torch.set_num_threads(study.training.threads)
     reference = run.method in REFERENCE_METHODS
     source = policy_source(study, paths, run) if reference else str(paths.run(run) / "weights")
-    policy = load_run_policy(study, source, run.policy, claim_device(study.gpus_per_run))
+    policy = load_run_policy(study, source, run.policy)
     sampler = make_sampler(study, policy, run.policy)
     world = make_world(study, run.env)
     rows: list[dict[str, Any]] = []

@@ -16,7 +16,6 @@ from threespo.methods.registry import make_method
 from threespo.protocol import EpochResult, Learner, Sampler, UpdateRequest, UpdateStats
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
-from threespo.runs.devices import claim_device
 from threespo.runs.worlds import load_run_policy, load_tasks, make_sampler, make_world, policy_source
 from threespo.tables import write_table
 
@@ -39,9 +38,8 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
     torch.set_num_threads(study.training.threads)
     training, entry = study.training, study.methods[run.method]
     source = policy_source(study, paths, run)
-    device = claim_device(study.gpus_per_run)
-    policy = load_run_policy(study, source, run.policy, device)
-    reference = load_run_policy(study, source, run.policy, device) if training.kl_coef else None
+    policy = load_run_policy(study, source, run.policy)
+    reference = load_run_policy(study, source, run.policy) if training.kl_coef else None
     optim = OptimSettings(
         lr=entry.learning_rate * study.policies[run.policy].learning_rate_scale,
         weight_decay=training.weight_decay,

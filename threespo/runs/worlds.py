@@ -51,10 +51,11 @@ def policy_source(study: Study, paths: Paths, run: Run) -> str:
     return str(folder / (run.method if run.method in REFERENCE_METHODS else "base"))
 
 
-def load_run_policy(study: Study, source: str, policy: str, device: str) -> "Policy":
-    """Load weights with the study's settings for ``policy`` onto ``device``."""
+def load_run_policy(study: Study, source: str, policy: str) -> "Policy":
+    """Load weights with the study's settings for ``policy``, onto the GPU that the job has claimed, if any."""
     from threespo.policy.model import load_policy
 
+    device = "cuda" if study.gpus_per_run else "cpu"
     return load_policy(source, dtype=study.policies[policy].dtype, device=device)
 
 
