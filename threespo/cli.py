@@ -108,7 +108,12 @@ def _report(parsed: argparse.Namespace) -> int:
 
 def _verify(parsed: argparse.Namespace) -> int:
     module = importlib.import_module(f"threespo.verify.{parsed.kind}")
-    report = module.verify(parsed.file, parsed.games, parsed.catalogue, parsed.only)
+    try:
+        report = module.verify(parsed.file, parsed.games, parsed.catalogue, parsed.only)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        # The values of a reference file are not checked one by one: whatever they lead to, the file is to blame.
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(f"{parsed.file}: not a reference file of kind {parsed.kind!r} ({what})") from error
     summary = {
         "kind": parsed.kind,
         "cases": report.cases,

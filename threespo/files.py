@@ -37,8 +37,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
         # mkstemp makes the file private; results are for everyone who may read the folder.
         temporary.chmod(0o644)
         temporary.replace(path)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+    except Exception as error:
+        if _is_failed_write(error):
+            raise _cannot_write(path, error) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -62,8 +64,10 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         if path.exists():
             path.replace(retired)
         temporary.replace(path)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+    except Exception as error:
+        if _is_failed_write(error):
+            raise _cannot_write(path, error) from error
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(retired, ignore_errors=True)
@@ -80,8 +84,16 @@ def atomic_json(path: Path, value: Any) -> None:
     atomic_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def _cannot_write(path: Path, error: OSError) -> InputError:
+def _is_failed_write(error: Exception) -> bool:
+    """Return whether a file could not be written; torch and safetensors have errors of their own for a full disk."""
+    if isinstance(error, RuntimeError):
+        return "inline_container" in str(error) or "PytorchStreamWriter" in str(error)
+    return isinstance(error, OSError) or type(error).__name__ == "SafetensorError"
+
+
+def _cannot_write(path: Path, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
     return InputError(
-        f"{path}: cannot be written ({error.strerror or error}). Earlier results are untouched; free disk space or "
+        f"{path}: cannot be written ({reason}). Earlier results are untouched; free disk space or "
         "choose another folder, then run again."
     )

@@ -123,12 +123,36 @@ def test_seeds_differ_and_evaluation_judges_every_game_once_per_seed(study, path
     assert (paths.run(run) / "evaluation.parquet").read_bytes() == before
 
 
-def test_other_settings_do_not_continue_this_run(study, paths):
+def test_other_settings_do_not_continue_an_unfinished_run_but_follow_a_finished_one(study, paths, monkeypatch):
     run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
-    train(study, run, paths)
     changed = parse_study(VALUES | {"training": VALUES["training"] | {"clip": 0.3}}, "test")
+    save = checkpoint.save
+
+    def save_then_die(*arguments):
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", save_then_die)
+    with pytest.raises(KeyboardInterrupt):
+        train(study, run, paths)
+    monkeypatch.setattr(checkpoint, "save", save)
     with pytest.raises(InputError, match="other settings"):
         train(changed, run, paths)
+    train(study, run, paths)
+    assert not paths.checkpoints(run).exists()
+    train(changed, run, paths)
+
+
+def test_sampler_and_learner_agree_at_any_temperature(study, paths):
+    """The first update is on-policy: its ratio is 1, so nothing is clipped and approx_kl vanishes."""
+    values = VALUES | {"training": VALUES["training"] | {"temperature": 0.7, "generations": 40}}
+    hot = parse_study(values, "test")
+    run = find_run(hot, "alfworld/tiny-s/threespo/seed-0")
+    train(hot, run, paths)
+    first = read_table(paths.run(run) / "metrics.parquet").iloc[0]
+    # Steps after the first of an epoch are one post-step update behind at most.
+    assert abs(first["approx_kl"]) < 1e-3
+    assert first["clip_fraction"] < 0.01
 
 
 def test_a_missing_policy_stage_is_named(study, tmp_path):

@@ -62,6 +62,6 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, capsys,
 
 def test_a_checkpoint_of_another_study_is_refused(tmp_path):
     fill(tmp_path, 1)
-    with pytest.raises(InputError, match="other settings, games or base policy"):
+    with pytest.raises(InputError, match="other settings, games, base policy or code"):
         checkpoint.load(tmp_path, "run b", Weights())
     assert json.loads((tmp_path / "epoch-000001" / "progress.json").read_text())["identity"] == "run a"

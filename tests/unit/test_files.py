@@ -78,3 +78,34 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file.x\.json: cannot be written"):
         atomic_json(tmp_path / "file" / "x.json", {})
+
+
+_FULL_FOLDER = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from safetensors.torch import save_file
+from threespo.files import atomic_folder
+from threespo.errors import InputError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+writers = {"torch": torch.save, "safetensors": save_file}
+try:
+    with atomic_folder(Path(sys.argv[1])) as folder:
+        writers[sys.argv[2]]({"weight": torch.zeros(100_000)}, folder / "weights")
+except InputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("writer", ["torch", "safetensors"])
+def test_a_checkpoint_that_does_not_fit_is_one_clear_error(tmp_path, writer):
+    """The libraries that write weights have errors of their own for a full disk."""
+    target = tmp_path / "epoch-1"
+    with atomic_folder(target) as folder:
+        (folder / "weights").write_text("old")
+    command = [sys.executable, "-c", _FULL_FOLDER, str(target), writer]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{target}: cannot be written" in done.stdout
+    assert (target / "weights").read_text() == "old"
+    assert _names(tmp_path) == ["epoch-1"]

@@ -116,6 +116,14 @@ def test_tick_unit_pools_the_groups_of_one_tick():
         assert [len(update.rows) for update in updates] == sizes
 
 
+def test_at_a_cap_a_finished_path_is_the_end():
+    """The best child won: its runner-up is not played on."""
+    graph = {"s1": {"a": "s5", "b": "s2"}, "s2": {"a": "s2"}}
+    _, result, _, order = search(graph, {"s5"}, max_generations_per_task=8)
+    assert order == ["s1"]
+    assert result.completed_paths == 4
+
+
 @st.composite
 def random_graphs(draw):
     size = draw(st.integers(2, 7))

@@ -77,8 +77,8 @@ class Tally:
 def make_row(turn: Turn, advantage: float, common: CommonSettings, weight: float = 1.0) -> Row:
     """Return the training row of a turn: one advantage for all its tokens.
 
-    The penalty for inadmissible actions, a named option of the embedded studies, comes off the advantage here, the same
-    for every method.
+    The penalty for inadmissible actions, a named option of the embedded studies, comes off the advantage here, for every
+    response that a method trains on. (3SPO does not train on groups of equal rewards, nor on single samples.)
     """
     value = advantage - common.inadmissible_penalty * (not turn.outcome.admissible)
     tokens = turn.sample.tokens

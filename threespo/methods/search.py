@@ -50,7 +50,9 @@ class SearchLog:
     """Counts over all searches of an epoch."""
 
     histogram: dict[int, int] = field(default_factory=dict)
-    """n(s_t) -> expansions and gated pops."""
+    """n(s_t) -> expansions and gated pops, capped ones left out."""
+    capped: int = 0
+    """Expansions with one sample because a cap was reached."""
     gated_roots: int = 0
     unvisited: int = 0
     """Expansions of states with N_total = 0, where omega = 0.5 removes the score difference from eq. 2."""
@@ -99,8 +101,12 @@ class Search:
         while frontier:
             node = frontier.pop()
             score = self._score(node)
-            rollouts = min(1, score.rollouts) if self._capped() else score.rollouts
-            self.log.histogram[score.rollouts] = self.log.histogram.get(score.rollouts, 0) + 1
+            rollouts = score.rollouts
+            if rollouts and self._capped():
+                rollouts = 1
+                self.log.capped += 1
+            else:
+                self.log.histogram[rollouts] = self.log.histogram.get(rollouts, 0) + 1
             if not rollouts:
                 self.log.gated_roots += len(node.path) == 1
                 continue
@@ -110,10 +116,13 @@ class Search:
             expansions += 1
             self.generations += rollouts
             children = self._children(node, score, prompt, samples)
-            going = self._rank(children, expansions)
+            going, finished = self._rank(children, expansions)
             yield self._rows(children)
-            # At a cap the current path is finished greedily, and nothing else is tried.
-            frontier = going[-1:] if self._capped() else frontier + going
+            if self._capped():
+                # The current path is finished greedily, and nothing else is tried.
+                frontier = [] if finished else going[-1:]
+            else:
+                frontier += going
         self.log.generation_caps += self.generations >= self.settings.max_generations
         self.log.path_caps += self.paths >= self.settings.max_paths
 
@@ -160,8 +169,10 @@ class Search:
             for child, advantage in zip(children, advantages, strict=True)
         )
 
-    def _rank(self, children: list[Child], expansion: int) -> list[Node]:
-        """Count finished paths and return the children to go on from, worst first, so that a stack pops the best.
+    def _rank(self, children: list[Child], expansion: int) -> tuple[list[Node], bool]:
+        """Count finished paths; return the children to go on from, and whether the best child ended its path.
+
+        The children come worst first, so that a stack pops the best.
 
         Ties are common (early on, every new observation earns 0.5) and broken at random. Of children with the same
         observation only the best-ranked is kept.
@@ -178,7 +189,7 @@ class Search:
                 self.table.complete(child.node.path, episode.won)
             else:
                 going.setdefault(child.node.path[-1], child.node)
-        return list(going.values())[::-1]
+        return list(going.values())[::-1], order[0].node.episode.done
 
     def _log_expansion(self, node: Node, score: StateScore) -> None:
         self.log.unvisited += self.table.get(node.path[-1])[0] == 0

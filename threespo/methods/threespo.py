@@ -115,7 +115,7 @@ class Threespo:
         return [UpdateRequest(group, loss) for group in groups]
 
     def _details(self, log: SearchLog, ticks: int) -> dict[str, float]:
-        expansions = sum(count for rollouts, count in log.histogram.items() if rollouts)
+        expansions = log.capped + sum(count for rollouts, count in log.histogram.items() if rollouts)
         settings = self.settings.score
         gated = sum(
             total - won >= settings.xi and not won / (total + settings.eps) > settings.zeta
@@ -124,6 +124,7 @@ class Threespo:
         return {
             **{f"n_{rollouts}": float(log.histogram.get(rollouts, 0)) for rollouts in range(settings.g_max + 1)},
             "expansions": float(expansions),
+            "capped_expansions": float(log.capped),
             "ticks": float(ticks),
             "gated_roots": float(log.gated_roots),
             "gated_states": float(gated),

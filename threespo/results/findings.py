@@ -49,8 +49,15 @@ def limits(study: "Study") -> list[str]:
         known.append(f"{seeds}: a spread over so few is itself uncertain.")
     if study.training.inadmissible_penalty:
         known.append(
-            f"Inadmissible actions cost {study.training.inadmissible_penalty:g} of advantage for all methods alike; "
-            "the paper has no such term."
+            f"Inadmissible actions cost {study.training.inadmissible_penalty:g} of advantage wherever a method trains on "
+            "one; 3SPO trains on fewer responses, as it skips groups of equal rewards. The paper has no such term."
+        )
+    rates = {entry.learning_rate for entry in study.methods.values()}
+    if len(rates) > 1:
+        known.append(
+            "Learning rates differ between methods ("
+            + ", ".join(f"{name}: {entry.learning_rate:g}" for name, entry in study.methods.items())
+            + ") and were not chosen by a search: methods that take many small steps got a smaller one."
         )
     known.append(
         "Of the paper's main table only ALFWorld and the methods above are run; its other rows and WebShop are not."

@@ -62,7 +62,7 @@ def load(folder: Path, identity: str, learner: Saves) -> Progress:
             continue
         if progress.identity != identity:
             raise InputError(
-                f"{checkpoint}: made by a run with other settings, games or base policy. "
+                f"{checkpoint}: made by a run with other settings, games, base policy or code. "
                 f"Delete {folder} to train this run from the beginning."
             )
         try:

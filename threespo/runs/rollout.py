@@ -23,7 +23,7 @@ def play_episodes(
 ) -> list[EpisodeRecord]:
     """Play every task once to its end and return the episodes in the order of ``tasks``.
 
-    The draw of a step depends on (seed, key, index of the task, step) only, not on which tasks are played together.
+    The draw of a step depends on (seed, key, task id, step) only, not on which tasks are played together.
     """
     episodes = [begin(world, task) for task in tasks]
     faults = [[0, 0, 0] for _ in tasks]

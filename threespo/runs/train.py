@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import resource
+import shutil
 import sys
 import time
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from threespo.protocol import EpochResult, Learner, Sampler, UpdateRequest, Upda
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
 from threespo.runs.worlds import load_run_policy, load_tasks, make_sampler, make_world, policy_source
+from threespo.study import stages
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
         grad_clip=training.grad_clip,
         zero_stage=training.zero_stage,
         micro_batch_tokens=training.micro_batch_tokens,
+        dtype=study.policies[run.policy].dtype,
+        temperature=training.temperature,
     )
     learner = DeepSpeedLearner(policy, reference, optim, inspect=paths.checkpoints(run) / "failed-updates")
     method = make_method(entry.method, entry.options, _common(study, run))
@@ -65,6 +69,8 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
     learner.export(paths.run(run) / "weights")
     write_table(paths.run(run) / "timing.parquet", _in_order(progress.timing))
     write_table(paths.run(run) / "metrics.parquet", _in_order(progress.metrics))
+    # A finished run needs none; left behind, they would answer for a run with other settings.
+    shutil.rmtree(paths.checkpoints(run), ignore_errors=True)
 
 
 @dataclass(slots=True)
@@ -114,13 +120,11 @@ def _common(study: "Study", run: "Run") -> CommonSettings:
 
 
 def _identity(study: "Study", run: "Run", paths: "Paths") -> str:
-    """Hash what decides the run's bytes: settings, games and base policy, not evaluation or other runs."""
+    """Hash what decides the run's bytes: code, settings, games and base policy, not labels, evaluation or other runs."""
     decides: dict[str, Any] = {
         "run": run.run_id,
-        "method": study.methods[run.method].model_dump(mode="json"),
-        "policy": study.policies[run.policy].model_dump(mode="json"),
-        "training": study.training.model_dump(mode="json", exclude={"checkpoint_every"}),
-        "alfworld": study.alfworld.model_dump(mode="json", exclude={"path"}),
+        "code": stages.code("train", study, run),
+        "settings": stages.train_settings(study, run),
         "base": json.loads((paths.policy(run.env, run.policy) / "policy.json").read_text()),
         "games": json.loads((paths.data(run.env) / "manifest.json").read_text())["sha256"],
     }

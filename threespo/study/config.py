@@ -9,13 +9,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from threespo.errors import InputError
 
 Split = Literal["train", "calibration", "valid_seen", "valid_unseen"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 """Names become folder names, so they are lower-case words joined by ``-`` or ``_``."""
+
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ValueError("expected at least one seed, each 0 or more and named once")
+    return seeds
+
+
+Seeds = Annotated[tuple[int, ...], AfterValidator(_distinct)]
 
 
 class Settings(BaseModel):
@@ -106,7 +115,7 @@ class TrainingSettings(Settings):
     """Subtracted where a response lacks well-formed tags (tab:hyperparams: 0.1)."""
     inadmissible_penalty: float = Field(default=0.0, ge=0)
     """Subtracted from the advantage of responses with an inadmissible action. Not in the paper: a named option of the
-    embedded studies, the same for all methods."""
+    embedded studies, for every response that a method trains on. 3SPO trains on fewer (not on groups of equal rewards)."""
     weight_decay: float = Field(default=0.01, ge=0)
     grad_clip: float = Field(default=1.0, gt=0)
     zero_stage: Literal[0, 1, 2, 3] = 0
@@ -136,8 +145,8 @@ class EvaluationSettings(Settings):
 
     temperature: float = Field(default=0.4, ge=0)
     """tab:hyperparams: 0.4."""
-    seeds: tuple[int, ...] = (123, 456, 789)
-    splits: tuple[Split, ...] = ("valid_seen", "valid_unseen")
+    seeds: Seeds = (123, 456, 789)
+    splits: tuple[Split, ...] = Field(default=("valid_seen", "valid_unseen"), min_length=1)
 
 
 class Study(Settings):
@@ -145,7 +154,7 @@ class Study(Settings):
 
     name: Name
     description: str
-    seeds: tuple[int, ...] = Field(min_length=1)
+    seeds: Seeds
     """Training seeds; spreads in the tables are over these."""
     alfworld: AlfworldSettings
     policies: dict[Name, PolicySettings] = Field(min_length=1)
@@ -164,6 +173,8 @@ class Study(Settings):
         from threespo.methods.registry import check_options
 
         for name, entry in self.methods.items():
+            if name in ("base", "strong"):
+                raise ValueError(f"methods.{name}: this name is taken by the untrained policies; choose another")
             try:
                 check_options(entry.method, entry.options)
             except ValueError as error:

@@ -127,7 +127,9 @@ def _real_games(folder: Path, settings: dict[str, Any], path: Path) -> dict[str,
             "lays them out or compact (*.jsonl.xz, alfred.pddl, grammar.twl2)."
         )
     own = {"alfworld": {"source": "path", "path": str(folder.resolve())}}
-    policies = {name: dict(settings.get("policy") or {}) for name in load_study(path).policies}
+    # A pretrained model keeps its own limits.
+    tiny = [name for name, policy in load_study(path).policies.items() if policy.kind == "tiny"]
+    policies = {name: dict(settings.get("policy") or {}) for name in tiny}
     return merge({"alfworld": settings.get("alfworld") or {}, "policies": policies}, own)
 
 

@@ -62,7 +62,7 @@ def evaluate_settings(study: Study, run: Run) -> str:
         evaluation=study.evaluation.model_dump(mode="json"),
         episode=_episode(study, run.env),
         trained=run.method not in REFERENCE_METHODS,
-        sampling=study.training.model_dump(mode="json", include={"sampler", "threads"}),
+        sampling=study.training.model_dump(mode="json", include={"threads"}),
         gpus=study.gpus_per_run,
     )
 
