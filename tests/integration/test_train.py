@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from threespo.envs.alfworld import compile_game
+from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
 from threespo.policy import tiny
 from threespo.policy.cloning import Stage
 from threespo.runs import checkpoint
 from threespo.runs.data import prepare
 from threespo.runs.evaluate import evaluate
-from threespo.runs.train import train
+from threespo.runs.train import choose_pool, train
 from threespo.study.config import Study, parse_study
 from threespo.study.matrix import Paths, find_run
 from threespo.tables import read_table
@@ -158,3 +160,13 @@ def test_sampler_and_learner_agree_at_any_temperature(study, paths):
 def test_a_missing_policy_stage_is_named(study, tmp_path):
     with pytest.raises(InputError, match="run the policy stage"):
         train(study, find_run(study, "alfworld/tiny-s/grpo/seed-0"), Paths(tmp_path))
+
+
+def test_the_pool_holds_all_task_types(study):
+    """Games come sorted by id, which begins with the task type: a pool of the first ones would hold one type only."""
+    games = sorted(generate("train", 256, 7, "small"), key=lambda record: record.game_id)
+    pool = choose_pool([compile_game(record) for record in games], 64)
+    assert len({task.task_id for task in pool}) == 64
+    assert {task.task_type for task in pool} == {record.task_type for record in games}
+    assert choose_pool(pool[::-1], 64) == pool
+    assert len(choose_pool(pool, None)) == 64

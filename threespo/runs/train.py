@@ -55,7 +55,7 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
     method = make_method(entry.method, entry.options, _common(study, run))
     progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), learner)
     method.restore(progress.memory) if progress.epoch else None
-    world, tasks = make_world(study, run.env), load_tasks(paths.data(run.env), "train")[: training.pool]
+    world, tasks = make_world(study, run.env), choose_pool(load_tasks(paths.data(run.env), "train"), training.pool)
     sampler = make_sampler(study, policy, run.policy)
     while drawn := _draw(tasks, progress, study, run):
         answers = Answers(sampler, learner, derive(run.seed, "training"), training.temperature)
@@ -71,6 +71,14 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
     write_table(paths.run(run) / "metrics.parquet", _in_order(progress.metrics))
     # A finished run needs none; left behind, they would answer for a run with other settings.
     shutil.rmtree(paths.checkpoints(run), ignore_errors=True)
+
+
+def choose_pool(tasks: list[Task], size: int | None) -> list[Task]:
+    """Return the games that a run draws from: the same in every run, chosen by a hash of their ids.
+
+    Not the first ones: tasks come sorted by id, which begins with the task type.
+    """
+    return sorted(tasks, key=lambda task: derive("pool", task.task_id))[:size]
 
 
 @dataclass(slots=True)
