@@ -4,8 +4,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from threespo.policy.tiny import load_tasks
 from threespo.runs.rollout import EpisodeRecord, play_episodes
-from threespo.runs.worlds import load_run_policy, load_tasks, make_sampler, make_world, policy_source
+from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
 from threespo.study.matrix import REFERENCE_METHODS
 from threespo.tables import write_table
 

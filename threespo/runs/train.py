@@ -14,10 +14,11 @@ from threespo.envs.base import Task
 from threespo.envs.episode import begin
 from threespo.methods.base import CommonSettings, Method
 from threespo.methods.registry import make_method
+from threespo.policy.tiny import load_tasks
 from threespo.protocol import EpochResult, Learner, Sampler, UpdateRequest, UpdateStats
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
-from threespo.runs.worlds import load_run_policy, load_tasks, make_sampler, make_world, policy_source
+from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
 from threespo.study import stages
 from threespo.tables import write_table
 

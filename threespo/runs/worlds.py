@@ -1,10 +1,8 @@
 """From a study to its environment, tasks and policies: what training and evaluation both begin with."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from threespo.envs.base import Task
 from threespo.envs.episode import World
 from threespo.errors import InputError
 from threespo.study.config import Study
@@ -24,14 +22,6 @@ def make_world(study: Study, env: str) -> World:
     from threespo.envs.alfworld import Alfworld
 
     return World(Alfworld(), settings.max_steps, settings.history_length)
-
-
-def load_tasks(data: Path, split: str) -> list[Task]:
-    """Return the tasks of one split of a study's data folder."""
-    from threespo.envs.alfworld import compile_game
-    from threespo.envs.alfworld.sources import load
-
-    return [compile_game(record) for record in load(data, split)]
 
 
 def policy_source(study: Study, paths: Paths, run: Run) -> str:

@@ -11,8 +11,6 @@ from typing import Any
 
 from threespo.errors import InputError
 
-KINDS = ("alfworld", "prompts", "projection", "losses", "scoring", "advantages")
-
 
 @dataclass
 class Report:
