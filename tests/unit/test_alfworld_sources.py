@@ -135,11 +135,25 @@ def test_missing_key_and_unknown_task_type_in_a_compact_file(records: list[GameR
         sources.load(tmp_path, "valid")
 
 
+def test_two_games_of_one_name_and_an_odd_walkthrough(records: list[GameRecord], tmp_path: Path) -> None:
+    sources.write_compact(records, tmp_path)
+    line = lzma.decompress((tmp_path / "train.jsonl.xz").read_bytes()).splitlines()[0].decode()
+    (tmp_path / "valid.jsonl").write_text(f"{line}\n{line}\n")
+    with pytest.raises(InputError, match=r"valid\.jsonl, line 2: a second game"):
+        sources.load(tmp_path, "valid")
+    (tmp_path / "valid.jsonl").write_text(json.dumps({**json.loads(line), "walkthrough": 7}) + "\n")
+    with pytest.raises(InputError, match=r"valid\.jsonl, line 1: 'walkthrough' is not a list"):
+        sources.load(tmp_path, "valid")
+
+
 def test_broken_official_files(records: list[GameRecord], tmp_path: Path) -> None:
     file = write_official(records[:1], tmp_path)[0]
     whole = file.read_text()
     file.write_text(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"game\.tw-pddl: broken or truncated"):
+        sources.load(tmp_path, "train")
+    file.write_text(f"[{whole}]")
+    with pytest.raises(InputError, match=r"game\.tw-pddl: a list, where a game is a JSON object"):
         sources.load(tmp_path, "train")
     game = json.loads(whole)
     del game["grammar"]

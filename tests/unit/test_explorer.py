@@ -7,7 +7,7 @@ from threespo.envs.alfworld.embedded import generate
 from threespo.envs.episode import NOTHING_HAPPENS, World, begin, respond
 from threespo.errors import InputError
 from threespo.policy.cloning import response_text
-from threespo.policy.explorer import CAREFUL, Carelessness, Goal, decide, parse_goal, usual_places
+from threespo.policy.explorer import CAREFUL, Carelessness, Goal, decide, parse_goal
 from threespo.rng import generator
 
 WORLD = World(Alfworld(), 15, 2)
@@ -69,8 +69,3 @@ def test_goal_sentences(sentence, goal):
 def test_an_unknown_goal_is_named():
     with pytest.raises(InputError, match="paint the mug"):
         parse_goal("paint the mug.")
-
-
-def test_usual_places_come_from_walkthroughs():
-    got = usual_places([("go to desk 1", "take mug 2 from desk 1"), ("take mug 1 from shelf 3",)])
-    assert got == {"mug": {"desk": 1, "shelf": 1}}

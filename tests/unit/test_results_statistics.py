@@ -26,6 +26,13 @@ def test_the_t_interval_is_students():
     assert all(math.isnan(end) for end in t_interval(np.array([1.0])))
 
 
+@pytest.mark.parametrize(("freedom", "quantile"), [(10, 2.2281), (11, 2.2010), (20, 2.0860), (60, 2.0003), (1000, 1.9623)])
+def test_t_quantiles_are_those_of_the_printed_tables(freedom, quantile):
+    values = np.array([-1.0, 1.0] + [0.0] * (freedom - 1))
+    low, high = t_interval(values)
+    assert (high - low) / 2 == pytest.approx(quantile * values.std(ddof=1) / math.sqrt(freedom + 1), rel=2e-4)
+
+
 def test_one_seed_has_no_spread_but_an_interval():
     summary = summarize(np.array([[[1, 0] * 50]]), key=1)
     assert math.isnan(summary.std)

@@ -43,7 +43,7 @@ def search(graph, goals, *, max_steps=10, choose=None, seed=0, group_size=8, **o
 
 def test_pipeline_figure_is_searched_depth_first_with_the_best_sibling_first():
     graph = FIGURE | {"s8": {"stay": "s8"}, "s9": {"stay": "s9"}}
-    method, result, _, order = search(graph, {"s5"}, max_steps=3)
+    method, result, _, order = search(graph, {"s5"}, max_steps=3, max_generations_per_task=120)
     # Either child of s1 may come first (equal rewards, random tie); below it, deepest first.
     assert order in (["s1", "s2", "s6", "s3", "s7"], ["s1", "s3", "s7", "s2", "s6"])
     # s2's winning children count at once (4 of 8 samples), then s6's 8 leaves at the step limit; s7 gives 8 leaves.
@@ -63,7 +63,7 @@ def test_popped_children_continue_from_their_own_history():
         seen.append(request.prompt)
         return cycle_all(graph)(request)
 
-    search(graph, {"s5"}, max_steps=3, choose=choose)
+    search(graph, {"s5"}, max_steps=3, choose=choose, max_generations_per_task=120)
     after_s3 = next(prompt for prompt in seen if "observation is: s7\n" in prompt)
     assert "[Observation 1: 's1', Action 1: 'to3']\n[Observation 2: 's3', Action 2: 'to7']" in after_s3
     assert "s2" not in after_s3
@@ -71,7 +71,7 @@ def test_popped_children_continue_from_their_own_history():
 
 def test_one_update_per_expanded_state_with_the_groups_own_rows():
     graph = FIGURE | {"s8": {"stay": "s8"}, "s9": {"stay": "s9"}}
-    _, _, updates, _ = search(graph, {"s5"}, max_steps=3)
+    _, _, updates, _ = search(graph, {"s5"}, max_steps=3, max_generations_per_task=120)
     # s1, s3 and s6 at depth 3 reward all children alike or not: only groups with a spread are learned from.
     assert updates, "s2 has winning and other children"
     for update in updates:
@@ -114,6 +114,14 @@ def test_tick_unit_pools_the_groups_of_one_tick():
         method = Threespo(ThreespoOptions(update_unit=unit), common())
         _, updates, _ = drive(method.epoch(0, [start(task, 1) for task in tasks]), cycle_all(graph))
         assert [len(update.rows) for update in updates] == sizes
+
+
+def test_the_default_cap_is_a_group_of_whole_episodes():
+    graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s1", "b": "s3"}, "s3": {"a": "s1", "b": "s2"}}
+    _, result, _, _ = search(graph, set(), max_steps=5, group_size=4)
+    # Five expansions of four, the whole first path, and not one more.
+    assert result.env_steps == 4 * 5
+    assert result.details["generation_caps"] == 1
 
 
 def test_at_a_cap_a_finished_path_is_the_end():

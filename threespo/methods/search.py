@@ -32,7 +32,6 @@ class SearchSettings:
     std_floor: float
     goal_in_key: bool
     gate_at_root: bool
-    max_generations: int
     max_paths: int
 
 
@@ -91,6 +90,7 @@ class Search:
     common: CommonSettings
     tally: Tally
     log: SearchLog
+    max_generations: int
     generations: int = 0
     paths: int = 0
 
@@ -123,7 +123,7 @@ class Search:
                 frontier = [] if finished else going[-1:]
             else:
                 frontier += going
-        self.log.generation_caps += self.generations >= self.settings.max_generations
+        self.log.generation_caps += self.generations >= self.max_generations
         self.log.path_caps += self.paths >= self.settings.max_paths
 
     def _key(self, episode: Episode) -> str:
@@ -136,7 +136,7 @@ class Search:
         return state_score(*self.table.get(node.path[-1]), depth, self.settings.score, gate)
 
     def _capped(self) -> bool:
-        return self.generations >= self.settings.max_generations or self.paths >= self.settings.max_paths
+        return self.generations >= self.max_generations or self.paths >= self.settings.max_paths
 
     def _children(self, node: Node, score: StateScore, prompt: str, samples: list[Any]) -> list[Child]:
         """Take every sampled action from the same state and reward the transitions (eq. 2)."""

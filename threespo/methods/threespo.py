@@ -50,8 +50,9 @@ class ThreespoOptions(MethodOptions):
     """Groups whose rewards spread less are not learned from."""
     update_unit: Literal["state", "tick"] = "state"
     """One optimizer step per expanded state (Algorithm 1), or one per tick over all states expanded in it."""
-    max_generations_per_task: int = Field(default=120, ge=1)
-    """Cap on one task's generations per epoch, fixed by the study file (paper scale: 4.5e5 / 6,400 = 70)."""
+    max_generations_per_task: int | None = Field(default=None, ge=1)
+    """Cap on one task's generations per epoch (tab:efficiency: 4.5e5 / 6,400 = 70). Default: group size x longest episode,
+    which is what a group of whole episodes may use and the least that lets one path be searched at full width."""
     max_paths_per_task: int = Field(default=32, ge=1)
     """Cap on one task's completed paths per epoch (the released code's ``max_samples_per_prompt``)."""
 
@@ -75,7 +76,6 @@ class Threespo:
             std_floor=options.std_floor,
             goal_in_key=options.state_key == "task_obs",
             gate_at_root=options.gate_at_root,
-            max_generations=options.max_generations_per_task,
             max_paths=options.max_paths_per_task,
         )
 
@@ -83,7 +83,7 @@ class Threespo:
         """Search every task, tick by tick: sample for all, update state by state in task order, count, go on."""
         tally, log = Tally(), SearchLog()
         searches = [
-            Search(number, slot, self.table, self.settings, self.common, tally, log).run(start)
+            Search(number, slot, self.table, self.settings, self.common, tally, log, self._cap(start)).run(start)
             for slot, start in enumerate(starts)
         ]
         waiting = _advance(searches)
@@ -107,6 +107,9 @@ class Threespo:
 
     def restore(self, memory: dict[str, Any]) -> None:
         self.table = StateTable.restore(memory["table"])
+
+    def _cap(self, start: Episode) -> int:
+        return self.options.max_generations_per_task or self.common.group_size * start.world.max_steps
 
     def _updates(self, groups: list[tuple[Row, ...]]) -> list[UpdateRequest]:
         loss = loss_settings(self.common, "seq-mean-token-mean")

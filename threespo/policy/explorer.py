@@ -8,8 +8,6 @@ decision ("apple closed", "apple 1 at desk 1"), because that is what a small net
 
 import random
 import re
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from threespo.envs.episode import Episode
@@ -88,17 +86,6 @@ def parse_goal(goal: str) -> Goal:
 def decide(episode: Episode, rng: random.Random, faults: Carelessness = CAREFUL) -> Decision:
     """Return the explorer's next thought and action; ``rng`` decides the faults only."""
     return _Look(episode, rng, faults).decide()
-
-
-def usual_places(walkthroughs: Iterable[tuple[str, ...]]) -> dict[str, Counter[str]]:
-    """Count, over winning walkthroughs, from which receptacle types each object type was taken."""
-    places: dict[str, Counter[str]] = {}
-    for walkthrough in walkthroughs:
-        for action in walkthrough:
-            match = re.fullmatch(r"take (\w+) \d+ from (\w+) \d+", action)
-            if match:
-                places.setdefault(match[1], Counter())[match[2]] += 1
-    return places
 
 
 class _Look:

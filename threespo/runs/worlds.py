@@ -34,10 +34,14 @@ def policy_source(study: Study, paths: Paths, run: Run) -> str:
     description = folder / "policy.json"
     try:
         facts: dict[str, Any] = json.loads(description.read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise InputError(f"{description}: not readable ({error}); run the policy stage of the study first") from error
-    if facts["kind"] == "pretrained":
-        return str(facts["source"])
+        kind, source = facts["kind"], str(facts.get("source"))
+    except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{description}: no description of a policy ({type(error).__name__}: {error}); "
+            "remove its folder and run the study again: the policy stage makes it anew"
+        ) from error
+    if kind == "pretrained":
+        return source
     return str(folder / (run.method if run.method in REFERENCE_METHODS else "base"))
 
 

@@ -161,17 +161,20 @@ def _read_compact(file: Path, split: str) -> Iterator[GameRecord]:
 
 def _rows(file: Path) -> list[dict[str, Any]]:
     opener = lzma.open if file.suffix == ".xz" else open
-    rows, number = [], 0
+    rows: dict[str, dict[str, Any]] = {}
+    number = 0
     try:
         with opener(file, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 row = json.loads(line)
                 _check(row, ("game_id", "task_type", "task", "pddl_problem"), f"{file}, line {number}")
+                if row["game_id"] in rows:
+                    raise InputError(f"{file}, line {number}: a second game {row['game_id']!r}; ids name games. {_REMEDY}")
                 if row.get("solvable", True):
-                    rows.append(row)
+                    rows[row["game_id"]] = row
     except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"{file}, after line {number}: broken or truncated ({error}). {_REMEDY}") from error
-    return rows
+    return list(rows.values())
 
 
 def _read_official(folder: Path, split: str) -> Iterator[GameRecord]:
@@ -182,7 +185,8 @@ def _read_official(folder: Path, split: str) -> Iterator[GameRecord]:
         if "movable" in game_id or "Sliced" in game_id:
             continue
         game = _json(file)
-        if isinstance(game, dict) and game.get("solvable", False):
+        _check(game, (), str(file))
+        if game.get("solvable", False):
             yield _record(game, file, split, texts)
 
 
@@ -213,7 +217,7 @@ def _record(game: Any, file: Path, split: str, texts: dict[str, str]) -> GameRec
 
 
 def _walkthrough(game: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(map(str, game.get("walkthrough") or ()))
+    return tuple(game.get("walkthrough") or ())
 
 
 def _task_type(file: Path) -> str:
@@ -225,7 +229,12 @@ def _task_type(file: Path) -> str:
 
 
 def _check(row: Any, fields: tuple[str, ...], where: str) -> None:
-    missing = [name for name in fields if not isinstance(row, dict) or not isinstance(row.get(name), str)]
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: a {type(row).__name__}, where a game is a JSON object. {_REMEDY}")
+    walkthrough = row.get("walkthrough") or ()
+    if not isinstance(walkthrough, list | tuple) or not all(isinstance(action, str) for action in walkthrough):
+        raise InputError(f"{where}: 'walkthrough' is not a list of commands. {_REMEDY}")
+    missing = [name for name in fields if not isinstance(row.get(name), str)]
     if missing:
         raise InputError(f"{where}: no text field {missing[0]!r} as a game has it. {_REMEDY}")
     if "task_type" in fields and row["task_type"] not in TASK_TYPES:
