@@ -58,6 +58,31 @@ def test_order_and_company_of_requests_change_no_token(any_policy: Policy) -> No
         assert [[s.tokens for s in group] for group in other] == [[s.tokens for s in group] for group in together]
 
 
+def test_a_common_beginning_is_read_once_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from threespo.policy import decode
+
+    source, opening = policy(), " ".join(f"w{number}" for number in range(24))
+    asked = tuple(dataclasses.replace(one, prompt=f"{opening} {one.prompt}") for one in requests(11, 12))
+    alone = [sample(source, (request,))[0] for request in asked]
+    read: list[int] = []
+    prefill = decode.DirectModel.prefill
+
+    def counting(self, tokens, *arguments):
+        read.append(tokens.numel())
+        return prefill(self, tokens, *arguments)
+
+    monkeypatch.setattr(decode.DirectModel, "prefill", counting)
+    together = sample(source, asked)
+    assert [[s.tokens for s in group] for group in together] == [[s.tokens for s in group] for group in alone]
+    for request, samples in zip(asked, together, strict=True):
+        with torch.no_grad():
+            expected = naive_logprobs(source, request.prompt, samples[0].tokens)
+        assert torch.tensor(samples[0].logprobs) == pytest.approx(expected, abs=1e-4)
+    longest = max(len(source.encode_prompt(request.prompt)) for request in asked)
+    assert read[0] >= 24
+    assert sum(read[1:]) <= len(asked) * (longest - read[0])
+
+
 def test_direct_and_stock_forward_draw_the_same() -> None:
     source, asked = policy(), requests(4, 20)
     stock = TorchSampler(source, max_new_tokens=14, max_batch_rows=64, max_prompt_tokens=100)

@@ -74,32 +74,51 @@ class DirectModel:
         return cos[0], torch.cat((-sin[0, :, :half], sin[0, :, half:]), dim=-1)
 
     def prefill(
-        self, tokens: Int[Tensor, "P L"], lengths: Int[Tensor, " P"], keys: list[Tensor], values: list[Tensor]
+        self,
+        tokens: Int[Tensor, "P L"],
+        lengths: Int[Tensor, " P"],
+        keys: list[Tensor],
+        values: list[Tensor],
+        known: int = 0,
     ) -> Float[Tensor, "P V"]:
         """Read prompts, padded at the right; return the logits after each one's last token.
 
-        ``keys`` and ``values`` (one tensor (P, K, >= L, D) per layer) are filled in place. Causality keeps the padding
-        from being seen by real tokens. In the last layer only each prompt's last token is carried on.
+        ``keys`` and ``values`` (one tensor (P, K, known + L, D) per layer) are filled in place behind their first
+        ``known`` columns, which hold what comes before the tokens. Causality keeps the padding from being seen by real
+        tokens. In the last layer only each prompt's last token is carried on.
         """
         count, length = tokens.shape
-        cos, sin = self.rope(length)
+        total = known + length
+        cos, sin = (part[known:] for part in self.rope(total))
+        causal = None
+        if known:
+            unseen = torch.ones(length, total, dtype=torch.bool, device=tokens.device).triu(known + 1)
+            causal = torch.zeros(unseen.shape, dtype=self.embedding.dtype, device=tokens.device)
+            causal.masked_fill_(unseen, float("-inf"))
         hidden = F.embedding(tokens, self.embedding)
         last = (torch.arange(count, device=tokens.device), lengths - 1)
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, (count, length))
             query, key = _rotate(query, cos[:, None], sin[:, None]), _rotate(key, cos[:, None], sin[:, None])
             key, value = key.transpose(1, 2), value.transpose(1, 2)
-            keys[index][:, :, :length] = key
-            values[index][:, :, :length] = value
+            keys[index][:, :, known:] = key
+            values[index][:, :, known:] = value
             if index + 1 < self.layers_count:
                 attended = F.scaled_dot_product_attention(
-                    query.transpose(1, 2), key, value, is_causal=True, enable_gqa=self.heads != self.kv_heads
+                    query.transpose(1, 2),
+                    keys[index],
+                    values[index],
+                    attn_mask=causal,
+                    is_causal=causal is None,
+                    enable_gqa=self.heads != self.kv_heads,
                 ).transpose(1, 2)
             else:
-                padding = torch.arange(length, device=tokens.device) >= lengths[:, None]
+                padding = torch.arange(total, device=tokens.device) >= known + lengths[:, None]
                 mask = torch.zeros_like(padding, dtype=hidden.dtype).masked_fill_(padding, float("-inf"))
                 query = query[last].view(count, self.kv_heads, -1, self.head_dim)
-                attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None])
+                attended = F.scaled_dot_product_attention(
+                    query, keys[index], values[index], attn_mask=mask[:, None, None]
+                )
                 hidden = hidden[last]
             hidden = self._finish(layer, hidden, attended.reshape(*hidden.shape[:-1], -1))
         return linear(self._normalise(hidden, self.norm), self.head)

@@ -24,6 +24,9 @@ _PREFILL_TOKENS = 2048
 _REPACK_BELOW = 0.7
 """The grid is laid out anew when fewer than this share of its cells are in use."""
 
+_PREFIX_FROM = 16
+"""Common first tokens of all prompts that are worth reading apart."""
+
 _WIDTHS = (1, 2, 4, 8, 16, 32)
 
 
@@ -145,7 +148,7 @@ class Grid:
 
 def respond(
     model: "DirectModel",
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[list[int]],
     rows_of_prompt: Sequence[Sequence[int]],
     responses: Responses,
 ) -> None:
@@ -166,11 +169,28 @@ def respond(
         grid.retain(responses.extend(grid.rows, position, logits))
 
 
-def _prefill(grid: Grid, prompts: Sequence[Sequence[int]]) -> Float[Tensor, "G V"]:
+class _Prefix:
+    """What all prompts of a batch begin with (a template's first words), read once."""
+
+    def __init__(self, model: "DirectModel", prompts: Sequence[list[int]]) -> None:
+        # Prompts differ first where the least and the greatest of them differ. Each keeps a token of its own to read.
+        least, greatest, shortest = min(prompts), max(prompts), min(map(len, prompts))
+        unlike = (index for index, pair in enumerate(zip(least, greatest, strict=False)) if pair[0] != pair[1])
+        common = min(next(unlike, shortest), shortest - 1)
+        self.length = common if len(prompts) > 1 and common >= _PREFIX_FROM else 0
+        shape = (1, model.kv_heads, self.length, model.head_dim)
+        self.cache = [model.embedding.new_empty(shape) for _ in range(2 * model.layers_count)]
+        if self.length:
+            tokens = torch.tensor([least[: self.length]], device=model.embedding.device)
+            whole, half = torch.tensor([self.length], device=tokens.device), model.layers_count
+            model.prefill(tokens, whole, self.cache[:half], self.cache[half:])
+
+
+def _prefill(grid: Grid, prompts: Sequence[list[int]]) -> Float[Tensor, "G V"]:
     """Read each distinct prompt once into the grid's cache; return the logits after it, for every slot."""
     order = grid.layout.prompts
     firsts = [slot for slot, prompt in enumerate(order) if slot == 0 or order[slot - 1] != prompt]
-    device = grid.lengths.device
+    device, prefix = grid.lengths.device, _Prefix(grid.model, prompts)
     outputs: list[Tensor] = []
     start = 0
     while start < len(firsts):
@@ -178,17 +198,19 @@ def _prefill(grid: Grid, prompts: Sequence[Sequence[int]]) -> Float[Tensor, "G V
         end = start + 1
         while end < len(firsts) and (end + 1 - start) * len(prompts[order[firsts[end]]]) <= _PREFILL_TOKENS:
             end += 1
-        chunk = [prompts[order[slot]] for slot in firsts[start:end]]
+        chunk = [prompts[order[slot]][prefix.length :] for slot in firsts[start:end]]
         width = max(len(prompt) for prompt in chunk)
         tokens = torch.tensor([[*prompt, *[0] * (width - len(prompt))] for prompt in chunk], device=device)
         lengths = torch.tensor([len(prompt) for prompt in chunk], device=device)
-        shape = (len(chunk), grid.model.kv_heads, width, grid.model.head_dim)
-        keys = [grid.keys[0].new_empty(shape) for _ in grid.keys]
-        values = [grid.keys[0].new_empty(shape) for _ in grid.values]
-        outputs.append(grid.model.prefill(tokens, lengths, keys, values))
+        shape = (len(chunk), grid.model.kv_heads, prefix.length + width, grid.model.head_dim)
+        parts = [grid.keys[0].new_empty(shape) for _ in prefix.cache]
+        for part, known in zip(parts, prefix.cache, strict=True):
+            part[:, :, : prefix.length] = known
+        half = len(grid.keys)
+        outputs.append(grid.model.prefill(tokens, lengths, parts[:half], parts[half:], prefix.length))
         into = torch.tensor(firsts[start:end], device=device)
-        for cache, part in zip(grid.keys + grid.values, keys + values, strict=True):
-            cache[into, :, :width] = part
+        for cache, part in zip(grid.keys + grid.values, parts, strict=True):
+            cache[into, :, : prefix.length + width] = part
         start = end
     logits = torch.cat(outputs)
     first_of_slot = torch.tensor([slot in set(firsts) for slot in range(len(order))], device=device).cumsum(0) - 1
