@@ -64,13 +64,11 @@ def case(options: argparse.Namespace, length: int, new: int, n: int) -> dict[str
         random_policy(options.size, options.seed, torch.float32),
         OptimSettings(micro_batch_tokens=MICRO_BATCH),
     )
-    request = UpdateRequest(
-        tuple(
-            Row(" ".join(map(str, prompt)), tuple(response), (-6.2,) * new, (rng.gauss(0, 1),) * new)
-            for prompt, response in pairs
-        ),
-        LossSettings(),
+    batch = tuple(
+        Row(" ".join(map(str, prompt)), tuple(response), (-6.2,) * new, (rng.gauss(0, 1),) * new)
+        for prompt, response in pairs
     )
+    request = UpdateRequest((batch,), LossSettings())
     times = fastest(
         {"plain": lambda: padded(plain, pairs), "ours": ours, "engine": lambda: learner.update(request)}, options.repeats
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from threespo.envs.base import Transition
 from threespo.envs.episode import Episode, World, begin
 from threespo.methods.base import CommonSettings
-from threespo.protocol import Sample, UpdateRequest, UpdateStats
+from threespo.protocol import Row, Sample, UpdateRequest, UpdateStats
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def common(seed: int = 0, group_size: int = 8, **over: float) -> CommonSettings:
     return CommonSettings(seed=seed, group_size=group_size, **values)
 
 
-STATS = UpdateStats(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1)
+STATS = UpdateStats(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1)
 
 
 def drive(steps, choose):
-    """Drive a method's generator: ``choose(prompt request) -> list of Sample``. Returns (result, updates, requests)."""
-    updates: list[UpdateRequest] = []
+    """Drive a method's generator: ``choose(request) -> list of Sample``. Returns (result, batches of rows, requests)."""
+    updates: list[tuple[Row, ...]] = []
     batches = []
     reply = None
     while True:
@@ -84,8 +84,8 @@ def drive(steps, choose):
         except StopIteration as stop:
             return stop.value, updates, batches
         if isinstance(request, UpdateRequest):
-            updates.append(request)
-            reply = STATS
+            updates.extend(request.batches)
+            reply = [STATS] * len(request.batches)
         else:
             batches.append(request)
             reply = [choose(one) for one in request]

@@ -44,7 +44,7 @@ class Row:
     prompt: str
     tokens: tuple[int, ...]
     old_logprobs: tuple[float, ...]
-    """log pi_old of each token, (len(tokens),)."""
+    """log pi_old of each token, (len(tokens),), as the sampler saw it; the learner puts its own in its place."""
     advantages: tuple[float, ...]
     """Advantage of each token, (len(tokens),)."""
     weight: float = 1.0
@@ -66,9 +66,12 @@ class LossSettings:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequest:
-    """Ask for exactly one optimizer step on these rows. Rows of one prompt may share its forward pass."""
+    """Ask for exactly one optimizer step on each batch, in order. Rows of one prompt may share its forward pass.
 
-    rows: tuple[Row, ...]
+    pi_old is the policy as it is when the request arrives, so everything that was sampled from it belongs in one request.
+    """
+
+    batches: tuple[tuple[Row, ...], ...]
     loss: LossSettings
 
 
@@ -83,12 +86,14 @@ class UpdateStats:
     clip_fraction: float
     approx_kl: float
     grad_norm: float
+    sampler_gap: float
+    """Mean absolute difference between the sampler's and the learner's log-probability of a token under pi_old."""
     tokens: int
 
 
 Request = tuple[SampleRequest, ...] | UpdateRequest
 """A tuple of sample requests is one batch; its reply is a list with one list of samples per request, in order.
-The reply to an ``UpdateRequest`` is its ``UpdateStats``."""
+The reply to an ``UpdateRequest`` is a list with the ``UpdateStats`` of each step."""
 
 MethodSteps = Generator[Request, Any, "EpochResult"]
 
@@ -122,6 +127,6 @@ class Sampler(Protocol):
 class Learner(Protocol):
     """Turns rows into optimizer steps."""
 
-    def update(self, request: UpdateRequest) -> UpdateStats:
-        """Take exactly one optimizer step."""
+    def update(self, request: UpdateRequest) -> list[UpdateStats]:
+        """Take exactly one optimizer step on each batch."""
         ...

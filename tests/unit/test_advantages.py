@@ -65,9 +65,9 @@ def test_grpo_plays_groups_and_updates_on_every_step():
     assert (result.completed_paths, result.successes) == (8, 4)
     assert result.env_steps == 2 * (2 * 2 + 2 * 4)
     assert len(set(asked)) == len(asked), "every draw has its own counters"
-    assert sum(len(update.rows) for update in updates) == result.env_steps
+    assert sum(len(update) for update in updates) == result.env_steps
     assert len(updates) == round(result.env_steps / 16)
-    signs = {row.advantages[0] > 0 for update in updates for row in update.rows if "stay" in row.prompt}
+    signs = {row.advantages[0] > 0 for update in updates for row in update if "stay" in row.prompt}
     assert signs == {False}, "steps of failed episodes are pushed down"
 
 
@@ -84,8 +84,8 @@ def test_inadmissible_actions_cost_the_same_in_every_method():
         actions = iter(["a", "nonsense"] * 2)
         steps = plain.epoch(0, [start(make_task(graph, set(), "s1"), 1)])
         _, expected, _ = drive(steps, lambda request, given=actions: [answer(next(given)) for _ in range(request.count)])
-        got = sorted(row.advantages[0] for update in updates for row in update.rows)
-        want = sorted(row.advantages[0] for update in expected for row in update.rows)
+        got = sorted(row.advantages[0] for update in updates for row in update)
+        want = sorted(row.advantages[0] for update in expected for row in update)
         assert sum(want) - sum(got) == pytest.approx(0.2), name
 
 

@@ -24,20 +24,22 @@ def learner(tmp_path: Path, **changes: object) -> DeepSpeedLearner:
     return DeepSpeedLearner(policy(0), policy(1), dataclasses.replace(SETTINGS, **changes), tmp_path / "failed")
 
 
-def request(seed: int = 0, aggregation: Aggregation = "token-mean", kl_coef: float = 0.05) -> UpdateRequest:
-    return UpdateRequest(rows(seed, groups=4, size=4), LossSettings(kl_coef=kl_coef, aggregation=aggregation))
+def batch_and_loss(
+    seed: int = 0, aggregation: Aggregation = "token-mean", kl_coef: float = 0.05
+) -> tuple[tuple[Row, ...], LossSettings]:
+    return rows(seed, groups=4, size=4), LossSettings(kl_coef=kl_coef, aggregation=aggregation)
 
 
 def weights(source: Policy) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in source.model.parameters()]
 
 
-def plain_step(asked: UpdateRequest, tmp_path: Path) -> tuple[Policy, float, float]:
+def plain_step(batch: tuple[Row, ...], settings: LossSettings) -> tuple[Policy, float, float]:
     """Take the step with padded tensors, one plain forward per row, and torch's own AdamW and clipping."""
     trained, reference = policy(0), policy(1)
     optimizer = torch.optim.AdamW(trained.model.parameters(), lr=1e-2, weight_decay=0.01)
     terms, row_weights, lengths = [], [], []
-    for row in asked.rows:
+    for row in batch:
         logprobs = naive_logprobs(trained, row.prompt, row.tokens)
         with torch.no_grad():
             difference = naive_logprobs(reference, row.prompt, row.tokens) - logprobs
@@ -47,7 +49,7 @@ def plain_step(asked: UpdateRequest, tmp_path: Path) -> tuple[Policy, float, flo
         surrogate = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2))
         surrogate = torch.where(advantages < 0, torch.minimum(surrogate, -3 * advantages), surrogate)
         kl = (difference.exp() - difference - 1).clamp(max=10)
-        terms.append(surrogate + asked.loss.kl_coef * kl)
+        terms.append(surrogate + settings.kl_coef * kl)
         row_weights.append(row.weight)
         lengths.append(len(row.tokens))
     share = torch.tensor(row_weights) / sum(row_weights)
@@ -57,7 +59,7 @@ def plain_step(asked: UpdateRequest, tmp_path: Path) -> tuple[Policy, float, flo
         "seq-mean-token-sum": (share * sums).sum(),
         "seq-mean-token-mean": (share * sums / torch.tensor(lengths)).sum(),
         "seq-mean-token-sum-norm": (share * sums).sum() * len(sums) / max(lengths),
-    }[asked.loss.aggregation]
+    }[settings.aggregation]
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(trained.model.parameters(), 1.0)
     optimizer.step()
@@ -68,25 +70,25 @@ def plain_step(asked: UpdateRequest, tmp_path: Path) -> tuple[Policy, float, flo
     "aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 )
 def test_an_update_is_the_plain_step_on_the_whole_batch(tmp_path: Path, aggregation: Aggregation) -> None:
-    asked = request(aggregation=aggregation)
-    expected, loss, norm = plain_step(asked, tmp_path)
+    batch, settings = batch_and_loss(aggregation=aggregation)
+    expected, loss, norm = plain_step(batch, settings)
     for limit in (1, 100, 100_000):
         trainer = learner(tmp_path, micro_batch_tokens=limit)
-        stats = trainer.update(asked)
+        stats = trainer.step(batch, settings)
         assert stats.loss == pytest.approx(loss, rel=1e-5)
         assert stats.grad_norm == pytest.approx(norm, rel=1e-5)
-        assert stats.tokens == sum(len(row.tokens) for row in asked.rows)
+        assert stats.tokens == sum(len(row.tokens) for row in batch)
         # Adam's first step is lr * sign(gradient): where the gradient is within rounding of 0 it may go either way.
         moved = torch.cat([(a - b).abs().flatten() for a, b in zip(weights(trainer.policy), weights(expected), strict=True)])
         assert float((moved > 1e-4).float().mean()) < 1e-3
 
 
 def test_statistics_are_token_means(tmp_path: Path) -> None:
-    asked = request()
-    stats = learner(tmp_path).update(asked)
+    batch, settings = batch_and_loss()
+    stats = learner(tmp_path).step(batch, settings)
     source, reference = policy(0), policy(1)
     kl, entropy, gap, clipped, count = 0.0, 0.0, 0.0, 0, 0
-    for row in asked.rows:
+    for row in batch:
         ids = source.encode_prompt(row.prompt)
         with torch.no_grad():
             logprobs = naive_logprobs(source, row.prompt, row.tokens)
@@ -121,14 +123,42 @@ def test_sampler_and_learner_agree_and_share_weights(tmp_path: Path) -> None:
         batch = tuple(
             Row(p, s.tokens, s.logprobs, (1.0 if i % 2 else -1.0,) * len(s.tokens)) for i, (p, s) in enumerate(drawn)
         )
-        assert abs(trainer.update(UpdateRequest(batch, LossSettings())).approx_kl) < 1e-5
+        (stats,) = trainer.update(UpdateRequest((batch,), LossSettings()))
+        assert stats.sampler_gap < 1e-5
+
+
+def test_pi_old_is_the_policy_before_the_first_of_several_steps(tmp_path: Path) -> None:
+    batches, settings = (rows(0, 2, 4), rows(1, 2, 4), rows(0, 2, 4)), batch_and_loss()[1]
+    trainer, by_hand = learner(tmp_path), learner(tmp_path)
+    old = [by_hand.logprobs([(row.prompt, row.tokens) for row in batch]) for batch in batches]
+    got = trainer.update(UpdateRequest(batches, settings))
+    for stats, batch, logprobs in zip(got, batches, old, strict=True):
+        ours = tuple(dataclasses.replace(r, old_logprobs=tuple(o)) for r, o in zip(batch, logprobs, strict=True))
+        expected = dataclasses.asdict(by_hand.step(ours, settings))
+        tokens = [(x, y) for r, o in zip(batch, logprobs, strict=True) for x, y in zip(r.old_logprobs, o, strict=True)]
+        expected["sampler_gap"] = sum(abs(x - y) for x, y in tokens) / len(tokens)
+        assert dataclasses.asdict(stats) == pytest.approx(expected, rel=2e-3, abs=1e-6)
+    assert got[0].approx_kl == pytest.approx(0, abs=1e-6)
+    assert got[2].approx_kl != pytest.approx(0, abs=1e-3), "the third batch is off-policy after two steps"
+
+
+def test_a_single_batch_is_on_policy_whatever_the_sampler_said(tmp_path: Path) -> None:
+    batch, settings = batch_and_loss()
+    one, other = learner(tmp_path), learner(tmp_path)
+    (stats,) = one.update(UpdateRequest((batch,), settings))
+    old = other.logprobs([(row.prompt, row.tokens) for row in batch])
+    ours = tuple(dataclasses.replace(row, old_logprobs=tuple(o)) for row, o in zip(batch, old, strict=True))
+    expected = other.step(ours, settings)
+    assert stats.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert stats.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
+    assert (stats.clip_fraction, stats.approx_kl) == (0.0, 0.0)
 
 
 def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     results = []
     for _ in range(2):
         trainer = learner(tmp_path)
-        results.append(([trainer.update(request(seed)) for seed in range(3)], weights(trainer.policy)))
+        results.append(([trainer.step(*batch_and_loss(seed)) for seed in range(3)], weights(trainer.policy)))
     assert results[0][0] == results[1][0]
     assert all(torch.equal(one, other) for one, other in zip(results[0][1], results[1][1], strict=True))
 
@@ -143,13 +173,13 @@ def test_a_checkpoint_resumes_bit_exactly(tmp_path: Path, stage: int, dtype: str
         return DeepSpeedLearner(policy(0, dtype=kind), policy(1, dtype=kind), settings, tmp_path / "failed")
 
     def go_on(trainer: DeepSpeedLearner) -> tuple[list[UpdateStats], str]:
-        stats = [trainer.update(request(seed)) for seed in (2, 3)]
+        stats = [trainer.step(*batch_and_loss(seed)) for seed in (2, 3)]
         trainer.export(tmp_path / "export")
         return stats, (tmp_path / "export" / "model.safetensors").read_bytes().hex()
 
     first = fresh()
     for seed in range(2):
-        first.update(request(seed))
+        first.step(*batch_and_loss(seed))
     first.save(tmp_path / "checkpoint")
     expected = go_on(first)
     second = fresh()
@@ -162,13 +192,13 @@ def test_a_checkpoint_resumes_bit_exactly(tmp_path: Path, stage: int, dtype: str
 def test_all_zero_stages_take_the_same_step(tmp_path: Path, stage: int) -> None:
     expected, got = learner(tmp_path), learner(tmp_path, zero_stage=stage)
     for seed in range(2):
-        one, other = expected.update(request(seed)), got.update(request(seed))
+        one, other = expected.step(*batch_and_loss(seed)), got.step(*batch_and_loss(seed))
         assert dataclasses.astuple(other) == pytest.approx(dataclasses.astuple(one), rel=1e-3, abs=1e-5)
 
 
 def test_an_export_is_a_plain_folder_with_the_trained_weights(tmp_path: Path) -> None:
     trainer = learner(tmp_path)
-    trainer.update(request())
+    trainer.step(*batch_and_loss())
     trainer.export(tmp_path / "export")
     loaded = load_policy(tmp_path / "export")
     assert all(torch.equal(a, b) for a, b in zip(weights(loaded), weights(trainer.policy), strict=True))
@@ -216,7 +246,7 @@ def test_a_loss_that_is_not_finite_stops_and_saves_the_batch(tmp_path: Path) -> 
     before = weights(trainer.policy)
     bad = dataclasses.replace(rows(0, 1, 1)[0], advantages=(float("nan"),) * len(rows(0, 1, 1)[0].tokens))
     with pytest.raises(InputError, match=r"update 0: loss nan is not finite.*update-000000\.json"):
-        trainer.update(UpdateRequest((*rows(1, 2, 2), bad), LossSettings()))
+        trainer.update(UpdateRequest(((*rows(1, 2, 2), bad),), LossSettings()))
     saved = json.loads((tmp_path / "failed" / "update-000000.json").read_text())
     assert len(saved["rows"]) == 5
     assert all(torch.equal(a, b) for a, b in zip(before, weights(trainer.policy), strict=True))
@@ -238,9 +268,9 @@ def test_malformed_rows_are_refused(tmp_path: Path) -> None:
         ((Row("w1 " * 254, (4, 5), (-1.0, -1.0), (1.0, 1.0)),), "exceeds the 256"),
     ):
         with pytest.raises(InputError, match=message):
-            trainer.update(UpdateRequest(batch, free))
+            trainer.update(UpdateRequest((batch,), free))
     with pytest.raises(InputError, match="no reference policy"):
-        trainer.update(request())
+        trainer.step(*batch_and_loss())
 
 
 @pytest.mark.parametrize(
@@ -263,13 +293,13 @@ SCRIPT = """
 import sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
-from tests.unit.test_learner_engine import learner, request
+from tests.unit.test_learner_engine import batch_and_loss, learner
 folder = Path(sys.argv[1])
 trainer = learner(folder, zero_stage=int(sys.argv[2]))
-stats = [trainer.update(request(seed)) for seed in range(2)]
+stats = [trainer.step(*batch_and_loss(seed)) for seed in range(2)]
 trainer.save(folder / "checkpoint")
 trainer.load(folder / "checkpoint")
-stats.append(trainer.update(request(2)))
+stats.append(trainer.step(*batch_and_loss(2)))
 trainer.export(folder / "export")
 if torch.distributed.get_rank() == 0:
     (folder / "stats.txt").write_text(repr([[s.loss, s.kl, s.grad_norm] for s in stats]))
@@ -286,7 +316,7 @@ def test_two_processes_take_the_same_steps_as_one(tmp_path: Path, stage: int) ->
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     subprocess.run([*launcher, str(script), str(tmp_path), str(stage)], check=True, cwd=root, env=environment)
     single = learner(tmp_path)
-    expected = [[s.loss, s.kl, s.grad_norm] for s in (single.update(request(seed)) for seed in range(3))]
+    expected = [[s.loss, s.kl, s.grad_norm] for s in (single.step(*batch_and_loss(seed)) for seed in range(3))]
     got = json.loads((tmp_path / "stats.txt").read_text())
     for one, other in zip(expected, got, strict=True):
         assert other == pytest.approx(one, rel=1e-3, abs=1e-5)

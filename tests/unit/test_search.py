@@ -75,9 +75,9 @@ def test_one_update_per_expanded_state_with_the_groups_own_rows():
     # s1, s3 and s6 at depth 3 reward all children alike or not: only groups with a spread are learned from.
     assert updates, "s2 has winning and other children"
     for update in updates:
-        assert len({row.prompt for row in update.rows}) == 1
-        assert sum(row.weight for row in update.rows) == pytest.approx(1.0)
-        assert sum(row.advantages[0] for row in update.rows) == pytest.approx(0.0, abs=1e-6)
+        assert len({row.prompt for row in update}) == 1
+        assert sum(row.weight for row in update) == pytest.approx(1.0)
+        assert sum(row.advantages[0] for row in update) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_mastered_state_is_sampled_once_and_not_learned_from():
@@ -113,7 +113,7 @@ def test_tick_unit_pools_the_groups_of_one_tick():
     for unit, sizes in (("state", [8, 8]), ("tick", [16])):
         method = Threespo(ThreespoOptions(update_unit=unit), common())
         _, updates, _ = drive(method.epoch(0, [start(task, 1) for task in tasks]), cycle_all(graph))
-        assert [len(update.rows) for update in updates] == sizes
+        assert [len(update) for update in updates] == sizes
 
 
 def test_the_default_cap_is_a_group_of_whole_episodes():

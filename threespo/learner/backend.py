@@ -95,6 +95,15 @@ def summed(values: Tensor, device: torch.device) -> Tensor:
     return total.cpu()
 
 
+def gathered_objects(value: T) -> list[T]:
+    """Return the ``value`` of every rank."""
+    if world_size() == 1:
+        return [value]
+    box: list[Any] = [None] * world_size()
+    distributed.all_gather_object(box, value)
+    return box
+
+
 @contextlib.contextmanager
 def gathered(engine: Any) -> Iterator[None]:
     """Make whole parameters readable inside the block on all ranks (they are scattered at ZeRO 3)."""

@@ -1,4 +1,4 @@
-"""The learner: one optimizer step per update request, on the DeepSpeed engine (CPU or GPU, ZeRO 0 to 3)."""
+"""The learner: one optimizer step per batch of rows, on the DeepSpeed engine (CPU or GPU, ZeRO 0 to 3)."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ from threespo.learner.loss import k3, policy_losses, token_weights
 from threespo.policy.model import Policy, parse_dtype
 from threespo.protocol import LossSettings, Row, UpdateRequest, UpdateStats
 
-_SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "approx_kl")
+_SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "approx_kl", "sampler_gap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +103,45 @@ class DeepSpeedLearner:
             self._reference = ResponseScorer(reference.model).to(self._dtype).to(policy.device).requires_grad_(False).eval()
         self.steps = 0
 
-    def update(self, request: UpdateRequest) -> UpdateStats:
-        """Take exactly one optimizer step on the whole batch, whatever the size of the micro-batches.
+    def update(self, request: UpdateRequest) -> list[UpdateStats]:
+        """Take one optimizer step on each batch, in order; pi_old is the policy before the first of them.
 
         Raises:
             InputError: if a row is malformed, the penalty has no reference, or loss or gradient is not finite (the
                 batch is saved then; do not go on with this learner).
         """
-        loss = request.loss
+        for rows in request.batches:
+            _check_rows(rows)
+        # A single batch meets the very weights that it was sampled from: its own forward gives pi_old.
+        if len(request.batches) == 1:
+            return [self.step(request.batches[0], request.loss, recompute=True)]
+        distinct = {id(row): row for rows in request.batches for row in rows}
+        recomputed = self.logprobs([(row.prompt, row.tokens) for row in distinct.values()])
+        old = dict(zip(distinct, recomputed, strict=True))
+        result = []
+        for rows in request.batches:
+            gaps = [abs(x - y) for row in rows for x, y in zip(row.old_logprobs, old[id(row)], strict=True)]
+            ours = tuple(dataclasses.replace(row, old_logprobs=tuple(old[id(row)])) for row in rows)
+            stats = self.step(ours, request.loss)
+            result.append(dataclasses.replace(stats, sampler_gap=sum(gaps) / len(gaps)))
+        return result
+
+    def step(self, rows: tuple[Row, ...], loss: LossSettings, recompute: bool = False) -> UpdateStats:
+        """Take exactly one optimizer step on the whole batch, whatever the size of the micro-batches.
+
+        ``recompute`` takes the present policy for pi_old instead of what the rows bring. Raises like ``update``.
+        """
         if loss.kl_coef != 0.0 and self._reference is None:
             raise InputError(
                 f"loss.kl_coef: found {loss.kl_coef} but there is no reference policy; give one or set it to 0."
             )
-        batch = self._batch(request)
+        _check_rows(rows)
+        batch = self._batch(rows, loss)
         micro_batches = cut(batch.groups, self.settings.micro_batch_tokens)
         shares = backend.share(micro_batches)
         sums = torch.zeros(len(_SUMS), dtype=torch.float64)
         for number, (groups, counts) in enumerate(shares):
-            part, objective = self._micro_batch(groups, batch, loss)
+            part, objective = self._micro_batch(groups, batch, loss, recompute)
             if counts:
                 sums += part
             self._engine.set_gradient_accumulation_boundary(number + 1 == len(shares))
@@ -128,24 +149,27 @@ class DeepSpeedLearner:
             self._engine.backward(objective * (backend.world_size() if counts else 0.0), scale_wrt_gas=False)
         sums = backend.summed(sums, self.policy.device)
         if not bool(torch.isfinite(sums[0])):
-            raise self._failure(request, f"loss {float(sums[0])}")
+            raise self._failure(rows, loss, f"loss {float(sums[0])}")
         norm = backend.step(self._engine)
         if not math.isfinite(norm):
-            raise self._failure(request, f"gradient norm {norm}")
+            raise self._failure(rows, loss, f"gradient norm {norm}")
         self.steps += 1
         return _stats(sums, batch.tokens, norm)
 
     def logprobs(self, rows: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
         """Return the log-probability of each token of (prompt, response tokens) rows under the current weights."""
         encoded = [self.policy.encode_prompt(prompt) for prompt, _ in rows]
-        result: list[list[float]] = [[] for _ in rows]
+        known: dict[int, list[float]] = {}
+        micro_batches = cut(group_rows(encoded, [tokens for _, tokens in rows]), self.settings.micro_batch_tokens)
         with torch.no_grad():
-            for groups in cut(group_rows(encoded, [tokens for _, tokens in rows]), self.settings.micro_batch_tokens):
+            for groups, counts in backend.share(micro_batches):
                 packed = pack(groups, self.policy.device, self._dtype)
                 values = self._engine(packed, self.settings.temperature)[0].split(packed.lengths)
-                for row, part in zip(packed.rows, values, strict=True):
-                    result[row] = part.tolist()
-        return result
+                if counts:
+                    known |= {row: part.tolist() for row, part in zip(packed.rows, values, strict=True)}
+        for part in backend.gathered_objects(known):
+            known |= part
+        return [known[row] for row in range(len(rows))]
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer state and step count into ``folder``, whole or not at all."""
@@ -174,13 +198,17 @@ class DeepSpeedLearner:
                     model.save_pretrained(temporary)
                     self.policy.tokenizer.save_pretrained(temporary)
 
-    def _micro_batch(self, groups: list[Group], batch: _Batch, loss: LossSettings) -> tuple[Tensor, Tensor]:
+    def _micro_batch(
+        self, groups: list[Group], batch: _Batch, loss: LossSettings, recompute: bool
+    ) -> tuple[Tensor, Tensor]:
         """Return the sums of statistics and the objective (this micro-batch's share of the batch's loss)."""
         packed = pack(groups, self.policy.device, self._dtype)
         places = batch.places(packed)
         weights = batch.weights[places]
         logprobs, entropy = self._engine(packed, self.settings.temperature)
-        losses = policy_losses(logprobs, batch.old_logprobs[places], batch.advantages[places], loss)
+        brought = batch.old_logprobs[places]
+        old = logprobs.detach() if recompute else brought
+        losses = policy_losses(logprobs, old, batch.advantages[places], loss)
         policy_loss = (losses.policy * weights).sum()
         objective, kl = policy_loss, torch.zeros_like(entropy)
         if loss.kl_coef != 0.0 and self._reference is not None:
@@ -189,19 +217,17 @@ class DeepSpeedLearner:
             kl = k3(logprobs, reference)
             objective = policy_loss + loss.kl_coef * (kl * weights).sum()
         with torch.no_grad():
-            approx_kl = (batch.old_logprobs[places] - logprobs).sum()
+            approx_kl, gap = (old - logprobs).sum(), (brought - old).abs().sum()
             clipped = losses.clipped.sum().float()
-            sums = torch.stack((objective, policy_loss, kl.sum(), entropy.sum(), clipped, approx_kl))
+            sums = torch.stack((objective, policy_loss, kl.sum(), entropy.sum(), clipped, approx_kl, gap))
         return sums.double().cpu(), objective
 
-    def _batch(self, request: UpdateRequest) -> _Batch:
-        rows = request.rows
-        _check_rows(rows)
+    def _batch(self, rows: Sequence[Row], loss: LossSettings) -> _Batch:
         device = self.policy.device
         lengths = torch.tensor([len(row.tokens) for row in rows])
         row_weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
         width = self.settings.padded_width or int(lengths.max())
-        weights = token_weights(lengths, row_weights, request.loss.aggregation, width)
+        weights = token_weights(lengths, row_weights, loss.aggregation, width)
         ends = lengths.cumsum(0)
         return _Batch(
             groups=group_rows([self._prompt(row) for row in rows], [row.tokens for row in rows]),
@@ -236,10 +262,11 @@ class DeepSpeedLearner:
             "world_size": backend.world_size(),
         }
 
-    def _failure(self, request: UpdateRequest, what: str) -> InputError:
+    def _failure(self, rows: Sequence[Row], loss: LossSettings, what: str) -> InputError:
         file = self._inspect / f"update-{self.steps:06d}.json"
         if backend.rank() == 0:
-            atomic_json(file, {"found": what, "step": self.steps, **dataclasses.asdict(request)})
+            batch = {"rows": [dataclasses.asdict(row) for row in rows], "loss": dataclasses.asdict(loss)}
+            atomic_json(file, {"found": what, "step": self.steps, **batch})
         return InputError(
             f"update {self.steps}: {what} is not finite; training stops. The batch is "
             f"in {file}. Look for infinite advantages or log-probabilities there, or lower the learning rate."
@@ -247,7 +274,7 @@ class DeepSpeedLearner:
 
 
 def _stats(sums: Tensor, tokens: int, norm: float) -> UpdateStats:
-    loss, policy_loss, kl, entropy, clipped, approx_kl = sums.tolist()
+    loss, policy_loss, kl, entropy, clipped, approx_kl, gap = sums.tolist()
     return UpdateStats(
         loss=loss,
         policy_loss=policy_loss,
@@ -256,6 +283,7 @@ def _stats(sums: Tensor, tokens: int, norm: float) -> UpdateStats:
         clip_fraction=clipped / tokens,
         approx_kl=approx_kl / tokens,
         grad_norm=norm,
+        sampler_gap=gap / tokens,
         tokens=tokens,
     )
 

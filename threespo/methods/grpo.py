@@ -45,9 +45,8 @@ class Grpo:
         groups = [[Rollout(start) for _ in range(self.common.group_size)] for start in starts]
         yield from self._play(number, groups, tally)
         rows = [row for group in groups for row in self._rows(group)]
-        loss = loss_settings(self.common, "token-mean")
-        for batch in minibatches(rows, self.options.minibatch, self.common.seed, number):
-            yield UpdateRequest(batch, loss)
+        batches = minibatches(rows, self.options.minibatch, self.common.seed, number)
+        yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
         return tally.result
 
     def dump(self) -> dict[str, Any]:

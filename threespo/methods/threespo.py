@@ -93,9 +93,8 @@ class Threespo:
             samples = yield tuple(request for _, request in waiting)
             answers = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
             groups = [group for group in answers if isinstance(group, tuple) and group]
-            # ``yield from`` would pass the learner's replies on to the list.
-            for update in self._updates(groups):  # noqa: UP028
-                yield update
+            if groups:
+                yield self._update(groups)
             self.table.commit()
             waiting = _advance([search for search, _ in waiting])
         self.table.decay(self.options.gate_decay)
@@ -111,11 +110,10 @@ class Threespo:
     def _cap(self, start: Episode) -> int:
         return self.options.max_generations_per_task or self.common.group_size * start.world.max_steps
 
-    def _updates(self, groups: list[tuple[Row, ...]]) -> list[UpdateRequest]:
-        loss = loss_settings(self.common, "seq-mean-token-mean")
-        if self.options.update_unit == "tick" and groups:
+    def _update(self, groups: list[tuple[Row, ...]]) -> UpdateRequest:
+        if self.options.update_unit == "tick":
             groups = [tuple(row for group in groups for row in group)]
-        return [UpdateRequest(group, loss) for group in groups]
+        return UpdateRequest(tuple(groups), loss_settings(self.common, "seq-mean-token-mean"))
 
     def _details(self, log: SearchLog, ticks: int) -> dict[str, float]:
         expansions = log.capped + sum(count for rollouts, count in log.histogram.items() if rollouts)

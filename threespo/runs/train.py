@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
     from threespo.study.matrix import Paths, Run
 
-_MEANS = ("loss", "policy_loss", "kl", "entropy", "clip_fraction", "approx_kl", "grad_norm")
+_MEANS = ("loss", "policy_loss", "kl", "entropy", "clip_fraction", "approx_kl", "grad_norm", "sampler_gap")
 
 
 def train(study: "Study", run: "Run", paths: "Paths") -> None:
@@ -108,7 +108,7 @@ class Answers:
             start = time.perf_counter()
             if isinstance(request, UpdateRequest):
                 reply = self.learner.update(request)
-                self.updates.append(reply)
+                self.updates += reply
                 self.update_seconds += time.perf_counter() - start
             else:
                 reply = self.sampler.sample(request, seed=self.seed, temperature=self.temperature)
