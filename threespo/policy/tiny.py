@@ -72,12 +72,13 @@ def recipe(size: str, difficulty: str) -> Recipe:
 
     # Larger rooms have longer prompts: the number of sequences, not of tokens, is what is kept.
     length = {"small": 1.0, "medium": 1.5, "full": 2.5, "real": 2.5}[difficulty]
-    rate = {"s": 1.0, "m": 0.6}[size]
-    million = int(1_000_000 * length)
+    # A larger network learns more from a token, and takes longer over it.
+    rate, effort = {"s": (1.0, 1.0), "m": (0.6, 0.75)}[size]
+    million = int(1_000_000 * length * effort)
     whole = Stage(tokens=3 * million, learning_rate=2e-3 * rate, prompt_weight=1.0, decision_weight=1.0)
     respond_well = Stage(tokens=8 * million, learning_rate=1.5e-3 * rate, prompt_weight=0.1, decision_weight=4.0)
     dare = Stage(
-        tokens=7 * million if difficulty != "real" else 7_500_000,
+        tokens=7 * million if difficulty != "real" else int(7_500_000 * effort),
         learning_rate=1.2e-3 * rate,
         prompt_weight=0.1,
         decision_weight=6.0,
@@ -133,12 +134,14 @@ def build(
     """Run the recipe; write ``strong/`` and ``base/`` into ``folder`` and return what was measured."""
     import torch
 
+    from threespo.policy import linear
     from threespo.policy.cloning import Cloner
 
     torch.set_num_threads(1)
     torch.manual_seed(derive(plan.seed, "weights") % 2**63)
     tokenizer = _tokenizer(plan, world, tasks)
     model = new_model(plan.shape, tokenizer)
+    linear.install(model)
     cloner = Cloner(model, tokenizer, world, tasks, plan.seed)
     for stage in plan.stages:
         cloner.run(stage)
