@@ -8,7 +8,7 @@ CORES ?= all
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast lint reproduce parity bench clean
+.PHONY: help install test test-fast lint reproduce parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ GAMES ?=
 parity: install ## random play on both engines, 100 embedded games and 300 of GAMES=DIR (up to an hour)
 	$(BIN)/python -m pytest tests/parity -m '' $(ARGS)
 	$(BIN)/python -m tests.parity.alfworld_random --embedded 100 $(if $(GAMES),--games $(GAMES) --count 300) --steps 40
+
+soak: install ## kill the ci study at 30 random instants; every one must end in the same bytes (about half an hour)
+	$(BIN)/python -m tests.integration.soak --rounds 30
 
 bench: install ## run the benchmarks; results in benchmarks/results
 	for name in environments sampling update; do $(BIN)/python -m benchmarks.$$name || exit 1; done

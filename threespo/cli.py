@@ -51,31 +51,44 @@ def _study(parsed: argparse.Namespace) -> int:
 def _data(parsed: argparse.Namespace) -> int:
     from threespo.runs.data import prepare
     from threespo.study.contents import write_contents
+    from threespo.study.records import Job, recorded
 
-    prepare(_load(parsed.study), parsed.env, parsed.out)
-    write_contents(parsed.out)
+    study, paths = _load_with_paths(parsed)
+    folder = paths.data(parsed.env)
+    with recorded(study, paths, Job("data", parsed.env)):
+        prepare(study, parsed.env, folder)
+    write_contents(folder)
     return 0
 
 
 def _policy(parsed: argparse.Namespace) -> int:
     from threespo.policy.tiny import provide
     from threespo.study.contents import write_contents
+    from threespo.study.records import Job, recorded
 
-    provide(_load(parsed.study), parsed.env, parsed.policy, parsed.data, parsed.out)
-    write_contents(parsed.out)
+    study, paths = _load_with_paths(parsed)
+    folder = paths.policy(parsed.env, parsed.policy)
+    with recorded(study, paths, Job("policy", parsed.env, parsed.policy)):
+        provide(study, parsed.env, parsed.policy, paths.data(parsed.env), folder)
+    write_contents(folder)
     return 0
 
 
 def _train(parsed: argparse.Namespace) -> int:
     from threespo.gpus import claim
+    from threespo.runs.clock import profiled
     from threespo.runs.train import train
     from threespo.study.contents import write_contents
     from threespo.study.matrix import find_run
+    from threespo.study.records import Job, recorded
 
     study, paths = _load_with_paths(parsed)
     run = find_run(study, parsed.run)
-    with claim(study.gpus_per_run):
-        train(study, run, paths)
+    with recorded(study, paths, Job("train", run=run)), claim(study.gpus_per_run):
+        if parsed.profile:
+            profiled(paths.run(run) / "profile.txt", lambda: train(study, run, paths))
+        else:
+            train(study, run, paths)
     write_contents(paths.run(run) / "weights")
     return 0
 
@@ -84,25 +97,39 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     from threespo.gpus import claim
     from threespo.runs.evaluate import evaluate
     from threespo.study.matrix import find_run
+    from threespo.study.records import Job, recorded
 
     study, paths = _load_with_paths(parsed)
     run = find_run(study, parsed.run)
-    with claim(study.gpus_per_run):
+    with recorded(study, paths, Job("evaluate", run=run)), claim(study.gpus_per_run):
         evaluate(study, run, paths)
     return 0
 
 
 def _tables(parsed: argparse.Namespace) -> int:
     from threespo.results.tables import write_tables
+    from threespo.study.records import Job, recorded
 
-    write_tables(*_load_with_paths(parsed))
+    study, paths = _load_with_paths(parsed)
+    with recorded(study, paths, Job("tables")):
+        write_tables(study, paths)
     return 0
 
 
 def _report(parsed: argparse.Namespace) -> int:
     from threespo.results.report import write_report
+    from threespo.study.records import Job, recorded
 
-    write_report(*_load_with_paths(parsed))
+    study, paths = _load_with_paths(parsed)
+    with recorded(study, paths, Job("report")):
+        write_report(study, paths)
+    return 0
+
+
+def _why(parsed: argparse.Namespace) -> int:
+    from threespo.study.records import why
+
+    print("\n".join(why(parsed.target)))
     return 0
 
 
@@ -132,16 +159,11 @@ def _play(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _load(path: Path) -> "Study":
-    from threespo.study.config import load_study
-
-    return load_study(path)
-
-
 def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
+    from threespo.study.config import load_study
     from threespo.study.matrix import Paths
 
-    return _load(parsed.study), Paths(parsed.root)
+    return load_study(parsed.study), Paths(parsed.study.parent)
 
 
 def _mapping(text: str | None) -> dict[str, Any]:
@@ -176,14 +198,11 @@ def _parser() -> argparse.ArgumentParser:
     data = command("data", _data, "prepare the games of a study")
     _add_study(data)
     data.add_argument("--env", required=True)
-    data.add_argument("--out", required=True, type=Path)
 
     policy = command("policy", _policy, "provide the base policy (and its strong clone) of a study")
     _add_study(policy)
     policy.add_argument("--env", required=True)
     policy.add_argument("--policy", required=True)
-    policy.add_argument("--data", required=True, type=Path)
-    policy.add_argument("--out", required=True, type=Path)
 
     for name, run, about in (
         ("train", _train, "train one run; an interrupted one goes on from its last checkpoint"),
@@ -192,15 +211,17 @@ def _parser() -> argparse.ArgumentParser:
         added = command(name, run, about)
         _add_study(added)
         added.add_argument("--run", required=True, metavar="RUN_ID", help="ENV/POLICY/METHOD/seed-N")
-        _add_root(added)
+        if name == "train":
+            added.add_argument("--profile", action="store_true", help="also write profile.txt: time by function")
 
     for name, run, about in (
         ("tables", _tables, "gather all runs into tables"),
         ("report", _report, "write the report from tables and notebooks"),
     ):
-        added = command(name, run, about)
-        _add_study(added)
-        _add_root(added)
+        _add_study(command(name, run, about))
+
+    reasons = command("why", _why, "say what has changed since a result was made, old and new")
+    reasons.add_argument("target", type=Path, metavar="TARGET", help="a file or folder of results, e.g. results/smoke")
 
     verify = command("verify", _verify, "replay a reference file; exit code 1 if anything differs")
     verify.add_argument("kind", choices=VERIFY_KINDS)
@@ -218,12 +239,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "study", type=Path, metavar="STUDY_JSON", help="the study's file, e.g. results/smoke/study.json"
+        "study",
+        type=Path,
+        metavar="STUDY_JSON",
+        help="the study's file, e.g. results/smoke/study.json; results lie in its folder",
     )
-
-
-def _add_root(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--root", required=True, type=Path, help="the study's folder, e.g. results/smoke")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ out of disk in mid-write therefore leaves the earlier file untouched.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from threespo.errors import InputError
 
@@ -82,6 +83,19 @@ def atomic_text(path: Path, text: str) -> None:
 def atomic_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON with sorted keys to ``path``, whole or not at all."""
     atomic_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def try_lock(path: Path) -> IO[str] | None:
+    """Lock the file ``path`` for this process; None if another one holds it. The lock ends with the process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not "w": the holder's note must survive the attempts of others.
+    handle = path.open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        return None
+    return handle
 
 
 def _is_failed_write(error: Exception) -> bool:

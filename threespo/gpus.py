@@ -5,7 +5,6 @@ ends, however it ends.
 """
 
 import contextlib
-import fcntl
 import os
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from threespo.errors import InputError
+from threespo.files import try_lock
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -69,7 +69,7 @@ def _hold(devices: list[str], count: int, patience: float, folder: Path) -> dict
     while True:
         held: dict[str, IO[str]] = {}
         for device in devices:
-            handle = _try_lock(folder / f"{device.replace('/', '_')}.lock")
+            handle = try_lock(folder / f"{device.replace('/', '_')}.lock")
             if handle:
                 held[device] = handle
             if len(held) == count:
@@ -83,13 +83,3 @@ def _hold(devices: list[str], count: int, patience: float, folder: Path) -> dict
                 "them. Pass --resources gpu=N with the number of GPUs that are really free."
             )
         time.sleep(POLL_SECONDS)
-
-
-def _try_lock(path: Path) -> IO[str] | None:
-    handle = path.open("w", encoding="utf-8")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
-        return None
-    return handle

@@ -6,10 +6,13 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pandas as pd
 import pytest
+
+from tests.integration.soak import VARYING
 
 pytestmark = pytest.mark.slow
 
@@ -118,8 +121,45 @@ def test_tables_and_figures_are_the_same_bytes_in_another_folder(finished, check
     checkout.snakemake()
     for part in ("tables", "figures"):
         for path in sorted((finished.results() / part).iterdir()):
-            if path.stem not in ("timing", "provenance"):
+            if path.stem not in VARYING:
                 assert path.read_bytes() == (checkout.results() / part / path.name).read_bytes(), path.name
+
+
+def why(checkout, target):
+    command = [sys.executable, "-m", "threespo.cli", "why", target]
+    return subprocess.run(command, cwd=checkout.folder, env=checkout.environment(), capture_output=True, text=True)
+
+
+def test_why_names_what_has_changed_old_and_new(finished_copy):
+    done = why(finished_copy, "results/ci")
+    assert done.returncode == 0, done.stderr
+    assert {line.split(": ")[1] for line in done.stdout.splitlines()} == {"unchanged"}
+    assert len(done.stdout.splitlines()) == 2 + len(TRAIN) + len(EVALUATE) + 2
+
+    path = finished_copy.folder / "threespo" / "methods" / "grpo.py"
+    path.write_text(path.read_text() + "\nADDED = 1\n")
+    finished_copy.snakemake("-n", config=("study=ci", "set={evaluation: {temperature: 1.0}}"))
+    grpo, other = (why(finished_copy, f"results/ci/runs/{run}").stdout.splitlines() for run in (RUNS[0], RUNS[2]))
+    assert grpo[0] == f"train {RUNS[0]}: changed"
+    assert grpo[1].startswith("  code   threespo.methods.grpo: ")
+    assert grpo[2:] == [f"evaluate {RUNS[0]}: changed", "  field  evaluation.temperature: 0.4 -> 1.0"]
+    assert other[0] == f"train {RUNS[2]}: unchanged"
+    assert other[2] == "  field  evaluation.temperature: 0.4 -> 1.0"
+
+
+def test_why_refuses_what_no_command_makes(finished_copy):
+    for target, said in (("config", "not in a folder of results"), ("results/ci/figures", "no threespo command makes")):
+        done = why(finished_copy, target)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_the_report_says_what_each_stage_took(finished):
+    stages = pd.read_parquet(finished.results() / "tables" / "stages.parquet")
+    assert stages.groupby("stage").size().to_dict() == {"data": 1, "policy": 1, "train": 4, "evaluate": 6}
+    assert (stages["peak_memory_mb"] > 10).all()
+    html = (finished.results() / "report.html").read_text()
+    for part in ("sampling", "update", "environment", "method", "logging", "peak memory of a job"):
+        assert f"<th>{part}</th>" in html
 
 
 def test_threads_come_from_the_study_and_not_from_the_scheduler(checkout):

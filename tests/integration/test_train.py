@@ -109,6 +109,24 @@ def test_interrupted_runs_end_in_the_same_bytes(study, paths, prepared, tmp_path
     assert contents(other, run) == whole
 
 
+def test_a_run_says_where_its_time_went_and_the_parts_add_up(study, paths):
+    run = find_run(study, "alfworld/tiny-s/threespo/seed-0")
+    train(study, run, paths)
+    timing = read_table(paths.run(run) / "timing.parquet")
+    parts = timing[[f"{part}_seconds" for part in ("sampling", "update", "environment", "method", "logging")]]
+    assert parts.to_numpy().min() >= 0
+    assert parts.sum(axis=1).tolist() == pytest.approx(timing["seconds"].tolist())
+    assert (timing["environment_seconds"] > 0).all()
+
+
+def test_two_processes_cannot_train_one_run(study, paths):
+    run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
+    with checkpoint.exclusive(paths.checkpoints(run)), pytest.raises(InputError, match=r"another process \(process \d+ on"):
+        train(study, run, paths)
+    with checkpoint.exclusive(paths.checkpoints(run)):
+        pass
+
+
 def test_seeds_differ_and_evaluation_judges_every_game_once_per_seed(study, paths):
     weights = []
     for seed in (0, 1):

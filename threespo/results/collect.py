@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from threespo.errors import InputError
+from threespo.study import records
 from threespo.study.matrix import Paths, Run, reference_runs, trained_runs
 from threespo.tables import read_table
 
@@ -53,6 +54,12 @@ def timing(study: "Study", paths: Paths) -> pd.DataFrame:
     return frame[first + [name for name in frame.columns if name not in first]].sort_values(
         first, ignore_index=True, kind="stable"
     )
+
+
+def stages(study: "Study", paths: Paths) -> pd.DataFrame:
+    """Return what every job took when it last ran: seconds, processor seconds, peak memory."""
+    done = [(job, records.read(paths, job)) for job in records.jobs(study)]
+    return pd.DataFrame([{"stage": job.stage, "name": job.name, **record["took"]} for job, record in done if record])
 
 
 def _concatenate(runs: Iterable[Run], paths: Paths, name: str) -> pd.DataFrame:

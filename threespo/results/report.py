@@ -40,6 +40,9 @@ FIGURES = {
     ),
 }
 
+PARTS = ("sampling", "update", "environment", "method", "logging")
+"""What a training run's time is made of."""
+
 MISSING = "–"
 
 
@@ -51,7 +54,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
     """
     tables = {
         name: read_table(paths.tables / f"{name}.parquet")
-        for name in ("main", "episodes", "metrics", "timing", "provenance")
+        for name in ("main", "episodes", "metrics", "timing", "stages", "provenance")
     }
     main = tables["main"]
     html = (
@@ -67,6 +70,8 @@ def write_report(study: "Study", paths: "Paths") -> None:
             figures=[_figure(paths, name) for name in FIGURES],
             task_types=_task_types(study, tables["episodes"]),
             costs=_costs(tables["metrics"], tables["timing"]),
+            parts=PARTS,
+            stages=_stages(tables["stages"]),
             provenance=_sections(tables["provenance"]),
         )
     )
@@ -138,11 +143,20 @@ def _costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
         times = [spent.get_group((policy, method, seed)) for seed in runs.index]
         seconds = [frame["seconds"].sum() for frame in times]
         units = {name: runs[name].mean() for name in ("epoch", *COSTS)}
-        shares = {name: _share(times, f"{name}_seconds") for name in ("sampling", "update")}
+        shares = {name: _share(times, f"{name}_seconds") for name in PARTS}
         memory = max(frame["peak_memory_mb"].max() for frame in times)
         minutes = sum(seconds) / len(seconds) / 60
         rows.append({"policy": policy, "method": method, **units, **shares, "minutes": minutes, "memory": memory})
     return rows
+
+
+def _stages(stages: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return what each stage took: its jobs, their time together, and the most memory that one of them had."""
+    groups = stages.groupby("stage", sort=False)
+    return [
+        {"stage": name, "jobs": len(jobs), "seconds": jobs["seconds"].sum(), "memory": jobs["peak_memory_mb"].max()}
+        for name, jobs in groups
+    ]
 
 
 def _share(times: list[pd.DataFrame], column: str) -> float:

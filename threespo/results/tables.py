@@ -1,6 +1,6 @@
 """The tables stage: all runs' results in a handful of parquet files, the same bytes for the same results.
 
-``timing`` and ``provenance`` hold what differs between two equal runs (times, machines, commits) and lie apart.
+``timing``, ``stages`` and ``provenance`` hold what differs between two equal runs (times, machines, commits) and lie apart.
 """
 
 import sys
@@ -29,7 +29,7 @@ COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
 
 
 def write_tables(study: "Study", paths: "Paths") -> None:
-    """Write ``tables/{episodes,metrics,timing,main,curves,provenance}.parquet``.
+    """Write ``tables/{episodes,metrics,timing,stages,main,curves,provenance}.parquet``.
 
     Raises:
         InputError: if a run's results are missing or do not belong together.
@@ -43,6 +43,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "episodes": episodes,
         "metrics": metrics,
         "timing": timing,
+        "stages": collect.stages(study, paths),
         "main": main_results(study, episodes, metrics, read_results()),
         "curves": training_curves(metrics),
         "provenance": provenance(study, paths, timing),

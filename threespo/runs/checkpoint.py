@@ -1,14 +1,18 @@
 """Checkpoints of unfinished runs: taken at epoch boundaries, whole or absent, the last two kept."""
 
+import contextlib
 import json
+import os
 import shutil
+import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json
+from threespo.files import atomic_folder, atomic_json, try_lock
 
 
 class Saves(Protocol):
@@ -35,6 +39,33 @@ class Progress:
     timing: list[dict[str, Any]] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)
     """What the method remembers."""
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the run whose checkpoints lie in ``folder``: two processes would overwrite each other's.
+
+    Raises:
+        InputError: if another process holds it.
+    """
+    lock = folder.with_name(folder.name + ".lock")
+    handle = try_lock(lock)
+    if handle is None:
+        raise InputError(
+            f"{folder}: another process ({lock.read_text().strip() or 'unknown'}) is training this run. "
+            "Wait for it or stop it; the lock ends with the process."
+        )
+    with handle:
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        handle.flush()
+        yield
+
+
+def size(folder: Path) -> int:
+    """Return the bytes of the newest checkpoint below ``folder``."""
+    newest = _checkpoints(folder)[-1]
+    return sum(file.stat().st_size for file in newest.rglob("*") if file.is_file())
 
 
 def save(folder: Path, progress: Progress, learner: Saves) -> None:

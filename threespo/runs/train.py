@@ -7,7 +7,7 @@ import resource
 import shutil
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from threespo.envs.base import Task
@@ -18,6 +18,7 @@ from threespo.policy.tiny import load_tasks
 from threespo.protocol import EpochResult, Learner, Sampler, UpdateRequest, UpdateStats
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
+from threespo.runs.clock import TimedEnvironment
 from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
 from threespo.study import stages
 from threespo.tables import write_table
@@ -33,7 +34,15 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
     """Train ``run``; write ``metrics.parquet``, ``timing.parquet`` and ``weights/`` into its folder.
 
     Resumes from the newest checkpoint, to the same bytes as an uninterrupted run.
+
+    Raises:
+        InputError: if another process trains the run, or something that it needs is missing or broken.
     """
+    with checkpoint.exclusive(paths.checkpoints(run)):
+        _train(study, run, paths)
+
+
+def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     import torch
 
     from threespo.learner.engine import DeepSpeedLearner, OptimSettings
@@ -57,16 +66,26 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
     progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), learner)
     method.restore(progress.memory) if progress.epoch else None
     world, tasks = make_world(study, run.env), choose_pool(load_tasks(paths.data(run.env), "train"), training.pool)
+    timed = TimedEnvironment(world.env)
+    world = replace(world, env=timed)
     sampler = make_sampler(study, policy, run.policy)
+    logging_seconds = 0.0
     while drawn := _draw(tasks, progress, study, run):
         answers = Answers(sampler, learner, derive(run.seed, "training"), training.temperature)
-        start = time.perf_counter()
+        start, timed.seconds = time.perf_counter(), 0.0
         result = answers.drive(method, progress.epoch, [begin(world, task) for task in drawn])
-        _record(progress, result, answers, time.perf_counter() - start, len(drawn))
+        driven = time.perf_counter()
+        _record(progress, result, answers, len(drawn))
+        _record_time(progress, answers, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
         _show(progress, run, training.generations)
         if progress.epoch % training.checkpoint_every == 0:
+            first = not paths.checkpoints(run).exists()
             checkpoint.save(paths.checkpoints(run), progress, learner)
+            if first:
+                size = checkpoint.size(paths.checkpoints(run)) / 1e6
+                print(f"checkpoints: {size:.1f} MB each, the last two kept, in {paths.checkpoints(run)}", file=sys.stderr)
+        logging_seconds = time.perf_counter() - driven
     learner.export(paths.run(run) / "weights")
     write_table(paths.run(run) / "timing.parquet", _in_order(progress.timing))
     write_table(paths.run(run) / "metrics.parquet", _in_order(progress.metrics))
@@ -162,9 +181,7 @@ def _draw(tasks: list[Task], progress: checkpoint.Progress, study: "Study", run:
     return generator(run.seed, "tasks", progress.epoch).sample(tasks, count)
 
 
-def _record(
-    progress: checkpoint.Progress, result: EpochResult, answers: Answers, seconds: float, tasks: int
-) -> None:
+def _record(progress: checkpoint.Progress, result: EpochResult, answers: Answers, tasks: int) -> None:
     progress.epoch += 1
     progress.generations += answers.generations
     progress.env_steps += result.env_steps
@@ -192,13 +209,21 @@ def _record(
             **{f"detail_{name}": value for name, value in result.details.items()},
         }
     )
+
+
+def _record_time(
+    progress: checkpoint.Progress, answers: Answers, seconds: float, environment: float, logging: float
+) -> None:
+    """Add an epoch's times. ``logging`` (metrics, progress, checkpoints) was spent between the epoch before and this."""
     progress.timing.append(
         {
             "epoch": progress.epoch,
-            "seconds": seconds,
+            "seconds": seconds + logging,
             "sampling_seconds": answers.sampling_seconds,
             "update_seconds": answers.update_seconds,
-            "other_seconds": seconds - answers.sampling_seconds - answers.update_seconds,
+            "environment_seconds": environment,
+            "method_seconds": seconds - answers.sampling_seconds - answers.update_seconds - environment,
+            "logging_seconds": logging,
             "generations_per_second": answers.generations / seconds,
             "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }

@@ -35,7 +35,9 @@ def policy_source(study: Study, paths: Paths, run: Run) -> str:
     try:
         facts: dict[str, Any] = json.loads(description.read_text())
         kind, source = facts["kind"], str(facts.get("source"))
-    except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise InputError(f"{description}: not readable ({error}); run the policy stage of the study first") from error
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{description}: no description of a policy ({type(error).__name__}: {error}); "
             "remove its folder and run the study again: the policy stage makes it anew"

@@ -41,8 +41,12 @@ STAGES = {
 
 def stage_fingerprint(stage: str, method: str | None = None) -> str:
     """Return the fingerprint of a stage; for ``train`` with the module of the run's method."""
-    modules = STAGES[stage] + ((f"{PACKAGE}.methods.{method}",) if method else ())
-    return fingerprint(modules)
+    return fingerprint(stage_modules(stage, method))
+
+
+def stage_modules(stage: str, method: str | None = None) -> tuple[str, ...]:
+    """Return the modules that a stage's command calls."""
+    return STAGES[stage] + ((f"{PACKAGE}.methods.{method}",) if method else ())
 
 
 @functools.cache

@@ -14,7 +14,7 @@ rule data:
     log:
         log_of("data/{env}"),
     shell:
-        "{THREESPO} data {PATHS.study} --env {wildcards.env} --out {output.folder} 2>&1 | tee {log}"
+        "{THREESPO} data {PATHS.study} --env {wildcards.env} 2>&1 | tee {log}"
 
 
 rule policy:
@@ -33,4 +33,4 @@ rule policy:
         log_of("policy/{env}/{policy}"),
     shell:
         "OMP_NUM_THREADS={params.threads} {THREESPO} policy {PATHS.study} --env {wildcards.env} --policy {wildcards.policy}"
-        " --data {input.folder} --out {output.folder} 2>&1 | tee {log}"
+        " 2>&1 | tee {log}"

@@ -1,6 +1,6 @@
 # Tables, executed notebooks, the report.
 
-TABLES = ["episodes", "metrics", "timing", "main", "curves", "provenance"]
+TABLES = ["episodes", "metrics", "timing", "stages", "main", "curves", "provenance"]
 NOTEBOOKS = {"main_results": ["main", "episodes"], "training_curves": ["metrics", "curves"]}
 PAPER = ["config/paper/results.yaml", "config/paper/fig3a.csv"]
 FIGURES = {"main_results": ["main_results"], "training_curves": ["training_curves", "paper_training_curves"]}
@@ -27,7 +27,7 @@ rule tables:
     log:
         log_of("tables"),
     shell:
-        "{THREESPO} tables {PATHS.study} --root {PATHS.root} 2>&1 | tee {log}"
+        "{THREESPO} tables {PATHS.study} 2>&1 | tee {log}"
 
 
 # A notebook loads a table and draws it; papermill executes it with this interpreter, with the folders as parameters.
@@ -66,4 +66,4 @@ rule report:
     log:
         log_of("report"),
     shell:
-        "{THREESPO} report {PATHS.study} --root {PATHS.root} 2>&1 | tee {log}"
+        "{THREESPO} report {PATHS.study} 2>&1 | tee {log}"

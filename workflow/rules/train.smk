@@ -39,7 +39,7 @@ rule train:
     log:
         log_of("train/{env}/{policy}/{method}/seed-{seed}"),
     shell:
-        "OMP_NUM_THREADS={params.threads} {THREESPO} train {PATHS.study} --run {params.run} --root {PATHS.root} 2>&1 | tee {log}"
+        "OMP_NUM_THREADS={params.threads} {THREESPO} train {PATHS.study} --run {params.run} 2>&1 | tee {log}"
 
 
 rule evaluate:
@@ -61,4 +61,4 @@ rule evaluate:
     log:
         log_of("evaluate/{env}/{policy}/{method}/seed-{seed}"),
     shell:
-        "OMP_NUM_THREADS={params.threads} {THREESPO} evaluate {PATHS.study} --run {params.run} --root {PATHS.root} 2>&1 | tee {log}"
+        "OMP_NUM_THREADS={params.threads} {THREESPO} evaluate {PATHS.study} --run {params.run} 2>&1 | tee {log}"

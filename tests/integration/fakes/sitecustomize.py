@@ -46,7 +46,8 @@ def _train(study, run, paths):
     for epoch in range(1, 5):
         counts = dict(zip(counted, (75 * epoch, 75 * epoch, 8 * epoch, epoch, epoch + run.seed), strict=True))
         metrics.append({"epoch": epoch, **counts, "train_success": (epoch + run.seed) / 8, "loss": rate, "kl": 0.0})
-        seconds = {"seconds": time.time() % 1, "sampling_seconds": 0.1, "update_seconds": 0.1, "other_seconds": 0.0}
+        parts = ("sampling", "update", "environment", "method", "logging")
+        seconds = {"seconds": time.time() % 1, **{f"{part}_seconds": 0.1 for part in parts}}
         timing.append({"epoch": epoch, **seconds, "generations_per_second": 100.0, "peak_memory_mb": 100.0})
     write_table(paths.run(run) / "metrics.parquet", metrics)
     write_table(paths.run(run) / "timing.parquet", timing)

@@ -1,0 +1,111 @@
+"""Kills the real `ci` study at random instants, lets it go on, and compares every result with an undisturbed run's.
+
+    python -m tests.integration.soak [--rounds 30] [--kills 1] [--seed 0] [--folder DIR]     (`make soak`)
+
+Each round takes a fresh copy of the repository, kills the whole workflow ``--kills`` times (SIGKILL, all of its
+processes), then lets it finish. Exit code 1 if a single byte differs. Times and provenance are not compared.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.integration.conftest import PARTS, REPOSITORY
+
+VARYING = ("timing", "stages", "provenance")
+"""Tables that hold times and machines."""
+
+
+def copy(folder: Path) -> Path:
+    """Return a copy of the repository with its shipped policies, ready to run."""
+    folder.mkdir(parents=True)
+    for part in PARTS:
+        source = REPOSITORY / part
+        if source.is_dir():
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / part)
+    (folder / "profiles").symlink_to("workflow/profiles")
+    return folder
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start the `ci` study (or another snakemake call) in a process group of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--config", "study=ci"]
+    with (folder / "output.log").open("ab") as log:
+        return subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, stdout=log, stderr=log)
+
+
+def finish(folder: Path) -> float:
+    """Run the study to its end; return the seconds that it took."""
+    begun = time.monotonic()
+    if start(folder).wait() != 0:
+        raise SystemExit(f"the study failed:\n{(folder / 'output.log').read_text()[-4000:]}")
+    return time.monotonic() - begun
+
+
+def kill(folder: Path, after: float) -> bool:
+    """Run the study and kill all of it after so many seconds; return whether it was still running."""
+    process = start(folder)
+    try:
+        process.wait(after)
+        return False
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    start(folder, "--unlock").wait()
+    return True
+
+
+def results(folder: Path) -> dict[str, str]:
+    """Return the digest of every result of the study: weights, metrics, episodes, tables, figures."""
+    root = folder / "results" / "ci"
+    kinds = ("tables/*.parquet", "figures/*.*", "runs/**/metrics.parquet", "runs/**/evaluation.parquet", "**/*.safetensors")
+    files = [file for kind in kinds for file in root.glob(kind) if file.stem not in VARYING]
+    return {str(file.relative_to(root)): hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
+
+
+def differences(expected: dict[str, str], got: dict[str, str]) -> list[str]:
+    """Return the names of results that differ, or are there only once."""
+    return sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--kills", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        whole = copy(Path(name) / "whole")
+        seconds = finish(whole)
+        expected = results(whole)
+        print(f"undisturbed: {seconds:.0f} s, {len(expected)} results", flush=True)
+        good = 0
+        for number in range(options.rounds):
+            folder = copy(Path(name) / f"round-{number}")
+            instants = [rng.uniform(1, seconds / options.kills) for _ in range(options.kills)]
+            running = [kill(folder, instant) for instant in instants]
+            finish(folder)
+            different = differences(expected, results(folder))
+            good += not different
+            when = ", ".join(f"{instant:.1f} s" for instant in instants)
+            print(f"round {number + 1}: {sum(running)} kills after {when}: {different or 'identical'}", flush=True)
+            shutil.rmtree(folder)
+    print(f"{good} of {options.rounds} identical")
+    return int(good != options.rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Where a run's time goes."""
+
+import cProfile
+import io
+import pstats
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from threespo.envs.base import Environment, Task, Transition
+from threespo.files import atomic_text
+
+
+class TimedEnvironment:
+    """An environment that adds up the time spent in it; it costs about a hundredth of a step."""
+
+    def __init__(self, env: Environment[Any, Any]) -> None:
+        self.name, self._env, self.seconds = env.name, env, 0.0
+
+    def initial(self, task: Task) -> Any:
+        return self._timed(self._env.initial, task)
+
+    def step(self, state: Any, action: str) -> Transition[Any]:
+        transition: Transition[Any] = self._timed(self._env.step, state, action)
+        return transition
+
+    def admissible(self, state: Any) -> tuple[str, ...]:
+        actions: tuple[str, ...] = self._timed(self._env.admissible, state)
+        return actions
+
+    def won(self, state: Any) -> bool:
+        return bool(self._timed(self._env.won, state))
+
+    def _timed(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*arguments)
+        self.seconds += time.perf_counter() - start
+        return result
+
+
+def profiled(file: Path, work: Callable[[], None], functions: int = 60) -> None:
+    """Do ``work`` under Python's profiler and write the functions that took longest, by their own time, to ``file``."""
+    profiler = cProfile.Profile()
+    profiler.runcall(work)
+    text = io.StringIO()
+    pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(functions)
+    atomic_text(file, text.getvalue())

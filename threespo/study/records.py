@@ -1,0 +1,223 @@
+"""What every stage was made of, and why it would run again.
+
+When a stage ends, its command writes a record to ``stages/`` of the study's folder: the digest of every module that it
+depends on, every field of the study that matters to it, the digest of every input, and what it took. The workflow
+decides by the same ingredients (``stages``); ``threespo why`` shows them apart, old and new.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from threespo.errors import InputError
+from threespo.files import atomic_json
+from threespo.study import stages
+from threespo.study.config import Study, load_study
+from threespo.study.contents import contents_path, file_digest
+from threespo.study.fingerprint import describe, stage_modules
+from threespo.study.matrix import REFERENCE_METHODS, Paths, Run, environments, reference_runs, trained_runs
+
+Ingredients = dict[str, dict[str, str]]
+"""``code``, ``field`` and ``input``, each by name."""
+
+PAPER = Path("config/paper/results.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job of the workflow that is a ``threespo`` command."""
+
+    stage: str
+    env: str = ""
+    policy: str = ""
+    run: Run | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells the stage's jobs apart, for example the run's id."""
+        return self.run.run_id if self.run else "/".join(part for part in (self.env, self.policy) if part)
+
+    def __str__(self) -> str:
+        return f"{self.stage} {self.name}".strip()
+
+    def outputs(self, paths: Paths) -> tuple[Path, ...]:
+        """Return where the job's results lie."""
+        if self.run:
+            folder = paths.run(self.run)
+            trained = (folder / "metrics.parquet", folder / "timing.parquet", folder / "weights")
+            return trained if self.stage == "train" else (folder / "evaluation.parquet",)
+        if self.policy:
+            return (paths.policy(self.env, self.policy),)
+        if self.env:
+            return (paths.data(self.env),)
+        return (paths.tables,) if self.stage == "tables" else (paths.report,)
+
+
+def jobs(study: Study) -> list[Job]:
+    """Return all jobs of a study in the order of work."""
+    trained, untrained = trained_runs(study), reference_runs(study)
+    return [
+        *[Job("data", env) for env in environments(study)],
+        *[Job("policy", env, policy) for env in environments(study) for policy in study.policies],
+        *[Job("train", run=run) for run in trained],
+        *[Job("evaluate", run=run) for run in (*trained, *untrained)],
+        Job("tables"),
+        Job("report"),
+    ]
+
+
+@contextlib.contextmanager
+def recorded(study: Study, paths: Paths, job: Job) -> Iterator[None]:
+    """Write the job's record when the block has succeeded.
+
+    Raises:
+        InputError: if the study has no such job.
+    """
+    there = jobs(study)
+    if job not in there:
+        of_stage = ", ".join(one.name for one in there if one.stage == job.stage)
+        raise InputError(f"study {study.name!r} has nothing to do for {str(job)!r}; it has: {of_stage}")
+    made_of, start = ingredients(study, paths, job), time.perf_counter()
+    yield
+    took = {
+        "seconds": time.perf_counter() - start,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "processor_seconds": time.process_time(),
+    }
+    atomic_json(_file(paths, job), {"stage": job.stage, "name": job.name, **made_of, "took": took})
+
+
+def read(paths: Paths, job: Job) -> dict[str, Any] | None:
+    """Return the job's record; None if it never ended in this folder.
+
+    Raises:
+        InputError: if the record cannot be read.
+    """
+    file = _file(paths, job)
+    try:
+        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return {name: record[name] for name in ("code", "field", "input", "took")}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file}: not a stage's record ({error}); delete it, the next run writes it anew") from error
+
+
+def ingredients(study: Study, paths: Paths, job: Job) -> Ingredients:
+    """Return what the job depends on, as of now."""
+    method = study.methods[job.run.method].method if job.run and job.stage == "train" else None
+    settings = json.loads(_settings(study, job))
+    return {
+        "code": describe(stage_modules(job.stage, method)),
+        "field": dict(_flat(settings)),
+        "input": {name: digest for file in _inputs(study, paths, job) for name, digest in _digests(paths, file)},
+    }
+
+
+def why(target: Path) -> list[str]:
+    """Say for every job behind ``target`` (a file or folder of a study's results) what has changed since it ran.
+
+    Compared are the present code, inputs and ``study.json``, which every ``snakemake`` call writes, ``-n`` included.
+
+    Raises:
+        InputError: if the target does not belong to the results of a study.
+    """
+    # Not ``resolve``: results may be reached through a link.
+    target = Path(os.path.abspath(target))  # noqa: PTH100
+    root = next((folder for folder in (target, *target.parents) if (folder / "study.json").is_file()), None)
+    if root is None:
+        raise InputError(f"{target}: not in a folder of results; name one such as results/smoke/report.html")
+    study, paths = load_study(root / "study.json"), Paths(root)
+    found = [job for job in jobs(study) if any(_related(target, output) for output in job.outputs(paths))]
+    if not found:
+        raise InputError(
+            f"{target}: no threespo command makes this. Ask for {root} or for data/, policy/, runs/, tables/ or report.html "
+            "in it; notebooks and figures follow from the tables."
+        )
+    return [line for job in found for line in _changes(study, paths, job)]
+
+
+def _changes(study: Study, paths: Paths, job: Job) -> list[str]:
+    record = read(paths, job)
+    if record is None:
+        return [f"{job}: has not ended yet in {paths.root}"]
+    now = ingredients(study, paths, job)
+    lines = [
+        f"  {kind:5}  {name}: {_shown(record[kind].get(name))} -> {_shown(now[kind].get(name))}"
+        for kind in ("field", "code", "input")
+        for name in sorted(record[kind].keys() | now[kind].keys())
+        if record[kind].get(name) != now[kind].get(name)
+    ]
+    return [f"{job}: {'changed' if lines else 'unchanged'}", *lines]
+
+
+def _shown(value: str | None) -> str:
+    """Shorten a digest; a value that is absent on one side is ``(none)``."""
+    if value is None:
+        return "(none)"
+    return value[:12] if len(value) == 64 else value
+
+
+def _related(target: Path, output: Path) -> bool:
+    return target == output or target in output.parents or output in target.parents
+
+
+def _settings(study: Study, job: Job) -> str:
+    match job.stage, job.run:
+        case "data", _:
+            return stages.data_settings(study, job.env)
+        case "policy", _:
+            return stages.policy_settings(study, job.env, job.policy)
+        case "train", Run() as run:
+            return stages.train_settings(study, run)
+        case "evaluate", Run() as run:
+            return stages.evaluate_settings(study, run)
+    return stages.tables_settings(study)
+
+
+def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
+    if job.run:
+        run, data = job.run, contents_path(paths.data(job.run.env))
+        base = contents_path(paths.policy(run.env, run.policy))
+        judged = base if run.method in REFERENCE_METHODS else contents_path(paths.run(run) / "weights")
+        return [data, base if job.stage == "train" else judged]
+    if job.stage == "policy":
+        return [contents_path(paths.data(job.env))]
+    if job.stage == "tables":
+        runs = [(run, "metrics.parquet") for run in trained_runs(study)]
+        runs += [(run, "evaluation.parquet") for run in (*trained_runs(study), *reference_runs(study))]
+        return [*(paths.run(run) / name for run, name in runs), PAPER]
+    if job.stage == "report":
+        return [*sorted(paths.tables.glob("*.parquet")), *sorted(paths.figures.glob("*.svg"))]
+    return []
+
+
+def _digests(paths: Paths, file: Path) -> Iterator[tuple[str, str]]:
+    """Yield (name, digest) of an input; of a folder's content list, of every file in the folder."""
+    inside = file.relative_to(paths.root) if file.is_relative_to(paths.root) else file
+    if not file.is_file():
+        yield inside.as_posix(), "missing"
+    elif file.name.endswith(".contents.json"):
+        folder = inside.with_name(file.name.removesuffix(".contents.json"))
+        for name, digest in json.loads(file.read_text()).items():
+            yield (folder / name).as_posix(), digest
+    else:
+        yield inside.as_posix(), file_digest(file)
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", json.dumps(value)
+
+
+def _file(paths: Paths, job: Job) -> Path:
+    return paths.root / "stages" / job.stage / f"{job.name or 'all'}.json"
