@@ -61,7 +61,7 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
-        **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "deepspeed")},
+        **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "deepspeed", "trl")},
     }
 
 

@@ -1,11 +1,11 @@
-"""Speed of the shared-prefix update beside a plain padded one, in one run on the same model and rows.
+"""Speed of the shared-prefix update beside a plain padded one and TRL's, in one run on the same model and rows.
 
     python -m benchmarks.update [--size s] [--groups 8] [--seed 0] [--repeats 3] [--out FILE]
 
 The plain update pads prompt plus response of every row to the longest of its micro-batch and takes the mean log-probability
 of response tokens as its loss: what any trainer computes at least. ``ratio`` is its processor time over ours;
 ``token_ratio`` is what sharing prompts saves in tokens; ``engine`` is a whole update (reference forward, loss, AdamW on
-DeepSpeed included).
+DeepSpeed included), and ``trl_ratio`` the time of the same by TRL's GRPO trainer over it. Needs ``pip install -e .[bench]``.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.models import VOCABULARY, fastest, machine, random_policy
+from benchmarks.peer_trl import loss_step
 from threespo.files import atomic_json
 from threespo.learner.engine import DeepSpeedLearner, OptimSettings
 from threespo.learner.forward import ResponseScorer, cut, group_rows, pack
@@ -64,14 +65,21 @@ def case(options: argparse.Namespace, length: int, new: int, n: int) -> dict[str
         random_policy(options.size, options.seed, torch.float32),
         OptimSettings(micro_batch_tokens=MICRO_BATCH),
     )
+    advantages = [rng.gauss(0, 1) for _ in pairs]
     batch = tuple(
-        Row(" ".join(map(str, prompt)), tuple(response), (-6.2,) * new, (rng.gauss(0, 1),) * new)
-        for prompt, response in pairs
+        Row(" ".join(map(str, prompt)), tuple(response), (-6.2,) * new, (advantage,) * new)
+        for (prompt, response), advantage in zip(pairs, advantages, strict=True)
     )
     request = UpdateRequest((batch,), LossSettings())
-    times = fastest(
-        {"plain": lambda: padded(plain, pairs), "ours": ours, "engine": lambda: learner.update(request)}, options.repeats
-    )
+    rivals = {
+        "plain": lambda: padded(plain, pairs),
+        "ours": ours,
+        "engine": lambda: learner.update(request),
+    }
+    if n > 1:  # TRL refuses groups of one.
+        rival = random_policy(options.size, options.seed, torch.float32)
+        rivals["trl"] = loss_step(rival, pairs, advantages, n, MICRO_BATCH)
+    times = fastest(rivals, options.repeats)
     gradients = zip(plain.model.parameters(), shared.model.parameters(), strict=True)
     plain_tokens = len(pairs) * (length + new)
     packed_tokens = sum(group.tokens for group in groups)
@@ -85,6 +93,7 @@ def case(options: argparse.Namespace, length: int, new: int, n: int) -> dict[str
         "share_of_token_ratio": round(times["plain"] / times["ours"] / (plain_tokens / packed_tokens), 2),
         "packed_tokens_per_s": round(packed_tokens / times["ours"]),
         "plain_tokens_per_s": round(plain_tokens / times["plain"]),
+        "trl_ratio": round(times["trl"] / times["engine"], 2) if n > 1 else None,
         "engine_rows_per_s": round(len(pairs) / times["engine"]),
         "gradient_error": max(float((a.grad - b.grad).norm() / a.grad.norm()) for a, b in gradients),  # type: ignore[operator,union-attr]
     }

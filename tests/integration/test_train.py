@@ -13,7 +13,7 @@ from threespo.policy.cloning import Stage
 from threespo.runs import checkpoint
 from threespo.runs.data import prepare
 from threespo.runs.evaluate import evaluate
-from threespo.runs.train import choose_pool, train
+from threespo.runs.train import _draw, choose_pool, train
 from threespo.study.config import Study, parse_study
 from threespo.study.matrix import Paths, find_run
 from threespo.tables import read_table
@@ -107,6 +107,16 @@ def test_interrupted_runs_end_in_the_same_bytes(study, paths, prepared, tmp_path
     assert not (other.run(run) / "metrics.parquet").exists()
     train(study, run, other)
     assert contents(other, run) == whole
+
+
+def test_a_cheap_epoch_does_not_lead_over_the_budget(study):
+    """One gated task cost nothing; the 40 generations that are left are one task's, not forty's."""
+    progress = checkpoint.Progress("", epoch=2, generations=110)
+    progress.metrics = [{"generations": 109, "tasks": 2}, {"generations": 110, "tasks": 1}]
+    run, tasks = find_run(study, "alfworld/tiny-s/threespo/seed-0"), [object() for _ in range(6)]
+    assert len(_draw(tasks, progress, study, run)) == 1
+    progress.generations = progress.metrics[-1]["generations"] = 130
+    assert _draw(tasks, progress, study, run) == []
 
 
 def test_a_run_says_where_its_time_went_and_the_parts_add_up(study, paths):

@@ -162,15 +162,16 @@ def _identity(study: "Study", run: "Run", paths: "Paths") -> str:
 def _draw(tasks: list[Task], progress: checkpoint.Progress, study: "Study", run: "Run") -> list[Task]:
     """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
 
-    The last epoch is shortened to what the budget has left, as the epoch before lets expect. A method may refuse all
-    tasks of an epoch (3SPO as printed gives up gated ones for good); after three idle epochs per pass over the pool
-    the run ends below its budget.
+    The last epochs are shortened to what the budget has left, as the dearest epoch so far lets expect. A method may
+    refuse all tasks of an epoch (3SPO as printed gives up gated ones for good); after three idle epochs per pass over
+    the pool the run ends below its budget.
     """
     per_epoch = min(study.training.tasks_per_epoch, len(tasks))
     left, per_task = study.training.generations - progress.generations, 1.0
     if progress.metrics:
         spent = [0, *(row["generations"] for row in progress.metrics)]
-        per_task = max(1.0, (spent[-1] - spent[-2]) / progress.metrics[-1]["tasks"])
+        costs = [(b - a) / row["tasks"] for a, b, row in zip(spent, spent[1:], progress.metrics, strict=False)]
+        per_task = max(1.0, *costs)
         idle = 3 * math.ceil(len(tasks) / per_epoch)
         if len(spent) > idle and spent[-1] == spent[-1 - idle]:
             print(f"train {run.run_id}: {idle} epochs without a generation: every task is given up", file=sys.stderr)
