@@ -50,7 +50,8 @@ soak: install ## kill the ci study at 30 random instants; every one must end in 
 	$(BIN)/python -m tests.integration.soak --rounds 30
 
 bench: install ## run the benchmarks; results in benchmarks/results
-	for name in environments sampling update; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	$(PIP) -e '.[bench]'
+	for name in environments sampling update threads; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean: ## remove results (not the environment)
 	rm -rf results .snakemake

@@ -28,10 +28,12 @@ def data(study, tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_smoke_study_uses_the_shipped_policy(study, data, tmp_path):
+@pytest.mark.parametrize("policy", ["tiny-s", "tiny-m"])
+def test_studies_use_the_shipped_policies(data, tmp_path, policy):
     """Fails when games, explorer, prompts, tokenizer or recipe changed and the policy was not built anew."""
-    tiny.provide(study, "alfworld", "tiny-s", data, tmp_path / "out")
-    shipped = tiny.SHIPPED / "alfworld-small-s"
+    mini = load_study(SMOKE.with_name("mini.yaml"))
+    tiny.provide(mini, "alfworld", policy, data, tmp_path / "out")
+    shipped = tiny.SHIPPED / f"alfworld-small-{policy[-1]}"
     for name in ("policy.json", "base/model.safetensors", "strong/tokenizer.json"):
         assert (tmp_path / "out" / name).read_bytes() == (shipped / name).read_bytes()
 
@@ -45,8 +47,9 @@ def test_another_recipe_does_not_use_it(study, data):
     assert tiny.recipe_fingerprint(tiny.recipe("s", "small"), World(Alfworld(), 15, 1), tasks) != known
 
 
-def test_what_is_claimed_of_the_shipped_policy():
-    facts = json.loads((tiny.SHIPPED / "alfworld-small-s" / "policy.json").read_text())
+@pytest.mark.parametrize("size", ["s", "m"])
+def test_what_is_claimed_of_the_shipped_policies(size):
+    facts = json.loads((tiny.SHIPPED / f"alfworld-small-{size}" / "policy.json").read_text())
     assert facts["strong"]["success_t1.0"] >= 0.7
     assert facts["strong"]["binding"]["take_recall"] >= 0.9
     assert facts["strong"]["binding"]["take_false_positives"] <= 0.1
@@ -54,11 +57,17 @@ def test_what_is_claimed_of_the_shipped_policy():
     assert facts["base"]["valid_format_t1.0"] >= 0.95
 
 
-def test_the_claims_hold_on_games_nobody_chose_by():
+def test_the_larger_policy_is_about_four_times_the_smaller():
+    sizes = [json.loads((tiny.SHIPPED / f"alfworld-small-{size}" / "policy.json").read_text())["parameters"] for size in "sm"]
+    assert 3.5 < sizes[1] / sizes[0] < 4.5
+
+
+@pytest.mark.parametrize("size", ["s", "m"])
+def test_the_claims_hold_on_games_nobody_chose_by(size):
     """80 fresh games in unseen rooms; bounds are the claims less three standard errors."""
     world = World(Alfworld(), 15, 2)
     games = [compile_game(record) for record in generate("valid_unseen", 80, 991, "small")]
-    folder = tiny.SHIPPED / "alfworld-small-s"
+    folder = tiny.SHIPPED / f"alfworld-small-{size}"
     strong, base = (tiny.measure(folder / name, world, games, 3) for name in ("strong", "base"))
     assert strong["success_t1.0"] >= 0.55
     assert base["success_t1.0"] <= 0.35

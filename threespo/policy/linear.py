@@ -4,11 +4,16 @@ torch sends float32 products to MKL, which on processors that are not Intel's us
 not: on one core of an AMD EPYC (Zen 5) it reached 230 GFLOP/s against 105. The sums are the same up to their order.
 """
 
+import os
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+# oneDNN keeps what it has compiled for each shape, 1,024 of them; packs hardly ever have the same length twice, so that is
+# half a gigabyte for nothing. Read when the first product is computed.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 _FEWEST_ROWS = 16
 """With fewer rows than this the call itself costs more than the product."""

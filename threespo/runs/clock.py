@@ -1,6 +1,8 @@
-"""Where a run's time goes."""
+"""Where a run's time and memory go."""
 
+import contextlib
 import cProfile
+import ctypes
 import io
 import pstats
 import time
@@ -46,3 +48,12 @@ def profiled(file: Path, work: Callable[[], None], functions: int = 60) -> None:
     text = io.StringIO()
     pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(functions)
     atomic_text(file, text.getvalue())
+
+
+def return_free_memory() -> None:
+    """Return free memory to the system, where the C library can.
+
+    Tensors of ever other sizes leave glibc's heap full of holes: without this a run grows by 400 MB an epoch.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -18,7 +18,7 @@ from threespo.policy.tiny import load_tasks
 from threespo.protocol import EpochResult, Learner, Sampler, UpdateRequest, UpdateStats
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
-from threespo.runs.clock import TimedEnvironment
+from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
 from threespo.study import stages
 from threespo.tables import write_table
@@ -85,6 +85,7 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
             if first:
                 size = checkpoint.size(paths.checkpoints(run)) / 1e6
                 print(f"checkpoints: {size:.1f} MB each, the last two kept, in {paths.checkpoints(run)}", file=sys.stderr)
+        return_free_memory()
         logging_seconds = time.perf_counter() - driven
     learner.export(paths.run(run) / "weights")
     write_table(paths.run(run) / "timing.parquet", _in_order(progress.timing))
