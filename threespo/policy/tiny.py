@@ -88,6 +88,8 @@ def recipe(size: str, difficulty: str) -> Recipe:
     return Recipe(
         shape=SHAPES[size],
         stages=(whole, respond_well, dare),
+        # The larger one forgets its format before it forgets how to play.
+        target={"s": 0.22, "m": 0.25}[size],
         weakening=Stage(
             tokens=million // 10,
             learning_rate=5e-4 * rate,
