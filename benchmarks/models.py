@@ -61,7 +61,7 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
-        **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "deepspeed", "trl")},
+        **{name: _version(name) for name in ("torch", "transformers", "deepspeed", "trl")},
     }
 
 
@@ -75,6 +75,13 @@ def fastest(rivals: dict[str, Callable[[], None]], repeats: int) -> dict[str, fl
             if turn:
                 times[name].append(time.process_time() - start)
     return {name: min(measured) for name, measured in times.items()}
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _processor() -> str:

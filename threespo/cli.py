@@ -6,6 +6,7 @@ Imports of the parts happen inside the commands, so that ``threespo --help`` and
 import argparse
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ BAD_INPUT = 2
 """Exit code for wrong input (a study, file or argument), as opposed to a failure of the program (1)."""
 
 INTERRUPTED = 130
+
+STUDY_DIGEST = "THREESPO_STUDY_DIGEST"
+"""Environment variable with the SHA-256 of the study file that the workflow means; absent when a person calls."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,11 +88,12 @@ def _train(parsed: argparse.Namespace) -> int:
 
     study, paths = _load_with_paths(parsed)
     run = find_run(study, parsed.run)
-    with recorded(study, paths, Job("train", run=run)), claim(study.gpus_per_run):
-        if parsed.profile:
-            profiled(paths.run(run) / "profile.txt", lambda: train(study, run, paths))
-        else:
-            train(study, run, paths)
+    if parsed.profile:
+        with claim(study.gpus_per_run):
+            profiled(paths, run.run_id, lambda apart: train(study, run, apart))
+        return 0
+    with claim(study.gpus_per_run), recorded(study, paths, Job("train", run=run)):
+        train(study, run, paths)
     write_contents(paths.run(run) / "weights")
     return 0
 
@@ -101,7 +106,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
 
     study, paths = _load_with_paths(parsed)
     run = find_run(study, parsed.run)
-    with recorded(study, paths, Job("evaluate", run=run)), claim(study.gpus_per_run):
+    with claim(study.gpus_per_run), recorded(study, paths, Job("evaluate", run=run)):
         evaluate(study, run, paths)
     return 0
 
@@ -161,9 +166,17 @@ def _play(parsed: argparse.Namespace) -> int:
 
 def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
     from threespo.study.config import load_study
+    from threespo.study.contents import file_digest
     from threespo.study.matrix import Paths
 
-    return load_study(parsed.study), Paths(parsed.study.parent)
+    study = load_study(parsed.study)
+    # Every workflow call writes the file, dry runs included: a job must not go on with another one's settings.
+    if os.environ.get(STUDY_DIGEST, file_digest(parsed.study)) != file_digest(parsed.study):
+        raise InputError(
+            f"{parsed.study}: another snakemake call has changed the study while this one was running. Run again with the "
+            "settings that you mean; what is finished stays."
+        )
+    return study, Paths(parsed.study.parent)
 
 
 def _mapping(text: str | None) -> dict[str, Any]:
@@ -212,7 +225,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_study(added)
         added.add_argument("--run", required=True, metavar="RUN_ID", help="ENV/POLICY/METHOD/seed-N")
         if name == "train":
-            added.add_argument("--profile", action="store_true", help="also write profile.txt: time by function")
+            added.add_argument("--profile", action="store_true", help="train apart, keep nothing but the time by function")
 
     for name, run, about in (
         ("tables", _tables, "gather all runs into tables"),

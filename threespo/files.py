@@ -86,15 +86,24 @@ def atomic_json(path: Path, value: Any) -> None:
 
 
 def try_lock(path: Path) -> IO[str] | None:
-    """Lock the file ``path`` for this process; None if another one holds it. The lock ends with the process."""
+    """Lock the file ``path`` for this process; None if another one holds it. The lock ends with the process.
+
+    Raises:
+        InputError: if the file system has no locks.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not "w": the holder's note must survive the attempts of others.
     handle = path.open("a+", encoding="utf-8")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         handle.close()
         return None
+    except OSError as error:
+        handle.close()
+        raise InputError(
+            f"{path}: this file system has no locks ({error.strerror}); mount it with locks, or put the results elsewhere."
+        ) from error
     return handle
 
 

@@ -2,8 +2,8 @@
 
     python -m tests.integration.soak [--rounds 30] [--kills 1] [--seed 0] [--folder DIR]     (`make soak`)
 
-Each round takes a fresh copy of the repository, kills the whole workflow ``--kills`` times (SIGKILL, all of its
-processes), then lets it finish. Exit code 1 if a single byte differs. Times and provenance are not compared.
+Each round takes a fresh copy of the repository, kills the whole workflow ``--kills`` times (SIGKILL, with
+all jobs), then lets it finish. Exit code 1 if a single byte differs. Times and provenance are not compared.
 """
 
 import argparse

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.integration.soak import VARYING
+from threespo.study.contents import file_digest
 
 pytestmark = pytest.mark.slow
 
@@ -138,13 +139,28 @@ def test_why_names_what_has_changed_old_and_new(finished_copy):
 
     path = finished_copy.folder / "threespo" / "methods" / "grpo.py"
     path.write_text(path.read_text() + "\nADDED = 1\n")
+    behind = why(finished_copy, "results/ci/report.html").stdout.splitlines()
+    assert f"evaluate {RUNS[0]}: follows train {RUNS[0]}" in behind
+    assert behind[-2:] == [f"tables: follows train {RUNS[0]}", "report: follows tables"]
+
     finished_copy.snakemake("-n", config=("study=ci", "set={evaluation: {temperature: 1.0}}"))
     grpo, other = (why(finished_copy, f"results/ci/runs/{run}").stdout.splitlines() for run in (RUNS[0], RUNS[2]))
-    assert grpo[0] == f"train {RUNS[0]}: changed"
-    assert grpo[1].startswith("  code   threespo.methods.grpo: ")
-    assert grpo[2:] == [f"evaluate {RUNS[0]}: changed", "  field  evaluation.temperature: 0.4 -> 1.0"]
-    assert other[0] == f"train {RUNS[2]}: unchanged"
-    assert other[2] == "  field  evaluation.temperature: 0.4 -> 1.0"
+    before = ["data alfworld: unchanged", "policy alfworld/tiny-s: unchanged"]
+    field = "  field  evaluation.temperature: 0.4 -> 1.0"
+    assert grpo[:3] == [*before, f"train {RUNS[0]}: changed"]
+    assert grpo[3].startswith("  code   threespo.methods.grpo: ")
+    assert grpo[4:] == [f"evaluate {RUNS[0]}: changed", field]
+    assert other == [*before, f"train {RUNS[2]}: unchanged", f"evaluate {RUNS[2]}: changed", field]
+    (finished_copy.results() / "runs" / RUNS[2] / "metrics.parquet").unlink()
+    lines = why(finished_copy, f"results/ci/runs/{RUNS[2]}/evaluation.parquet").stdout.splitlines()
+    assert f"  result runs/{RUNS[2]}/metrics.parquet: missing" in lines
+
+
+def test_a_job_does_not_go_on_with_the_settings_of_another_call(finished_copy):
+    command = [sys.executable, "-m", "threespo.cli", "tables", str(finished_copy.results() / "study.json")]
+    environment = finished_copy.environment(THREESPO_STUDY_DIGEST="0" * 64)
+    done = subprocess.run(command, cwd=finished_copy.folder, capture_output=True, text=True, env=environment)
+    assert (done.returncode, "another snakemake call has changed the study" in done.stderr) == (2, True)
 
 
 def test_why_refuses_what_no_command_makes(finished_copy):
@@ -204,6 +220,7 @@ def test_a_killed_workflow_goes_on_after_unlocking(checkout):
 def test_jobs_in_their_own_process_get_the_study_that_was_resolved(finished_copy):
     # As a cluster node does: a second Snakemake for one job, without --resources and with another `auto`.
     metrics = finished_copy.results() / "runs" / RUNS[0] / "metrics.parquet"
+    digest = file_digest(finished_copy.results() / "study.json")
     arguments = [
         "--mode",
         "subprocess",
@@ -215,7 +232,7 @@ def test_jobs_in_their_own_process_get_the_study_that_was_resolved(finished_copy
     done = subprocess.run(
         finished_copy.command(*arguments, config=("study=auto",)),
         cwd=finished_copy.folder,
-        env=finished_copy.environment(THREESPO_STUDY_FOLDER="results/ci"),
+        env=finished_copy.environment(THREESPO_STUDY_FOLDER="results/ci", THREESPO_STUDY_DIGEST=digest),
         capture_output=True,
         text=True,
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from threespo import cli
 from threespo.envs.alfworld import compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
@@ -14,7 +15,7 @@ from threespo.runs import checkpoint
 from threespo.runs.data import prepare
 from threespo.runs.evaluate import evaluate
 from threespo.runs.train import _draw, choose_pool, train
-from threespo.study.config import Study, parse_study
+from threespo.study.config import Study, dump_study, parse_study
 from threespo.study.matrix import Paths, find_run
 from threespo.tables import read_table
 
@@ -127,6 +128,30 @@ def test_a_run_says_where_its_time_went_and_the_parts_add_up(study, paths):
     assert parts.to_numpy().min() >= 0
     assert parts.sum(axis=1).tolist() == pytest.approx(timing["seconds"].tolist())
     assert (timing["environment_seconds"] > 0).all()
+
+
+def test_a_profile_leaves_the_results_alone(study, paths):
+    (paths.root / "study.json").write_text(dump_study(study))
+    assert cli.main(["train", str(paths.study), "--run", "alfworld/tiny-s/threespo/seed-0", "--profile"]) == 0
+    assert "function calls" in (paths.root / "profiles" / "alfworld/tiny-s/threespo/seed-0.txt").read_text()
+    assert not (paths.root / "runs").exists()
+
+
+def test_many_cheap_epochs_do_not_shorten_the_rest(study):
+    """Three dear epochs long ago; the last pass over the pool cost 8 a task, so whole epochs are drawn."""
+    progress, run = checkpoint.Progress("", epoch=9), find_run(study, "alfworld/tiny-s/threespo/seed-0")
+    spent = [40, 80, 90, 94, 98, 102]
+    progress.metrics = [{"generations": value, "tasks": 2} for value in spent]
+    progress.generations = spent[-1]
+    assert len(_draw([object() for _ in range(6)], progress, study, run)) == 2
+
+
+def test_given_up_tasks_end_the_run_after_three_passes(study):
+    progress, run = checkpoint.Progress("", epoch=9), find_run(study, "alfworld/tiny-s/threespo/seed-0")
+    for idle, drawn in ((8, 2), (9, 0)):
+        progress.metrics = [{"generations": 40, "tasks": 2}, *[{"generations": 40, "tasks": 2}] * idle]
+        progress.generations = 40
+        assert len(_draw([object() for _ in range(6)], progress, study, run)) == drawn
 
 
 def test_two_processes_cannot_train_one_run(study, paths):

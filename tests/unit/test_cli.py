@@ -1,6 +1,7 @@
 """The command line: what a person sees when something is wrong, and the one line that others parse."""
 
 import json
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -39,15 +40,15 @@ def test_every_study_file_is_valid_and_named_after_itself(name, capsys):
         (["study", "ci", "--set", "[1]"], "--set: expected a YAML mapping"),
         (["study", "ci", "--set", "{a: ["], "--set: not valid YAML"),
         (["study", "ci", "--set", "{trainig: {}}"], "trainig: no such field"),
-        (["train", "missing.json", "--run", "a/b/c/seed-0", "--root", "r"], "missing.json: cannot be read"),
-        (
-            ["tables", "config/studies/ci.yaml", "--root", "nowhere"],
-            "nowhere/runs/alfworld/tiny-s/grpo/seed-0/evaluation.parquet",
-        ),
-        (["train", "config/studies/ci.yaml", "--run", "a/b/c/seed-0", "--root", "r"], "has no run 'a/b/c/seed-0'"),
+        (["train", "missing.json", "--run", "a/b/c/seed-0"], "missing.json: cannot be read"),
+        (["tables", "STUDY"], "runs/alfworld/tiny-s/grpo/seed-0/evaluation.parquet"),
+        (["train", "STUDY", "--run", "a/b/c/seed-0"], "has no run 'a/b/c/seed-0'"),
+        (["policy", "STUDY", "--env", "alfworld", "--policy", "tiny-x"], "has nothing to do for 'policy alfworld/tiny-x'"),
     ],
 )
-def test_bad_input_is_one_message_and_exit_code_two(arguments, said, capsys):
+def test_bad_input_is_one_message_and_exit_code_two(arguments, said, capsys, tmp_path):
+    study = shutil.copy("config/studies/ci.yaml", tmp_path)
+    arguments = [str(study) if argument == "STUDY" else argument for argument in arguments]
     assert cli.main(arguments) == 2
     message = capsys.readouterr().err
     assert message.startswith("threespo: ")

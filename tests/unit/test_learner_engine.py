@@ -293,17 +293,26 @@ SCRIPT = """
 import sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
-from tests.unit.test_learner_engine import batch_and_loss, learner
+from tests.unit.test_learner_engine import learner, three_requests
 folder = Path(sys.argv[1])
 trainer = learner(folder, zero_stage=int(sys.argv[2]))
-stats = [trainer.step(*batch_and_loss(seed)) for seed in range(2)]
+first, *others = three_requests()
+stats = trainer.update(first)
 trainer.save(folder / "checkpoint")
 trainer.load(folder / "checkpoint")
-stats.append(trainer.step(*batch_and_loss(2)))
+stats += [one for request in others for one in trainer.update(request)]
 trainer.export(folder / "export")
 if torch.distributed.get_rank() == 0:
-    (folder / "stats.txt").write_text(repr([[s.loss, s.kl, s.grad_norm] for s in stats]))
+    (folder / "stats.txt").write_text(repr([[s.loss, s.kl, s.grad_norm, s.sampler_gap] for s in stats]))
 """
+
+
+def three_requests() -> list[UpdateRequest]:
+    """Several batches, which need pi_old computed first, one batch, which does not, and a batch too small for two ranks."""
+    settings = batch_and_loss()[1]
+    first, second, third = (batch_and_loss(seed)[0] for seed in range(3))
+    asked = ((first, second), (third,), (rows(5, 1, 1), rows(6, 1, 1)))
+    return [UpdateRequest(batches, settings) for batches in asked]
 
 
 @pytest.mark.slow
@@ -316,7 +325,8 @@ def test_two_processes_take_the_same_steps_as_one(tmp_path: Path, stage: int) ->
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     subprocess.run([*launcher, str(script), str(tmp_path), str(stage)], check=True, cwd=root, env=environment)
     single = learner(tmp_path)
-    expected = [[s.loss, s.kl, s.grad_norm] for s in (single.step(*batch_and_loss(seed)) for seed in range(3))]
+    steps = [stats for request in three_requests() for stats in single.update(request)]
+    expected = [[s.loss, s.kl, s.grad_norm, s.sampler_gap] for s in steps]
     got = json.loads((tmp_path / "stats.txt").read_text())
     for one, other in zip(expected, got, strict=True):
         assert other == pytest.approx(one, rel=1e-3, abs=1e-5)

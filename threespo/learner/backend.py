@@ -83,7 +83,7 @@ def share(parts: Sequence[T]) -> list[tuple[T, bool]]:
     """
     passes = -(-len(parts) // world_size())
     mine = [(part, True) for part in parts[rank() :: world_size()]]
-    return mine + [(parts[0], False)] * (passes - len(mine))
+    return mine + [(part, False) for part in parts[:1]] * (passes - len(mine))
 
 
 def summed(values: Tensor, device: torch.device) -> Tensor:

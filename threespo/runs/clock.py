@@ -5,6 +5,8 @@ import cProfile
 import ctypes
 import io
 import pstats
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 
 from threespo.envs.base import Environment, Task, Transition
 from threespo.files import atomic_text
+from threespo.study.matrix import Paths
 
 
 class TimedEnvironment:
@@ -41,13 +44,20 @@ class TimedEnvironment:
         return result
 
 
-def profiled(file: Path, work: Callable[[], None], functions: int = 60) -> None:
-    """Do ``work`` under Python's profiler and write the functions that took longest, by their own time, to ``file``."""
-    profiler = cProfile.Profile()
-    profiler.runcall(work)
-    text = io.StringIO()
+def profiled(paths: Paths, run_id: str, work: Callable[[Paths], None], functions: int = 60) -> None:
+    """Do ``work`` under Python's profiler and write the functions that took longest, by their own time, to ``profiles/``.
+
+    It works in a folder of its own, with the study's games and policies, so that slowed-down times never become results.
+    """
+    profiler, text = cProfile.Profile(), io.StringIO()
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("data", "policy"):
+            (Path(folder) / name).symlink_to((paths.root / name).absolute())
+        profiler.runcall(work, Paths(Path(folder)))
     pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(functions)
+    file = paths.root / "profiles" / f"{run_id}.txt"
     atomic_text(file, text.getvalue())
+    print(f"profile: {file}", file=sys.stderr)
 
 
 def return_free_memory() -> None:

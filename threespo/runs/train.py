@@ -1,6 +1,7 @@
 """Training one run: a loop that answers a method's requests with a sampler and a learner until the budget is spent."""
 
 import hashlib
+import itertools
 import json
 import math
 import resource
@@ -163,20 +164,20 @@ def _identity(study: "Study", run: "Run", paths: "Paths") -> str:
 def _draw(tasks: list[Task], progress: checkpoint.Progress, study: "Study", run: "Run") -> list[Task]:
     """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
 
-    The last epochs are shortened to what the budget has left, as the dearest epoch so far lets expect. A method may
-    refuse all tasks of an epoch (3SPO as printed gives up gated ones for good); after three idle epochs per pass over
-    the pool the run ends below its budget.
+    The last epochs are shortened to what the budget has left, as the dearest epoch of the last pass over the pool lets
+    expect. A method may refuse all tasks of an epoch (3SPO as printed gives up gated ones for good); after three passes
+    without a generation the run ends below its budget.
     """
     per_epoch = min(study.training.tasks_per_epoch, len(tasks))
-    left, per_task = study.training.generations - progress.generations, 1.0
-    if progress.metrics:
-        spent = [0, *(row["generations"] for row in progress.metrics)]
-        costs = [(b - a) / row["tasks"] for a, b, row in zip(spent, spent[1:], progress.metrics, strict=False)]
-        per_task = max(1.0, *costs)
-        idle = 3 * math.ceil(len(tasks) / per_epoch)
-        if len(spent) > idle and spent[-1] == spent[-1 - idle]:
-            print(f"train {run.run_id}: {idle} epochs without a generation: every task is given up", file=sys.stderr)
-            return []
+    left = study.training.generations - progress.generations
+    spent = [0, *(row["generations"] for row in progress.metrics)]
+    epochs = [(row["tasks"], after - before) for row, before, after in zip(progress.metrics, spent, spent[1:], strict=False)]
+    recent = epochs[-math.ceil(len(tasks) / per_epoch) :]
+    per_task = max([1.0, *(generations / count for count, generations in recent)])
+    idle = sum(count for count, _ in itertools.takewhile(lambda epoch: not epoch[1], reversed(epochs)))
+    if idle >= 3 * len(tasks):
+        print(f"train {run.run_id}: {idle} tasks without a generation: every one is given up", file=sys.stderr)
+        return []
     if left < per_task / 2:
         return []
     count = min(per_epoch, math.ceil(left / per_task))

@@ -26,7 +26,7 @@ from threespo.study.matrix import REFERENCE_METHODS, Paths, Run, environments, r
 Ingredients = dict[str, dict[str, str]]
 """``code``, ``field`` and ``input``, each by name."""
 
-PAPER = Path("config/paper/results.yaml")
+PAPER = Path(__file__).resolve().parents[2] / "config" / "paper" / "results.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,27 @@ class Job:
         """Return where the job's results lie."""
         if self.run:
             folder = paths.run(self.run)
-            trained = (folder / "metrics.parquet", folder / "timing.parquet", folder / "weights")
-            return trained if self.stage == "train" else (folder / "evaluation.parquet",)
+            if self.stage == "evaluate":
+                return (folder / "evaluation.parquet", folder / "evaluation_timing.parquet")
+            return (folder / "metrics.parquet", folder / "timing.parquet", *_with_contents(folder / "weights"))
         if self.policy:
-            return (paths.policy(self.env, self.policy),)
+            return _with_contents(paths.policy(self.env, self.policy))
         if self.env:
-            return (paths.data(self.env),)
+            return _with_contents(paths.data(self.env))
         return (paths.tables,) if self.stage == "tables" else (paths.report,)
+
+    def needs(self, other: "Job") -> bool:
+        """Return whether the other job's results are inputs of this one."""
+        if self.run and other.run:
+            return self.stage == "evaluate" and other.stage == "train" and self.run == other.run
+        if self.run:
+            return other.stage in ("data", "policy") and other.name in (self.run.env, f"{self.run.env}/{self.run.policy}")
+        before = {"policy": ("data",), "tables": ("train", "evaluate"), "report": ("tables",)}
+        return other.stage in before.get(self.stage, ()) and self.env in ("", other.env)
+
+
+def _with_contents(folder: Path) -> tuple[Path, Path]:
+    return folder, contents_path(folder)
 
 
 def jobs(study: Study) -> list[Job]:
@@ -123,7 +137,8 @@ def ingredients(study: Study, paths: Paths, job: Job) -> Ingredients:
 def why(target: Path) -> list[str]:
     """Say for every job behind ``target`` (a file or folder of a study's results) what has changed since it ran.
 
-    Compared are the present code, inputs and ``study.json``, which every ``snakemake`` call writes, ``-n`` included.
+    Compared are the present code, inputs and ``study.json``, which every ``snakemake`` call writes, ``-n`` included. A job
+    behind a changed one runs again if the changed one's results come out differently.
 
     Raises:
         InputError: if the target does not belong to the results of a study.
@@ -134,27 +149,41 @@ def why(target: Path) -> list[str]:
     if root is None:
         raise InputError(f"{target}: not in a folder of results; name one such as results/smoke/report.html")
     study, paths = load_study(root / "study.json"), Paths(root)
-    found = [job for job in jobs(study) if any(_related(target, output) for output in job.outputs(paths))]
-    if not found:
+    everything = jobs(study)
+    wanted = [job for job in everything if any(_related(target, output) for output in job.outputs(paths))]
+    if not wanted:
         raise InputError(
             f"{target}: no threespo command makes this. Ask for {root} or for data/, policy/, runs/, tables/ or report.html "
             "in it; notebooks and figures follow from the tables."
         )
-    return [line for job in found for line in _changes(study, paths, job)]
+    # From the end to the beginning, so that what a job needs is known before it is looked at.
+    for job in reversed(everything):
+        if job not in wanted and any(one.needs(job) for one in wanted):
+            wanted.append(job)
+    lines: list[str] = []
+    stale: list[Job] = []
+    for job in (job for job in everything if job in wanted):
+        changes = _changes(study, paths, job)
+        follows = [str(other) for other in stale if job.needs(other)]
+        if changes or follows:
+            stale.append(job)
+        state = "changed" if changes else f"follows {follows[0]}" if follows else "unchanged"
+        lines += [f"{job}: {state}", *changes]
+    return lines
 
 
 def _changes(study: Study, paths: Paths, job: Job) -> list[str]:
+    missing = [f"  result {path.relative_to(paths.root)}: missing" for path in job.outputs(paths) if not path.exists()]
     record = read(paths, job)
     if record is None:
-        return [f"{job}: has not ended yet in {paths.root}"]
+        return [*missing, "  has not ended yet in this folder"]
     now = ingredients(study, paths, job)
-    lines = [
+    return missing + [
         f"  {kind:5}  {name}: {_shown(record[kind].get(name))} -> {_shown(now[kind].get(name))}"
         for kind in ("field", "code", "input")
         for name in sorted(record[kind].keys() | now[kind].keys())
         if record[kind].get(name) != now[kind].get(name)
     ]
-    return [f"{job}: {'changed' if lines else 'unchanged'}", *lines]
 
 
 def _shown(value: str | None) -> str:
@@ -202,13 +231,13 @@ def _digests(paths: Paths, file: Path) -> Iterator[tuple[str, str]]:
     """Yield (name, digest) of an input; of a folder's content list, of every file in the folder."""
     inside = file.relative_to(paths.root) if file.is_relative_to(paths.root) else file
     if not file.is_file():
-        yield inside.as_posix(), "missing"
+        yield inside.as_posix() if inside != file else file.name, "missing"
     elif file.name.endswith(".contents.json"):
         folder = inside.with_name(file.name.removesuffix(".contents.json"))
         for name, digest in json.loads(file.read_text()).items():
             yield (folder / name).as_posix(), digest
     else:
-        yield inside.as_posix(), file_digest(file)
+        yield inside.as_posix() if inside != file else file.name, file_digest(file)
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -3,10 +3,12 @@
 from threespo.errors import InputError
 from threespo.study import stages
 from threespo.study.config import load_study
+from threespo.study.contents import file_digest
 from threespo.study.matrix import Paths, environments, reference_runs, trained_runs
 from threespo.study.resolve import granted_gpus, resolve, write_study
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
+DIGEST = "THREESPO_STUDY_DIGEST"
 
 
 def refuse(error):
@@ -20,6 +22,7 @@ try:
         RESOLVED = resolve(config, granted_gpus(workflow.global_resources))
         write_study(RESOLVED)
         os.environ[HANDED_ON] = str(RESOLVED.paths.root)
+        os.environ[DIGEST] = file_digest(RESOLVED.paths.study)
         print(f"threespo: {RESOLVED.reason}; results in {RESOLVED.paths.root}", file=sys.stderr, flush=True)
     PATHS = Paths(Path(os.environ[HANDED_ON]))
     STUDY = load_study(PATHS.study)
@@ -29,6 +32,7 @@ except InputError as error:
 
 envvars:
     "THREESPO_STUDY_FOLDER",
+    "THREESPO_STUDY_DIGEST",
 
 
 # The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
