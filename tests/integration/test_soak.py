@@ -20,7 +20,7 @@ def test_a_study_killed_ten_times_ends_in_the_same_bytes(tmp_path):
     while kills < KILLS:
         folder, number = soak.copy(tmp_path / f"killed-{number}"), number + 1
         # A start takes a few seconds, in which nothing is lost but time.
-        while kills < KILLS and soak.kill(folder, rng.uniform(1, seconds / 3)):
+        while kills < KILLS and soak.kill(folder, rng.uniform(1, seconds / 5)):
             kills += 1
         soak.finish(folder)
         assert soak.differences(expected, soak.results(folder)) == []
