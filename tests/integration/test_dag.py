@@ -176,6 +176,7 @@ def test_the_report_says_what_each_stage_took(finished):
     html = (finished.results() / "report.html").read_text()
     for part in ("sampling", "update", "environment", "method", "logging", "peak memory of a job"):
         assert f"<th>{part}</th>" in html
+    assert "<tr><td>GRPO</td><td>tiny-s</td><td>4.0</td>" in html
 
 
 def test_threads_come_from_the_study_and_not_from_the_scheduler(checkout):

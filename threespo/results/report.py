@@ -143,10 +143,10 @@ def _costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
         times = [spent.get_group((policy, method, seed)) for seed in runs.index]
         seconds = [frame["seconds"].sum() for frame in times]
         units = {name: runs[name].mean() for name in ("epoch", *COSTS)}
-        shares = {name: _share(times, f"{name}_seconds") for name in PARTS}
+        shares = [_share(times, f"{name}_seconds") for name in PARTS]
         memory = max(frame["peak_memory_mb"].max() for frame in times)
         minutes = sum(seconds) / len(seconds) / 60
-        rows.append({"policy": policy, "method": method, **units, **shares, "minutes": minutes, "memory": memory})
+        rows.append({"policy": policy, "method": method, **units, "shares": shares, "minutes": minutes, "memory": memory})
     return rows
 
 
