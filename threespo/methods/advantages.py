@@ -1,31 +1,52 @@
-"""Group-relative advantages of whole episodes, in float64.
+"""Group-relative advantages of whole episodes, in float64: GRPO, RLOO, GiGPO, HGPO.
 
 Reference implementations take their statistics over *rows* (steps), so a long failure weighs more than a short success;
 the methods' papers take them over trajectories. Both are here: ``population`` says which.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 Population = Literal["trajectories", "rows", "first_rows"]
 """``trajectories``: one return per trajectory (the papers; our default). ``rows``: every step, as the reference code
 runs. ``first_rows``: the first step's score of each trajectory, the reference's ``compute_mean_std_cross_steps=false``."""
 
+_ZERO = 1e-9
+"""A difference from the mean below this, relative to max(1, |mean|), is rounding: mathematically zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What an estimator knows of one episode, step by step."""
+
+    keys: Sequence[Hashable]
+    """The observation before each action: which steps of a group start from the same place."""
+    scores: Sequence[float]
+    """Episode return minus the step's own penalty."""
+    step_returns: Sequence[float]
+    """Discounted return from the step on, minus the step's own penalty."""
+    episode_return: float
+
+
+def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
+    """Return G_s = sum over u >= s of gamma^(u - s) r_u for every step s."""
+    returns = [0.0] * len(rewards)
+    ahead = 0.0
+    for step in range(len(rewards) - 1, -1, -1):
+        ahead = rewards[step] + gamma * ahead
+        returns[step] = ahead
+    return returns
+
 
 def grpo(
-    scores: Sequence[Sequence[float]],
-    *,
-    returns: Sequence[float] | None = None,
-    population: Population = "trajectories",
-    normalise: bool = True,
-    eps: float = 1e-6,
+    group: Sequence[Steps], *, population: Population = "trajectories", normalise: bool = True, eps: float = 1e-6
 ) -> list[list[float]]:
-    """GRPO: A = (x - mean) / (std + eps) within one task's group, one value per step.
+    """GRPO: A = (x - mean) / (std + eps) within one task's group, one value per step, x its score.
 
     Args:
-        scores: per trajectory, per step: the episode return minus the step's own penalty.
-        returns: per trajectory: the episode return; needed for ``population="trajectories"``.
+        group: the group's episodes.
         population: what mean and std (ddof 1) are taken over.
         normalise: divide by the standard deviation (``mean_std_norm``), or not (``mean_norm``).
         eps: added to the standard deviation.
@@ -33,26 +54,110 @@ def grpo(
     With ``trajectories`` a group of equal returns is centred and not divided: there is nothing to learn from it but the
     penalties, which would otherwise be divided by eps. A group of one row gets its raw score, as in the reference.
     """
-    if population == "trajectories":
-        if returns is None:
-            raise ValueError("population 'trajectories' needs the episode returns")
-        values = list(returns)
-    elif population == "rows":
-        values = [score for trajectory in scores for score in trajectory]
-    else:
-        values = [trajectory[0] for trajectory in scores]
-    mean, std = _mean_std(values)
+    mean, std, _ = _statistics(group, population)
     divisor = std + eps if normalise else 1.0
     if population == "trajectories" and std == 0.0:
         divisor = 1.0
-    return [[(score - mean) / divisor for score in trajectory] for trajectory in scores]
+    return [[(score - mean) / divisor for score in episode.scores] for episode in group]
 
 
-def _mean_std(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and standard deviation (ddof 1); (0, 1) for a single value."""
+def rloo(group: Sequence[Steps], *, population: Population = "trajectories") -> list[list[float]]:
+    """RLOO: A = x - mean of the others = (x - mean) n / (n - 1); n is the size of the population. n = 1: A = x."""
+    mean, _, count = _statistics(group, population)
+    factor = count / (count - 1) if count > 1 else 1.0
+    return [[(score - mean) * factor for score in episode.scores] for episode in group]
+
+
+def gigpo(
+    group: Sequence[Steps],
+    *,
+    population: Population = "trajectories",
+    normalise: bool = True,
+    step_weight: float = 1.0,
+    eps: float = 1e-6,
+) -> list[list[float]]:
+    """GiGPO: A = A_E + step_weight * A_S.
+
+    A_E is GRPO's. A_S compares the steps of the group that start from the same observation (anchor), those of one
+    trajectory included: A_S = (G - mean) / (std + eps), or G - mean; 0 where there is no other. G is the discounted
+    return from the step on, std has ddof 1.
+    """
+    advantages = grpo(group, population=population, normalise=normalise, eps=eps)
+    clusters: dict[Hashable, list[tuple[int, int]]] = {}
+    for place, episode, step in _places(group):
+        clusters.setdefault(episode.keys[step], []).append((place, step))
+    for cluster in clusters.values():
+        if len(cluster) > 1:
+            returns = [group[place].step_returns[step] for place, step in cluster]
+            mean, std = _mean_std(returns)
+            divisor = std + eps if normalise else 1.0
+            for (place, step), value in zip(cluster, returns, strict=True):
+                advantages[place][step] += step_weight * (value - mean) / divisor
+    return advantages
+
+
+def hgpo(
+    group: Sequence[Steps],
+    *,
+    population: Population = "rows",
+    normalise: bool = True,
+    history: int = 2,
+    alpha: float = 1.0,
+    base_group: bool = False,
+    eps: float = 1e-6,
+) -> list[list[float]]:
+    """HGPO: A = sum w_k a_k / (sum w_k + eps) over the levels k at which a step has company; none: 0.
+
+    At level k = 1, ..., history + 1 a step is compared with those of the group whose last k observations are the same:
+    a_k = (G - mean) / (std + eps), or G - mean, with ddof 0, and w_k = (k + 1)^alpha. ``base_group`` adds GRPO's advantage
+    at level 0, over ``population``. Items that are exactly zero are dropped.
+    """
+    items: list[list[list[tuple[float, float]]]] = [[[] for _ in episode.scores] for episode in group]
+    if base_group:
+        for place, values in enumerate(grpo(group, population=population, normalise=normalise, eps=eps)):
+            for step, value in enumerate(values):
+                if value != 0.0:
+                    items[place][step].append((1.0, value))
+    for level in range(1, history + 2):
+        clusters: dict[Hashable, list[tuple[int, int]]] = {}
+        for place, episode, step in _places(group):
+            if step + 1 >= level:
+                clusters.setdefault(tuple(episode.keys[step + 1 - level : step + 1]), []).append((place, step))
+        for cluster in clusters.values():
+            returns = [group[place].step_returns[step] for place, step in cluster]
+            mean, std = _mean_std(returns, ddof=0)
+            for (place, step), value in zip(cluster, returns, strict=True):
+                if len(cluster) > 1 and abs(value - mean) > _ZERO * max(1.0, abs(mean)):
+                    item = (value - mean) / (std + eps if normalise else 1.0)
+                    items[place][step].append(((level + 1) ** alpha, item))
+    return [[_weighted(found, eps) for found in episode] for episode in items]
+
+
+def _weighted(items: Sequence[tuple[float, float]], eps: float) -> float:
+    if not items:
+        return 0.0
+    return math.fsum(weight * item for weight, item in items) / (math.fsum(weight for weight, _ in items) + eps)
+
+
+def _places(group: Sequence[Steps]) -> Iterator[tuple[int, Steps, int]]:
+    return ((place, episode, step) for place, episode in enumerate(group) for step in range(len(episode.scores)))
+
+
+def _statistics(group: Sequence[Steps], population: Population) -> tuple[float, float, int]:
+    if population == "trajectories":
+        values = [episode.episode_return for episode in group]
+    elif population == "rows":
+        values = [score for episode in group for score in episode.scores]
+    else:
+        values = [episode.scores[0] for episode in group]
+    return (*_mean_std(values), len(values))
+
+
+def _mean_std(values: Sequence[float], ddof: int = 1) -> tuple[float, float]:
+    """Return mean and standard deviation; (0, 1) for a single value."""
     if len(values) == 1:
         return 0.0, 1.0
     if max(values) == min(values):
         return values[0], 0.0
     mean = math.fsum(values) / len(values)
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof))

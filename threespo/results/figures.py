@@ -25,6 +25,7 @@ LABELS = {
     "base": "base (weak start)",
     "strong": "strong clone (ceiling)",
     "grpo": "GRPO",
+    "rloo": "RLOO",
     "gigpo": "GiGPO",
     "hgpo": "HGPO",
     "3spo": "3SPO",

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.methods.advantages import Population, grpo
+from threespo.methods.advantages import Population, Steps, gigpo, grpo, hgpo, rloo
 from threespo.verify import Report, read_cases, timed_report, within
 
-ESTIMATORS = ("grpo",)
+ESTIMATORS = ("grpo", "rloo", "gigpo", "hgpo")
 
 
 def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
@@ -22,15 +22,7 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
 
 
 def _compare(case: dict[str, Any]) -> tuple[bool, float]:
-    if case["estimator"] not in ESTIMATORS:
-        raise InputError(f"estimator {case['estimator']!r} is not available; choose one with --only {ESTIMATORS[0]}")
-    params = case["params"]
-    population: Population = "rows" if params["compute_mean_std_cross_steps"] else "first_rows"
-    values: list[list[float]] = []
-    for group in case["groups"]:
-        scores = [[step["score"] for step in trajectory["steps"]] for trajectory in group["trajectories"]]
-        normalise = params["mode"] == "mean_std_norm"
-        values += grpo(scores, population=population, normalise=normalise, eps=params["epsilon"])
+    values = [row for group in case["groups"] for row in _estimate(case["estimator"], case["params"], _steps(group))]
     sensitive = {tuple(pair) for pair in case["float_sensitive"]}
     equal, worst = True, 0.0
     for t, (got, exact, reference) in enumerate(zip(values, case["expected_exact"], case["expected"], strict=True)):
@@ -39,3 +31,39 @@ def _compare(case: dict[str, Any]) -> tuple[bool, float]:
             equal &= (t, s) in sensitive or within(value, reference[s], 1e-4)
             worst = max(worst, abs(value - exact[s]))
     return equal, worst
+
+
+def _steps(group: dict[str, Any]) -> list[Steps]:
+    return [
+        Steps(
+            keys=[step["obs_key"] for step in trajectory["steps"]],
+            scores=[step["score"] for step in trajectory["steps"]],
+            # Only cases of methods that use step returns have them.
+            step_returns=[step.get("step_return", 0.0) for step in trajectory["steps"]],
+            episode_return=trajectory["episode_return"],
+        )
+        for trajectory in group["trajectories"]
+    ]
+
+
+def _estimate(estimator: str, params: dict[str, Any], group: list[Steps]) -> list[list[float]]:
+    population: Population = "rows" if params.get("compute_mean_std_cross_steps", True) else "first_rows"
+    if estimator == "rloo":
+        return rloo(group, population=population)
+    normalise, eps = params["mode"] == "mean_std_norm", params["epsilon"]
+    if estimator == "grpo":
+        return grpo(group, population=population, normalise=normalise, eps=eps)
+    if estimator == "gigpo":
+        weight = params["step_advantage_w"]
+        return gigpo(group, population=population, normalise=normalise, step_weight=weight, eps=eps)
+    if estimator == "hgpo":
+        return hgpo(
+            group,
+            population=population,
+            normalise=normalise,
+            history=params["history_length"],
+            alpha=params["length_weight_alpha"],
+            base_group=params["base_group"],
+            eps=eps,
+        )
+    raise InputError(f"estimator {estimator!r} is not available; there are: {', '.join(ESTIMATORS)}")

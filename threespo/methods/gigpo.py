@@ -1,0 +1,28 @@
+"""GiGPO: GRPO's episode advantage, plus one among the steps of a group that start from the same observation."""
+
+from functools import partial
+
+from pydantic import Field
+
+from threespo.methods.advantages import gigpo
+from threespo.methods.base import CommonSettings
+from threespo.methods.episodes import EpisodeMethod, EpisodeOptions
+
+
+class GigpoOptions(EpisodeOptions):
+    """Options of GiGPO; defaults are those of its script for ALFWorld."""
+
+    gamma: float = Field(default=0.95, gt=0, le=1)
+    """Discount of step returns."""
+    step_weight: float = Field(default=1.0, ge=0)
+    """Weight of the step-level advantage (omega in its paper)."""
+    normalise: bool = True
+    """Divide both parts by their standard deviation (ALFWorld), or not (WebShop)."""
+
+
+def make(options: GigpoOptions, common: CommonSettings) -> EpisodeMethod:
+    """Return the method: A = A_E + step_weight * A_S."""
+    estimator = partial(
+        gigpo, population=options.statistics, normalise=options.normalise, step_weight=options.step_weight
+    )
+    return EpisodeMethod(options, common, estimator, options.gamma)

@@ -1,0 +1,37 @@
+"""HGPO: a step is compared with those that share its last 1, 2, ... observations; longer matches weigh more."""
+
+from functools import partial
+
+from pydantic import Field
+
+from threespo.methods.advantages import hgpo
+from threespo.methods.base import CommonSettings
+from threespo.methods.episodes import EpisodeMethod, EpisodeOptions
+
+
+class HgpoOptions(EpisodeOptions):
+    """Options of HGPO; defaults are those of its script for ALFWorld. ``statistics`` matters with ``base_group`` only."""
+
+    gamma: float = Field(default=0.95, gt=0, le=1)
+    """Discount of step returns."""
+    history: int = Field(default=2, ge=0)
+    """Observations before the current one that levels reach back (K)."""
+    alpha: float = Field(default=1.0, ge=0)
+    """Level k weighs (k + 1)^alpha."""
+    base_group: bool = False
+    """Add the whole group as level 0."""
+    normalise: bool = True
+    """Divide by each cluster's standard deviation (ALFWorld), or not (WebShop)."""
+
+
+def make(options: HgpoOptions, common: CommonSettings) -> EpisodeMethod:
+    """Return the method: A = sum w_k a_k / sum w_k over the levels at which a step has company."""
+    estimator = partial(
+        hgpo,
+        population=options.statistics,
+        normalise=options.normalise,
+        history=options.history,
+        alpha=options.alpha,
+        base_group=options.base_group,
+    )
+    return EpisodeMethod(options, common, estimator, options.gamma)
