@@ -37,32 +37,33 @@ def copy(folder: Path) -> Path:
     return folder
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start the `ci` study (or another snakemake call) in a process group of its own."""
+def start(folder: Path, *settings: str) -> subprocess.Popen[bytes]:
+    """Start the `ci` study, with further settings of `--config`, in a process group of its own."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--config", "study=ci"]
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--config", "study=ci", *settings]
     with (folder / "output.log").open("ab") as log:
         return subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, stdout=log, stderr=log)
 
 
-def finish(folder: Path) -> float:
+def finish(folder: Path, *settings: str) -> float:
     """Run the study to its end; return the seconds that it took."""
     begun = time.monotonic()
-    if start(folder).wait() != 0:
+    if start(folder, *settings).wait() != 0:
         raise SystemExit(f"the study failed:\n{(folder / 'output.log').read_text()[-4000:]}")
     return time.monotonic() - begun
 
 
-def kill(folder: Path, after: float) -> bool:
+def kill(folder: Path, after: float, *settings: str) -> bool:
     """Run the study and kill all of it after so many seconds; return whether it was still running."""
-    process = start(folder)
+    process = start(folder, *settings)
     try:
         process.wait(after)
         return False
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    start(folder, "--unlock").wait()
+    # What `snakemake --unlock` does, without its seconds.
+    shutil.rmtree(folder / ".snakemake" / "locks", ignore_errors=True)
     return True
 
 
