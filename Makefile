@@ -46,7 +46,7 @@ parity: install ## random play on both engines, 100 embedded games and 300 of GA
 	$(BIN)/python -m pytest tests/parity -m '' $(ARGS)
 	$(BIN)/python -m tests.parity.alfworld_random --embedded 100 $(if $(GAMES),--games $(GAMES) --count 300) --steps 40
 
-soak: install ## kill the ci study at 30 random instants; every one must end in the same bytes (about half an hour)
+soak: install ## kill the ci study at 30 random instants; every one must end in the same bytes (about an hour)
 	$(BIN)/python -m tests.integration.soak --rounds 30
 
 bench: install ## run the benchmarks; results in benchmarks/results
