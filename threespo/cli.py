@@ -171,7 +171,8 @@ def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
 
     study = load_study(parsed.study)
     # Every workflow call writes the file, dry runs included: a job must not go on with another one's settings.
-    if os.environ.get(STUDY_DIGEST, file_digest(parsed.study)) != file_digest(parsed.study):
+    meant = os.environ.get(STUDY_DIGEST)
+    if meant is not None and meant != file_digest(parsed.study):
         raise InputError(
             f"{parsed.study}: another snakemake call has changed the study while this one was running. Run again with the "
             "settings that you mean; what is finished stays."

@@ -52,12 +52,13 @@ class Checkout:
         return self.folder / "results" / study
 
 
-def copy_repository(folder: Path) -> Checkout:
+def copy_repository(folder: Path, *without: str) -> Checkout:
+    """Copy the repository into ``folder``, files named like ``without`` left out."""
     folder.mkdir(parents=True)
     for part in PARTS:
         source = REPOSITORY / part
         if source.is_dir():
-            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__", *without))
         else:
             shutil.copy(source, folder / part)
     (folder / "profiles").symlink_to("workflow/profiles")
@@ -67,13 +68,13 @@ def copy_repository(folder: Path) -> Checkout:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     """Return a fresh copy of the repository."""
-    return copy_repository(tmp_path / "repository")
+    return copy_repository(tmp_path / "repository", "*.safetensors")
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """Return a copy of the repository in which the `ci` study has run to its end; tests must not change it."""
-    made = copy_repository(tmp_path_factory.mktemp("finished") / "repository")
+    made = copy_repository(tmp_path_factory.mktemp("finished") / "repository", "*.safetensors")
     done = made.snakemake()
     assert done.returncode == 0, done.stdout + done.stderr
     return made

@@ -7,7 +7,6 @@ all jobs), then lets it finish. Exit code 1 if a single byte differs. Times and 
 """
 
 import argparse
-import hashlib
 import os
 import random
 import shutil
@@ -18,7 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.integration.conftest import PARTS, REPOSITORY
+from tests.integration.conftest import copy_repository
+from threespo.study.contents import file_digest
 
 VARYING = ("timing", "stages", "provenance")
 """Tables that hold times and machines."""
@@ -26,15 +26,7 @@ VARYING = ("timing", "stages", "provenance")
 
 def copy(folder: Path) -> Path:
     """Return a copy of the repository with its shipped policies, ready to run."""
-    folder.mkdir(parents=True)
-    for part in PARTS:
-        source = REPOSITORY / part
-        if source.is_dir():
-            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, folder / part)
-    (folder / "profiles").symlink_to("workflow/profiles")
-    return folder
+    return copy_repository(folder).folder
 
 
 def start(folder: Path, *settings: str) -> subprocess.Popen[bytes]:
@@ -72,7 +64,7 @@ def results(folder: Path) -> dict[str, str]:
     root = folder / "results" / "ci"
     kinds = ("tables/*.parquet", "figures/*.*", "runs/**/metrics.parquet", "runs/**/evaluation.parquet", "**/*.safetensors")
     files = [file for kind in kinds for file in root.glob(kind) if file.stem not in VARYING]
-    return {str(file.relative_to(root)): hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
+    return {str(file.relative_to(root)): file_digest(file) for file in sorted(files)}
 
 
 def differences(expected: dict[str, str], got: dict[str, str]) -> list[str]:

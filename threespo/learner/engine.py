@@ -110,11 +110,11 @@ class DeepSpeedLearner:
             InputError: if a row is malformed, the penalty has no reference, or loss or gradient is not finite (the
                 batch is saved then; do not go on with this learner).
         """
-        for rows in request.batches:
-            _check_rows(rows)
         # A single batch meets the very weights that it was sampled from: its own forward gives pi_old.
         if len(request.batches) == 1:
             return [self.step(request.batches[0], request.loss, recompute=True)]
+        for rows in request.batches:
+            _check_rows(rows)
         distinct = {id(row): row for rows in request.batches for row in rows}
         recomputed = self.logprobs([(row.prompt, row.tokens) for row in distinct.values()])
         old = dict(zip(distinct, recomputed, strict=True))

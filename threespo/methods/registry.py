@@ -6,17 +6,13 @@ from pydantic import ValidationError
 
 from threespo.methods import gigpo, grpo, hgpo, rloo
 from threespo.methods.base import CommonSettings, Method, MethodOptions
-from threespo.methods.gigpo import GigpoOptions
-from threespo.methods.grpo import GrpoOptions
-from threespo.methods.hgpo import HgpoOptions
-from threespo.methods.rloo import RlooOptions
 from threespo.methods.threespo import Threespo, ThreespoOptions
 
 _METHODS: dict[str, tuple[Any, type[MethodOptions]]] = {
-    "grpo": (grpo.make, GrpoOptions),
-    "rloo": (rloo.make, RlooOptions),
-    "gigpo": (gigpo.make, GigpoOptions),
-    "hgpo": (hgpo.make, HgpoOptions),
+    "grpo": (grpo.make, grpo.GrpoOptions),
+    "rloo": (rloo.make, rloo.RlooOptions),
+    "gigpo": (gigpo.make, gigpo.GigpoOptions),
+    "hgpo": (hgpo.make, hgpo.HgpoOptions),
     "threespo": (Threespo, ThreespoOptions),
 }
 

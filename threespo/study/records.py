@@ -229,15 +229,15 @@ def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
 
 def _digests(paths: Paths, file: Path) -> Iterator[tuple[str, str]]:
     """Yield (name, digest) of an input; of a folder's content list, of every file in the folder."""
-    inside = file.relative_to(paths.root) if file.is_relative_to(paths.root) else file
+    inside = file.relative_to(paths.root) if file.is_relative_to(paths.root) else Path(file.name)
     if not file.is_file():
-        yield inside.as_posix() if inside != file else file.name, "missing"
+        yield inside.as_posix(), "missing"
     elif file.name.endswith(".contents.json"):
         folder = inside.with_name(file.name.removesuffix(".contents.json"))
         for name, digest in json.loads(file.read_text()).items():
             yield (folder / name).as_posix(), digest
     else:
-        yield inside.as_posix() if inside != file else file.name, file_digest(file)
+        yield inside.as_posix(), file_digest(file)
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 # The study, and how rules speak to the package.
 
+from threespo.cli import STUDY_DIGEST
 from threespo.errors import InputError
 from threespo.study import stages
 from threespo.study.config import load_study
@@ -8,7 +9,6 @@ from threespo.study.matrix import Paths, environments, reference_runs, trained_r
 from threespo.study.resolve import granted_gpus, resolve, write_study
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
-DIGEST = "THREESPO_STUDY_DIGEST"
 
 
 def refuse(error):
@@ -22,7 +22,7 @@ try:
         RESOLVED = resolve(config, granted_gpus(workflow.global_resources))
         write_study(RESOLVED)
         os.environ[HANDED_ON] = str(RESOLVED.paths.root)
-        os.environ[DIGEST] = file_digest(RESOLVED.paths.study)
+        os.environ[STUDY_DIGEST] = file_digest(RESOLVED.paths.study)
         print(f"threespo: {RESOLVED.reason}; results in {RESOLVED.paths.root}", file=sys.stderr, flush=True)
     PATHS = Paths(Path(os.environ[HANDED_ON]))
     STUDY = load_study(PATHS.study)
