@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from threespo.envs.base import Transition
 from threespo.envs.episode import Episode, World, begin
@@ -65,8 +66,16 @@ def answer(action: str, tokens: int = 3) -> Sample:
     return Sample(tuple(range(tokens)), (-1.0,) * tokens, f"<think>x</think><action>{action}</action>", True)
 
 
-def common(seed: int = 0, group_size: int = 8, **over: float) -> CommonSettings:
-    values = {"clip": 0.2, "kl_coef": 0.01, "invalid_penalty": 0.1, "inadmissible_penalty": 0.0} | over
+def common(seed: int = 0, group_size: int = 8, **over: Any) -> CommonSettings:
+    values = {
+        "clip": 0.2,
+        "kl_coef": 0.01,
+        "invalid_penalty": 0.1,
+        "inadmissible_penalty": 0.0,
+        "success_reward": 10.0,
+        "minibatch": 256,
+        "statistics": "trajectories",
+    } | over
     return CommonSettings(seed=seed, group_size=group_size, **values)
 
 

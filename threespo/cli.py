@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
     from threespo.study.matrix import Paths
 
-VERIFY_KINDS = ("alfworld", "prompts", "projection", "losses", "scoring", "advantages")
+VERIFY_KINDS = ("alfworld", "prompts", "projection", "losses", "scoring", "advantages", "gae")
 """Kinds of reference files; each is a module of ``threespo.verify`` with a function ``verify``."""
 
 BAD_INPUT = 2

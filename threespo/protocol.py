@@ -1,8 +1,8 @@
 """The value types that travel between rooms. Whoever reads this page knows the system.
 
 A *method* (``methods/``) is a generator: it yields requests and receives replies. The run loop (``runs/``) answers sample
-requests with a sampler (``policy/``) and update requests with a learner (``learner/``). Post-step versus post-trajectory
-optimization is nothing but where a method yields its update.
+requests with a sampler (``policy/``), update requests with a learner, and value requests with a critic (``learner/``).
+Post-step versus post-trajectory optimization is nothing but where a method yields its update.
 """
 
 from collections.abc import Generator
@@ -91,9 +91,48 @@ class UpdateStats:
     tokens: int
 
 
-Request = tuple[SampleRequest, ...] | UpdateRequest
+@dataclass(frozen=True, slots=True)
+class ValueRequest:
+    """Ask the critic for the value of every position of these responses: before each token, and after the last one."""
+
+    responses: tuple[tuple[str, tuple[int, ...]], ...]
+    """(prompt, response token ids) of each; the reply has len(tokens) + 1 values for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRow:
+    """One response with what the critic should have said of it."""
+
+    prompt: str
+    tokens: tuple[int, ...]
+    old_values: tuple[float, ...]
+    """V before each token, (len(tokens),), as it was when the advantages were computed."""
+    returns: tuple[float, ...]
+    """Target of each, (len(tokens),)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueUpdateRequest:
+    """Ask for exactly one optimizer step of the critic on each batch, in order."""
+
+    batches: tuple[tuple[ValueRow, ...], ...]
+    clip: float
+    """A value may leave its old one by this much before its loss stops falling."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStats:
+    """What one optimizer step of the critic did; means are over response tokens."""
+
+    loss: float
+    clip_fraction: float
+    grad_norm: float
+    tokens: int
+
+
+Request = tuple[SampleRequest, ...] | UpdateRequest | ValueRequest | ValueUpdateRequest
 """A tuple of sample requests is one batch; its reply is a list with one list of samples per request, in order.
-The reply to an ``UpdateRequest`` is a list with the ``UpdateStats`` of each step."""
+The reply to an update is a list with the statistics of each step, that to a ``ValueRequest`` a list of lists of values."""
 
 MethodSteps = Generator[Request, Any, "EpochResult"]
 
@@ -128,5 +167,17 @@ class Learner(Protocol):
     """Turns rows into optimizer steps."""
 
     def update(self, request: UpdateRequest) -> list[UpdateStats]:
+        """Take exactly one optimizer step on each batch."""
+        ...
+
+
+class Critic(Protocol):
+    """Says what return to expect from each position of a response, and learns to."""
+
+    def values(self, request: ValueRequest) -> list[list[float]]:
+        """Return len(tokens) + 1 values for each response."""
+        ...
+
+    def update(self, request: ValueUpdateRequest) -> list[ValueStats]:
         """Take exactly one optimizer step on each batch."""
         ...

@@ -30,10 +30,10 @@ VALUES = {
     },
     "policies": {"tiny-s": {"stands_for": "x", "max_prompt_tokens": 1500, "max_response_tokens": 16}},
     "methods": {
-        "grpo": {"method": "grpo", "learning_rate": 1e-3, "options": {"minibatch": 32}},
+        "grpo": {"method": "grpo", "learning_rate": 1e-3},
         "threespo": {"method": "threespo", "learning_rate": 1e-4, "options": {"max_generations_per_task": 20}},
     },
-    "training": {"generations": 150, "tasks_per_epoch": 2, "group_size": 4},
+    "training": {"generations": 150, "tasks_per_epoch": 2, "group_size": 4, "minibatch": 32},
     "evaluation": {"seeds": [1, 2]},
 }
 OUTPUTS = ("metrics.parquet", "weights/model.safetensors", "weights/tokenizer.json")

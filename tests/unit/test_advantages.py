@@ -1,6 +1,7 @@
 """Group estimators against reference values, closed forms and properties; and the rows that methods make of them."""
 
 import itertools
+import json
 import math
 
 import pytest
@@ -9,12 +10,19 @@ from hypothesis import strategies as st
 
 from tests.toy import answer, common, drive, make_task, start
 from threespo.errors import InputError
-from threespo.methods.advantages import Steps, discounted, gigpo, grpo, hgpo, rloo
+from threespo.methods.advantages import Steps, discounted, gigpo, grpo, hgpo, reinforce_pp, rloo
 from threespo.methods.registry import check_options, make_method
+from threespo.protocol import UpdateRequest
 from threespo.verify import advantages
 
-EPISODE_METHODS = ("grpo", "rloo", "gigpo", "hgpo")
-ESTIMATORS = {"grpo": grpo, "rloo": rloo, "gigpo": gigpo, "hgpo": hgpo}
+EPISODE_METHODS = ("grpo", "rloo", "gigpo", "hgpo", "reinforce_pp")
+ESTIMATORS = {
+    "grpo": grpo,
+    "rloo": rloo,
+    "gigpo": gigpo,
+    "hgpo": hgpo,
+    "reinforce_pp": lambda group: reinforce_pp([group])[0],
+}
 
 
 def episode(scores, total, keys=None, gamma=1.0):
@@ -101,7 +109,7 @@ def test_advantages_follow_their_trajectory_under_permutation(name, returns, rng
 def test_group_methods_play_groups_and_update_on_every_step(name):
     graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"win": "s4"}, "s3": {"stay": "s3"}}
     tasks = [make_task(graph, {"s4"}, "s1", name) for name in ("one", "two")]
-    method = make_method(name, {"minibatch": 16}, common(group_size=4))
+    method = make_method(name, {}, common(group_size=4, minibatch=16))
     asked = []
 
     def choose(request):
@@ -139,8 +147,88 @@ def test_inadmissible_actions_cost_the_same_in_every_method():
         assert sum(want) - sum(got) == pytest.approx(0.2), name
 
 
+def test_reinforce_pp_normalises_over_the_whole_epoch():
+    """Two groups of equal returns each teach GRPO nothing; over the epoch they are 10, 10 and 0, 0."""
+    groups = [[episode([10.0] * 2, 10.0)] * 2, [episode([0.0] * 3, 0.0)] * 2]
+    assert [grpo(group)[0][0] for group in groups] == [0.0, 0.0]
+    std = math.sqrt(100 / 3)
+    got = reinforce_pp(groups)
+    assert got[0] == [pytest.approx([5 / std] * 2)] * 2
+    assert got[1] == [pytest.approx([-5 / std] * 3)] * 2
+
+
+def test_reinforce_pp_over_rows_counts_tokens():
+    """One token of 10 and three of 2: mean 4, variance (36 + 3 x 4) / 3 = 16."""
+    groups = [[Steps(["a"], [10.0], [10.0], 10.0, [1])], [Steps(["a"], [2.0], [2.0], 2.0, [3])]]
+    assert reinforce_pp(groups, population="rows") == [[[pytest.approx(1.5)]], [[pytest.approx(-0.5)]]]
+
+
+def win_or_lose(wins):
+    """Answer the episodes of a one-step task: those in ``wins``, by (epoch, member), win."""
+    return lambda request: [answer("win" if (request.key[1], request.key[3]) in wins else "lose")]
+
+
+def test_dapo_waits_for_groups_that_teach_and_clips_higher():
+    task = make_task({"s1": {"win": "goal"}}, {"goal"}, "s1")
+    two = [start(task, 1), start(task, 1)]
+    settings = common(group_size=2)
+    method = make_method("dapo", {}, settings)
+    # Epoch 0: both groups mixed, so both are trained on. Epochs 1 and 2: one telling group a time would need two epochs.
+    _, updates, _ = drive(method.epoch(0, two), win_or_lose({(0, 0)}))
+    assert [len(batch) for batch in updates] == [4]
+    for number, wins, expected in ((1, set(), []), (2, {(2, 0), (2, 1)}, [])):
+        result, updates, _ = drive(method.epoch(number, two), win_or_lose(wins))
+        assert updates == expected
+        assert result.details["waiting_groups"] == 0.0
+    first, (start_one,) = method.epoch(3, two[:1]), two[:1]
+    assert start_one.steps == 0
+    _, updates, _ = drive(first, win_or_lose({(3, 1)}))
+    assert [sorted(row.advantages[0] > 0 for row in batch) for batch in updates] == [[False, True]]
+    request = next_update(method.epoch(4, two), win_or_lose({(4, 0)}))
+    assert (request.loss.clip_low, request.loss.clip_high) == (0.2, 0.28)
+
+
+def test_dapo_remembers_what_waits():
+    task = make_task({"s1": {"win": "goal"}}, {"goal"}, "s1")
+    one, two = [start(task, 1)], [start(task, 1)] * 2
+    half = lambda request: [answer("win" if request.key[2:4] == (0, 0) else "lose")]  # noqa: E731
+    method, copy = (make_method("dapo", {}, common(group_size=2)) for _ in range(2))
+    _, updates, _ = drive(method.epoch(0, two), half)
+    assert updates == []
+    copy.restore(json.loads(json.dumps(method.dump())))
+    (_, first, _), (_, second, _) = (drive(each.epoch(1, one), half) for each in (method, copy))
+    assert first == second
+    assert len(first[0]) == 4, "the waiting group and the new one"
+
+
+def next_update(steps, choose):
+    reply = None
+    while not isinstance(request := steps.send(reply), UpdateRequest):
+        reply = [choose(one) for one in request]
+    return request
+
+
+@pytest.mark.parametrize("name", ["grpo", "threespo"])
+def test_states_are_measured_alike_and_change_nothing(name):
+    """Epoch 0 visits s1 only with N = 0, so S = 1; then s1 at depth 1 has S = 1 still (ln 1 = 0), s2 at depth 2 is solved:
+    S = 2^-50."""
+    task = make_task({"s1": {"a": "s2"}, "s2": {"win": "s3"}}, {"s3"}, "s1")
+    method = make_method(name, {}, common(group_size=2))
+    choose = lambda request: [answer("a" if "is: s1" in request.prompt else "win")] * request.count  # noqa: E731
+    first, _, _ = drive(method.epoch(0, [start(task)]), choose)
+    assert (first.details["state_known"], first.details["state_score_visits"]) == (3.0, 1.0)
+    assert first.details["state_visited"] == 2.0
+    copy = make_method(name, {}, common(group_size=2))
+    copy.restore(json.loads(json.dumps(method.dump())))
+    second, _, _ = drive(method.epoch(1, [start(task)]), choose)
+    again, _, _ = drive(copy.epoch(1, [start(task)]), choose)
+    assert second.details == again.details
+    assert second.details["state_high_unique"] == 0.5
+    assert second.details["state_score_unique"] == pytest.approx((1 + 2.0**-50) / 2)
+
+
 def test_misspelt_option_is_named():
-    with pytest.raises(ValueError, match=r"options\.sucess_reward"):
-        check_options("grpo", {"sucess_reward": 1})
-    with pytest.raises(ValueError, match="no method 'grop'; there are: grpo, rloo, gigpo, hgpo, threespo"):
+    with pytest.raises(ValueError, match=r"options\.normalize"):
+        check_options("grpo", {"normalize": True})
+    with pytest.raises(ValueError, match="no method 'grop'; there are: ppo, grpo, rloo, gigpo, hgpo, dapo"):
         check_options("grop", {})

@@ -29,20 +29,20 @@ class Weights:
 def fill(folder, epochs):
     for epoch in range(1, epochs + 1):
         progress = Progress("run a", epoch=epoch, generations=epoch * 10, metrics=[{"loss": float("nan")}])
-        checkpoint.save(folder, progress, Weights(f"w{epoch}"))
+        checkpoint.save(folder, progress, {"learner": Weights(f"w{epoch}")})
 
 
 def test_the_last_two_are_kept_and_the_newest_is_used(tmp_path):
     fill(tmp_path, 4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000003", "epoch-000004"]
     weights = Weights()
-    assert checkpoint.load(tmp_path, "run a", weights).generations == 40
+    assert checkpoint.load(tmp_path, "run a", {"learner": weights}).generations == 40
     assert weights.value == "w4"
 
 
 def test_a_new_run_begins_at_the_beginning(tmp_path):
     weights = Weights("fresh")
-    assert checkpoint.load(tmp_path / "none", "run a", weights) == Progress("run a")
+    assert checkpoint.load(tmp_path / "none", "run a", {"learner": weights}) == Progress("run a")
     assert weights.value == "fresh"
 
 
@@ -55,7 +55,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, capsys,
     else:
         (newest / "learner" / "value").unlink()
     weights = Weights()
-    assert checkpoint.load(tmp_path, "run a", weights).epoch == 2
+    assert checkpoint.load(tmp_path, "run a", {"learner": weights}).epoch == 2
     assert weights.value == "w2"
     assert str(newest) in capsys.readouterr().err
 
@@ -63,5 +63,5 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, capsys,
 def test_a_checkpoint_of_another_study_is_refused(tmp_path):
     fill(tmp_path, 1)
     with pytest.raises(InputError, match="other settings, games, base policy or code"):
-        checkpoint.load(tmp_path, "run b", Weights())
+        checkpoint.load(tmp_path, "run b", {"learner": Weights()})
     assert json.loads((tmp_path / "epoch-000001" / "progress.json").read_text())["identity"] == "run a"

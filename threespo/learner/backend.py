@@ -5,7 +5,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -84,6 +84,27 @@ def share(parts: Sequence[T]) -> list[tuple[T, bool]]:
     passes = -(-len(parts) // world_size())
     mine = [(part, True) for part in parts[rank() :: world_size()]]
     return mine + [(part, False) for part in parts[:1]] * (passes - len(mine))
+
+
+def accumulate(
+    engine: Any, parts: Sequence[T], loss_of: Callable[[T], tuple[Tensor, Tensor]], device: torch.device
+) -> Tensor:
+    """Add up the gradients of all parts, each rank doing its share; return the sum of their statistics over all ranks.
+
+    ``loss_of`` returns a part's statistics (float64, on the CPU) and its share of the batch's loss.
+    """
+    shares = share(parts)
+    total: Tensor | None = None
+    for number, (part, counts) in enumerate(shares):
+        sums, objective = loss_of(part)
+        total = torch.zeros_like(sums) if total is None else total
+        if counts:
+            total += sums
+        engine.set_gradient_accumulation_boundary(number + 1 == len(shares))
+        # DeepSpeed averages over ranks; the batch's loss is the sum of their shares.
+        engine.backward(objective * (world_size() if counts else 0.0), scale_wrt_gas=False)
+    assert total is not None, "a batch has at least one part"
+    return summed(total, device)
 
 
 def summed(values: Tensor, device: torch.device) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json
@@ -19,8 +19,6 @@ from threespo.learner.forward import Group, Pack, ResponseScorer, cut, group_row
 from threespo.learner.loss import k3, policy_losses, token_weights
 from threespo.policy.model import Policy, parse_dtype
 from threespo.protocol import LossSettings, Row, UpdateRequest, UpdateStats
-
-_SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "approx_kl", "sampler_gap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class DeepSpeedLearner:
         Raises:
             InputError: if a setting is out of range or the model cannot be trained in packs.
         """
-        _check(settings)
+        check_settings(settings)
         if reference is not None and reference.model is policy.model:
             raise InputError("the reference policy is the policy itself; load it a second time, it must stay frozen.")
         self.policy, self.settings, self._inspect = policy, settings, inspect
@@ -137,17 +135,12 @@ class DeepSpeedLearner:
             )
         _check_rows(rows)
         batch = self._batch(rows, loss)
-        micro_batches = cut(batch.groups, self.settings.micro_batch_tokens)
-        shares = backend.share(micro_batches)
-        sums = torch.zeros(len(_SUMS), dtype=torch.float64)
-        for number, (groups, counts) in enumerate(shares):
-            part, objective = self._micro_batch(groups, batch, loss, recompute)
-            if counts:
-                sums += part
-            self._engine.set_gradient_accumulation_boundary(number + 1 == len(shares))
-            # DeepSpeed averages over ranks; the batch's loss is the sum of their shares.
-            self._engine.backward(objective * (backend.world_size() if counts else 0.0), scale_wrt_gas=False)
-        sums = backend.summed(sums, self.policy.device)
+        sums = backend.accumulate(
+            self._engine,
+            cut(batch.groups, self.settings.micro_batch_tokens),
+            lambda groups: self._micro_batch(groups, batch, loss, recompute),
+            self.policy.device,
+        )
         if not bool(torch.isfinite(sums[0])):
             raise self._failure(rows, loss, f"loss {float(sums[0])}")
         norm = backend.step(self._engine)
@@ -248,29 +241,34 @@ class DeepSpeedLearner:
         return ids
 
     def _identity(self) -> dict[str, Any]:
-        """What a checkpoint must agree on with the learner that loads it."""
-        # At ZeRO 3 a parameter is empty between passes and keeps its shape beside it.
-        shapes = [
-            [name, list(getattr(parameter, "ds_shape", parameter.shape))]
-            for name, parameter in self.policy.model.named_parameters()
-        ]
-        return {
-            "format": 1,
-            "parameters": shapes,
-            "zero_stage": self.settings.zero_stage,
-            "dtype": self.settings.dtype,
-            "world_size": backend.world_size(),
-        }
+        return identity(self.policy.model, self.settings)
 
     def _failure(self, rows: Sequence[Row], loss: LossSettings, what: str) -> InputError:
-        file = self._inspect / f"update-{self.steps:06d}.json"
-        if backend.rank() == 0:
-            batch = {"rows": [dataclasses.asdict(row) for row in rows], "loss": dataclasses.asdict(loss)}
-            atomic_json(file, {"found": what, "step": self.steps, **batch})
-        return InputError(
-            f"update {self.steps}: {what} is not finite; training stops. The batch is "
-            f"in {file}. Look for infinite advantages or log-probabilities there, or lower the learning rate."
-        )
+        batch = {"rows": [dataclasses.asdict(row) for row in rows], "loss": dataclasses.asdict(loss)}
+        return not_finite(self._inspect / f"update-{self.steps:06d}.json", what, self.steps, batch)
+
+
+def identity(model: nn.Module, settings: OptimSettings) -> dict[str, Any]:
+    """Return what a checkpoint must agree on with whoever loads it."""
+    # At ZeRO 3 a parameter is empty between passes and keeps its shape beside it.
+    shapes = [[name, list(getattr(parameter, "ds_shape", parameter.shape))] for name, parameter in model.named_parameters()]
+    return {
+        "format": 1,
+        "parameters": shapes,
+        "zero_stage": settings.zero_stage,
+        "dtype": settings.dtype,
+        "world_size": backend.world_size(),
+    }
+
+
+def not_finite(file: Path, what: str, step: int, batch: dict[str, Any]) -> InputError:
+    """Save the batch of an update that failed and return the error that says so."""
+    if backend.rank() == 0:
+        atomic_json(file, {"found": what, "step": step, **batch})
+    return InputError(
+        f"update {step}: {what} is not finite; training stops. The batch is in {file}. "
+        "Look for infinite advantages, returns or log-probabilities there, or lower the learning rate."
+    )
 
 
 def _stats(sums: Tensor, tokens: int, norm: float) -> UpdateStats:
@@ -288,7 +286,8 @@ def _stats(sums: Tensor, tokens: int, norm: float) -> UpdateStats:
     )
 
 
-def _check(settings: OptimSettings) -> None:
+def check_settings(settings: OptimSettings) -> None:
+    """Raise ``InputError`` if a setting is out of range."""
     for name, good in (
         ("lr", settings.lr >= 0),
         ("grad_clip", settings.grad_clip > 0),

@@ -59,6 +59,18 @@ def k3(logprobs: Float[Tensor, " tokens"], reference: Float[Tensor, " tokens"]) 
     return torch.clamp(torch.exp(difference) - difference - 1.0, max=KL_CAP)
 
 
+def value_losses(
+    values: Float[Tensor, " tokens"],
+    old_values: Float[Tensor, " tokens"],
+    returns: Float[Tensor, " tokens"],
+    clip: float,
+) -> tuple[Float[Tensor, " tokens"], Bool[Tensor, " tokens"]]:
+    """Return 0.5 max((V - G)^2, (clip(V, V_old - clip, V_old + clip) - G)^2) of each token, and where the clip decided."""
+    plain = (values - returns).square()
+    clipped = (torch.clamp(values, old_values - clip, old_values + clip) - returns).square()
+    return 0.5 * torch.maximum(plain, clipped), clipped > plain
+
+
 def token_weights(
     lengths: Int[Tensor, " rows"],
     row_weights: Float[Tensor, " rows"],

@@ -1,11 +1,11 @@
-"""Group-relative advantages of whole episodes, in float64: GRPO, RLOO, GiGPO, HGPO.
+"""Advantages of whole episodes, in float64: GRPO, RLOO, GiGPO, HGPO, REINFORCE++.
 
 Reference implementations take their statistics over *rows* (steps), so a long failure weighs more than a short success;
 the methods' papers take them over trajectories. Both are here: ``population`` says which.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +28,20 @@ class Steps:
     step_returns: Sequence[float]
     """Discounted return from the step on, minus the step's own penalty."""
     episode_return: float
+    lengths: Sequence[int] = ()
+    """Response tokens of each step, for statistics over tokens."""
+
+
+Groups = Sequence[Sequence[Steps]]
+"""The episodes of an epoch, group by group."""
+
+Estimator = Callable[[Groups], list[list[list[float]]]]
+"""From the episodes of an epoch to an advantage for each group, episode and step."""
+
+
+def by_group(estimator: Callable[[Sequence[Steps]], list[list[float]]]) -> Estimator:
+    """Return the estimator that treats each group by itself."""
+    return lambda groups: [estimator(group) for group in groups]
 
 
 def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
@@ -131,6 +145,28 @@ def hgpo(
                     item = (value - mean) / (std + eps if normalise else 1.0)
                     items[place][step].append(((level + 1) ** alpha, item))
     return [[_weighted(found, eps) for found in episode] for episode in items]
+
+
+def reinforce_pp(groups: Groups, *, population: Population = "trajectories", eps: float = 1e-8) -> list[list[list[float]]]:
+    """REINFORCE++: A = (x - mean) / sqrt(var + eps), one mean and variance (ddof 1) for the whole epoch, no groups.
+
+    ``rows`` takes them over response tokens, as the reference code whitens; ``trajectories`` over episode returns, where
+    an epoch of equal returns is centred and not divided.
+    """
+    episodes = [episode for group in groups for episode in group]
+    if population == "trajectories":
+        weighted = [(episode.episode_return, 1) for episode in episodes]
+    elif population == "rows":
+        weighted = [pair for episode in episodes for pair in zip(episode.scores, episode.lengths, strict=True)]
+    else:
+        weighted = [(episode.scores[0], 1) for episode in episodes]
+    count = sum(weight for _, weight in weighted)
+    mean = math.fsum(value * weight for value, weight in weighted) / count
+    variance = math.fsum(weight * (value - mean) ** 2 for value, weight in weighted) / max(1, count - 1)
+    divisor = math.sqrt(variance + eps)
+    if population == "trajectories" and max(weighted) == min(weighted):
+        divisor = 1.0
+    return [[[(score - mean) / divisor for score in episode.scores] for episode in group] for group in groups]
 
 
 def _weighted(items: Sequence[tuple[float, float]], eps: float) -> float:

@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from threespo.envs.episode import Episode, Outcome
-from threespo.protocol import EpochResult, LossSettings, MethodSteps, Row, Sample
+from threespo.methods.advantages import Population
+from threespo.methods.states import StateStatistics
+from threespo.protocol import Aggregation, EpochResult, LossSettings, MethodSteps, Row, Sample
 from threespo.rng import generator
+
+T = TypeVar("T")
 
 
 class MethodOptions(BaseModel):
@@ -27,10 +31,19 @@ class CommonSettings:
     kl_coef: float
     invalid_penalty: float
     inadmissible_penalty: float
+    success_reward: float
+    minibatch: int
+    statistics: Population
+    """What means and spreads of episode returns are taken over: ``rows`` where the study runs ``as_released``."""
 
 
 class Method(Protocol):
     """A training method with whatever it remembers between epochs."""
+
+    @property
+    def critic_rate(self) -> float | None:
+        """Learning rate of the method's critic, as a multiple of the policy's; ``None`` if it has no critic."""
+        ...
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         """Yield the requests of one epoch on the given task starts and return what happened."""
@@ -57,8 +70,9 @@ class Turn:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts turns into an ``EpochResult``."""
+    """Counts turns into an ``EpochResult``, and states into the method's statistics."""
 
+    states: StateStatistics
     result: EpochResult = field(default_factory=EpochResult)
 
     def turn(self, outcome: Outcome) -> None:
@@ -68,30 +82,37 @@ class Tally:
         self.result.inadmissible += not outcome.admissible
         self.result.nothing_happens += outcome.nothing_happens
 
-    def path(self, success: bool) -> None:
-        """Count one completed path."""
+    def path(self, last: Episode) -> None:
+        """Count one completed path, given its end."""
         self.result.completed_paths += 1
-        self.result.successes += success
+        self.result.successes += last.won
+        self.states.path(last)
+
+    def close(self, **details: float) -> EpochResult:
+        """Return the epoch's result with the state statistics and the method's own numbers in it."""
+        self.result.details = {**self.states.close(), **details}
+        return self.result
 
 
-def make_row(turn: Turn, advantage: float, common: CommonSettings, weight: float = 1.0) -> Row:
-    """Return the training row of a turn: one advantage for all its tokens.
+def make_row(turn: Turn, advantage: float | Sequence[float], common: CommonSettings, weight: float = 1.0) -> Row:
+    """Return the training row of a turn: one advantage for all its tokens, or one for each.
 
     The penalty for inadmissible actions, a named option of the embedded studies, comes off the advantage here, for every
     response that a method trains on. (3SPO does not train on groups of equal rewards, nor on single samples.)
     """
-    value = advantage - common.inadmissible_penalty * (not turn.outcome.admissible)
     tokens = turn.sample.tokens
-    return Row(turn.prompt, tokens, turn.sample.logprobs, (value,) * len(tokens), weight)
+    values = advantage if isinstance(advantage, Sequence) else [advantage] * len(tokens)
+    penalty = common.inadmissible_penalty * (not turn.outcome.admissible)
+    return Row(turn.prompt, tokens, turn.sample.logprobs, tuple(value - penalty for value in values), weight)
 
 
-def loss_settings(common: CommonSettings, aggregation: Any) -> LossSettings:
-    """Return the loss that all methods share, with the method's aggregation."""
-    return LossSettings(common.clip, common.clip, kl_coef=common.kl_coef, aggregation=aggregation)
+def loss_settings(common: CommonSettings, aggregation: Aggregation, clip_high: float | None = None) -> LossSettings:
+    """Return the loss that all methods share, with the method's aggregation and, if it has one, its own upper clip."""
+    return LossSettings(common.clip, clip_high or common.clip, kl_coef=common.kl_coef, aggregation=aggregation)
 
 
-def minibatches(rows: Sequence[Row], size: int, seed: int, epoch: int) -> list[tuple[Row, ...]]:
-    """Shuffle rows and cut them into mini-batches of ``size``; a remainder below half a batch joins the last one."""
+def minibatches(rows: Sequence[T], size: int, seed: int, epoch: int) -> list[tuple[T, ...]]:
+    """Shuffle rows and cut them into mini-batches of about ``size``, as equal as possible."""
     order = list(rows)
     generator(seed, "minibatches", epoch).shuffle(order)
     count = max(1, round(len(order) / size))

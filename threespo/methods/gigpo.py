@@ -4,12 +4,12 @@ from functools import partial
 
 from pydantic import Field
 
-from threespo.methods.advantages import gigpo
-from threespo.methods.base import CommonSettings
-from threespo.methods.episodes import EpisodeMethod, EpisodeOptions
+from threespo.methods.advantages import by_group, gigpo
+from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.episodes import EpisodeMethod
 
 
-class GigpoOptions(EpisodeOptions):
+class GigpoOptions(MethodOptions):
     """Options of GiGPO; defaults are those of its script for ALFWorld."""
 
     gamma: float = Field(default=0.95, gt=0, le=1)
@@ -23,6 +23,6 @@ class GigpoOptions(EpisodeOptions):
 def make(options: GigpoOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = A_E + step_weight * A_S."""
     estimator = partial(
-        gigpo, population=options.statistics, normalise=options.normalise, step_weight=options.step_weight
+        gigpo, population=common.statistics, normalise=options.normalise, step_weight=options.step_weight
     )
-    return EpisodeMethod(options, common, estimator, options.gamma)
+    return EpisodeMethod(common, by_group(estimator), options.gamma)

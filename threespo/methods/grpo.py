@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from threespo.methods.advantages import grpo
-from threespo.methods.base import CommonSettings
-from threespo.methods.episodes import EpisodeMethod, EpisodeOptions
+from threespo.methods.advantages import by_group, grpo
+from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.episodes import EpisodeMethod
 
 
-class GrpoOptions(EpisodeOptions):
+class GrpoOptions(MethodOptions):
     """Options of GRPO."""
 
     normalise: bool = True
@@ -16,4 +16,5 @@ class GrpoOptions(EpisodeOptions):
 
 def make(options: GrpoOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = (R - mean) / (std + eps) over the group's episode returns."""
-    return EpisodeMethod(options, common, partial(grpo, population=options.statistics, normalise=options.normalise))
+    estimator = partial(grpo, population=common.statistics, normalise=options.normalise)
+    return EpisodeMethod(common, by_group(estimator))

@@ -4,13 +4,14 @@ from functools import partial
 
 from pydantic import Field
 
-from threespo.methods.advantages import hgpo
-from threespo.methods.base import CommonSettings
-from threespo.methods.episodes import EpisodeMethod, EpisodeOptions
+from threespo.methods.advantages import by_group, hgpo
+from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.episodes import EpisodeMethod
 
 
-class HgpoOptions(EpisodeOptions):
-    """Options of HGPO; defaults are those of its script for ALFWorld. ``statistics`` matters with ``base_group`` only."""
+class HgpoOptions(MethodOptions):
+    """Options of HGPO; defaults are those of its script for ALFWorld. The study's statistics matter
+    with ``base_group`` only."""
 
     gamma: float = Field(default=0.95, gt=0, le=1)
     """Discount of step returns."""
@@ -28,10 +29,10 @@ def make(options: HgpoOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = sum w_k a_k / sum w_k over the levels at which a step has company."""
     estimator = partial(
         hgpo,
-        population=options.statistics,
+        population=common.statistics,
         normalise=options.normalise,
         history=options.history,
         alpha=options.alpha,
         base_group=options.base_group,
     )
-    return EpisodeMethod(options, common, estimator, options.gamma)
+    return EpisodeMethod(common, by_group(estimator), options.gamma)

@@ -4,15 +4,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from threespo.methods import gigpo, grpo, hgpo, rloo
+from threespo.methods import gigpo, grpo, hgpo, reinforce_pp, rloo
 from threespo.methods.base import CommonSettings, Method, MethodOptions
+from threespo.methods.dapo import Dapo, DapoOptions
+from threespo.methods.ppo import Ppo, PpoOptions
 from threespo.methods.threespo import Threespo, ThreespoOptions
 
 _METHODS: dict[str, tuple[Any, type[MethodOptions]]] = {
+    "ppo": (Ppo, PpoOptions),
     "grpo": (grpo.make, grpo.GrpoOptions),
     "rloo": (rloo.make, rloo.RlooOptions),
     "gigpo": (gigpo.make, gigpo.GigpoOptions),
     "hgpo": (hgpo.make, hgpo.HgpoOptions),
+    "dapo": (Dapo, DapoOptions),
+    "reinforce_pp": (reinforce_pp.make, reinforce_pp.ReinforcePpOptions),
     "threespo": (Threespo, ThreespoOptions),
 }
 

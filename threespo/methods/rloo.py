@@ -2,15 +2,15 @@
 
 from functools import partial
 
-from threespo.methods.advantages import rloo
-from threespo.methods.base import CommonSettings
-from threespo.methods.episodes import EpisodeMethod, EpisodeOptions
+from threespo.methods.advantages import by_group, rloo
+from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.episodes import EpisodeMethod
 
 
-class RlooOptions(EpisodeOptions):
-    """Options of RLOO."""
+class RlooOptions(MethodOptions):
+    """RLOO has no options of its own."""
 
 
 def make(options: RlooOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = R - mean of the other episodes' returns."""
-    return EpisodeMethod(options, common, partial(rloo, population=options.statistics))
+    return EpisodeMethod(common, by_group(partial(rloo, population=common.statistics)))

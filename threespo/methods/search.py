@@ -14,6 +14,7 @@ from typing import Any
 
 from threespo.envs.episode import Episode, respond
 from threespo.methods.base import CommonSettings, Tally, Turn, make_row
+from threespo.methods.states import state_key
 from threespo.protocol import Row, SampleRequest
 from threespo.rng import generator
 from threespo.scoring.reward import group_advantages, novelty_weight, step_reward
@@ -127,7 +128,7 @@ class Search:
         self.log.path_caps += self.paths >= self.settings.max_paths
 
     def _key(self, episode: Episode) -> str:
-        observation = " ".join(episode.observation.split())
+        observation = state_key(episode.observation)
         return f"{episode.task.goal}\n{observation}" if self.settings.goal_in_key else observation
 
     def _score(self, node: Node) -> StateScore:
@@ -185,7 +186,7 @@ class Search:
             episode = child.node.episode
             if episode.done:
                 self.paths += 1
-                self.tally.path(episode.won)
+                self.tally.path(episode)
                 self.table.complete(child.node.path, episode.won)
             else:
                 going.setdefault(child.node.path[-1], child.node)
@@ -195,3 +196,4 @@ class Search:
         self.log.unvisited += self.table.get(node.path[-1])[0] == 0
         self.log.score_sum += score.score
         self.log.visited.add(node.path[-1])
+        self.tally.states.visit(node.episode)

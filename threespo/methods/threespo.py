@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from threespo.envs.episode import Episode
 from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings
 from threespo.methods.search import Expansion, Search, SearchLog, SearchSettings
+from threespo.methods.states import StateStatistics
 from threespo.protocol import MethodSteps, Row, SampleRequest, UpdateRequest
 from threespo.scoring.state import ScoreSettings
 from threespo.scoring.table import StateTable
@@ -67,9 +68,11 @@ class ThreespoOptions(MethodOptions):
 class Threespo:
     """The method. It remembers the state table."""
 
+    critic_rate = None
+
     def __init__(self, options: ThreespoOptions, common: CommonSettings) -> None:
         self.options, self.common = options, common
-        self.table = StateTable()
+        self.table, self.states = StateTable(), StateStatistics()
         self.settings = SearchSettings(
             score=ScoreSettings(options.alpha, options.xi, options.zeta, g_max=common.group_size),
             omega_k=options.omega_k,
@@ -81,7 +84,7 @@ class Threespo:
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         """Search every task, tick by tick: sample for all, update state by state in task order, count, go on."""
-        tally, log = Tally(), SearchLog()
+        tally, log = Tally(self.states), SearchLog()
         searches = [
             Search(number, slot, self.table, self.settings, self.common, tally, log, self._cap(start)).run(start)
             for slot, start in enumerate(starts)
@@ -98,14 +101,14 @@ class Threespo:
             self.table.commit()
             waiting = _advance([search for search, _ in waiting])
         self.table.decay(self.options.gate_decay)
-        tally.result.details = self._details(log, ticks)
-        return tally.result
+        return tally.close(**self._details(log, ticks))
 
     def dump(self) -> dict[str, Any]:
-        return {"table": self.table.dump()}
+        return {"table": self.table.dump(), "states": self.states.dump()}
 
     def restore(self, memory: dict[str, Any]) -> None:
         self.table = StateTable.restore(memory["table"])
+        self.states = StateStatistics.restore(memory["states"])
 
     def _cap(self, start: Episode) -> int:
         return self.options.max_generations_per_task or self.common.group_size * start.world.max_steps

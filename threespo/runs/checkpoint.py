@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from threespo.files import atomic_folder, atomic_json, try_lock
 
 
 class Saves(Protocol):
-    """A learner, as far as checkpoints are concerned."""
+    """A learner or critic, as far as checkpoints are concerned."""
 
     def save(self, folder: Path) -> None: ...
 
@@ -68,16 +68,17 @@ def size(folder: Path) -> int:
     return sum(file.stat().st_size for file in newest.rglob("*") if file.is_file())
 
 
-def save(folder: Path, progress: Progress, learner: Saves) -> None:
-    """Write checkpoint ``epoch-N`` below ``folder`` and remove all but the last two."""
+def save(folder: Path, progress: Progress, trained: Mapping[str, Saves]) -> None:
+    """Write checkpoint ``epoch-N`` below ``folder``, what is ``trained`` by name in it, and remove all but the last two."""
     with atomic_folder(folder / f"epoch-{progress.epoch:06d}") as temporary:
-        learner.save(temporary / "learner")
+        for name, one in trained.items():
+            one.save(temporary / name)
         atomic_json(temporary / "progress.json", asdict(progress))
     for old in _checkpoints(folder)[:-2]:
         shutil.rmtree(old)
 
 
-def load(folder: Path, identity: str, learner: Saves) -> Progress:
+def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
     """Restore the newest readable checkpoint below ``folder``; without one, return the beginning of a run.
 
     A damaged checkpoint is named and the one before it used.
@@ -97,7 +98,8 @@ def load(folder: Path, identity: str, learner: Saves) -> Progress:
                 f"Delete {folder} to train this run from the beginning."
             )
         try:
-            learner.load(checkpoint / "learner")
+            for name, one in trained.items():
+                one.load(checkpoint / name)
         except InputError as error:
             print(f"{checkpoint}: {error}; the one before it is used", file=sys.stderr)
             continue

@@ -16,7 +16,16 @@ from threespo.envs.episode import begin
 from threespo.methods.base import CommonSettings, Method
 from threespo.methods.registry import make_method
 from threespo.policy.tiny import load_tasks
-from threespo.protocol import EpochResult, Learner, Sampler, UpdateRequest, UpdateStats
+from threespo.protocol import (
+    Critic,
+    EpochResult,
+    Learner,
+    Sampler,
+    UpdateRequest,
+    UpdateStats,
+    ValueRequest,
+    ValueUpdateRequest,
+)
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
 from threespo.runs.clock import TimedEnvironment, return_free_memory
@@ -62,9 +71,17 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
         dtype=study.policies[run.policy].dtype,
         temperature=training.temperature,
     )
-    learner = DeepSpeedLearner(policy, reference, optim, inspect=paths.checkpoints(run) / "failed-updates")
+    inspect = paths.checkpoints(run) / "failed-updates"
+    learner = DeepSpeedLearner(policy, reference, optim, inspect)
     method = make_method(entry.method, entry.options, _common(study, run))
-    progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), learner)
+    trained: dict[str, checkpoint.Saves] = {"learner": learner}
+    critic: Critic | None = None
+    if method.critic_rate is not None:
+        from threespo.learner.critic import DeepSpeedCritic
+
+        backbone = load_run_policy(study, source, run.policy)
+        trained["critic"] = critic = DeepSpeedCritic(backbone, replace(optim, lr=optim.lr * method.critic_rate), inspect)
+    progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), trained)
     method.restore(progress.memory) if progress.epoch else None
     world, tasks = make_world(study, run.env), choose_pool(load_tasks(paths.data(run.env), "train"), training.pool)
     timed = TimedEnvironment(world.env)
@@ -72,7 +89,7 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     sampler = make_sampler(study, policy, run.policy)
     logging_seconds = 0.0
     while drawn := _draw(tasks, progress, study, run):
-        answers = Answers(sampler, learner, derive(run.seed, "training"), training.temperature)
+        answers = Answers(sampler, learner, critic, derive(run.seed, "training"), training.temperature)
         start, timed.seconds = time.perf_counter(), 0.0
         result = answers.drive(method, progress.epoch, [begin(world, task) for task in drawn])
         driven = time.perf_counter()
@@ -82,7 +99,7 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
         _show(progress, run, training.generations)
         if progress.epoch % training.checkpoint_every == 0:
             first = not paths.checkpoints(run).exists()
-            checkpoint.save(paths.checkpoints(run), progress, learner)
+            checkpoint.save(paths.checkpoints(run), progress, trained)
             if first:
                 size = checkpoint.size(paths.checkpoints(run)) / 1e6
                 print(f"checkpoints: {size:.1f} MB each, the last two kept, in {paths.checkpoints(run)}", file=sys.stderr)
@@ -109,6 +126,7 @@ class Answers:
 
     sampler: Sampler
     learner: Learner
+    critic: Critic | None
     seed: int
     temperature: float
     generations: int = 0
@@ -131,6 +149,11 @@ class Answers:
                 reply = self.learner.update(request)
                 self.updates += reply
                 self.update_seconds += time.perf_counter() - start
+            elif isinstance(request, ValueRequest | ValueUpdateRequest):
+                assert self.critic is not None, "a method that asks for values has a critic_rate"
+                ask: Any = self.critic.values if isinstance(request, ValueRequest) else self.critic.update
+                reply = ask(request)
+                self.update_seconds += time.perf_counter() - start
             else:
                 reply = self.sampler.sample(request, seed=self.seed, temperature=self.temperature)
                 self.generations += sum(one.count for one in request)
@@ -146,6 +169,9 @@ def _common(study: "Study", run: "Run") -> CommonSettings:
         kl_coef=training.kl_coef,
         invalid_penalty=training.invalid_penalty,
         inadmissible_penalty=training.inadmissible_penalty,
+        success_reward=training.success_reward,
+        minibatch=training.minibatch,
+        statistics="trajectories" if training.terms == "equalised" else "rows",
     )
 
 

@@ -96,8 +96,12 @@ class PolicySettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """What all trained methods share, so that they are compared on equal terms."""
+    """What all trained methods share, so that they are compared on equal terms: none of it can be set for one method."""
 
+    terms: Literal["equalised", "as_released"] = "equalised"
+    """``equalised``: statistics of episode returns over trajectories, as the methods' papers have them. ``as_released``:
+    over rows (steps), as the released code runs; there a long failure weighs more than a short success
+    (docs/baselines.md)."""
     generations: int = Field(ge=1)
     """The budget of a run in single-step generations, the same for every method."""
     tasks_per_epoch: int = Field(default=16, ge=1)
@@ -107,6 +111,10 @@ class TrainingSettings(Settings):
     statistics live on; the paper's 6,400 draws visit each of 3,553 games 1.8 times."""
     group_size: int = Field(default=8, ge=2)
     """Rollouts per task of group methods; G_max of 3SPO (tab:hyperparams: 8)."""
+    minibatch: int = Field(default=256, ge=1)
+    """Rows per optimizer step of the methods that play whole episodes (verl-agent: 256 on ALFWorld)."""
+    success_reward: float = Field(default=10.0, gt=0)
+    """Environment reward of a won episode for the baselines (verl-agent: 10); 3SPO's is in its eq. 2."""
     temperature: float = Field(default=1.0, gt=0)
     kl_coef: float = Field(default=0.01, ge=0)
     """tab:hyperparams: 0.01; k3 estimate, as a loss term."""

@@ -1,0 +1,143 @@
+"""The critic of PPO: the policy's backbone with a value head in place of its vocabulary, trained beside it.
+
+It starts from the base policy's weights and a head of zeros, and has parameters and an optimizer of its own.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from threespo.errors import InputError
+from threespo.learner import attention, backend, checkpoint
+from threespo.learner.engine import OptimSettings, check_settings, identity, not_finite
+from threespo.learner.forward import Group, Pack, cut, group_rows, pack
+from threespo.learner.loss import value_losses
+from threespo.policy import linear
+from threespo.policy.model import Policy, parse_dtype
+from threespo.protocol import ValueRequest, ValueRow, ValueStats, ValueUpdateRequest
+
+
+class ValueScorer(nn.Module):
+    """Value of the position before every response token of a pack."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        stock: Any = model
+        attention.install(stock)
+        linear.install(stock)
+        self.backbone: nn.Module = stock.base_model
+        like = next(stock.parameters())
+        self.head = nn.Linear(stock.config.hidden_size, 1, bias=False, device=like.device, dtype=like.dtype)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, packed: Pack) -> Float[Tensor, " N"]:
+        """Return the values, with gradient."""
+        hidden = self.backbone(
+            input_ids=packed.tokens,
+            position_ids=packed.positions,
+            # A mask in its final form is passed on untouched; ours is in the spans.
+            attention_mask=packed.tokens.new_zeros((1, 1, 1, 1)),
+            use_cache=False,
+            spans=packed.spans,
+        ).last_hidden_state
+        values: Tensor = self.head(hidden[0, packed.predictors])[:, 0].float()
+        return values
+
+
+class DeepSpeedCritic:
+    """Values of responses, and optimizer steps on them."""
+
+    def __init__(self, policy: Policy, settings: OptimSettings, inspect: Path = Path("failed-updates")) -> None:
+        """Prepare the critic; ``policy`` becomes its backbone and must not be the one that is trained.
+
+        Raises:
+            InputError: if a setting is out of range or the model cannot be trained in packs.
+        """
+        check_settings(settings)
+        self.policy, self.settings, self._inspect = policy, settings, inspect
+        self._dtype = parse_dtype(settings.dtype)
+        self._scorer = ValueScorer(policy.model)
+        self._engine = backend.start(self._scorer, settings)
+        self.steps = 0
+
+    def values(self, request: ValueRequest) -> list[list[float]]:
+        """Return V before each token and after the last one, len(tokens) + 1 values for each response."""
+        prompts = [self.policy.encode_prompt(prompt) for prompt, _ in request.responses]
+        # A response's last token is not in a pack; one more behind it puts it there.
+        responses = [(*tokens, tokens[-1]) for _, tokens in request.responses]
+        known: dict[int, list[float]] = {}
+        with torch.no_grad():
+            for groups, counts in backend.share(cut(group_rows(prompts, responses), self.settings.micro_batch_tokens)):
+                packed = self._pack(groups)
+                values = self._engine(packed).split(packed.lengths)
+                if counts:
+                    known |= {row: part.tolist() for row, part in zip(packed.rows, values, strict=True)}
+        for part in backend.gathered_objects(known):
+            known |= part
+        return [known[row] for row in range(len(responses))]
+
+    def update(self, request: ValueUpdateRequest) -> list[ValueStats]:
+        """Take one optimizer step on each batch, in order.
+
+        Raises:
+            InputError: if a row is malformed, or loss or gradient is not finite (the batch is saved then).
+        """
+        return [self._step(rows, request.clip) for rows in request.batches]
+
+    def save(self, folder: Path) -> None:
+        """Write weights, optimizer state and step count into ``folder``, whole or not at all."""
+        checkpoint.save(self._engine, folder, identity(self._scorer, self.settings), self.steps)
+
+    def load(self, folder: Path) -> None:
+        """Go on bit-exactly from what ``save`` wrote; raises ``InputError`` as the learner's ``load`` does."""
+        self.steps = checkpoint.load(self._engine, folder, identity(self._scorer, self.settings))
+
+    def _step(self, rows: Sequence[ValueRow], clip: float) -> ValueStats:
+        _check_rows(rows)
+        prompts = [self.policy.encode_prompt(row.prompt) for row in rows]
+        groups = group_rows(prompts, [row.tokens for row in rows])
+        tokens = sum(len(row.tokens) for row in rows)
+
+        def loss_of(part: list[Group]) -> tuple[Tensor, Tensor]:
+            packed = self._pack(part)
+            old, returns = (
+                torch.tensor([x for row in packed.rows for x in getattr(rows[row], name)], device=self.policy.device)
+                for name in ("old_values", "returns")
+            )
+            losses, clipped = value_losses(self._engine(packed), old, returns, clip)
+            objective = losses.sum() / tokens
+            return torch.stack((objective.detach(), clipped.sum().float())).double().cpu(), objective
+
+        sums = backend.accumulate(self._engine, cut(groups, self.settings.micro_batch_tokens), loss_of, self.policy.device)
+        loss, clipped = sums.tolist()
+        if not math.isfinite(loss):
+            raise self._failure(rows, f"the critic's loss {loss}")
+        norm = backend.step(self._engine)
+        if not math.isfinite(norm):
+            raise self._failure(rows, f"the critic's gradient norm {norm}")
+        self.steps += 1
+        return ValueStats(loss, clipped / tokens, norm, tokens)
+
+    def _pack(self, groups: Sequence[Group]) -> Pack:
+        return pack(groups, self.policy.device, self._dtype)
+
+    def _failure(self, rows: Sequence[ValueRow], what: str) -> InputError:
+        batch = {"rows": [dataclasses.asdict(row) for row in rows]}
+        return not_finite(self._inspect / f"critic-update-{self.steps:06d}.json", what, self.steps, batch)
+
+
+def _check_rows(rows: Sequence[ValueRow]) -> None:
+    if not rows:
+        raise InputError("an update of the critic needs at least one row, found none.")
+    for number, row in enumerate(rows):
+        if not row.tokens or not len(row.tokens) == len(row.old_values) == len(row.returns):
+            raise InputError(
+                f"row {number} of a critic's update: {len(row.tokens)} tokens, {len(row.old_values)} old values and "
+                f"{len(row.returns)} returns; expected equal numbers, at least one."
+            )

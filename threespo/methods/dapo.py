@@ -1,0 +1,62 @@
+"""DAPO (arXiv 2503.14476): GRPO with a higher upper clip, and groups that teach nothing left out of the batch."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pydantic import Field
+
+from threespo.envs.episode import Episode
+from threespo.methods.advantages import by_group, grpo
+from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings, minibatches
+from threespo.methods.episodes import estimated_rows, play
+from threespo.methods.states import StateStatistics
+from threespo.protocol import MethodSteps, Row, UpdateRequest
+
+
+class DapoOptions(MethodOptions):
+    """Options of DAPO; defaults are its paper's."""
+
+    clip_high: float = Field(default=0.28, gt=0)
+    """The ratio may rise further (1.28) than it may fall (``training.clip``)."""
+    most_epochs: int = Field(default=10, ge=1)
+    """Dynamic sampling goes on to further tasks until as many groups with unequal returns are there as an epoch has tasks,
+    but not over more epochs than this."""
+
+
+class Dapo:
+    """The method. It remembers the rows that wait for their batch to be full; the policy does not change meanwhile."""
+
+    critic_rate = None
+
+    def __init__(self, options: DapoOptions, common: CommonSettings) -> None:
+        self.options, self.common = options, common
+        self.states = StateStatistics()
+        self.waiting: list[Row] = []
+        self.groups = self.epochs = 0
+
+    def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
+        tally = Tally(self.states)
+        groups = yield from play(number, starts, self.common.group_size, tally)
+        telling = [group for group in groups if len({rollout.episode.won for rollout in group}) > 1]
+        # Here a group with a spread is one with wins and losses, whatever the statistics are taken over.
+        self.waiting += estimated_rows(telling, by_group(partial(grpo, population=self.common.statistics)), self.common)
+        self.groups, self.epochs = self.groups + len(telling), self.epochs + 1
+        full = self.groups >= len(starts) or self.epochs >= self.options.most_epochs
+        if full and self.waiting:
+            batches = minibatches(self.waiting, self.common.minibatch, self.common.seed, number)
+            yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean", self.options.clip_high))
+            self.waiting, self.groups, self.epochs = [], 0, 0
+        return tally.close(telling_groups=float(len(telling)), waiting_groups=float(self.groups))
+
+    def dump(self) -> dict[str, Any]:
+        rows = [[row.prompt, row.tokens, row.old_logprobs, row.advantages] for row in self.waiting]
+        return {"states": self.states.dump(), "waiting": rows, "groups": self.groups, "epochs": self.epochs}
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        self.states = StateStatistics.restore(memory["states"])
+        self.waiting = [
+            Row(prompt, tuple(tokens), tuple(logprobs), tuple(advantages))
+            for prompt, tokens, logprobs, advantages in memory["waiting"]
+        ]
+        self.groups, self.epochs = memory["groups"], memory["epochs"]

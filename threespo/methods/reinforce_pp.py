@@ -1,0 +1,16 @@
+"""REINFORCE++ (arXiv 2501.03262): episode returns normalised over the whole epoch, without groups and without a critic."""
+
+from functools import partial
+
+from threespo.methods.advantages import reinforce_pp
+from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.episodes import EpisodeMethod
+
+
+class ReinforcePpOptions(MethodOptions):
+    """REINFORCE++ has no options of its own."""
+
+
+def make(options: ReinforcePpOptions, common: CommonSettings) -> EpisodeMethod:
+    """Return the method: A = (R - mean) / std over all episodes of the epoch. The KL term stays in the loss, as for all."""
+    return EpisodeMethod(common, partial(reinforce_pp, population=common.statistics))
