@@ -1,0 +1,198 @@
+"""Replies of a paid service, kept for good: one JSON line each, appended as they arrive.
+
+A recorded reply is never asked for again, so a killed run resumes where it was, and whoever has the file rebuilds its table
+offline and free. A prompt is stored as part of a digest only.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import lzma
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import IO
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from threespo.errors import InputError
+from threespo.files import try_lock
+from threespo.protocol import Counters
+
+_log = logging.getLogger(__name__)
+
+
+class Reply(BaseModel):
+    """One reply of the service: a line of a cassette."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    digest: str = Field(pattern=r"^[0-9a-f]{32}$")
+    """What was asked (``digest_of``)."""
+    asked: str
+    """The model that was asked for."""
+    served: str
+    """The model that the service says has answered, usually with its date; empty if it did not say."""
+    text: str
+    finish: str | None
+    """The service's reason to end: ``stop``, ``length`` (the limit cut it), ``content_filter``, ..."""
+    tokens: tuple[int, int]
+    """Tokens of prompt and response as billed, thinking included."""
+    bound: bool = False
+    """Whether the service did not report its usage, so that ``tokens`` is the most that it can have been."""
+
+
+def digest_of(
+    *,
+    model: str,
+    prompt: str,
+    temperature: float,
+    seed: int,
+    key: Counters,
+    index: int,
+    max_response_tokens: int,
+) -> str:
+    """Return the name, 32 hexadecimal digits, under which response ``index`` of a sample request is recorded."""
+    asked = [model, prompt, float(temperature), seed, list(key), index, max_response_tokens]
+    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+
+
+def read_replies(path: Path) -> tuple[list[Reply], int]:
+    """Return the replies in a cassette and where, in bytes, the last whole line ends; none if there is no such file.
+
+    A file ``*.xz`` is decompressed. A torn last line, left by a process that was killed while it wrote, is named in a
+    warning and left out.
+
+    Raises:
+        InputError: if the file cannot be read or another line is not a reply.
+    """
+    try:
+        content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+    except FileNotFoundError:
+        return [], 0
+    except (OSError, lzma.LZMAError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); fetch it again, or remove it to start anew.") from error
+    *lines, rest = content.split(b"\n")
+    replies = [_parse(line, path, number) for number, line in enumerate(lines, 1)]
+    if rest:
+        try:
+            replies.append(Reply.model_validate_json(rest))
+            return replies, len(content)
+        except ValidationError:
+            _log.warning("%s: line %d is torn, as a killed run leaves it; it is left out", path, len(lines) + 1)
+    return replies, len(content) - len(rest)
+
+
+def _parse(line: bytes, path: Path, number: int) -> Reply:
+    try:
+        return Reply.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"])) or "line"
+        raise InputError(
+            f"{path}: line {number} is no recorded reply ({field}: {first['msg']}). Restore the file, or delete the line; "
+            "what it held is then asked again."
+        ) from None
+
+
+class Cassette:
+    """The replies of one file, and the right to append to it.
+
+    Attributes:
+        lines: every reply that the file held when it was opened.
+        recorded: reply of each digest, new ones included; the first one if a file that was joined by hand has several.
+    """
+
+    def __init__(self, path: Path, *, append: bool) -> None:
+        """Read the file and, with ``append``, hold its lock until ``close`` and cut off a torn last line.
+
+        Without ``append`` nothing is locked or written, so a cassette can be read while another process adds to it.
+
+        Raises:
+            InputError: if another process holds it, it cannot be read or written, or ``append`` is asked of ``*.xz``.
+        """
+        self.path = path
+        self._guard = threading.Lock()
+        self._file: IO[bytes] | None = None
+        self._lock: IO[str] | None = None
+        if append and path.suffix == ".xz":
+            raise InputError(f"{path}: a compressed cassette is read-only; decompress it (xz -dk) and name the result.")
+        if append:
+            self._lock = _lock(path)
+        try:
+            self.lines, self._end = read_replies(path)
+            if append:
+                self._file = self._open()
+        except BaseException:
+            self.close()
+            raise
+        self.recorded: dict[str, Reply] = {}
+        for reply in self.lines:
+            self.recorded.setdefault(reply.digest, reply)
+
+    def _open(self) -> IO[bytes]:
+        try:
+            # Unbuffered: what was recorded has left the process.
+            file = self.path.open("ab", buffering=0)
+            file.truncate(self._end)
+            if self.lines and not self.path.read_bytes().endswith(b"\n"):
+                self._end += file.write(b"\n")
+        except OSError as error:
+            raise _cannot_record(self.path, error) from error
+        return file
+
+    def record(self, reply: Reply) -> None:
+        """Append a reply, on disk when this returns; any thread may call.
+
+        Raises:
+            InputError: if it cannot be written, e.g. because the disk is full; earlier lines stay whole.
+        """
+        if self._file is None:
+            raise ValueError(f"{self.path} is not open for appending")
+        line = reply.model_dump_json(exclude_defaults=True).encode() + b"\n"
+        with self._guard:
+            try:
+                written = 0
+                while written < len(line):
+                    written += self._file.write(line[written:])
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                # Another thread may write next: its line must not continue this one.
+                with contextlib.suppress(OSError):
+                    self._file.truncate(self._end)
+                raise _cannot_record(self.path, error) from error
+            self._end += len(line)
+            self.recorded[reply.digest] = reply
+
+    def close(self) -> None:
+        """Release the file and its lock."""
+        for handle in (self._file, self._lock):
+            if handle is not None:
+                handle.close()
+        self._file = self._lock = None
+
+
+def _lock(path: Path) -> IO[str]:
+    lock = path.with_name(path.name + ".lock")
+    try:
+        handle = try_lock(lock)
+    except OSError as error:
+        raise _cannot_record(path, error) from error
+    if handle is None:
+        raise InputError(
+            f"{path}: another process ({lock.read_text().strip() or 'unknown'}) is adding replies to this cassette. "
+            "Wait for it or stop it; the lock ends with the process."
+        )
+    handle.truncate(0)
+    handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    handle.flush()
+    return handle
+
+
+def _cannot_record(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{path}: a reply cannot be recorded ({error.strerror}). What was recorded stays; free disk space or choose another "
+        "folder, then run again: the run resumes."
+    )

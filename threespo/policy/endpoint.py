@@ -1,0 +1,333 @@
+"""The sampler of closed models: any OpenAI-compatible chat endpoint behind ``protocol.Sampler``, with a bill and a memory.
+
+Every reply goes to a cassette (``policy/cassette.py``) and is never paid twice. Without a key the recorded replies are
+served, and the first one that is missing raises ``NotRun``.
+"""
+
+import os
+import sys
+import threading
+import urllib.parse
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from threespo.errors import InputError
+from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies
+from threespo.policy.chat import Chat, Service, Spacing, Stopped, Wait
+from threespo.protocol import Sample, SampleRequest
+
+_OPENAI = "https://api.openai.com/v1"
+
+Availability = Literal["key", "cassette", "none"]
+
+
+class NotRun(InputError):
+    """There is neither a key nor a recorded reply, so there is no number to report: "not run (no API key)"."""
+
+
+class EndpointSettings(BaseModel):
+    """A model behind an OpenAI-compatible chat endpoint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(min_length=1)
+    """The service's name of the model, best with a date, e.g. gpt-4o-2024-08-06."""
+    model_env: str | None = None
+    """Environment variable that, if set, names the model in the place of ``model``."""
+    base_url_env: str = "OPENAI_BASE_URL"
+    """Environment variable with the address of the service, up to and without ``/chat/completions``. Only the default
+    variable may be unset, which means OpenAI's own address: another service's key is never sent there."""
+    key_env: str = "OPENAI_API_KEY"
+    """Environment variable with the API key. The key itself stands in no file."""
+    concurrency: int = Field(default=8, ge=1)
+    """Requests under way at a time."""
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    """Most requests, retries included, that are started in a minute, evenly spaced (``null``: no limit)."""
+    timeout_s: float = Field(default=60, gt=0)
+    """Seconds of silence from the server after which an attempt has failed; replies come whole, so generation counts."""
+    max_attempts: int = Field(default=6, ge=1)
+    """Attempts per reply, with exponential backoff in between, before the run stops (it can be resumed)."""
+    max_response_tokens: int = Field(default=512, ge=1)
+    """Longest response (tab:hyperparams: 512). Models that think before they answer (Gemini 2.5) take their thinking from
+    it too, so give them several thousand, or their answers are cut or empty."""
+    input_price: float = Field(ge=0)
+    """US dollars per million tokens of prompt."""
+    output_price: float = Field(ge=0)
+    """US dollars per million tokens of response, thinking included."""
+    max_cost: float = Field(default=50.0, ge=0)
+    """US dollars that this model's replies in one cassette may cost, over all runs that wrote it. A run whose estimate is
+    higher is refused before its first request; one that spends more stops. Attempts that broke off are not counted, since
+    the server reported no usage for them."""
+
+
+def availability(settings: EndpointSettings, cassette_path: Path) -> Availability:
+    """Return where replies can come from: a service that a key opens, else recorded replies, else nowhere.
+
+    A compressed cassette cannot be added to, so it counts as recorded replies whether or not there is a key.
+
+    Raises:
+        InputError: if the key is not one, or the cassette cannot be read.
+    """
+    if _can_ask(settings, cassette_path):
+        return "key"
+    return "cassette" if read_replies(cassette_path)[0] else "none"
+
+
+def estimate_cost(
+    settings: EndpointSettings, *, episodes: int, max_steps: int, prompt_tokens: int, response_tokens: int
+) -> float:
+    """Return an upper bound, in US dollars, on what episodes cost if none of their replies is recorded.
+
+    Args:
+        settings: prices.
+        episodes: number of episodes.
+        max_steps: steps, i.e. requests, per episode.
+        prompt_tokens: tokens of the longest prompt.
+        response_tokens: tokens of the longest response.
+    """
+    return episodes * max_steps * _dollars(settings, prompt_tokens, response_tokens)
+
+
+def _dollars(settings: EndpointSettings, prompt_tokens: int, response_tokens: int) -> float:
+    return (prompt_tokens * settings.input_price + response_tokens * settings.output_price) / 1e6
+
+
+@dataclass(slots=True)
+class _Bill:
+    """What this process used, and what the cassette's replies of this model cost altogether."""
+
+    spent: float
+    asked: int = 0
+    cached: int = 0
+    prompt_tokens: int = 0
+    response_tokens: int = 0
+    cost: float = 0.0
+
+
+class EndpointSampler:
+    """Samples from a model behind a chat endpoint (``protocol.Sampler``); close it, or use it as a context manager.
+
+    Samples have text but neither tokens nor log-probabilities, so they serve evaluation, not training. The seed decides
+    which recorded reply is meant; it is not sent (see ``policy/chat.py``).
+    """
+
+    def __init__(
+        self,
+        settings: EndpointSettings,
+        cassette_path: Path,
+        *,
+        _backoff_s: float = 1.0,
+        _wait: Wait = threading.Event.wait,
+    ) -> None:
+        """Read the cassette and, if there is a key to add replies with, hold its lock; nothing is sent yet.
+
+        Raises:
+            InputError: if another process adds to the cassette, or it cannot be read or written.
+        """
+        self.settings = settings
+        self.model = (os.environ.get(settings.model_env, "") if settings.model_env else "") or settings.model
+        can_ask = _can_ask(settings, cassette_path)
+        self._cassette = Cassette(cassette_path, append=can_ask)
+        self.available: Availability = "key" if can_ask else "cassette" if self._cassette.lines else "none"
+        paid = (reply for reply in self._cassette.lines if reply.asked == self.model)
+        self._bill = _Bill(spent=sum(_dollars(settings, *reply.tokens) for reply in paid))
+        self._guard = threading.Lock()
+        self._chat: Chat | None = None
+        self._chat_options: dict[str, Any] = {"backoff_s": _backoff_s, "wait": _wait}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the cassette and print to stderr what was used, once."""
+        self._cassette.close()
+        bill, self._bill = self._bill, _Bill(spent=self._bill.spent)
+        if bill.asked or bill.cached:
+            print(
+                f"{self.model}: {bill.asked:,} replies asked for, {bill.cached:,} from {self._cassette.path}; "
+                f"{bill.prompt_tokens:,} prompt and {bill.response_tokens:,} response tokens, ${bill.cost:.2f} now, "
+                f"${bill.spent:.2f} with all that is recorded (max_cost ${self.settings.max_cost:.2f}).",
+                file=sys.stderr,
+            )
+
+    def announce(self, *, episodes: int, max_steps: int, prompt_tokens: int) -> float:
+        """Print to stderr what is about to be asked and what it costs at most; return the dollars.
+
+        Raises:
+            InputError: if that is more than ``max_cost``.
+        """
+        settings = self.settings
+        requests = episodes * max_steps
+        if self.available != "key":
+            print(f"{self.model}: no requests; replies come from {self._cassette.path}, free of charge.", file=sys.stderr)
+            return 0.0
+        cost = estimate_cost(
+            settings,
+            episodes=episodes,
+            max_steps=max_steps,
+            prompt_tokens=prompt_tokens,
+            response_tokens=settings.max_response_tokens,
+        )
+        print(
+            f"{self.model}: {episodes:,} episodes, at most {requests:,} requests, {requests * prompt_tokens:,} prompt and "
+            f"{requests * settings.max_response_tokens:,} response tokens, ${cost:.2f} (max_cost ${settings.max_cost:.2f}).",
+            file=sys.stderr,
+        )
+        if cost > settings.max_cost:
+            raise InputError(
+                f"max_cost: found {settings.max_cost:g}, but {self.model} may cost {cost:.2f} US dollars: {episodes} "
+                f"episodes of {max_steps} steps. Raise max_cost, or play fewer or shorter episodes. Nothing was asked."
+            )
+        return cost
+
+    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+        """Return ``count`` samples for each request, in order; what is recorded is not asked again.
+
+        Raises:
+            NotRun: if a reply is neither recorded nor can be asked for, because there is no key.
+            InputError: if the service refuses or fails, or ``max_cost`` is spent. Replies that arrived are recorded.
+        """
+        if not temperature >= 0:
+            raise InputError(f"temperature: found {temperature}, expected 0 (most probable token) or more.")
+        digests = [
+            [
+                digest_of(
+                    model=self.model,
+                    prompt=request.prompt,
+                    temperature=temperature,
+                    seed=seed,
+                    key=request.key,
+                    index=index,
+                    max_response_tokens=self.settings.max_response_tokens,
+                )
+                for index in range(request.count)
+            ]
+            for request in requests
+        ]
+        recorded = self._cassette.recorded
+        missing = {
+            digest: request.prompt
+            for request, row in zip(requests, digests, strict=True)
+            for digest in row
+            if digest not in recorded
+        }
+        self._bill.cached += sum(map(len, digests)) - len(missing)
+        if missing:
+            self._fetch(missing, temperature)
+        return [[_sample(recorded[digest]) for digest in row] for row in digests]
+
+    def _fetch(self, prompts: dict[str, str], temperature: float) -> None:
+        """Ask for the reply to each prompt (by digest) and record it."""
+        if self.available != "key":
+            raise self._missing(len(prompts))
+        if self._chat is None:
+            spacing = Spacing(self.settings.requests_per_minute)
+            self._chat = Chat(_service(self.settings, self.model), spacing, **self._chat_options)
+        chat, stop = self._chat, threading.Event()
+        with ThreadPoolExecutor(self.settings.concurrency) as pool:
+            futures = [
+                pool.submit(self._fetch_one, chat, digest, prompt, temperature, stop) for digest, prompt in prompts.items()
+            ]
+            try:
+                wait(futures)
+            except BaseException:
+                # An interrupt. Requests under way are paid for, so the pool's end waits for them and they are recorded.
+                stop.set()
+                raise
+        for error in (future.exception() for future in futures):
+            if error is not None and not isinstance(error, Stopped):
+                raise error
+
+    def _fetch_one(self, chat: Chat, digest: str, prompt: str, temperature: float, stop: threading.Event) -> None:
+        try:
+            self._fetch_or_fail(chat, digest, prompt, temperature, stop)
+        except BaseException:
+            # Set here and not where the error arrives: until then this thread would begin another request.
+            stop.set()
+            raise
+
+    def _fetch_or_fail(self, chat: Chat, digest: str, prompt: str, temperature: float, stop: threading.Event) -> None:
+        with self._guard:
+            if self._bill.spent > self.settings.max_cost:
+                raise InputError(
+                    f"max_cost: {self._bill.spent:.2f} US dollars are spent on {self.model}, more than the "
+                    f"{self.settings.max_cost:g} that are allowed. What was recorded stays in {self._cassette.path}; raise "
+                    "max_cost and run again, and the run resumes there."
+                )
+        reply = chat.ask(digest, prompt, temperature, stop)
+        self._cassette.record(reply)
+        with self._guard:
+            cost = _dollars(self.settings, *reply.tokens)
+            self._bill.asked += 1
+            self._bill.prompt_tokens += reply.tokens[0]
+            self._bill.response_tokens += reply.tokens[1]
+            self._bill.cost += cost
+            self._bill.spent += cost
+
+    def _missing(self, count: int) -> InputError:
+        path = self._cassette.path
+        if _key(self.settings):
+            return InputError(
+                f"{path}: {count} replies are not recorded, and a compressed cassette is read-only; decompress it (xz -dk) "
+                "and name the result."
+            )
+        return NotRun(
+            f"{self.model}: not run (no API key): {count} replies are not recorded in {path}. Set {self.settings.key_env}, "
+            "or name a cassette that has them: same model, tasks, seed, temperature and max_response_tokens."
+        )
+
+
+def _sample(reply: Reply) -> Sample:
+    return Sample((), (), reply.text, finished=reply.finish != "length")
+
+
+def _can_ask(settings: EndpointSettings, cassette_path: Path) -> bool:
+    return cassette_path.suffix != ".xz" and bool(_key(settings))
+
+
+def _key(settings: EndpointSettings) -> str:
+    """Return the key, empty if there is none.
+
+    Raises:
+        InputError: if it cannot be sent; libraries that find out themselves print it.
+    """
+    key = os.environ.get(settings.key_env, "").strip()
+    if not all("!" <= character <= "~" for character in key):
+        raise InputError(f"{settings.key_env}: no API key has spaces or other than ASCII characters; copy it anew.")
+    return key
+
+
+def _service(settings: EndpointSettings, model: str) -> Service:
+    url = os.environ.get(settings.base_url_env, "").strip()
+    if not url and settings.base_url_env == EndpointSettings.model_fields["base_url_env"].default:
+        url = _OPENAI
+    try:
+        parts = urllib.parse.urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise InputError(
+            f"{settings.base_url_env}: {'found no http(s) address' if url else 'not set'}; set it to the address of the "
+            f"service, up to and without /chat/completions, e.g. {_OPENAI}."
+        )
+    names = [settings.key_env, settings.base_url_env, *([settings.model_env] if settings.model_env else [])]
+    return Service(
+        model=model,
+        base_url=url,
+        key=_key(settings),
+        variables=", ".join(names[:-1]) + f" and {names[-1]}",
+        timeout_s=settings.timeout_s,
+        max_attempts=settings.max_attempts,
+        max_response_tokens=settings.max_response_tokens,
+    )
