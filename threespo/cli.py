@@ -98,6 +98,16 @@ def _train(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _choose(parsed: argparse.Namespace) -> int:
+    from threespo.runs.choose import choose
+    from threespo.study.records import Job, recorded
+
+    study, paths = _load_with_paths(parsed)
+    with recorded(study, paths, Job("choose", parsed.env, parsed.policy, method=parsed.method)):
+        choose(study, parsed.env, parsed.policy, parsed.method, paths)
+    return 0
+
+
 def _evaluate(parsed: argparse.Namespace) -> int:
     from threespo.gpus import claim
     from threespo.runs.evaluate import evaluate
@@ -218,13 +228,18 @@ def _parser() -> argparse.ArgumentParser:
     policy.add_argument("--env", required=True)
     policy.add_argument("--policy", required=True)
 
+    choose = command("choose", _choose, "choose a method's learning rate from its trials")
+    _add_study(choose)
+    for name in ("env", "policy", "method"):
+        choose.add_argument(f"--{name}", required=True)
+
     for name, run, about in (
         ("train", _train, "train one run; an interrupted one goes on from its last checkpoint"),
         ("evaluate", _evaluate, "evaluate one run's final policy"),
     ):
         added = command(name, run, about)
         _add_study(added)
-        added.add_argument("--run", required=True, metavar="RUN_ID", help="ENV/POLICY/METHOD/seed-N")
+        added.add_argument("--run", required=True, metavar="RUN_ID", help="ENV/POLICY/METHOD/seed-N, of a trial rate-R")
         if name == "train":
             added.add_argument("--profile", action="store_true", help="train apart, keep nothing but the time by function")
 

@@ -111,6 +111,27 @@ def test_a_methods_settings_rerun_that_method_and_what_follows(finished_copy):
     )
 
 
+def test_a_wider_grid_adds_trials_and_retrains_what_then_chose_otherwise(finished_copy):
+    """The fake trials win most with a rate of 1e-3."""
+    methods = "methods: {grpo: {learning_rate: null}, threespo-calibrated: {learning_rate: null}}"
+
+    def tuned(rates):
+        tuning = f"tuning: {{learning_rates: [{rates}], generations: 100}}"
+        finished_copy.snakemake("--until", "tables", config=("study=ci", f"set={{{methods}, {tuning}}}"))
+        # Snakemake evaluates again what might have been trained anew, and was not.
+        return [job.removeprefix("train ") for job in finished_copy.ran() if job.startswith("train")]
+
+    trials = [f"alfworld/tiny-s/{method}/rate" for method in ("grpo", "threespo-calibrated")]
+
+    first = [f"{trial}-{rate}" for trial in trials for rate in ("0.0001", "0.01")]
+    assert tuned("0.0001, 0.01") == sorted([*first, *RUNS])
+    assert tuned("0.0001, 0.01, 0.1") == sorted(f"{trial}-0.1" for trial in trials), "the choice stays"
+    assert tuned("0.0001, 0.001, 0.01, 0.1") == sorted([*(f"{trial}-0.001" for trial in trials), *RUNS])
+    table = pd.read_parquet(finished_copy.results() / "tables" / "tuning.parquet")
+    assert set(table.loc[table["chosen"], "learning_rate"]) == {1e-3}
+    assert table.groupby("learning_rate")["success"].first().to_dict() == {1e-4: 50.0, 1e-3: 75.0, 1e-2: 50.0, 0.1: 50.0}
+
+
 def test_labels_change_tables_only(finished_copy):
     finished_copy.snakemake(config=("study=ci", "set={methods: {grpo: {paper_row: rloo}}}"))
     assert finished_copy.ran() == []

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,17 +10,19 @@ from threespo import cli
 from threespo.envs.alfworld import compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
+from threespo.methods.registry import METHODS
 from threespo.policy import tiny
 from threespo.policy.cloning import Stage
 from threespo.runs import checkpoint
+from threespo.runs.choose import choose, learning_rate
 from threespo.runs.data import prepare
 from threespo.runs.evaluate import evaluate
 from threespo.runs.train import _draw, choose_pool, train
 from threespo.study.config import Study, dump_study, parse_study
-from threespo.study.matrix import Paths, find_run
-from threespo.tables import read_table
+from threespo.study.matrix import Paths, find_run, trials_of
+from threespo.tables import read_table, write_table
 
-VALUES = {
+VALUES: dict[str, Any] = {
     "name": "tiny",
     "description": "a test",
     "seeds": [0, 1],
@@ -30,7 +33,7 @@ VALUES = {
     },
     "policies": {"tiny-s": {"stands_for": "x", "max_prompt_tokens": 1500, "max_response_tokens": 16}},
     "methods": {
-        "grpo": {"method": "grpo", "learning_rate": 1e-3},
+        **{name: {"method": name, "learning_rate": 1e-3} for name in METHODS if name != "threespo"},
         "threespo": {"method": "threespo", "learning_rate": 1e-4, "options": {"max_generations_per_task": 20}},
     },
     "training": {"generations": 150, "tasks_per_epoch": 2, "group_size": 4, "minibatch": 32},
@@ -80,7 +83,7 @@ def test_the_recipe_reports_what_it_made(prepared):
     assert facts["parameters"] > 0
 
 
-@pytest.mark.parametrize("method", ["grpo", "threespo"])
+@pytest.mark.parametrize("method", METHODS)
 def test_interrupted_runs_end_in_the_same_bytes(study, paths, prepared, tmp_path_factory, monkeypatch, method):
     run = find_run(study, f"alfworld/tiny-s/{method}/seed-0")
     train(study, run, paths)
@@ -115,9 +118,9 @@ def test_a_cheap_epoch_does_not_lead_over_the_budget(study):
     progress = checkpoint.Progress("", epoch=2, generations=110)
     progress.metrics = [{"generations": 109, "tasks": 2}, {"generations": 110, "tasks": 1}]
     run, tasks = find_run(study, "alfworld/tiny-s/threespo/seed-0"), [object() for _ in range(6)]
-    assert len(_draw(tasks, progress, study, run)) == 1
+    assert len(_draw(tasks, progress, study, run, 150)) == 1
     progress.generations = progress.metrics[-1]["generations"] = 130
-    assert _draw(tasks, progress, study, run) == []
+    assert _draw(tasks, progress, study, run, 150) == []
 
 
 def test_a_run_says_where_its_time_went_and_the_parts_add_up(study, paths):
@@ -143,7 +146,7 @@ def test_many_cheap_epochs_do_not_shorten_the_rest(study):
     spent = [40, 80, 90, 94, 98, 102]
     progress.metrics = [{"generations": value, "tasks": 2} for value in spent]
     progress.generations = spent[-1]
-    assert len(_draw([object() for _ in range(6)], progress, study, run)) == 2
+    assert len(_draw([object() for _ in range(6)], progress, study, run, 150)) == 2
 
 
 def test_given_up_tasks_end_the_run_after_three_passes(study):
@@ -151,7 +154,7 @@ def test_given_up_tasks_end_the_run_after_three_passes(study):
     for idle, drawn in ((8, 2), (9, 0)):
         progress.metrics = [{"generations": 40, "tasks": 2}, *[{"generations": 40, "tasks": 2}] * idle]
         progress.generations = 40
-        assert len(_draw([object() for _ in range(6)], progress, study, run)) == drawn
+        assert len(_draw([object() for _ in range(6)], progress, study, run, 150)) == drawn
 
 
 def test_two_processes_cannot_train_one_run(study, paths):
@@ -208,6 +211,43 @@ def test_sampler_and_learner_agree_at_any_temperature(study, paths):
     # Steps after the first of an epoch are one post-step update behind at most.
     assert abs(first["approx_kl"]) < 1e-3
     assert first["clip_fraction"] < 0.01
+
+
+def test_a_critic_is_trained_beside_the_policy(study, paths):
+    run = find_run(study, "alfworld/tiny-s/ppo/seed-0")
+    train(study, run, paths)
+    metrics = read_table(paths.run(run) / "metrics.parquet")
+    assert (metrics["detail_critic_grad_norm"] > 0).all()
+    assert metrics["detail_explained_variance"].dropna().between(-10, 1).all()
+    assert metrics["optimizer_steps"].iloc[-1] > 0
+
+
+def test_each_methods_rate_is_that_of_its_best_trial(study, paths):
+    """Trials train within their own budget, are judged on calibration games alone, and the matrix trains with the winner."""
+    untuned = {"method": "rloo"}
+    tuning = {"learning_rates": [1e-4, 1e-3, 1e-2], "generations": 60}
+    tuned = parse_study(VALUES | {"methods": {"rloo": untuned}, "tuning": tuning}, "test")
+    trials = trials_of(tuned, "alfworld", "tiny-s", "rloo")
+    assert [run.run_id for run in trials] == [f"alfworld/tiny-s/rloo/rate-{rate}" for rate in ("0.0001", "0.001", "0.01")]
+    run = find_run(tuned, "alfworld/tiny-s/rloo/seed-0")
+    with pytest.raises(InputError, match="run the trials"):
+        train(tuned, run, paths)
+    trial = find_run(tuned, "alfworld/tiny-s/rloo/rate-0.001")
+    train(tuned, trial, paths)
+    assert read_table(paths.run(trial) / "metrics.parquet")["generations"].iloc[-1] < 60 + 26
+    evaluate(tuned, trial, paths)
+    judged = read_table(paths.run(trial) / "evaluation.parquet")
+    assert set(judged["split"]) == {"calibration"}
+    assert len(judged) == 4
+    for each, won in zip(trials, ([True, False], [True, True], [True, True]), strict=True):
+        write_table(paths.run(each) / "evaluation.parquet", [{"success": value} for value in won])
+    choose(tuned, "alfworld", "tiny-s", "rloo", paths)
+    assert learning_rate(tuned, run, paths) == 1e-3, "of equals the smallest"
+    train(tuned, run, paths)
+    by_hand = find_run(study, "alfworld/tiny-s/rloo/seed-0")
+    first = contents(paths, run)
+    train(study, by_hand, paths)
+    assert contents(paths, by_hand) == first, "the study by hand has the same rate"
 
 
 def test_a_missing_policy_stage_is_named(study, tmp_path):

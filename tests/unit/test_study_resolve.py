@@ -9,11 +9,13 @@ from threespo.errors import InputError
 from threespo.study import stages
 from threespo.study.config import load_study
 from threespo.study.contents import contents, write_contents
-from threespo.study.matrix import Run, trained_runs
+from threespo.study.matrix import Run, trained_runs, trial_runs
 from threespo.study.resolve import resolve, write_study
 
 ROOT = Path(__file__).resolve().parents[2]
 GRPO = Run("alfworld", "tiny-s", "grpo", 0)
+GRID = {"learning_rates": [1e-4, 1e-3], "generations": 100}
+UNTUNED = {"grpo": {"learning_rate": None}, "threespo-calibrated": {"learning_rate": None}}
 SEARCH = Run("alfworld", "tiny-s", "threespo-calibrated", 0)
 
 
@@ -65,11 +67,29 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
         ({"study": "ci", "sett": {}}, None, "no such key: sett"),
         ({"study": "ci", "alfworld": "/nowhere"}, None, "no such folder"),
         ({"study": "ci", "set": {"seeds": []}}, None, "seeds"),
+        ({"study": "ci", "set": {"methods": {"grpo": {"learning_rate": None}}}}, None, "learning_rate: found None; give it"),
+        ({"study": "ci", "set": {"tuning": GRID}}, None, r"learning_rate: found 0\.0003; remove it"),
+        ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1, 0.1]}}}, None, "in rising order"),
+        ({"study": "ci", "set": {"methods": UNTUNED, "tuning": GRID | {"seed": 1}}}, None, "one of the study's seeds"),
     ],
 )
 def test_wrong_requests_are_refused(config, gpus, said):
     with pytest.raises(InputError, match=said):
         resolve(config, gpus)
+
+
+def test_trials_depend_on_their_own_rate_and_budget_only():
+    tuned, other = (study(methods=UNTUNED, tuning=GRID | changes) for changes in ({}, {"learning_rates": [1e-4, 1e-3, 1e-2]}))
+    assert len(trial_runs(tuned)) == 4
+    for run in trial_runs(tuned):
+        assert stages.train_settings(tuned, run) == stages.train_settings(other, run)
+        assert stages.evaluate_settings(tuned, run) == stages.evaluate_settings(other, run)
+    assert stages.train_settings(tuned, GRPO) == stages.train_settings(other, GRPO)
+    longer = study(methods=UNTUNED, tuning=GRID | {"generations": 200})
+    assert stages.train_settings(longer, GRPO) == stages.train_settings(tuned, GRPO)
+    assert stages.train_settings(longer, trial_runs(tuned)[0]) != stages.train_settings(tuned, trial_runs(tuned)[0])
+    choice = ("alfworld", "tiny-s", "grpo")
+    assert stages.choose_settings(tuned, *choice) != stages.choose_settings(other, *choice)
 
 
 def test_the_study_file_is_written_only_if_it_changed(tmp_path):

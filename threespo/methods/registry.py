@@ -21,6 +21,9 @@ _METHODS: dict[str, tuple[Any, type[MethodOptions]]] = {
     "threespo": (Threespo, ThreespoOptions),
 }
 
+METHODS = tuple(_METHODS)
+"""The names that a study can use."""
+
 
 def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
     """Return the typed options of a method.

@@ -52,17 +52,22 @@ def limits(study: "Study") -> list[str]:
             f"Inadmissible actions cost {study.training.inadmissible_penalty:g} of advantage wherever a method trains on "
             "one; 3SPO trains on fewer responses, as it skips groups of equal rewards. The paper has no such term."
         )
-    rates = {entry.learning_rate for entry in study.methods.values()}
-    if len(rates) > 1:
-        known.append(
-            "Learning rates differ between methods ("
-            + ", ".join(f"{name}: {entry.learning_rate:g}" for name, entry in study.methods.items())
-            + ") and were not chosen by a search: methods that take many small steps got a smaller one."
-        )
+    known.append(_rates_in_words(study))
     known.append(
         "Of the paper's main table only ALFWorld and the methods above are run; its other rows and WebShop are not."
     )
     return known
+
+
+def _rates_in_words(study: "Study") -> str:
+    if study.tuning:
+        grid = ", ".join(f"{rate:g}" for rate in study.tuning.learning_rates)
+        return (
+            f"Every method's learning rate is the best of {grid} on the calibration games, after one trial each of "
+            f"{study.tuning.generations:,} generations: the same small search for all, on one seed."
+        )
+    rates = ", ".join(f"{name}: {entry.learning_rate:g}" for name, entry in study.methods.items())
+    return f"Learning rates were set by hand ({rates}) and not chosen by a search at equal cost (the study's 'tuning')."
 
 
 def _against_base(policy: str, row: dict[str, Any], base: dict[str, Any], played: pd.DataFrame) -> str:

@@ -54,7 +54,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
     """
     tables = {
         name: read_table(paths.tables / f"{name}.parquet")
-        for name in ("main", "episodes", "metrics", "timing", "stages", "provenance")
+        for name in ("main", "episodes", "metrics", "timing", "stages", "tuning", "provenance")
     }
     main = tables["main"]
     html = (
@@ -71,6 +71,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             task_types=_task_types(study, tables["episodes"]),
             costs=_costs(tables["metrics"], tables["timing"]),
             parts=PARTS,
+            tuning=_tuning(tables["tuning"]),
             stages=_stages(tables["stages"]),
             provenance=_sections(tables["provenance"]),
         )
@@ -148,6 +149,12 @@ def _costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
         minutes = sum(seconds) / len(seconds) / 60
         rows.append({"policy": policy, "method": method, **units, "shares": shares, "minutes": minutes, "memory": memory})
     return rows
+
+
+def _tuning(tuning: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return each method's trials, by policy; none where learning rates are given by hand."""
+    groups = tuning.groupby(["policy", "method"], sort=False)
+    return [{"policy": policy, "method": method, "trials": rows.to_dict("records")} for (policy, method), rows in groups]
 
 
 def _stages(stages: pd.DataFrame) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@
 """
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from threespo.results.paper import PROMPTED_BASE, PaperResults, read_results
 from threespo.results.provenance import provenance
 from threespo.results.statistics import summarize
 from threespo.rng import derive
-from threespo.study.matrix import REFERENCE_METHODS
+from threespo.runs.choose import learning_rate, trial_success
+from threespo.study.matrix import REFERENCE_METHODS, trial_runs
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
 
 
 def write_tables(study: "Study", paths: "Paths") -> None:
-    """Write ``tables/{episodes,metrics,timing,stages,main,curves,provenance}.parquet``.
+    """Write ``tables/{episodes,metrics,timing,stages,main,curves,tuning,provenance}.parquet``.
 
     Raises:
         InputError: if a run's results are missing or do not belong together.
@@ -46,6 +48,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "stages": collect.stages(study, paths),
         "main": main_results(study, episodes, metrics, read_results()),
         "curves": training_curves(metrics),
+        "tuning": tuning(study, paths),
         "provenance": provenance(study, paths, timing),
     }
     for name, frame in tables.items():
@@ -66,6 +69,22 @@ def main_results(study: "Study", episodes: pd.DataFrame, metrics: pd.DataFrame, 
     policies = list(study.policies)
     rows.sort(key=lambda row: (row["env"], policies.index(row["policy"]), order.index(row["method"]), row["split"]))
     return pd.DataFrame(rows)
+
+
+def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
+    """Return what each learning rate of the grid won on the calibration games; no rows where rates are given by hand."""
+    rows = [
+        {
+            "env": run.env,
+            "policy": run.policy,
+            "method": run.method,
+            "learning_rate": run.rate,
+            "success": 100.0 * trial_success(run, paths),
+            "chosen": run.rate == learning_rate(study, replace(run, rate=None), paths),
+        }
+        for run in trial_runs(study)
+    ]
+    return pd.DataFrame(rows, columns=["env", "policy", "method", "learning_rate", "success", "chosen"])
 
 
 def training_curves(metrics: pd.DataFrame) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from threespo.policy.tiny import load_tasks
 from threespo.runs.rollout import EpisodeRecord, play_episodes
 from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
 from threespo.study.matrix import REFERENCE_METHODS
+from threespo.study.stages import evaluation_of
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
@@ -27,12 +28,13 @@ def evaluate(study: "Study", run: "Run", paths: "Paths") -> None:
     world = make_world(study, run.env)
     rows: list[dict[str, Any]] = []
     timing: list[dict[str, Any]] = []
-    for split in study.evaluation.splits:
+    evaluation = evaluation_of(study, run)
+    for split in evaluation.splits:
         tasks = load_tasks(paths.data(run.env), split)
-        for seed in study.evaluation.seeds:
+        for seed in evaluation.seeds:
             start = time.perf_counter()
             records = play_episodes(
-                world, tasks, sampler, seed=seed, temperature=study.evaluation.temperature, key=("evaluate", split)
+                world, tasks, sampler, seed=seed, temperature=evaluation.temperature, key=("evaluate", split)
             )
             rows += [_row(study, run, split, seed, record) for record in records]
             seconds = time.perf_counter() - start

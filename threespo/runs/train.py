@@ -28,6 +28,7 @@ from threespo.protocol import (
 )
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
+from threespo.runs.choose import learning_rate
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
 from threespo.study import stages
@@ -63,7 +64,7 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     policy = load_run_policy(study, source, run.policy)
     reference = load_run_policy(study, source, run.policy) if training.kl_coef else None
     optim = OptimSettings(
-        lr=entry.learning_rate * study.policies[run.policy].learning_rate_scale,
+        lr=learning_rate(study, run, paths) * study.policies[run.policy].learning_rate_scale,
         weight_decay=training.weight_decay,
         grad_clip=training.grad_clip,
         zero_stage=training.zero_stage,
@@ -81,6 +82,7 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
 
         backbone = load_run_policy(study, source, run.policy)
         trained["critic"] = critic = DeepSpeedCritic(backbone, replace(optim, lr=optim.lr * method.critic_rate), inspect)
+    budget = study.tuning.generations if study.tuning and run.rate is not None else training.generations
     progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), trained)
     method.restore(progress.memory) if progress.epoch else None
     world, tasks = make_world(study, run.env), choose_pool(load_tasks(paths.data(run.env), "train"), training.pool)
@@ -88,7 +90,7 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     world = replace(world, env=timed)
     sampler = make_sampler(study, policy, run.policy)
     logging_seconds = 0.0
-    while drawn := _draw(tasks, progress, study, run):
+    while drawn := _draw(tasks, progress, study, run, budget):
         answers = Answers(sampler, learner, critic, derive(run.seed, "training"), training.temperature)
         start, timed.seconds = time.perf_counter(), 0.0
         result = answers.drive(method, progress.epoch, [begin(world, task) for task in drawn])
@@ -96,7 +98,7 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
         _record(progress, result, answers, len(drawn))
         _record_time(progress, answers, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
-        _show(progress, run, training.generations)
+        _show(progress, run, budget)
         if progress.epoch % training.checkpoint_every == 0:
             first = not paths.checkpoints(run).exists()
             checkpoint.save(paths.checkpoints(run), progress, trained)
@@ -181,13 +183,14 @@ def _identity(study: "Study", run: "Run", paths: "Paths") -> str:
         "run": run.run_id,
         "code": stages.code("train", study, run),
         "settings": stages.train_settings(study, run),
+        "learning_rate": learning_rate(study, run, paths),
         "base": json.loads((paths.policy(run.env, run.policy) / "policy.json").read_text()),
         "games": json.loads((paths.data(run.env) / "manifest.json").read_text())["sha256"],
     }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-def _draw(tasks: list[Task], progress: checkpoint.Progress, study: "Study", run: "Run") -> list[Task]:
+def _draw(tasks: list[Task], progress: checkpoint.Progress, study: "Study", run: "Run", budget: int) -> list[Task]:
     """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
 
     The last epochs are shortened to what the budget has left, as the dearest epoch of the last pass over the pool lets
@@ -195,7 +198,7 @@ def _draw(tasks: list[Task], progress: checkpoint.Progress, study: "Study", run:
     without a generation the run ends below its budget.
     """
     per_epoch = min(study.training.tasks_per_epoch, len(tasks))
-    left = study.training.generations - progress.generations
+    left = budget - progress.generations
     spent = [0, *(row["generations"] for row in progress.metrics)]
     epochs = [(row["tasks"], after - before) for row, before, after in zip(progress.metrics, spent, spent[1:], strict=False)]
     recent = epochs[-math.ceil(len(tasks) / per_epoch) :]

@@ -141,11 +141,29 @@ class MethodSettings(Settings):
 
     method: Name
     """A name of the registry in threespo/methods/registry.py."""
-    learning_rate: float = Field(gt=0)
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Chosen by hand; ``null`` where the study's ``tuning`` chooses it."""
     options: dict[str, Any] = {}
     """The method's own typed options; checked against its settings class."""
     paper_row: str | None = None
     """The method's id in config/paper/results.yaml, if the paper has such a row."""
+
+
+class TuningSettings(Settings):
+    """How every method's learning rate is chosen: one grid and one budget for all, judged on the calibration games."""
+
+    learning_rates: tuple[float, ...] = Field(min_length=2)
+    """The grid. Each rate is tried once by every method on every policy; the best success wins, of equals the smallest."""
+    generations: int = Field(ge=1)
+    """Budget of a trial in single-step generations."""
+    seed: int = Field(default=1000, ge=0)
+    """Training seed of the trials, none of the study's own."""
+
+    @model_validator(mode="after")
+    def _rates_are_a_grid(self) -> "TuningSettings":
+        if list(self.learning_rates) != sorted(set(self.learning_rates)) or self.learning_rates[0] <= 0:
+            raise ValueError(f"learning_rates: expected positive rates in rising order, found {self.learning_rates}")
+        return self
 
 
 class EvaluationSettings(Settings):
@@ -168,6 +186,7 @@ class Study(Settings):
     policies: dict[Name, PolicySettings] = Field(min_length=1)
     methods: dict[Name, MethodSettings] = Field(min_length=1)
     training: TrainingSettings
+    tuning: TuningSettings | None = None
     evaluation: EvaluationSettings = EvaluationSettings()
     policy_build: bool = False
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
@@ -187,6 +206,11 @@ class Study(Settings):
                 check_options(entry.method, entry.options)
             except ValueError as error:
                 raise ValueError(f"methods.{name}: {error}") from error
+            if (entry.learning_rate is None) != (self.tuning is not None):
+                remedy = "remove it, 'tuning' chooses it" if self.tuning else "give it, or the section 'tuning' to choose it"
+                raise ValueError(f"methods.{name}.learning_rate: found {entry.learning_rate}; {remedy}")
+        if self.tuning and self.tuning.seed in self.seeds:
+            raise ValueError(f"tuning.seed: {self.tuning.seed} is one of the study's seeds; choose another")
         return self
 
 

@@ -32,6 +32,7 @@ STAGES = {
     "policy": ("threespo.policy.tiny",),
     "train": ("threespo.runs.train",),
     "evaluate": ("threespo.runs.evaluate",),
+    "choose": ("threespo.runs.choose",),
     "tables": ("threespo.results.tables",),
     "figures": ("threespo.results.figures",),
     "report": ("threespo.results.report",),

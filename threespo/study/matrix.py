@@ -1,8 +1,8 @@
 """The run matrix and the only place that knows where a study's files lie.
 
 ``results/STUDY/`` holds, per study: ``study.json``, ``data/ENV/``, ``policy/ENV/POLICY/{base,strong}/``,
-``runs/ENV/POLICY/METHOD/seed-N/``, ``tables/``, ``notebooks/``, ``figures/`` and ``report.html``. Checkpoints of
-unfinished runs lie in ``checkpoints/``, outside the workflow's outputs.
+``runs/ENV/POLICY/METHOD/{seed-N,rate-R}/``, ``tuning/``, ``tables/``, ``notebooks/``, ``figures/`` and ``report.html``.
+Checkpoints of unfinished runs lie in ``checkpoints/``, outside the workflow's outputs.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,20 @@ REFERENCE_METHODS = ("base", "strong")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One cell of the matrix. ``run_id`` is ENV/POLICY/METHOD/seed-N."""
+    """One cell of the matrix, or a trial of a learning rate."""
 
     env: str
     policy: str
     method: str
     seed: int
+    rate: float | None = None
+    """The learning rate that a trial tries; ``None`` for a cell of the matrix."""
 
     @property
     def run_id(self) -> str:
-        return f"{self.env}/{self.policy}/{self.method}/seed-{self.seed}"
+        """ENV/POLICY/METHOD/seed-N, of a trial ENV/POLICY/METHOD/rate-R."""
+        which = f"seed-{self.seed}" if self.rate is None else f"rate-{self.rate:g}"
+        return f"{self.env}/{self.policy}/{self.method}/{which}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,10 @@ class Paths:
 
     def checkpoints(self, run: Run) -> Path:
         return self.root / "checkpoints" / run.run_id
+
+    def choice(self, env: str, policy: str, method: str) -> Path:
+        """File with the learning rate that was chosen."""
+        return self.root / "tuning" / env / policy / f"{method}.json"
 
     @property
     def tables(self) -> Path:
@@ -86,6 +94,29 @@ def trained_runs(study: Study) -> list[Run]:
     ]
 
 
+def trial_runs(study: Study) -> list[Run]:
+    """Return the trials of learning rates; none where the study gives the rates."""
+    if study.tuning is None:
+        return []
+    return [
+        Run(env, policy, method, study.tuning.seed, rate)
+        for env in environments(study)
+        for policy in study.policies
+        for method in study.methods
+        for rate in study.tuning.learning_rates
+    ]
+
+
+def choices(study: Study) -> list[tuple[str, str, str]]:
+    """Return (environment, policy, method) of every learning rate that trials decide."""
+    return list(dict.fromkeys((run.env, run.policy, run.method) for run in trial_runs(study)))
+
+
+def trials_of(study: Study, env: str, policy: str, method: str) -> list[Run]:
+    """Return the trials of one method on one policy."""
+    return [run for run in trial_runs(study) if (run.env, run.policy, run.method) == (env, policy, method)]
+
+
 def reference_runs(study: Study) -> list[Run]:
     """Return the untrained rows: every policy's base, and the strong clone of tiny policies."""
     return [
@@ -103,7 +134,7 @@ def find_run(study: Study, run_id: str) -> Run:
     Raises:
         InputError: if the study has no such run.
     """
-    runs = {run.run_id: run for run in (*trained_runs(study), *reference_runs(study))}
+    runs = {run.run_id: run for run in (*trained_runs(study), *trial_runs(study), *reference_runs(study))}
     if run_id not in runs:
         raise InputError(f"study {study.name!r} has no run {run_id!r}; it has: {', '.join(runs)}")
     return runs[run_id]

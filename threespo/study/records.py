@@ -21,7 +21,17 @@ from threespo.study import stages
 from threespo.study.config import Study, load_study
 from threespo.study.contents import contents_path, file_digest
 from threespo.study.fingerprint import describe, stage_modules
-from threespo.study.matrix import REFERENCE_METHODS, Paths, Run, environments, reference_runs, trained_runs
+from threespo.study.matrix import (
+    REFERENCE_METHODS,
+    Paths,
+    Run,
+    choices,
+    environments,
+    reference_runs,
+    trained_runs,
+    trial_runs,
+    trials_of,
+)
 
 Ingredients = dict[str, dict[str, str]]
 """``code``, ``field`` and ``input``, each by name."""
@@ -37,11 +47,12 @@ class Job:
     env: str = ""
     policy: str = ""
     run: Run | None = None
+    method: str = ""
 
     @property
     def name(self) -> str:
         """What tells the stage's jobs apart, for example the run's id."""
-        return self.run.run_id if self.run else "/".join(part for part in (self.env, self.policy) if part)
+        return self.run.run_id if self.run else "/".join(filter(None, (self.env, self.policy, self.method)))
 
     def __str__(self) -> str:
         return f"{self.stage} {self.name}".strip()
@@ -53,20 +64,13 @@ class Job:
             if self.stage == "evaluate":
                 return (folder / "evaluation.parquet", folder / "evaluation_timing.parquet")
             return (folder / "metrics.parquet", folder / "timing.parquet", *_with_contents(folder / "weights"))
+        if self.method:
+            return (paths.choice(self.env, self.policy, self.method),)
         if self.policy:
             return _with_contents(paths.policy(self.env, self.policy))
         if self.env:
             return _with_contents(paths.data(self.env))
-        return (paths.tables,) if self.stage == "tables" else (paths.report,)
-
-    def needs(self, other: "Job") -> bool:
-        """Return whether the other job's results are inputs of this one."""
-        if self.run and other.run:
-            return self.stage == "evaluate" and other.stage == "train" and self.run == other.run
-        if self.run:
-            return other.stage in ("data", "policy") and other.name in (self.run.env, f"{self.run.env}/{self.run.policy}")
-        before = {"policy": ("data",), "tables": ("train", "evaluate"), "report": ("tables",)}
-        return other.stage in before.get(self.stage, ()) and self.env in ("", other.env)
+        return (paths.tables, paths.tables / "provenance.parquet") if self.stage == "tables" else (paths.report,)
 
 
 def _with_contents(folder: Path) -> tuple[Path, Path]:
@@ -75,10 +79,13 @@ def _with_contents(folder: Path) -> tuple[Path, Path]:
 
 def jobs(study: Study) -> list[Job]:
     """Return all jobs of a study in the order of work."""
-    trained, untrained = trained_runs(study), reference_runs(study)
+    trained, trials, untrained = trained_runs(study), trial_runs(study), reference_runs(study)
     return [
         *[Job("data", env) for env in environments(study)],
         *[Job("policy", env, policy) for env in environments(study) for policy in study.policies],
+        *[Job("train", run=run) for run in trials],
+        *[Job("evaluate", run=run) for run in trials],
+        *[Job("choose", env, policy, method=method) for env, policy, method in choices(study)],
         *[Job("train", run=run) for run in trained],
         *[Job("evaluate", run=run) for run in (*trained, *untrained)],
         Job("tables"),
@@ -156,15 +163,16 @@ def why(target: Path) -> list[str]:
             f"{target}: no threespo command makes this. Ask for {root} or for data/, policy/, runs/, tables/ or report.html "
             "in it; notebooks and figures follow from the tables."
         )
+    needed = {job: set(_inputs(study, paths, job)) for job in everything}
     # From the end to the beginning, so that what a job needs is known before it is looked at.
     for job in reversed(everything):
-        if job not in wanted and any(one.needs(job) for one in wanted):
+        if job not in wanted and any(needed[one].intersection(job.outputs(paths)) for one in wanted):
             wanted.append(job)
     lines: list[str] = []
     stale: list[Job] = []
     for job in (job for job in everything if job in wanted):
         changes = _changes(study, paths, job)
-        follows = [str(other) for other in stale if job.needs(other)]
+        follows = [str(other) for other in stale if needed[job].intersection(other.outputs(paths))]
         if changes or follows:
             stale.append(job)
         state = "changed" if changes else f"follows {follows[0]}" if follows else "unchanged"
@@ -203,6 +211,8 @@ def _settings(study: Study, job: Job) -> str:
             return stages.data_settings(study, job.env)
         case "policy", _:
             return stages.policy_settings(study, job.env, job.policy)
+        case "choose", _:
+            return stages.choose_settings(study, job.env, job.policy, job.method)
         case "train", Run() as run:
             return stages.train_settings(study, run)
         case "evaluate", Run() as run:
@@ -211,20 +221,30 @@ def _settings(study: Study, job: Job) -> str:
 
 
 def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
-    if job.run:
-        run, data = job.run, contents_path(paths.data(job.run.env))
-        base = contents_path(paths.policy(run.env, run.policy))
-        judged = base if run.method in REFERENCE_METHODS else contents_path(paths.run(run) / "weights")
-        return [data, base if job.stage == "train" else judged]
-    if job.stage == "policy":
-        return [contents_path(paths.data(job.env))]
-    if job.stage == "tables":
-        runs = [(run, "metrics.parquet") for run in trained_runs(study)]
-        runs += [(run, "evaluation.parquet") for run in (*trained_runs(study), *reference_runs(study))]
-        return [*(paths.run(run) / name for run, name in runs), PAPER]
-    if job.stage == "report":
-        return [*sorted(paths.tables.glob("*.parquet")), *sorted(paths.figures.glob("*.svg"))]
+    match job.stage, job.run:
+        case "policy", _:
+            return [contents_path(paths.data(job.env))]
+        case "choose", _:
+            return [_evaluation(paths, run) for run in trials_of(study, job.env, job.policy, job.method)]
+        case "train", Run() as run:
+            chosen = [paths.choice(run.env, run.policy, run.method)] if study.tuning and run.rate is None else []
+            return [contents_path(paths.data(run.env)), contents_path(paths.policy(run.env, run.policy)), *chosen]
+        case "evaluate", Run() as run:
+            reference = run.method in REFERENCE_METHODS
+            judged = paths.policy(run.env, run.policy) if reference else paths.run(run) / "weights"
+            return [contents_path(paths.data(run.env)), contents_path(judged)]
+        case "tables", _:
+            trained, trials = trained_runs(study), trial_runs(study)
+            episodes = [_evaluation(paths, run) for run in (*trained, *reference_runs(study), *trials)]
+            return [*(paths.run(run) / "metrics.parquet" for run in trained), *episodes, PAPER]
+        case "report", _:
+            tables = {paths.tables / "provenance.parquet", *paths.tables.glob("*.parquet")}
+            return [*sorted(tables), *sorted(paths.figures.glob("*.svg"))]
     return []
+
+
+def _evaluation(paths: Paths, run: Run) -> Path:
+    return paths.run(run) / "evaluation.parquet"
 
 
 def _digests(paths: Paths, file: Path) -> Iterator[tuple[str, str]]:

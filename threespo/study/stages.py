@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from threespo.study.config import Study
+from threespo.study.config import EvaluationSettings, Study
 from threespo.study.contents import file_digest
 from threespo.study.fingerprint import stage_fingerprint
-from threespo.study.matrix import REFERENCE_METHODS, Run
+from threespo.study.matrix import REFERENCE_METHODS, Run, trials_of
 
 COMPACT = ("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
 """Files of a compact folder of games."""
@@ -45,11 +45,19 @@ def policy_settings(study: Study, env: str, policy: str) -> str:
 
 
 def train_settings(study: Study, run: Run) -> str:
-    """Return the fields that decide a training run; other runs, evaluation and labels are not among them."""
+    """Return the fields that decide a training run; other runs, evaluation and labels are not among them.
+
+    A chosen learning rate is an input and not a field.
+    """
+    method = study.methods[run.method].model_dump(mode="json", exclude=_LABELS_OF_METHOD)
+    training = study.training.model_dump(mode="json", exclude=_HABITS)
+    if run.rate is not None and study.tuning:
+        method["learning_rate"], training["generations"] = run.rate, study.tuning.generations
+        training["seed"] = run.seed
     return _text(
         policy=study.policies[run.policy].model_dump(mode="json", exclude=_LABELS_OF_POLICY),
-        method=study.methods[run.method].model_dump(mode="json", exclude=_LABELS_OF_METHOD),
-        training=study.training.model_dump(mode="json", exclude=_HABITS),
+        method=method,
+        training=training,
         episode=_episode(study, run.env),
         gpus=study.gpus_per_run,
     )
@@ -59,12 +67,24 @@ def evaluate_settings(study: Study, run: Run) -> str:
     """Return the fields that decide a run's evaluation."""
     return _text(
         policy=study.policies[run.policy].model_dump(mode="json", exclude=_LABELS_OF_POLICY | {"learning_rate_scale"}),
-        evaluation=study.evaluation.model_dump(mode="json"),
+        evaluation=evaluation_of(study, run).model_dump(mode="json"),
         episode=_episode(study, run.env),
         trained=run.method not in REFERENCE_METHODS,
         sampling=study.training.model_dump(mode="json", include={"threads"}),
         gpus=study.gpus_per_run,
     )
+
+
+def evaluation_of(study: Study, run: Run) -> EvaluationSettings:
+    """Return how a run is judged: a trial on the calibration games alone, once."""
+    if run.rate is None:
+        return study.evaluation
+    return study.evaluation.model_copy(update={"splits": ("calibration",), "seeds": study.evaluation.seeds[:1]})
+
+
+def choose_settings(study: Study, env: str, policy: str, method: str) -> str:
+    """Return the fields that decide the choice of a learning rate beside its trials' results: the grid."""
+    return _text(rates=[run.rate for run in trials_of(study, env, policy, method)])
 
 
 def tables_settings(study: Study) -> str:

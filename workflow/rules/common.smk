@@ -5,7 +5,7 @@ from threespo.errors import InputError
 from threespo.study import stages
 from threespo.study.config import load_study
 from threespo.study.contents import file_digest
-from threespo.study.matrix import Paths, environments, reference_runs, trained_runs
+from threespo.study.matrix import Paths, choices, environments, reference_runs, trained_runs, trial_runs, trials_of
 from threespo.study.resolve import granted_gpus, resolve, write_study
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
@@ -40,8 +40,8 @@ PYTHON = shlex.quote(sys.executable)
 THREESPO = f"{PYTHON} -m threespo.cli"
 THREADS = STUDY.training.threads
 
-RUNS = {run.run_id: run for run in (*trained_runs(STUDY), *reference_runs(STUDY))}
-TRAINED = {run.run_id for run in trained_runs(STUDY)}
+TRAINED = {run.run_id: run for run in (*trained_runs(STUDY), *trial_runs(STUDY))}
+RUNS = {**TRAINED, **{run.run_id: run for run in reference_runs(STUDY)}}
 NAME = "[a-z0-9][a-z0-9_-]*"
 
 
@@ -49,7 +49,7 @@ wildcard_constraints:
     env=NAME,
     policy=NAME,
     method=NAME,
-    seed="[0-9]+",
+    which="seed-[0-9]+|rate-[0-9.e+-]+",
 
 
 def log_of(name):
@@ -64,7 +64,8 @@ def marker_of(folder):
 MARKERS = [
     *[marker_of(PATHS.data(env)) for env in environments(STUDY)],
     *[marker_of(PATHS.policy(env, policy)) for env in environments(STUDY) for policy in STUDY.policies],
-    *[marker_of(PATHS.run(run) / "weights") for run in trained_runs(STUDY)],
+    *[marker_of(PATHS.run(run) / "weights") for run in TRAINED.values()],
+    *[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
     *[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
     str(PATHS.tables / "provenance.parquet"),
     str(PATHS.root / "logs" / "report.done"),

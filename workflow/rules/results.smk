@@ -1,6 +1,6 @@
 # Tables, executed notebooks, the report.
 
-TABLES = ["episodes", "metrics", "timing", "stages", "main", "curves", "provenance"]
+TABLES = ["episodes", "metrics", "timing", "stages", "main", "curves", "tuning", "provenance"]
 NOTEBOOKS = {"main_results": ["main", "episodes"], "training_curves": ["metrics", "curves"]}
 PAPER = ["config/paper/results.yaml", "config/paper/fig3a.csv"]
 FIGURES = {"main_results": ["main_results"], "training_curves": ["training_curves", "paper_training_curves"]}
@@ -16,8 +16,10 @@ rule tables:
     input:
         metrics=[str(PATHS.run(run) / "metrics.parquet") for run in trained_runs(STUDY)],
         training_time=[str(PATHS.run(run) / "timing.parquet") for run in trained_runs(STUDY)],
+        # Of trials, too: what each rate won.
         episodes=[str(PATHS.run(run) / "evaluation.parquet") for run in RUNS.values()],
         evaluation_time=[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
+        choices=[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
         paper=PAPER[0],
     output:
         [table(name) if name == "provenance" else update(table(name)) for name in TABLES],

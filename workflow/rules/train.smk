@@ -1,11 +1,11 @@
 # The runs of the matrix. Checkpoints lie in PATHS.checkpoints, outside of any output, so that a killed run goes on from its
 # last one. The number of threads is the study's and never the scheduler's: it must not depend on the machine's load.
 
-RUN = str(PATHS.root / "runs" / "{env}" / "{policy}" / "{method}" / "seed-{seed}")
+RUN = str(PATHS.root / "runs" / "{env}" / "{policy}" / "{method}" / "{which}")
 
 
 def run_of(wildcards):
-    return RUNS[f"{wildcards.env}/{wildcards.policy}/{wildcards.method}/seed-{wildcards.seed}"]
+    return RUNS[f"{wildcards.env}/{wildcards.policy}/{wildcards.method}/{wildcards.which}"]
 
 
 def weights_of(wildcards):
@@ -17,8 +17,17 @@ def weights_of(wildcards):
     return {"weights": ancient(folder), "contents": marker_of(folder)}
 
 
+def choice_of(wildcards):
+    """The file with a run's learning rate, where trials decide it: known only when they have ended."""
+    run = run_of(wildcards)
+    if STUDY.tuning is None or run.rate is not None:
+        return []
+    return ancient(checkpoints.choose.get(env=run.env, policy=run.policy, method=run.method).output[0])
+
+
 rule train:
     input:
+        choice=choice_of,
         games=marker_of(PATHS.data("{env}")),
         data=ancient(str(PATHS.data("{env}"))),
         base=marker_of(PATHS.policy("{env}", "{policy}")),
@@ -31,15 +40,33 @@ rule train:
     params:
         code=lambda wildcards: stages.code("train", STUDY, run_of(wildcards)),
         settings=lambda wildcards: stages.train_settings(STUDY, run_of(wildcards)),
+        # What was chosen counts, and not that it was chosen again.
+        chosen=lambda wildcards: choice_of(wildcards) and Path(choice_of(wildcards)).read_text(),
         run=lambda wildcards: run_of(wildcards).run_id,
         threads=THREADS,
     threads: THREADS
     resources:
         gpu=STUDY.gpus_per_run,
     log:
-        log_of("train/{env}/{policy}/{method}/seed-{seed}"),
+        log_of("train/{env}/{policy}/{method}/{which}"),
     shell:
         "OMP_NUM_THREADS={params.threads} {THREESPO} train {PATHS.study} --run {params.run} 2>&1 | tee {log}"
+
+
+# Trials are runs like others, on the study's grid of learning rates, judged on the calibration games.
+checkpoint choose:
+    input:
+        lambda wildcards: [str(PATHS.run(run) / "evaluation.parquet") for run in trials_of(STUDY, **wildcards)],
+    output:
+        update(str(PATHS.choice("{env}", "{policy}", "{method}"))),
+    params:
+        code=lambda wildcards: stages.code("choose", STUDY),
+        settings=lambda wildcards: stages.choose_settings(STUDY, **wildcards),
+    log:
+        log_of("choose/{env}/{policy}/{method}"),
+    shell:
+        "{THREESPO} choose {PATHS.study} --env {wildcards.env} --policy {wildcards.policy} --method {wildcards.method}"
+        " 2>&1 | tee {log}"
 
 
 rule evaluate:
@@ -59,6 +86,6 @@ rule evaluate:
     resources:
         gpu=STUDY.gpus_per_run,
     log:
-        log_of("evaluate/{env}/{policy}/{method}/seed-{seed}"),
+        log_of("evaluate/{env}/{policy}/{method}/{which}"),
     shell:
         "OMP_NUM_THREADS={params.threads} {THREESPO} evaluate {PATHS.study} --run {params.run} 2>&1 | tee {log}"

@@ -40,7 +40,9 @@ def _train(study, run, paths):
 
         raise InputError("a truncated game file, as a test asked")
     time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
-    rate = study.methods[run.method].learning_rate
+    from threespo.runs.choose import learning_rate
+
+    rate = learning_rate(study, run, paths)
     counted = ("generations", "env_steps", "completed_paths", "optimizer_steps", "epoch_successes")
     metrics, timing = [], []
     for epoch in range(1, 5):
@@ -61,8 +63,11 @@ def _evaluate(study, run, paths):
 
     _note(f"evaluate {run.run_id}")
     level = {"base": 1, "strong": 4}.get(run.method, 2 + run.seed % 2)
+    if run.rate is not None:
+        level = 3 if run.rate == 1e-3 else 2
     of_run = {"env": run.env, "policy": run.policy, "method": run.method, "training_seed": run.seed}
-    passes = [(split, seed) for split in study.evaluation.splits for seed in study.evaluation.seeds]
+    splits = study.evaluation.splits if run.rate is None else ("calibration",)
+    passes = [(split, seed) for split in splits for seed in study.evaluation.seeds]
     episodes = [
         {
             **of_run,

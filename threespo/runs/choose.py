@@ -1,0 +1,48 @@
+"""Choosing a method's learning rate from the trials of the study's grid, and reading the choice back."""
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from threespo.errors import InputError
+from threespo.files import atomic_json
+from threespo.study.matrix import Run, trials_of
+from threespo.tables import read_table
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+    from threespo.study.matrix import Paths
+
+
+def choose(study: "Study", env: str, policy: str, method: str, paths: "Paths") -> None:
+    """Write the rate whose trial won most calibration games; of equals the smallest.
+
+    Raises:
+        InputError: if a trial's evaluation is missing.
+    """
+    success = {run.rate: trial_success(run, paths) for run in trials_of(study, env, policy, method)}
+    best = max(success, key=lambda rate: success[rate])
+    atomic_json(paths.choice(env, policy, method), {"learning_rate": best})
+    shown = ", ".join(f"{rate:g}: {value:.1%}" for rate, value in success.items())
+    print(f"choose {env}/{policy}/{method}: {best:g} of {shown}", file=sys.stderr)
+
+
+def trial_success(run: Run, paths: "Paths") -> float:
+    """Return the share of calibration games that a trial's final policy won."""
+    return float(read_table(paths.run(run) / "evaluation.parquet")["success"].mean())
+
+
+def learning_rate(study: "Study", run: Run, paths: "Paths") -> float:
+    """Return the rate that ``run`` trains with, before its policy's scale: tried, given, or chosen.
+
+    Raises:
+        InputError: if the choice has not been made.
+    """
+    given = study.methods[run.method].learning_rate if run.rate is None else run.rate
+    if given is not None:
+        return given
+    file = paths.choice(run.env, run.policy, run.method)
+    try:
+        return float(json.loads(file.read_text())["learning_rate"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file}: no chosen learning rate ({error}); run the trials of the study's tuning first") from error
