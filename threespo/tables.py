@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def write_table(path: Path, rows: "Sequence[Mapping[str, Any]] | pd.DataFrame") -> None:
-    """Write rows (or a frame) to a parquet file, whole or not at all."""
+def write_table(
+    path: Path, rows: "Sequence[Mapping[str, Any]] | pd.DataFrame", columns: Sequence[str] | None = None
+) -> None:
+    """Write rows (or a frame) to a parquet file, whole or not at all. ``columns`` are there even if there is no row."""
     import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), columns=columns)
     # No pandas metadata: it names library versions, and results are compared byte for byte.
     table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     with atomic_path(path) as temporary:

@@ -181,6 +181,22 @@ def test_seeds_differ_and_evaluation_judges_every_game_once_per_seed(study, path
     assert (paths.run(run) / "evaluation.parquet").read_bytes() == before
 
 
+def test_agents_play_with_the_base_policy(study, paths):
+    agents = {name: {"agent": name, "trials": 2} for name in ("direct", "react", "retry", "reflexion")}
+    policies = {"tiny-s": VALUES["policies"]["tiny-s"] | {"max_prompt_tokens": 4000}}
+    with_agents = parse_study(VALUES | {"agents": agents, "policies": policies}, "test")
+    tables = {}
+    for name in agents:
+        run = find_run(with_agents, f"alfworld/tiny-s/{name}/seed-0")
+        evaluate(with_agents, run, paths)
+        tables[name] = read_table(paths.run(run) / "evaluation.parquet")
+        assert len(tables[name]) == 2 * 2 * 3
+    assert (tables["react"]["trials"] == 1).all()
+    for name in ("retry", "reflexion"):
+        assert tables[name]["first_success"].tolist() == tables["react"]["success"].tolist()
+        assert ((tables[name]["trials"] == 2) != tables[name]["first_success"]).all()
+
+
 def test_other_settings_do_not_continue_an_unfinished_run_but_follow_a_finished_one(study, paths, monkeypatch):
     run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
     changed = parse_study(VALUES | {"training": VALUES["training"] | {"clip": 0.3}}, "test")

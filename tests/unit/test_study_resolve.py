@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from threespo.errors import InputError
-from threespo.study import stages
+from threespo.study import records, stages
 from threespo.study.config import load_study
 from threespo.study.contents import contents, write_contents
-from threespo.study.matrix import Run, trained_runs, trial_runs
+from threespo.study.matrix import Run, prompted_runs, trained_runs, trial_runs
 from threespo.study.resolve import resolve, write_study
 
 ROOT = Path(__file__).resolve().parents[2]
 GRPO = Run("alfworld", "tiny-s", "grpo", 0)
 GRID = {"learning_rates": [1e-4, 1e-3], "generations": 100}
+GPT = {"model": "gpt", "input_price": 1, "output_price": 2}
 UNTUNED = {"grpo": {"learning_rate": None}, "threespo-calibrated": {"learning_rate": None}}
 SEARCH = Run("alfworld", "tiny-s", "threespo-calibrated", 0)
 
@@ -68,6 +69,10 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
         ({"study": "ci", "alfworld": "/nowhere"}, None, "no such folder"),
         ({"study": "ci", "set": {"seeds": []}}, None, "seeds"),
         ({"study": "ci", "set": {"methods": {"grpo": {"learning_rate": None}}}}, None, "learning_rate: found None; give it"),
+        ({"study": "ci", "set": {"agents": {"base": {"agent": "react"}}}}, None, r"agents\.base: this name is taken"),
+        ({"study": "ci", "set": {"agents": {"a": {"agent": "react", "policies": ["x"]}}}}, None, "no policy 'x'"),
+        ({"study": "ci", "set": {"policies": {"gpt": {"kind": "endpoint", "stands_for": "x"}}}}, None, "needs 'endpoint'"),
+        ({"study": "ci", "set": {"policies": {"tiny-s": {"endpoint": GPT}}}}, None, "other kinds must not have it"),
         ({"study": "ci", "set": {"tuning": GRID}}, None, r"learning_rate: found 0\.0003; remove it"),
         ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1, 0.1]}}}, None, "in rising order"),
         ({"study": "ci", "set": {"methods": UNTUNED, "tuning": GRID | {"seed": 1}}}, None, "one of the study's seeds"),
@@ -79,7 +84,8 @@ def test_wrong_requests_are_refused(config, gpus, said):
 
 
 def test_trials_depend_on_their_own_rate_and_budget_only():
-    tuned, other = (study(methods=UNTUNED, tuning=GRID | changes) for changes in ({}, {"learning_rates": [1e-4, 1e-3, 1e-2]}))
+    tuned = study(methods=UNTUNED, tuning=GRID)
+    other = study(methods=UNTUNED, tuning=GRID | {"learning_rates": [1e-4, 1e-3, 1e-2]})
     assert len(trial_runs(tuned)) == 4
     for run in trial_runs(tuned):
         assert stages.train_settings(tuned, run) == stages.train_settings(other, run)
@@ -90,6 +96,31 @@ def test_trials_depend_on_their_own_rate_and_budget_only():
     assert stages.train_settings(longer, trial_runs(tuned)[0]) != stages.train_settings(tuned, trial_runs(tuned)[0])
     choice = ("alfworld", "tiny-s", "grpo")
     assert stages.choose_settings(tuned, *choice) != stages.choose_settings(other, *choice)
+
+
+def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch):
+    closed = {"gpt": {"kind": "endpoint", "stands_for": "gpt-4o", "endpoint": GPT}}
+    agents = {"react": {"agent": "react"}, "direct": {"agent": "direct", "policies": ["gpt"]}}
+    mixed = study(policies=closed, agents=agents)
+    assert [run.run_id for run in prompted_runs(mixed)] == [
+        "alfworld/tiny-s/react/seed-0",
+        "alfworld/gpt/react/seed-0",
+        "alfworld/gpt/direct/seed-0",
+    ]
+    assert trained_runs(mixed) == trained_runs(study())
+    names = {str(job) for job in records.jobs(mixed)} - {str(job) for job in records.jobs(study())}
+    assert names == {f"evaluate {run.run_id}" for run in prompted_runs(mixed)}
+    # A key that appears lets the row run that had none; the key itself is in no setting.
+    run = prompted_runs(mixed)[1]
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    without = stages.evaluate_settings(mixed, run)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with_key = stages.evaluate_settings(mixed, run)
+    assert with_key != without
+    assert "sk-secret" not in with_key
+    assert stages.evaluate_settings(mixed, prompted_runs(mixed)[0]) == stages.evaluate_settings(
+        study(agents=agents | {"direct": {"agent": "direct"}}), prompted_runs(mixed)[0]
+    )
 
 
 def test_the_study_file_is_written_only_if_it_changed(tmp_path):

@@ -18,7 +18,7 @@ _INSTRUCTION = (
 _ALFWORLD_FIRST = (
     "\nYou are an expert agent operating in the ALFRED Embodied Environment.\n"
     "Your current observation is: {observation}\n"
-    "Your admissible actions of the current situation are: [{admissible}].\n\n" + _INSTRUCTION
+    "Your admissible actions of the current situation are: [{admissible}].\n\n"
 )
 
 _ALFWORLD = (
@@ -26,7 +26,7 @@ _ALFWORLD = (
     "Prior to this step, you have already taken {steps} step(s). Below are the most recent {shown} observations and the "
     "corresponding actions you took: {history}\n"
     "You are now at step {step} and your current observation is: {observation}\n"
-    "Your admissible actions of the current situation are: [{admissible}].\n\n" + _INSTRUCTION
+    "Your admissible actions of the current situation are: [{admissible}].\n\n"
 )
 
 
@@ -36,8 +36,12 @@ def alfworld_prompt(
     admissible: Sequence[str],
     history: Sequence[tuple[str, str]],
     history_length: int,
+    *,
+    lines: Sequence[str] | None = None,
+    instruction: str | None = None,
+    preface: str = "",
 ) -> str:
-    """Return the ALFWorld prompt.
+    """Return the ALFWorld prompt; with the three last arguments left out, the paper's.
 
     Args:
         goal: the instruction, as in the game ("put some mug on desk.").
@@ -45,13 +49,17 @@ def alfworld_prompt(
         admissible: admissible actions; ``help`` is never shown to the agent.
         history: all (observation, action) pairs of the episode so far, oldest first.
         history_length: how many of the last pairs are shown; the template without history serves 0 and step 1.
+        lines: a line for each pair of ``history``, in place of the template's own.
+        instruction: what to do now, in place of the template's request for reasoning and an action.
+        preface: a text before the instruction.
     """
+    last = preface + (_INSTRUCTION if instruction is None else instruction)
     shown = history[-history_length:] if history_length else ()
     choices = "\n ".join(f"'{action}'" for action in admissible if action != "help")
     if not shown:
-        return _ALFWORLD_FIRST.format(observation=observation, admissible=choices)
+        return _ALFWORLD_FIRST.format(observation=observation, admissible=choices) + last
     first = len(history) - len(shown) + 1
-    lines = [
+    own = [
         f"[Observation {number}: '{seen}', Action {number}: '{action}']"
         for number, (seen, action) in enumerate(shown, start=first)
     ]
@@ -59,8 +67,8 @@ def alfworld_prompt(
         goal=goal,
         steps=len(history),
         shown=len(shown),
-        history="\n".join(lines),
+        history="\n".join(own if lines is None else lines[-len(shown) :]),
         step=len(history) + 1,
         observation=observation,
         admissible=choices,
-    )
+    ) + last

@@ -1,13 +1,13 @@
 """Every run's tables as one, each row with the run that it belongs to, in a fixed order."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from threespo.errors import InputError
 from threespo.study import records
-from threespo.study.matrix import Paths, Run, reference_runs, trained_runs
+from threespo.study.matrix import Paths, Run, evaluated_runs, local_policies, prompted_runs, trained_runs
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def episodes(study: "Study", paths: Paths) -> pd.DataFrame:
     Raises:
         InputError: if a run's table is missing, belongs to another run, or holds an episode twice.
     """
-    frame = _concatenate([*trained_runs(study), *reference_runs(study)], paths, "evaluation.parquet")
+    frame = _concatenate(evaluated_runs(study), paths, "evaluation.parquet", _may_be_empty(study))
     doubled = frame[frame.duplicated(EPISODE_KEY)]
     if len(doubled):
         first = doubled.iloc[0][EPISODE_KEY].to_dict()
@@ -43,11 +43,10 @@ def metrics(study: "Study", paths: Paths) -> pd.DataFrame:
 
 def timing(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return where the time went: one row per training epoch and per evaluation pass, told apart by ``stage``."""
+    evaluations = _concatenate(evaluated_runs(study), paths, "evaluation_timing.parquet", _may_be_empty(study))
     parts = [
         _concatenate(trained_runs(study), paths, "timing.parquet").assign(stage="train"),
-        _concatenate([*trained_runs(study), *reference_runs(study)], paths, "evaluation_timing.parquet").assign(
-            stage="evaluate"
-        ),
+        evaluations.assign(stage="evaluate"),
     ]
     frame = pd.concat(parts, ignore_index=True)
     first = ["stage", *RUN_COLUMNS]
@@ -63,14 +62,26 @@ def stages(study: "Study", paths: Paths) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["stage", "name", "seconds", "processor_seconds", "peak_memory_mb"])
 
 
-def _concatenate(runs: Iterable[Run], paths: Paths, name: str) -> pd.DataFrame:
-    return pd.concat([_of_run(run, paths, name) for run in runs], ignore_index=True)
+def not_run(study: "Study", paths: Paths) -> list[Run]:
+    """Return the rows of closed models that were not run, for want of a key."""
+    mine = [run for run in prompted_runs(study) if run.policy in _may_be_empty(study)]
+    return [run for run in mine if read_table(paths.run(run) / "evaluation.parquet").empty]
 
 
-def _of_run(run: Run, paths: Paths, name: str) -> pd.DataFrame:
+def _may_be_empty(study: "Study") -> set[str]:
+    """Return the policies whose rows may be missing: closed models."""
+    return set(study.policies) - set(local_policies(study))
+
+
+def _concatenate(runs: Iterable[Run], paths: Paths, name: str, may_be_empty: Collection[str] = ()) -> pd.DataFrame:
+    frames = [_of_run(run, paths, name, run.policy in may_be_empty) for run in runs]
+    return pd.concat([frame for frame in frames if len(frame)], ignore_index=True)
+
+
+def _of_run(run: Run, paths: Paths, name: str, may_be_empty: bool) -> pd.DataFrame:
     path = paths.run(run) / name
     frame = read_table(path)
-    if frame.empty:
+    if frame.empty and not may_be_empty:
         raise InputError(f"{path}: has no rows; delete it and run the workflow again")
     for position, (column, value) in enumerate(
         zip(RUN_COLUMNS, (run.env, run.policy, run.method, run.seed), strict=True)

@@ -15,6 +15,12 @@ COLOURS = {
     "ppo": "#937860",
     "gigpo": "#8172b3",
     "hgpo": "#da8bc3",
+    "dapo": "#55a868",
+    "reinforce-pp": "#ccb974",
+    "direct": "#b0b7c3",
+    "react": "#8fa3b5",
+    "retry": "#7b8a97",
+    "reflexion": "#5d6d7a",
     "3spo": "#4c72b0",
     "threespo-literal": "#64a8d8",
     "threespo-calibrated": "#1f4e8c",
@@ -25,9 +31,16 @@ LABELS = {
     "base": "base (weak start)",
     "strong": "strong clone (ceiling)",
     "grpo": "GRPO",
+    "ppo": "PPO",
     "rloo": "RLOO",
     "gigpo": "GiGPO",
     "hgpo": "HGPO",
+    "dapo": "DAPO",
+    "reinforce-pp": "REINFORCE++",
+    "direct": "direct prompting",
+    "react": "ReAct",
+    "retry": "ReAct, plain retries",
+    "reflexion": "Reflexion",
     "3spo": "3SPO",
     "threespo-literal": "3SPO as printed",
     "threespo-calibrated": "3SPO calibrated",
@@ -37,7 +50,7 @@ LABELS = {
 }
 """Names for people. Anything else is shown under its own name."""
 
-_SPARE = ("#55a868", "#ccb974", "#64b5cd", "#8c8c8c")
+_SPARE = ("#64b5cd", "#8c8c8c", "#a87855", "#cc7474")
 
 
 def label(name: str) -> str:

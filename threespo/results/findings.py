@@ -9,6 +9,7 @@ import pandas as pd
 from threespo.results.figures import label
 from threespo.results.statistics import difference_interval
 from threespo.rng import derive
+from threespo.study.matrix import local_policies
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -18,7 +19,7 @@ def findings(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> list
     """Return sentences on unseen games: each method against the base, and 3SPO against GRPO at equal generations."""
     split = study.evaluation.splits[-1]
     sentences = []
-    for policy in study.policies:
+    for policy in local_policies(study):
         rows = {row["method"]: row for row in main[(main["policy"] == policy) & (main["split"] == split)].to_dict("records")}
         played = episodes[(episodes["policy"] == policy) & (episodes["split"] == split)]
         trained = [rows[name] for name in study.methods if name in rows]

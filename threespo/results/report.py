@@ -105,9 +105,8 @@ def _policy_table(study: "Study", main: pd.DataFrame, policy: str) -> dict[str, 
     rows = []
     for method in dict.fromkeys(mine["method"]):
         cells = {row["split"]: row for row in mine[mine["method"] == method].to_dict("records")}
-        rows.append(
-            {"method": method, "trained": method in study.methods, "cells": cells, "any": next(iter(cells.values()))}
-        )
+        several = method in study.agents and study.agents[method].agent in ("retry", "reflexion")
+        rows.append({"method": method, "cells": cells, "any": next(iter(cells.values())), "several": several})
     return {
         "name": policy,
         "stands_for": study.policies[policy].stands_for,

@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,18 @@ from threespo.results.provenance import provenance
 from threespo.results.statistics import summarize
 from threespo.rng import derive
 from threespo.runs.choose import learning_rate, trial_success
-from threespo.study.matrix import REFERENCE_METHODS, trial_runs
+from threespo.study.matrix import trial_runs
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
-    from threespo.study.matrix import Paths
+    from threespo.study.matrix import Paths, Run
 
 CURVE_POINTS = 60
 """Points of a mean training curve."""
+
+NOT_RUN = "not run (no API key)"
+"""What the row of a closed model says that has no numbers."""
 
 COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
 
@@ -46,7 +50,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "metrics": metrics,
         "timing": timing,
         "stages": collect.stages(study, paths),
-        "main": main_results(study, episodes, metrics, read_results()),
+        "main": main_results(study, episodes, metrics, read_results(), collect.not_run(study, paths)),
         "curves": training_curves(metrics),
         "tuning": tuning(study, paths),
         "provenance": provenance(study, paths, timing),
@@ -56,15 +60,30 @@ def write_tables(study: "Study", paths: "Paths") -> None:
     print(f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs", file=sys.stderr)
 
 
-def main_results(study: "Study", episodes: pd.DataFrame, metrics: pd.DataFrame, paper: PaperResults) -> pd.DataFrame:
+def main_results(
+    study: "Study",
+    episodes: pd.DataFrame,
+    metrics: pd.DataFrame,
+    paper: PaperResults,
+    not_run: Sequence["Run"] = (),
+) -> pd.DataFrame:
     """Return success by environment, policy, method and split, in percent, with the paper's value beside it.
 
-    Rows stand in the study's order, the untrained base first and the strong clone (the ceiling) last.
+    Rows stand in the study's order: the untrained base, prompting agents, trained methods, the strong clone (the ceiling).
+    ``kind`` tells them apart. Rows of ``not_run`` have no numbers, and ``note`` says why.
     """
-    order = ["base", *study.methods, "strong"]
+    order = ["base", *study.agents, *study.methods, "strong"]
     rows = [
         _main_row(study, group, metrics, paper, dict(zip(("env", "policy", "method", "split"), names, strict=True)))
         for names, group in episodes.groupby(["env", "policy", "method", "split"], sort=True)
+    ]
+    rows += [
+        {
+            **_labels(study, {"env": run.env, "policy": run.policy, "method": run.method, "split": split}, paper, NOT_RUN),
+            **dict.fromkeys(("seeds", "evaluation_seeds", "games", "episodes"), 0),
+        }
+        for run in not_run
+        for split in study.evaluation.splits
     ]
     policies = list(study.policies)
     rows.sort(key=lambda row: (row["env"], policies.index(row["policy"]), order.index(row["method"]), row["split"]))
@@ -116,12 +135,9 @@ def _main_row(
 ) -> dict[str, Any]:
     success = _cube(group, names)
     summary = summarize(success, derive("bootstrap", *names.values()))
-    method, stands_for = names["method"], study.policies[names["policy"]].stands_for
-    beside = paper.value(_paper_row(study, method), stands_for, names["env"], names["split"])
+    first = _cube(group.assign(success=group["first_success"]), names)
     return {
-        **names,
-        "stands_for": stands_for,
-        "trained": method not in REFERENCE_METHODS,
+        **_labels(study, names, paper),
         "seeds": success.shape[0],
         "evaluation_seeds": success.shape[1],
         "games": success.shape[2],
@@ -133,10 +149,25 @@ def _main_row(
         "high": summary.high,
         "t_low": summary.t_low,
         "t_high": summary.t_high,
-        "paper_mean": np.nan if beside.mean is None else beside.mean,
-        "paper_std": np.nan if beside.std is None else beside.std,
+        "first_mean": 100.0 * float(first.mean()),
         "mean_steps": float(group["steps"].mean()),
         **_costs(metrics, names),
+    }
+
+
+def _labels(study: "Study", names: dict[str, str], paper: PaperResults, note: str = "") -> dict[str, Any]:
+    """Return what stands in a row beside its own numbers: what it is, and the paper's value."""
+    method, stands_for = names["method"], study.policies[names["policy"]].stands_for
+    kind = "trained" if method in study.methods else "prompted" if method in study.agents else "reference"
+    beside = paper.value(_paper_row(study, method), stands_for, names["env"], names["split"])
+    return {
+        **names,
+        "stands_for": stands_for,
+        "kind": kind,
+        "trained": kind == "trained",
+        "note": note,
+        "paper_mean": np.nan if beside.mean is None else beside.mean,
+        "paper_std": np.nan if beside.std is None else beside.std,
     }
 
 
@@ -170,6 +201,7 @@ def _costs(metrics: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
 
 
 def _paper_row(study: "Study", method: str) -> str | None:
-    if method in REFERENCE_METHODS:
+    entry = study.methods.get(method) or study.agents.get(method)
+    if entry is None:
         return PROMPTED_BASE if method == "base" else None
-    return study.methods[method].paper_row
+    return entry.paper_row

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, World, begin, respond
@@ -16,12 +17,37 @@ class EpisodeRecord:
     invalid_format: int
     inadmissible: int
     nothing_happens: int
+    trials: int = 1
+    """Attempts at the task; the episode is the last one."""
+    first_won: bool | None = None
+    """Whether the first of several attempts succeeded."""
+
+
+class Prompter(Protocol):
+    """Says what a policy is asked; ``place`` is the episode's place among those that are played together."""
+
+    def prompt(self, place: int, episode: Episode) -> str:
+        """Return the prompt for the next action."""
+        ...
+
+    def heard(self, place: int, response: str) -> bool:
+        """Take note of a response to it; return whether it has the form that was asked for, apart from its reasoning."""
+        ...
 
 
 def play_episodes(
-    world: World, tasks: Sequence[Task], sampler: Sampler, *, seed: int, temperature: float, key: Counters
+    world: World,
+    tasks: Sequence[Task],
+    sampler: Sampler,
+    *,
+    seed: int,
+    temperature: float,
+    key: Counters,
+    prompter: Prompter | None = None,
 ) -> list[EpisodeRecord]:
     """Play every task once to its end and return the episodes in the order of ``tasks``.
+
+    Without a ``prompter`` the prompts are the paper's.
 
     The draw of a step depends on (seed, key, task id, step) only, not on which tasks are played together.
     """
@@ -29,14 +55,22 @@ def play_episodes(
     faults = [[0, 0, 0] for _ in tasks]
     while active := [index for index, episode in enumerate(episodes) if not episode.done]:
         requests = tuple(
-            SampleRequest(episodes[i].prompt, 1, (*key, tasks[i].task_id, episodes[i].steps)) for i in active
+            SampleRequest(
+                prompter.prompt(i, episodes[i]) if prompter else episodes[i].prompt,
+                1,
+                (*key, tasks[i].task_id, episodes[i].steps),
+            )
+            for i in active
         )
         for index, (sample,) in zip(
             active, sampler.sample(requests, seed=seed, temperature=temperature), strict=True
         ):
             outcome = respond(episodes[index], sample.text)
             episodes[index] = outcome.episode
-            faults[index][0] += not outcome.valid
+            faults[index][0] += not (prompter.heard(index, sample.text) if prompter else outcome.valid)
             faults[index][1] += not outcome.admissible
             faults[index][2] += outcome.nothing_happens
-    return [EpisodeRecord(episode, *fault) for episode, fault in zip(episodes, faults, strict=True)]
+    return [
+        EpisodeRecord(episode, invalid, inadmissible, nothing)
+        for episode, (invalid, inadmissible, nothing) in zip(episodes, faults, strict=True)
+    ]

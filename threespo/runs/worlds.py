@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from threespo.envs.episode import World
 from threespo.errors import InputError
 from threespo.study.config import Study
-from threespo.study.matrix import REFERENCE_METHODS, Paths, Run
+from threespo.study.matrix import REFERENCE_METHODS, Paths, Run, plays_weights_of
 
 if TYPE_CHECKING:
     from threespo.policy.model import Policy
@@ -25,7 +25,7 @@ def make_world(study: Study, env: str) -> World:
 
 
 def policy_source(study: Study, paths: Paths, run: Run) -> str:
-    """Return the folder (or hub name) of the weights that ``run`` is evaluated with, or starts from while training.
+    """Return the folder (or hub name) of the untrained weights of a run's policy: the base, or the strong clone.
 
     Raises:
         InputError: if the policy stage has not run.
@@ -45,6 +45,11 @@ def policy_source(study: Study, paths: Paths, run: Run) -> str:
     if kind == "pretrained":
         return source
     return str(folder / (run.method if run.method in REFERENCE_METHODS else "base"))
+
+
+def judged_source(study: Study, paths: Paths, run: Run) -> str:
+    """Return the folder (or hub name) of the weights that ``run`` is evaluated with: its own, or its policy's."""
+    return str(paths.run(run) / "weights") if plays_weights_of(study, run) == "run" else policy_source(study, paths, run)
 
 
 def load_run_policy(study: Study, source: str, policy: str) -> "Policy":

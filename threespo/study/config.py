@@ -12,6 +12,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from threespo.errors import InputError
+from threespo.policy.endpoint import EndpointSettings
 
 Split = Literal["train", "calibration", "valid_seen", "valid_unseen"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -71,25 +72,31 @@ class AlfworldSettings(Settings):
 
 
 class PolicySettings(Settings):
-    """A base policy: a tiny model built here, or a Hugging Face model."""
+    """A base policy: a tiny model built here, a Hugging Face model, or a closed model behind an endpoint."""
 
-    kind: Literal["tiny", "pretrained"] = "tiny"
+    kind: Literal["tiny", "pretrained", "endpoint"] = "tiny"
+    """An ``endpoint`` is not trained; the study's prompting agents play with it."""
     size: Literal["s", "m"] = "s"
     """``tiny`` only: ``s`` stands in for the paper's 1.5B model, ``m`` (about four times larger) for its 7B."""
     source: str | None = None
     """``pretrained`` only: a local folder or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
+    endpoint: EndpointSettings | None = None
+    """``endpoint`` only: model, prices and limits (threespo/policy/endpoint.py). Keys are in environment variables."""
     stands_for: str
     """The paper's base model whose rows this policy is set beside (``base_model`` in config/paper/results.yaml)."""
     learning_rate_scale: float = Field(default=1.0, gt=0)
     """Factor on every method's learning rate, since larger models take smaller steps."""
     max_prompt_tokens: int = Field(default=2048, ge=1)
-    """Longest prompt (tab:hyperparams: 2048). A longer one is an error, never cut."""
+    """Longest prompt (tab:hyperparams: 2048). A longer one is an error, never cut. Of an ``endpoint`` the length that the
+    estimate of costs goes by."""
     max_response_tokens: int = Field(default=512, ge=1)
     """Longest response (tab:hyperparams: 512)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
 
     @model_validator(mode="after")
     def _kind_is_complete(self) -> "PolicySettings":
+        if (self.kind == "endpoint") != (self.endpoint is not None):
+            raise ValueError("kind 'endpoint' needs 'endpoint' (model and prices), other kinds must not have it")
         if (self.kind == "pretrained") != (self.source is not None):
             raise ValueError("kind 'pretrained' needs 'source' (a folder or hub name), kind 'tiny' must not have it")
         return self
@@ -149,6 +156,22 @@ class MethodSettings(Settings):
     """The method's id in config/paper/results.yaml, if the paper has such a row."""
 
 
+class AgentEntry(Settings):
+    """One prompting row of the study: an agent, played by some of its policies without training."""
+
+    agent: Literal["direct", "react", "retry", "reflexion"]
+    """``direct``: actions alone; ``react``: thoughts and actions; ``reflexion``: attempts with reflections in between;
+    ``retry``: as many attempts without (threespo/agents/)."""
+    policies: tuple[Name, ...] | None = None
+    """Who plays it (``null``: every policy)."""
+    trials: int = Field(default=3, ge=2)
+    """Most attempts of ``reflexion`` and ``retry``; success is that of any. The paper does not say."""
+    reflection_steps: int = Field(default=10, ge=1)
+    """Steps of a failed attempt, from its end, that the request for a reflection shows."""
+    paper_row: str | None = None
+    """The row's id in config/paper/results.yaml, if the paper has it."""
+
+
 class TuningSettings(Settings):
     """How every method's learning rate is chosen: one grid and one budget for all, judged on the calibration games."""
 
@@ -185,6 +208,7 @@ class Study(Settings):
     alfworld: AlfworldSettings
     policies: dict[Name, PolicySettings] = Field(min_length=1)
     methods: dict[Name, MethodSettings] = Field(min_length=1)
+    agents: dict[Name, AgentEntry] = {}
     training: TrainingSettings
     tuning: TuningSettings | None = None
     evaluation: EvaluationSettings = EvaluationSettings()
@@ -209,6 +233,14 @@ class Study(Settings):
             if (entry.learning_rate is None) != (self.tuning is not None):
                 remedy = "remove it, 'tuning' chooses it" if self.tuning else "give it, or the section 'tuning' to choose it"
                 raise ValueError(f"methods.{name}.learning_rate: found {entry.learning_rate}; {remedy}")
+        for name, agent in self.agents.items():
+            if name in ("base", "strong", *self.methods):
+                raise ValueError(f"agents.{name}: this name is taken by a method or an untrained policy; choose another")
+            strange = sorted(set(agent.policies or ()) - set(self.policies))
+            if strange:
+                raise ValueError(f"agents.{name}.policies: no policy {strange[0]!r}; there are {', '.join(self.policies)}")
+        if all(policy.kind == "endpoint" for policy in self.policies.values()):
+            raise ValueError("policies: expected at least one that can be trained, found endpoints only")
         if self.tuning and self.tuning.seed in self.seeds:
             raise ValueError(f"tuning.seed: {self.tuning.seed} is one of the study's seeds; choose another")
         return self

@@ -54,6 +54,12 @@ class Paths:
         """Folder with ``metrics.parquet``, ``timing.parquet``, ``weights/`` and ``evaluation.parquet``."""
         return self.root / "runs" / run.run_id
 
+    def cassette(self, run: Run) -> Path:
+        """The recorded replies of a closed model; a compressed one (``.xz``) is taken where there is no other."""
+        path = self.root / "cassettes" / run.env / run.policy / f"{run.method}.jsonl"
+        packed = path.with_name(path.name + ".xz")
+        return packed if packed.is_file() and not path.is_file() else path
+
     def checkpoints(self, run: Run) -> Path:
         return self.root / "checkpoints" / run.run_id
 
@@ -83,12 +89,17 @@ def environments(study: Study) -> list[str]:
     return ["alfworld"]
 
 
+def local_policies(study: Study) -> list[str]:
+    """Return the policies whose weights are here: all but closed models."""
+    return [name for name, policy in study.policies.items() if policy.kind != "endpoint"]
+
+
 def trained_runs(study: Study) -> list[Run]:
     """Return the runs that are trained, in a fixed order."""
     return [
         Run(env, policy, method, seed)
         for env in environments(study)
-        for policy in study.policies
+        for policy in local_policies(study)
         for method in study.methods
         for seed in study.seeds
     ]
@@ -101,7 +112,7 @@ def trial_runs(study: Study) -> list[Run]:
     return [
         Run(env, policy, method, study.tuning.seed, rate)
         for env in environments(study)
-        for policy in study.policies
+        for policy in local_policies(study)
         for method in study.methods
         for rate in study.tuning.learning_rates
     ]
@@ -122,10 +133,34 @@ def reference_runs(study: Study) -> list[Run]:
     return [
         Run(env, name, method, 0)
         for env in environments(study)
-        for name, policy in study.policies.items()
+        for name in local_policies(study)
         for method in REFERENCE_METHODS
-        if method == "base" or policy.kind == "tiny"
+        if method == "base" or study.policies[name].kind == "tiny"
     ]
+
+
+def prompted_runs(study: Study) -> list[Run]:
+    """Return the rows of the prompting agents; an agent stands in the place of a method, and nothing is trained."""
+    return [
+        Run(env, policy, name, 0)
+        for env in environments(study)
+        for policy in study.policies
+        for name, entry in study.agents.items()
+        if entry.policies is None or policy in entry.policies
+    ]
+
+
+def evaluated_runs(study: Study) -> list[Run]:
+    """Return all rows of the study's tables: trained, untrained and prompted ones (no trials of learning rates)."""
+    return [*trained_runs(study), *reference_runs(study), *prompted_runs(study)]
+
+
+def plays_weights_of(study: Study, run: Run) -> str:
+    """Return whose weights a run is evaluated with: its own (``run``), those of its policy's stage (``policy``), or none
+    here (``endpoint``)."""
+    if study.policies[run.policy].kind == "endpoint":
+        return "endpoint"
+    return "run" if run.method in study.methods else "policy"
 
 
 def find_run(study: Study, run_id: str) -> Run:
@@ -134,7 +169,7 @@ def find_run(study: Study, run_id: str) -> Run:
     Raises:
         InputError: if the study has no such run.
     """
-    runs = {run.run_id: run for run in (*trained_runs(study), *trial_runs(study), *reference_runs(study))}
+    runs = {run.run_id: run for run in (*evaluated_runs(study), *trial_runs(study))}
     if run_id not in runs:
         raise InputError(f"study {study.name!r} has no run {run_id!r}; it has: {', '.join(runs)}")
     return runs[run_id]

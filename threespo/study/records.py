@@ -22,12 +22,13 @@ from threespo.study.config import Study, load_study
 from threespo.study.contents import contents_path, file_digest
 from threespo.study.fingerprint import describe, stage_modules
 from threespo.study.matrix import (
-    REFERENCE_METHODS,
     Paths,
     Run,
     choices,
     environments,
-    reference_runs,
+    evaluated_runs,
+    local_policies,
+    plays_weights_of,
     trained_runs,
     trial_runs,
     trials_of,
@@ -79,15 +80,15 @@ def _with_contents(folder: Path) -> tuple[Path, Path]:
 
 def jobs(study: Study) -> list[Job]:
     """Return all jobs of a study in the order of work."""
-    trained, trials, untrained = trained_runs(study), trial_runs(study), reference_runs(study)
+    trained, trials = trained_runs(study), trial_runs(study)
     return [
         *[Job("data", env) for env in environments(study)],
-        *[Job("policy", env, policy) for env in environments(study) for policy in study.policies],
+        *[Job("policy", env, policy) for env in environments(study) for policy in local_policies(study)],
         *[Job("train", run=run) for run in trials],
         *[Job("evaluate", run=run) for run in trials],
         *[Job("choose", env, policy, method=method) for env, policy, method in choices(study)],
         *[Job("train", run=run) for run in trained],
-        *[Job("evaluate", run=run) for run in (*trained, *untrained)],
+        *[Job("evaluate", run=run) for run in evaluated_runs(study)],
         Job("tables"),
         Job("report"),
     ]
@@ -230,13 +231,12 @@ def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
             chosen = [paths.choice(run.env, run.policy, run.method)] if study.tuning and run.rate is None else []
             return [contents_path(paths.data(run.env)), contents_path(paths.policy(run.env, run.policy)), *chosen]
         case "evaluate", Run() as run:
-            reference = run.method in REFERENCE_METHODS
-            judged = paths.policy(run.env, run.policy) if reference else paths.run(run) / "weights"
-            return [contents_path(paths.data(run.env)), contents_path(judged)]
+            of = plays_weights_of(study, run)
+            folders = {"run": [paths.run(run) / "weights"], "policy": [paths.policy(run.env, run.policy)]}.get(of, [])
+            return [contents_path(paths.data(run.env)), *map(contents_path, folders)]
         case "tables", _:
-            trained, trials = trained_runs(study), trial_runs(study)
-            episodes = [_evaluation(paths, run) for run in (*trained, *reference_runs(study), *trials)]
-            return [*(paths.run(run) / "metrics.parquet" for run in trained), *episodes, PAPER]
+            episodes = [_evaluation(paths, run) for run in (*evaluated_runs(study), *trial_runs(study))]
+            return [*(paths.run(run) / "metrics.parquet" for run in trained_runs(study)), *episodes, PAPER]
         case "report", _:
             tables = {paths.tables / "provenance.parquet", *paths.tables.glob("*.parquet")}
             return [*sorted(tables), *sorted(paths.figures.glob("*.svg"))]

@@ -6,13 +6,14 @@ not retrain, and where a folder lies on this machine changes nothing.
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from threespo.study.config import EvaluationSettings, Study
 from threespo.study.contents import file_digest
 from threespo.study.fingerprint import stage_fingerprint
-from threespo.study.matrix import REFERENCE_METHODS, Run, trials_of
+from threespo.study.matrix import Run, plays_weights_of, trials_of
 
 COMPACT = ("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
 """Files of a compact folder of games."""
@@ -64,12 +65,16 @@ def train_settings(study: Study, run: Run) -> str:
 
 
 def evaluate_settings(study: Study, run: Run) -> str:
-    """Return the fields that decide a run's evaluation."""
+    """Return the fields that decide a run's evaluation; of a closed model also whether replies can be had at all."""
+    prompted = run.method in study.agents
+    agent = study.agents[run.method].model_dump(mode="json", exclude=_LABELS_OF_METHOD | {"policies"}) if prompted else None
     return _text(
+        agent=agent,
+        **_replies(study, run),
         policy=study.policies[run.policy].model_dump(mode="json", exclude=_LABELS_OF_POLICY | {"learning_rate_scale"}),
         evaluation=evaluation_of(study, run).model_dump(mode="json"),
         episode=_episode(study, run.env),
-        trained=run.method not in REFERENCE_METHODS,
+        trained=plays_weights_of(study, run) == "run",
         sampling=study.training.model_dump(mode="json", include={"threads"}),
         gpus=study.gpus_per_run,
     )
@@ -85,6 +90,12 @@ def evaluation_of(study: Study, run: Run) -> EvaluationSettings:
 def choose_settings(study: Study, env: str, policy: str, method: str) -> str:
     """Return the fields that decide the choice of a learning rate beside its trials' results: the grid."""
     return _text(rates=[run.rate for run in trials_of(study, env, policy, method)])
+
+
+def _replies(study: Study, run: Run) -> dict[str, bool]:
+    """Return whether there is a key: with one, a row that was not run for want of it is run."""
+    endpoint = study.policies[run.policy].endpoint
+    return {"key": bool(os.environ.get(endpoint.key_env))} if endpoint else {}
 
 
 def tables_settings(study: Study) -> str:

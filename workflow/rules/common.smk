@@ -5,7 +5,17 @@ from threespo.errors import InputError
 from threespo.study import stages
 from threespo.study.config import load_study
 from threespo.study.contents import file_digest
-from threespo.study.matrix import Paths, choices, environments, reference_runs, trained_runs, trial_runs, trials_of
+from threespo.study.matrix import (
+    Paths,
+    choices,
+    environments,
+    evaluated_runs,
+    local_policies,
+    plays_weights_of,
+    trained_runs,
+    trial_runs,
+    trials_of,
+)
 from threespo.study.resolve import granted_gpus, resolve, write_study
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
@@ -41,7 +51,7 @@ THREESPO = f"{PYTHON} -m threespo.cli"
 THREADS = STUDY.training.threads
 
 TRAINED = {run.run_id: run for run in (*trained_runs(STUDY), *trial_runs(STUDY))}
-RUNS = {**TRAINED, **{run.run_id: run for run in reference_runs(STUDY)}}
+RUNS = {**TRAINED, **{run.run_id: run for run in evaluated_runs(STUDY)}}
 NAME = "[a-z0-9][a-z0-9_-]*"
 
 
@@ -63,7 +73,7 @@ def marker_of(folder):
 
 MARKERS = [
     *[marker_of(PATHS.data(env)) for env in environments(STUDY)],
-    *[marker_of(PATHS.policy(env, policy)) for env in environments(STUDY) for policy in STUDY.policies],
+    *[marker_of(PATHS.policy(env, policy)) for env in environments(STUDY) for policy in local_policies(STUDY)],
     *[marker_of(PATHS.run(run) / "weights") for run in TRAINED.values()],
     *[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
     *[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],

@@ -9,12 +9,11 @@ def run_of(wildcards):
 
 
 def weights_of(wildcards):
-    """What an evaluation judges: the run's weights, or the untrained policies."""
-    if run_of(wildcards).run_id in TRAINED:
-        folder = str(PATHS.run(run_of(wildcards)) / "weights")
-    else:
-        folder = str(PATHS.policy(wildcards.env, wildcards.policy))
-    return {"weights": ancient(folder), "contents": marker_of(folder)}
+    """What an evaluation judges: the run's weights, those of its policy, or a closed model, which has none here."""
+    run = run_of(wildcards)
+    own, policy = PATHS.run(run) / "weights", PATHS.policy(run.env, run.policy)
+    folder = {"run": own, "policy": policy}.get(plays_weights_of(STUDY, run))
+    return {"weights": ancient(str(folder)), "contents": marker_of(folder)} if folder else {}
 
 
 def choice_of(wildcards):

@@ -81,6 +81,8 @@ def _evaluate(study, run, paths):
             "steps": 5,
             "invalid_format": 0,
             "inadmissible": 0,
+            "trials": 1,
+            "first_success": game < level,
         }
         for split, seed in passes
         for game in range(GAMES)

@@ -1,0 +1,123 @@
+"""A closed model's row: played over a real local server, rebuilt from its cassette, and absent without either."""
+
+import lzma
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.chat_server import ChatServer, says
+from threespo.errors import InputError
+from threespo.results import collect
+from threespo.results.paper import read_results
+from threespo.results.tables import COSTS, NOT_RUN, main_results
+from threespo.runs.data import prepare
+from threespo.runs.evaluate import evaluate
+from threespo.study.config import Study, parse_study
+from threespo.study.matrix import Paths, find_run, prompted_runs
+from threespo.tables import read_table, write_table
+
+KEY = "sk-0123456789abcdef-not-a-real-key"
+GPT = {"model": "gpt-4o", "input_price": 2.5, "output_price": 10.0}
+VALUES = {
+    "name": "closed",
+    "description": "a test",
+    "seeds": [0],
+    "alfworld": {"max_steps": 4, "games": {"train": 2, "calibration": 2, "valid_seen": 2, "valid_unseen": 3}},
+    "policies": {
+        "tiny-s": {"stands_for": "qwen2.5-1.5b-instruct"},
+        "gpt-4o": {"kind": "endpoint", "stands_for": "gpt-4o", "endpoint": GPT},
+    },
+    "methods": {"grpo": {"method": "grpo", "learning_rate": 1e-3}},
+    "agents": {
+        "closed": {"agent": "react", "policies": ["gpt-4o"], "paper_row": "gpt_4o"},
+        "reflexion": {"agent": "reflexion", "policies": ["gpt-4o"], "trials": 2},
+    },
+    "training": {"generations": 100},
+    "evaluation": {"seeds": [1]},
+}
+
+
+@pytest.fixture
+def study() -> Study:
+    return parse_study(VALUES, "test")
+
+
+@pytest.fixture
+def paths(study, tmp_path) -> Paths:
+    made = Paths(tmp_path)
+    prepare(study, "alfworld", made.data("alfworld"))
+    return made
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with ChatServer() as running:
+        running.otherwise = says("<think>I look.</think><action>look</action>")
+        monkeypatch.setenv("OPENAI_BASE_URL", running.url)
+        yield running
+
+
+def table(paths, run) -> pd.DataFrame:
+    return read_table(paths.run(run) / "evaluation.parquet")
+
+
+def test_replies_are_paid_once_and_anybody_rebuilds_the_row_from_the_cassette(study, paths, server, monkeypatch, capsys):
+    run = find_run(study, "alfworld/gpt-4o/reflexion/seed-0")
+    evaluate(study, run, paths)
+    # Five games lost twice in four steps each, and a reflection after each first attempt.
+    assert len(server.asked) == 5 * (4 + 1 + 4)
+    assert "at most 50 requests" in capsys.readouterr().err
+    rows = table(paths, run)
+    assert (len(rows), rows["success"].sum(), set(rows["trials"])) == (5, 0, {2})
+    first = (paths.run(run) / "evaluation.parquet").read_bytes()
+
+    server.stop()
+    monkeypatch.delenv("OPENAI_API_KEY")
+    cassette = paths.cassette(run)
+    cassette.with_name(cassette.name + ".xz").write_bytes(lzma.compress(cassette.read_bytes()))
+    cassette.unlink()
+    (paths.run(run) / "evaluation.parquet").unlink()
+    evaluate(study, run, paths)
+    assert (paths.run(run) / "evaluation.parquet").read_bytes() == first
+    for file in (path for path in paths.root.rglob("*") if path.is_file()):
+        assert KEY.encode() not in file.read_bytes(), file
+
+
+def test_without_key_and_cassette_the_row_says_so_and_has_no_number(study, paths, server, monkeypatch, capsys):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    for run in prompted_runs(study):
+        evaluate(study, run, paths)
+    assert "not run (no API key)" in capsys.readouterr().err
+    assert not server.asked
+    assert collect.not_run(study, paths) == prompted_runs(study)
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    played, absent = prompted_runs(study)
+    evaluate(study, played, paths)
+    base = table(paths, played).assign(policy="tiny-s", method="base", success=True, first_success=True)
+    for name in ("base", "strong"):
+        folder = paths.run(find_run(study, f"alfworld/tiny-s/{name}/seed-0"))
+        write_table(folder / "evaluation.parquet", base.assign(method=name))
+    write_table(paths.run(find_run(study, "alfworld/tiny-s/grpo/seed-0")) / "evaluation.parquet", base.assign(method="grpo"))
+    costs = pd.DataFrame(columns=["env", "policy", "method", "training_seed", *COSTS])
+    main = main_results(study, collect.episodes(study, paths), costs, read_results(), collect.not_run(study, paths))
+    rows = main[main["split"] == "valid_seen"].set_index(["policy", "method"])
+    assert rows.loc[("gpt-4o", "closed"), ["mean", "paper_mean", "note", "kind"]].tolist() == [0.0, 48.0, "", "prompted"]
+    missing = rows.loc[("gpt-4o", "reflexion")]
+    assert missing["note"] == NOT_RUN
+    assert pd.isna(missing[["mean", "low", "first_mean"]]).all()
+    assert missing["episodes"] == 0
+    assert absent.method == "reflexion"
+
+
+def test_an_estimate_above_the_limit_is_refused_before_the_first_request(paths, server):
+    """Five games, four steps, 2,048 prompt tokens at 2.5 and 512 of response at 10 dollars a million: 0.2048 dollars."""
+    cheap = {**VALUES["policies"]["gpt-4o"], "endpoint": GPT | {"max_cost": 0.2}}
+    limited = parse_study(VALUES | {"policies": VALUES["policies"] | {"gpt-4o": cheap}}, "test")
+    with pytest.raises(InputError, match=r"may cost 0\.20 US dollars: 5 episodes of 4 steps"):
+        evaluate(limited, find_run(limited, "alfworld/gpt-4o/closed/seed-0"), paths)
+    assert not server.asked
+    assert not Path(paths.run(find_run(limited, "alfworld/gpt-4o/closed/seed-0"))).exists()

@@ -1,0 +1,118 @@
+"""Prompting agents: what they ask, what they remember, and how attempts are counted."""
+
+from tests.toy import ToyEnv, make_task
+from threespo.agents.play import Agent, play_trials
+from threespo.agents.prompts import direct_prompt, react_prompt
+from threespo.envs.episode import World, begin, respond
+from threespo.protocol import Sample
+
+WORLD = World(ToyEnv(), 2, 2)
+MAZE = {"s1": {"left": "s2", "right": "s3"}, "s2": {"win": "goal"}, "s3": {"stay": "s3"}}
+
+
+def tasks(count=1):
+    return [make_task(MAZE, {"goal"}, "s1", f"task {number}") for number in range(count)]
+
+
+class Scripted:
+    """Answers from the prompt and remembers what it was asked."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    def sample(self, requests, *, seed, temperature):
+        replies = []
+        for request in requests:
+            self.asked.append(request)
+            replies.append([Sample((), (), self.answer(request), True)])
+        return replies
+
+
+def act(action, thought="hm"):
+    return f"<think>{thought}</think><action>{action}</action>"
+
+
+def play(agent, answer, count=1):
+    sampler = Scripted(answer)
+    records = play_trials(WORLD, tasks(count), sampler, agent, seed=5, temperature=0.4, key=("evaluate", "unseen"))
+    return records, sampler.asked
+
+
+def lost(request):
+    return act("right") if "is: s1" in request.prompt else act("stay", "stuck here")
+
+
+def test_react_keeps_thoughts_in_the_history_and_is_otherwise_the_papers_prompt():
+    start = begin(WORLD, tasks()[0])
+    assert react_prompt(start, []) == start.prompt
+    later = respond(start, act("left")).episode
+    own, theirs = react_prompt(later, ["go left first"]), later.prompt
+    assert own.replace("Thought 1: 'go left first', ", "") == theirs
+    assert "[Observation 1: 's1', Thought 1: 'go left first', Action 1: 'left']" in own
+
+
+def test_direct_asks_for_no_reasoning_and_a_response_without_it_is_well_formed():
+    prompt = direct_prompt(begin(WORLD, tasks()[0]))
+    assert "think" not in prompt
+    assert prompt.endswith("Answer with nothing else.\n")
+    (record,), _ = play(Agent("direct"), lambda request: "<action>left</action>")
+    assert record.invalid_format == 0
+    (record,), _ = play(Agent("direct"), lambda request: "left")
+    assert record.invalid_format == 2
+    (record,), _ = play(Agent("react"), lambda request: "<action>left</action>")
+    assert record.invalid_format == 2
+
+
+def test_only_lost_tasks_are_tried_again_and_the_first_attempt_is_remembered():
+    """Task 0 is won at once, task 1 at the second attempt, task 2 never."""
+
+    def answer(request):
+        number, trial = int(request.key[4].split()[1]) if "task" in str(request.key[4]) else -1, request.key[3]
+        if "is: s2" in request.prompt:
+            return act("win")
+        return act("left") if number == 0 or (number == 1 and trial == 1) else lost(request)
+
+    records, asked = play(Agent("retry", trials=3), answer, count=3)
+    assert [record.episode.won for record in records] == [True, True, False]
+    assert [record.first_won for record in records] == [True, False, False]
+    assert [record.trials for record in records] == [1, 2, 3]
+    assert len(asked) == 2 * (3 + 2 + 1)
+    assert len({request.key for request in asked}) == len(asked), "every draw has its own counters"
+
+
+def test_reflexion_carries_its_notes_and_asks_after_failures_only():
+    def answer(request):
+        if "what went wrong" in request.prompt:
+            return f"  Note {request.prompt.count('Note')}:\n go left.  "
+        if "Note 0: go left." in request.prompt and "1. Note 0" in request.prompt and "2. Note 1" in request.prompt:
+            return act("left") if "is: s1" in request.prompt else act("win")
+        return lost(request)
+
+    (record,), asked = play(Agent("reflexion", trials=3), answer)
+    assert (record.episode.won, record.first_won, record.trials) == (True, False, 3)
+    reflections = [request for request in asked if "what went wrong" in request.prompt]
+    assert [request.key[2:4] for request in reflections] == [("reflection", 0), ("reflection", 1)]
+    assert "[Observation 2: 's3', Action 2: 'stay']" in reflections[0].prompt
+    assert "Note 0" in reflections[1].prompt
+    (record,), asked = play(Agent("reflexion", trials=2), lost)
+    assert sum("what went wrong" in request.prompt for request in asked) == 1, "none after the last attempt"
+
+
+def test_a_long_attempt_is_shown_from_its_end():
+    world = World(ToyEnv(), 5, 2)
+    sampler = Scripted(lambda request: "x" if "what went wrong" in request.prompt else lost(request))
+    play_trials(
+        world, tasks(), sampler, Agent("reflexion", trials=2, reflection_steps=2), seed=0, temperature=0.4, key=("k",)
+    )
+    (reflection,) = [request.prompt for request in sampler.asked if "what went wrong" in request.prompt]
+    assert "within 5 step(s)" in reflection
+    assert "Observation 3" not in reflection
+    assert "[Observation 4: 's3', Action 4: 'stay']\n[Observation 5: 's3', Action 5: 'stay']" in reflection
+
+
+def test_first_attempts_are_the_same_draws_for_all_agents_with_thoughts():
+    first = {}
+    for name in ("react", "retry", "reflexion"):
+        _, asked = play(Agent(name, trials=1 if name == "react" else 2), lost)
+        first[name] = [(request.key, request.prompt) for request in asked[:2]]
+    assert first["react"] == first["retry"] == first["reflexion"]

@@ -1,0 +1,78 @@
+"""The prompts of the agents: the paper's template, with three changes where an agent calls for them.
+
+The paper gives no prompts for its prompting rows. *direct* asks for the action alone; *ReAct* asks for a thought before it
+and keeps the thoughts in the history, which is what interleaves reasoning with acting; *Reflexion* also shows what the
+model noted after its earlier attempts.
+"""
+
+from collections.abc import Sequence
+
+from threespo.envs.episode import Episode
+from threespo.envs.prompts import alfworld_prompt
+
+_DIRECT = (
+    "Now it's your turn to take an action.\n"
+    "Choose one admissible action for the current step and present it within <action> </action> tags. "
+    "Answer with nothing else.\n"
+)
+
+_NOTES = "You have tried this task before and did not complete it. After each attempt you noted:\n{notes}\n\n"
+
+_REFLECT = (
+    "\nYou are an expert agent operating in the ALFRED Embodied Environment. Your task was to: {goal}\n"
+    "You did not complete it within {steps} step(s). These are the last observations and the actions you took:\n"
+    "{history}\n"
+    "{notes}"
+    "In a few sentences, say what went wrong and what you will do differently in your next attempt.\n"
+)
+
+
+def direct_prompt(episode: Episode) -> str:
+    """Return the prompt that asks for an action without reasoning."""
+    return _prompt(episode, instruction=_DIRECT)
+
+
+def react_prompt(episode: Episode, thoughts: Sequence[str], notes: Sequence[str] = ()) -> str:
+    """Return the prompt that asks for a thought and an action.
+
+    Args:
+        episode: where the agent is.
+        thoughts: the thought before each action so far, as many as the episode has steps.
+        notes: what the model noted after its earlier attempts, oldest first.
+    """
+    lines = [
+        f"[Observation {number}: '{seen}', Thought {number}: '{thought}', Action {number}: '{action}']"
+        for number, ((seen, action), thought) in enumerate(zip(episode.history, thoughts, strict=True), start=1)
+    ]
+    return _prompt(episode, lines=lines, preface=_noted(notes))
+
+
+def reflection_prompt(episode: Episode, notes: Sequence[str], steps: int) -> str:
+    """Return the prompt that asks what went wrong in a failed attempt; its last ``steps`` steps are shown."""
+    first = max(0, episode.steps - steps)
+    lines = [
+        f"[Observation {number}: '{seen}', Action {number}: '{action}']"
+        for number, (seen, action) in enumerate(episode.history[first:], start=first + 1)
+    ]
+    history = "\n".join(lines)
+    return _REFLECT.format(goal=episode.task.goal, steps=episode.steps, history=history, notes=_noted(notes))
+
+
+def _noted(notes: Sequence[str]) -> str:
+    lines = "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1))
+    return _NOTES.format(notes=lines) if notes else ""
+
+
+def _prompt(
+    episode: Episode, lines: Sequence[str] | None = None, instruction: str | None = None, preface: str = ""
+) -> str:
+    return alfworld_prompt(
+        episode.task.goal,
+        episode.observation,
+        episode.world.env.admissible(episode.state),
+        episode.history,
+        episode.world.history_length,
+        lines=lines,
+        instruction=instruction,
+        preface=preface,
+    )
