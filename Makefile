@@ -28,8 +28,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) -e '.[dev,oracle]'
 	touch $(STAMP)
 
+# Two processes at a time, whole files to each: files share what is dear to set up, and runs of the workflow have a core each.
 test: install ## install, then the whole test suite
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow' $(ARGS)

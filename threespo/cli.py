@@ -111,12 +111,12 @@ def _choose(parsed: argparse.Namespace) -> int:
 def _evaluate(parsed: argparse.Namespace) -> int:
     from threespo.gpus import claim
     from threespo.runs.evaluate import evaluate
-    from threespo.study.matrix import find_run
+    from threespo.study.matrix import find_run, gpus_of
     from threespo.study.records import Job, recorded
 
     study, paths = _load_with_paths(parsed)
     run = find_run(study, parsed.run)
-    with claim(study.gpus_per_run), recorded(study, paths, Job("evaluate", run=run)):
+    with claim(gpus_of(study, run)), recorded(study, paths, Job("evaluate", run=run)):
         evaluate(study, run, paths)
     return 0
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -130,6 +131,21 @@ def test_a_wider_grid_adds_trials_and_retrains_what_then_chose_otherwise(finishe
     table = pd.read_parquet(finished_copy.results() / "tables" / "tuning.parquet")
     assert set(table.loc[table["chosen"], "learning_rate"]) == {1e-3}
     assert table.groupby("learning_rate")["success"].first().to_dict() == {1e-4: 50.0, 1e-3: 75.0, 1e-2: 50.0, 0.1: 50.0}
+
+
+def test_prompting_rows_are_added_and_a_closed_model_without_a_key_has_no_number(finished_copy, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    endpoint = "{kind: endpoint, stands_for: gpt-4o, endpoint: {model: gpt-4o, input_price: 2.5, output_price: 10}}"
+    agents = "{react: {agent: react, policies: [tiny-s], paper_row: react}, closed: {agent: react, policies: [gpt]}}"
+    done = finished_copy.snakemake(config=("study=ci", f"set={{policies: {{gpt: {endpoint}}}, agents: {agents}}}"))
+    assert done.returncode == 0, done.stderr
+    assert finished_copy.ran() == ["evaluate alfworld/gpt/closed/seed-0", "evaluate alfworld/tiny-s/react/seed-0"]
+    main = pd.read_parquet(finished_copy.results() / "tables" / "main.parquet").set_index(["policy", "method", "split"])
+    assert main.loc[("gpt", "closed", "valid_seen"), "note"] == "not run (no API key)"
+    assert main.loc[("tiny-s", "react", "valid_seen"), ["paper_mean", "kind"]].tolist() == [12.8, "prompted"]
+    report = (finished_copy.results() / "report.html").read_text()
+    assert report.count("not run (no API key)") == 2
+    assert "nan" not in re.sub(r"data:[^\"]+", "", report).lower().replace("nano", "")
 
 
 def test_labels_change_tables_only(finished_copy):

@@ -192,6 +192,10 @@ def test_agents_play_with_the_base_policy(study, paths):
         tables[name] = read_table(paths.run(run) / "evaluation.parquet")
         assert len(tables[name]) == 2 * 2 * 3
     assert (tables["react"]["trials"] == 1).all()
+    base = find_run(with_agents, "alfworld/tiny-s/base/seed-0")
+    evaluate(with_agents, base, paths)
+    plain = read_table(paths.run(base) / "evaluation.parquet")
+    assert tables["react"].drop(columns="method").equals(plain.drop(columns="method")), "react asks as the evaluation does"
     for name in ("retry", "reflexion"):
         assert tables[name]["first_success"].tolist() == tables["react"]["success"].tolist()
         assert ((tables[name]["trials"] == 2) != tables[name]["first_success"]).all()

@@ -5,6 +5,7 @@ from threespo.agents.play import Agent, play_trials
 from threespo.agents.prompts import direct_prompt, react_prompt
 from threespo.envs.episode import World, begin, respond
 from threespo.protocol import Sample
+from threespo.runs.rollout import play_episodes
 
 WORLD = World(ToyEnv(), 2, 2)
 MAZE = {"s1": {"left": "s2", "right": "s3"}, "s2": {"win": "goal"}, "s3": {"stay": "s3"}}
@@ -42,10 +43,11 @@ def lost(request):
     return act("right") if "is: s1" in request.prompt else act("stay", "stuck here")
 
 
-def test_react_keeps_thoughts_in_the_history_and_is_otherwise_the_papers_prompt():
+def test_react_is_the_papers_prompt_and_can_keep_thoughts_in_the_history():
     start = begin(WORLD, tasks()[0])
-    assert react_prompt(start, []) == start.prompt
+    assert react_prompt(start, []) == react_prompt(start) == start.prompt
     later = respond(start, act("left")).episode
+    assert react_prompt(later) == later.prompt
     own, theirs = react_prompt(later, ["go left first"]), later.prompt
     assert own.replace("Thought 1: 'go left first', ", "") == theirs
     assert "[Observation 1: 's1', Thought 1: 'go left first', Action 1: 'left']" in own
@@ -67,7 +69,8 @@ def test_only_lost_tasks_are_tried_again_and_the_first_attempt_is_remembered():
     """Task 0 is won at once, task 1 at the second attempt, task 2 never."""
 
     def answer(request):
-        number, trial = int(request.key[4].split()[1]) if "task" in str(request.key[4]) else -1, request.key[3]
+        trial = request.key[3] if "trial" in request.key else 0
+        number = int(request.key[-2].split()[1])
         if "is: s2" in request.prompt:
             return act("win")
         return act("left") if number == 0 or (number == 1 and trial == 1) else lost(request)
@@ -110,9 +113,18 @@ def test_a_long_attempt_is_shown_from_its_end():
     assert "[Observation 4: 's3', Action 4: 'stay']\n[Observation 5: 's3', Action 5: 'stay']" in reflection
 
 
-def test_first_attempts_are_the_same_draws_for_all_agents_with_thoughts():
+def test_thoughts_are_those_between_the_tags():
+    agent = Agent("react", thoughts_in_history=True)
+    _, asked = play(agent, lambda request: "well <think> go\n left </think><action>right</action>")
+    assert "Thought 1: 'go left', Action 1: 'right'" in asked[1].prompt
+
+
+def test_first_attempts_are_plain_rollouts_of_the_same_draws():
     first = {}
     for name in ("react", "retry", "reflexion"):
         _, asked = play(Agent(name, trials=1 if name == "react" else 2), lost)
         first[name] = [(request.key, request.prompt) for request in asked[:2]]
+    sampler = Scripted(lost)
+    play_episodes(WORLD, tasks(), sampler, seed=5, temperature=0.4, key=("evaluate", "unseen"))
+    assert [(request.key, request.prompt) for request in sampler.asked] == first["react"]
     assert first["react"] == first["retry"] == first["reflexion"]

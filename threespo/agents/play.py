@@ -29,6 +29,8 @@ class Agent:
     trials: int = 1
     reflection_steps: int = 10
     """Steps of a failed attempt that the request for a reflection shows, from its end."""
+    thoughts_in_history: bool = False
+    """Show earlier thoughts beside the actions that they led to."""
 
 
 @dataclass(slots=True)
@@ -45,7 +47,8 @@ class _Prompter:
     def prompt(self, place: int, episode: Episode) -> str:
         if self.agent.name == "direct":
             return direct_prompt(episode)
-        return react_prompt(episode, self.thoughts[place], self.notes[place])
+        thoughts = self.thoughts[place] if self.agent.thoughts_in_history else None
+        return react_prompt(episode, thoughts, self.notes[place])
 
     def heard(self, place: int, response: str) -> bool:
         found = _THOUGHT.search(response)
@@ -67,7 +70,8 @@ def play_trials(
 ) -> list[EpisodeRecord]:
     """Play every task until it is won or the agent's trials are used up; return the last attempts in the order of ``tasks``.
 
-    A first attempt's draws do not depend on the agent, so ``react``, ``retry`` and ``reflexion`` share it.
+    A first attempt's draws are those of a plain rollout with the same key. So ``react``, ``retry`` and ``reflexion`` share
+    it, and on a local policy it is the evaluation of the untrained base.
     """
     notes: list[list[str]] = [[] for _ in tasks]
     records: dict[int, EpisodeRecord] = {}
@@ -80,7 +84,7 @@ def play_trials(
             sampler,
             seed=seed,
             temperature=temperature,
-            key=(*key, "trial", trial),
+            key=(*key, "trial", trial) if trial else key,
             prompter=prompter,
         )
         for place, record in zip(left, played, strict=True):

@@ -1,8 +1,8 @@
-"""The prompts of the agents: the paper's template, with three changes where an agent calls for them.
+"""The prompts of the agents: the paper's template, changed where an agent calls for it.
 
-The paper gives no prompts for its prompting rows. *direct* asks for the action alone; *ReAct* asks for a thought before it
-and keeps the thoughts in the history, which is what interleaves reasoning with acting; *Reflexion* also shows what the
-model noted after its earlier attempts.
+The paper gives no prompts for its prompting rows. Its template asks for reasoning and then an action, so *ReAct* is the
+template as it is; earlier thoughts can be kept in the history. *direct* asks for the action alone; *Reflexion* also shows
+what the model noted after its earlier attempts.
 """
 
 from collections.abc import Sequence
@@ -32,30 +32,31 @@ def direct_prompt(episode: Episode) -> str:
     return _prompt(episode, instruction=_DIRECT)
 
 
-def react_prompt(episode: Episode, thoughts: Sequence[str], notes: Sequence[str] = ()) -> str:
+def react_prompt(episode: Episode, thoughts: Sequence[str] | None = None, notes: Sequence[str] = ()) -> str:
     """Return the prompt that asks for a thought and an action.
 
     Args:
         episode: where the agent is.
-        thoughts: the thought before each action so far, as many as the episode has steps.
+        thoughts: the thought before each action so far, to be shown in the history; ``None`` leaves them out.
         notes: what the model noted after its earlier attempts, oldest first.
     """
-    lines = [
-        f"[Observation {number}: '{seen}', Thought {number}: '{thought}', Action {number}: '{action}']"
-        for number, ((seen, action), thought) in enumerate(zip(episode.history, thoughts, strict=True), start=1)
-    ]
-    return _prompt(episode, lines=lines, preface=_noted(notes))
+    return _prompt(episode, lines=None if thoughts is None else _lines(episode, 0, thoughts), preface=_noted(notes))
 
 
 def reflection_prompt(episode: Episode, notes: Sequence[str], steps: int) -> str:
     """Return the prompt that asks what went wrong in a failed attempt; its last ``steps`` steps are shown."""
-    first = max(0, episode.steps - steps)
-    lines = [
-        f"[Observation {number}: '{seen}', Action {number}: '{action}']"
-        for number, (seen, action) in enumerate(episode.history[first:], start=first + 1)
-    ]
-    history = "\n".join(lines)
+    history = "\n".join(_lines(episode, max(0, episode.steps - steps)))
     return _REFLECT.format(goal=episode.task.goal, steps=episode.steps, history=history, notes=_noted(notes))
+
+
+def _lines(episode: Episode, first: int, thoughts: Sequence[str] | None = None) -> list[str]:
+    """Return the template's line for each step from ``first`` on, with its thought if there are any."""
+    shown = [f"Thought {number}: '{thought}', " for number, thought in enumerate(thoughts or (), start=1)]
+    shown = shown or [""] * episode.steps
+    return [
+        f"[Observation {number}: '{seen}', {thought}Action {number}: '{action}']"
+        for number, ((seen, action), thought) in enumerate(zip(episode.history, shown, strict=True), start=1)
+    ][first:]
 
 
 def _noted(notes: Sequence[str]) -> str:

@@ -41,6 +41,8 @@ LABELS = {
     "react": "ReAct",
     "retry": "ReAct, plain retries",
     "reflexion": "Reflexion",
+    "closed-gpt-4o": "GPT-4o, ReAct",
+    "closed-gemini-25-pro": "Gemini-2.5-Pro, ReAct",
     "3spo": "3SPO",
     "threespo-literal": "3SPO as printed",
     "threespo-calibrated": "3SPO calibrated",

@@ -76,7 +76,8 @@ def _play(
 def make_agent(study: "Study", run: "Run") -> Agent:
     """Return the prompting agent of a run; those without repeated attempts have one trial."""
     entry = study.agents[run.method]
-    return Agent(entry.agent, entry.trials if entry.agent in ("retry", "reflexion") else 1, entry.reflection_steps)
+    trials = entry.trials if entry.agent in ("retry", "reflexion") else 1
+    return Agent(entry.agent, trials, entry.reflection_steps, entry.thoughts_in_history)
 
 
 @contextlib.contextmanager

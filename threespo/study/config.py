@@ -168,6 +168,8 @@ class AgentEntry(Settings):
     """Most attempts of ``reflexion`` and ``retry``; success is that of any. The paper does not say."""
     reflection_steps: int = Field(default=10, ge=1)
     """Steps of a failed attempt, from its end, that the request for a reflection shows."""
+    thoughts_in_history: bool = False
+    """``react``, ``retry``, ``reflexion``: show earlier thoughts beside their actions; the paper's template does not."""
     paper_row: str | None = None
     """The row's id in config/paper/results.yaml, if the paper has it."""
 

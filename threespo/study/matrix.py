@@ -163,6 +163,11 @@ def plays_weights_of(study: Study, run: Run) -> str:
     return "run" if run.method in study.methods else "policy"
 
 
+def gpus_of(study: Study, run: Run) -> int:
+    """Return the GPUs that a run needs; a closed model computes elsewhere."""
+    return 0 if plays_weights_of(study, run) == "endpoint" else study.gpus_per_run
+
+
 def find_run(study: Study, run_id: str) -> Run:
     """Return the run named ``run_id``.
 

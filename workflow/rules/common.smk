@@ -10,6 +10,7 @@ from threespo.study.matrix import (
     choices,
     environments,
     evaluated_runs,
+    gpus_of,
     local_policies,
     plays_weights_of,
     trained_runs,

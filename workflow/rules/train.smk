@@ -83,7 +83,7 @@ rule evaluate:
         threads=THREADS,
     threads: THREADS
     resources:
-        gpu=STUDY.gpus_per_run,
+        gpu=lambda wildcards: gpus_of(STUDY, run_of(wildcards)),
     log:
         log_of("evaluate/{env}/{policy}/{method}/{which}"),
     shell:
