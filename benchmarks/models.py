@@ -1,11 +1,9 @@
 """What the benchmarks of sampling and update share: a random model of the tiny policies' shape, and the machine."""
 
 import dataclasses
-import importlib.metadata
 import platform
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from threespo.policy.model import Policy, bundle
 from threespo.policy.tiny import SHAPES
+from threespo.results.provenance import processor, version_of
 
 VOCABULARY = 512
 
@@ -57,11 +56,11 @@ def random_policy(size: str, seed: int, dtype: torch.dtype) -> Policy:
 
 def machine() -> dict[str, Any]:
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
-        **{name: _version(name) for name in ("torch", "transformers", "deepspeed", "trl")},
+        **{name: version_of(name) for name in ("torch", "transformers", "deepspeed", "trl")},
     }
 
 
@@ -75,18 +74,3 @@ def fastest(rivals: dict[str, Callable[[], None]], repeats: int) -> dict[str, fl
             if turn:
                 times[name].append(time.process_time() - start)
     return {name: min(measured) for name, measured in times.items()}
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")

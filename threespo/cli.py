@@ -54,27 +54,21 @@ def _study(parsed: argparse.Namespace) -> int:
 
 def _data(parsed: argparse.Namespace) -> int:
     from threespo.runs.data import prepare
-    from threespo.study.contents import write_contents
     from threespo.study.records import Job, recorded
 
     study, paths = _load_with_paths(parsed)
-    folder = paths.data(parsed.env)
     with recorded(study, paths, Job("data", parsed.env)):
-        prepare(study, parsed.env, folder)
-    write_contents(folder)
+        prepare(study, parsed.env, paths.data(parsed.env))
     return 0
 
 
 def _policy(parsed: argparse.Namespace) -> int:
     from threespo.policy.tiny import provide
-    from threespo.study.contents import write_contents
     from threespo.study.records import Job, recorded
 
     study, paths = _load_with_paths(parsed)
-    folder = paths.policy(parsed.env, parsed.policy)
     with recorded(study, paths, Job("policy", parsed.env, parsed.policy)):
-        provide(study, parsed.env, parsed.policy, paths.data(parsed.env), folder)
-    write_contents(folder)
+        provide(study, parsed.env, parsed.policy, paths.data(parsed.env), paths.policy(parsed.env, parsed.policy))
     return 0
 
 
@@ -82,7 +76,6 @@ def _train(parsed: argparse.Namespace) -> int:
     from threespo.gpus import claim
     from threespo.runs.clock import profiled
     from threespo.runs.train import train
-    from threespo.study.contents import write_contents
     from threespo.study.matrix import find_run
     from threespo.study.records import Job, recorded
 
@@ -94,7 +87,6 @@ def _train(parsed: argparse.Namespace) -> int:
         return 0
     with claim(study.gpus_per_run), recorded(study, paths, Job("train", run=run)):
         train(study, run, paths)
-    write_contents(paths.run(run) / "weights")
     return 0
 
 

@@ -23,14 +23,14 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
     """Return (section, name, value) rows of text."""
     hours = timing.groupby("stage")["seconds"].sum() / 3600
     sections = {
-        "code": {"commit": _commit(), "package": _version("threespo")},
+        "code": {"commit": _commit(), "package": version_of("threespo")},
         "machine": {
             "system": platform.platform(),
-            "processor": _processor(),
+            "processor": processor(),
             "cores": str(os.cpu_count()),
             "memory": _memory(),
         },
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
+        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in LIBRARIES}},
         "time": {
             "gathered": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "training (sum over runs)": f"{hours.get('train', 0.0):.2f} h",
@@ -42,7 +42,8 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
     return pd.DataFrame(rows, columns=["section", "name", "value"])
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """Return the installed version of a package."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -64,7 +65,8 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of the machine's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

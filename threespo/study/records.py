@@ -19,7 +19,7 @@ from threespo.errors import InputError
 from threespo.files import atomic_json
 from threespo.study import stages
 from threespo.study.config import Study, load_study
-from threespo.study.contents import contents_path, file_digest
+from threespo.study.contents import contents_path, file_digest, write_contents
 from threespo.study.fingerprint import describe, stage_modules
 from threespo.study.matrix import (
     Paths,
@@ -96,7 +96,7 @@ def jobs(study: Study) -> list[Job]:
 
 @contextlib.contextmanager
 def recorded(study: Study, paths: Paths, job: Job) -> Iterator[None]:
-    """Write the job's record when the block has succeeded.
+    """When the block has succeeded, write the job's record and then the content lists of the folders that it has filled.
 
     Raises:
         InputError: if the study has no such job.
@@ -113,6 +113,10 @@ def recorded(study: Study, paths: Paths, job: Job) -> Iterator[None]:
         "processor_seconds": time.process_time(),
     }
     atomic_json(_file(paths, job), {"stage": job.stage, "name": job.name, **made_of, "took": took})
+    made = job.outputs(paths)
+    for folder in made:
+        if contents_path(folder) in made:
+            write_contents(folder)
 
 
 def read(paths: Paths, job: Job) -> dict[str, Any] | None:
