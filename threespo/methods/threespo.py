@@ -6,13 +6,13 @@ that sampling is batched, and a task's work per epoch is capped, since the paper
 8^50 leaves).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings
+from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings, minibatches
 from threespo.methods.search import Expansion, Search, SearchLog, SearchSettings
 from threespo.methods.states import StateStatistics
 from threespo.protocol import MethodSteps, Row, SampleRequest, UpdateRequest
@@ -33,29 +33,87 @@ class ThreespoOptions(MethodOptions):
 
     preset: Literal["literal", "calibrated"] = "literal"
     """Fills in what is not given explicitly."""
+
+    # Eq. 1, the score
     alpha: float = Field(default=50.0, ge=0)
-    """lambda(t) = alpha ln t, t the 1-based depth in the path (tab:hyperparams: 50; calibrated: 1)."""
+    """lambda(t) = alpha ln t (tab:hyperparams: 50; calibrated: 1)."""
+    clock: Literal["depth", "depth_plus_1", "paths", "epoch"] = "depth"
+    """t: 1-based depth in the path (appendix, depth-dependent factor), that plus 1, completed paths of the run plus 1 (the
+    released code), or the epoch's number."""
+    next_clock: Literal["t", "t_plus_1"] = "t_plus_1"
+    """Whether S(s_t+1) in eq. 2 is taken at its own t, or at that of s_t (sec. 3.3 writes lambda(t))."""
     xi: float = Field(default=10.0, gt=0)
     """Failures from which the gate can close (tab:hyperparams: 10)."""
     zeta: float = Field(default=0.1, ge=0)
     """Success rate above which it stays open (tab:hyperparams: 0.1)."""
-    omega_k: float = Field(default=0.1, ge=0)
-    """Decay of the novelty weight (tab:hyperparams: 0.1)."""
-    state_key: Literal["obs", "task_obs"] = "obs"
-    """What a state is: the observation alone, shared by all tasks (sec. 3.1, sec. 4.4), or goal and observation."""
-    gate_decay: float = Field(default=1.0, gt=0, le=1)
-    """Factor on all counts at each epoch's end; 1 keeps the gate absorbing, as eq. 1 prints it."""
+    state_key: Literal["obs", "task_obs", "history"] = "obs"
+    """What a state is: the observation alone, shared by all tasks (sec. 3.1, sec. 4.4); goal and observation; or goal,
+    observation and the last ``key_history`` steps."""
+    key_history: int = Field(default=2, ge=1)
+    """Steps in the key ``history``."""
+
+    # The gate
+    gate: bool = True
+    """The indicator of eq. 1; false leaves it out."""
     gate_at_root: bool = True
     """Whether a task whose first state is gated is given up (as printed), or always tried."""
-    std_floor: float = Field(default=0.0, ge=0)
-    """Groups whose rewards spread less are not learned from."""
-    update_unit: Literal["state", "tick"] = "state"
-    """One optimizer step per expanded state (Algorithm 1), or one per tick over all states expanded in it."""
+    gate_decay: float = Field(default=1.0, gt=0, le=1)
+    """Factor on all counts at each epoch's end; 1 keeps the gate absorbing, as eq. 1 prints it."""
+    gate_reset_every: int | None = Field(default=None, ge=1)
+    """Epochs after which all counts are forgotten; never by default."""
+    gate_probe: float = Field(default=0.0, ge=0, le=1)
+    """Chance that a gated state is sampled once all the same."""
+    gate_in_reward: Literal["zero", "ungated", "one"] = "zero"
+    """S of a gated s_t+1 in eq. 2: 0 as printed, its exponential, or 1 (as difficult as can be)."""
+
+    # Counting
+    count_terminal: bool = True
+    """A path's last observation counts as a state of it (rows of the pipeline figure; the released code leaves it out)."""
+    count_siblings: bool = True
+    """Children that end their path count when they are sampled; otherwise when the search comes to them."""
+    count_gated: bool = False
+    """A path that ends at a gated state counts as failed."""
+
+    # Eq. 2, the reward
+    omega_k: float = Field(default=0.1, ge=0)
+    """Decay of the novelty weight (tab:hyperparams: 0.1)."""
+    omega_fixed: float | None = Field(default=None, ge=0, le=0.5)
+    """Ablation w/o adaptive omega: 0.25 weighs both terms alike; the printed 0.5 removes the difference."""
+    novelty: Literal["path", "changed", "global", "none"] = "path"
+    """Novel is an observation that is not on the path (tau^t), that differs from the last, or that no path has completed
+    through; ``none`` is the ablation w/o R_novel."""
+    difference: bool = True
+    """False is the ablation w/o Delta S."""
+    success: Literal["won", "score"] = "won"
+    """R_success: 1 on winning, or the environment's score at the end (graded in WebShop)."""
+
+    # Eq. 3 and Algorithm 1
+    uniform: bool = False
+    """Ablation w/o adaptive n: G_max samples wherever the gate is open; with ``gate: false`` everywhere."""
+    frontier: Literal["children", "resample", "restart", "none"] = "children"
+    """On backtracking go on from an untried child, or sample its parent anew (the released code); ``none`` takes one path a
+    task, ``restart`` begins again at the root until a cap is reached (ablation w/o backtracking)."""
+    tie_break: Literal["random", "first"] = "random"
+    """Order of children with equal rewards."""
+    keep_duplicates: bool = False
+    """Try children with the same observation each for itself."""
     max_generations_per_task: int | None = Field(default=None, ge=1)
     """Cap on one task's generations per epoch (tab:efficiency: 4.5e5 / 6,400 = 70). Default: group size x longest episode,
     which is what a group of whole episodes may use and the least that lets one path be searched at full width."""
     max_paths_per_task: int = Field(default=32, ge=1)
     """Cap on one task's completed paths per epoch (the released code's ``max_samples_per_prompt``)."""
+
+    # Eq. 5, the update
+    update_unit: Literal["state", "tick", "path", "epoch"] = "state"
+    """When samples are learned from: after the state (Algorithm 1), one optimizer step for each; after the tick, one step
+    for all states expanded in it; after the path, one step for each of its states (the post-trajectory control: the same
+    steps, later); or after the epoch, in the mini-batches of the other methods."""
+    inner_epochs: int = Field(default=1, ge=1)
+    """Passes over the samples of an update."""
+    normalise: bool = True
+    """Divide a group's rewards by their standard deviation."""
+    std_floor: float = Field(default=0.0, ge=0)
+    """Groups whose rewards spread less are not learned from."""
 
     @model_validator(mode="before")
     @classmethod
@@ -73,13 +131,12 @@ class Threespo:
     def __init__(self, options: ThreespoOptions, common: CommonSettings) -> None:
         self.options, self.common = options, common
         self.table, self.states = StateTable(), StateStatistics()
+        shared = {name for name in SearchSettings.__dataclass_fields__ if name in ThreespoOptions.model_fields}
         self.settings = SearchSettings(
             score=ScoreSettings(options.alpha, options.xi, options.zeta, g_max=common.group_size),
-            omega_k=options.omega_k,
-            std_floor=options.std_floor,
-            goal_in_key=options.state_key == "task_obs",
-            gate_at_root=options.gate_at_root,
+            hold=options.update_unit == "path",
             max_paths=options.max_paths_per_task,
+            **{name: getattr(options, name) for name in shared},
         )
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
@@ -89,18 +146,23 @@ class Threespo:
             Search(number, slot, self.table, self.settings, self.common, tally, log, self._cap(start)).run(start)
             for slot, start in enumerate(starts)
         ]
-        waiting = _advance(searches)
+        waiting, _ = _advance(searches)
         ticks = 0
+        kept: list[tuple[Row, ...]] = []
         while waiting:
             ticks += 1
             samples = yield tuple(request for _, request in waiting)
             answers = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
-            groups = [group for group in answers if isinstance(group, tuple) and group]
-            if groups:
-                yield self._update(groups)
+            yield from self._learn([group for answer in answers if isinstance(answer, tuple) for group in answer], kept)
             self.table.commit()
-            waiting = _advance([search for search, _ in waiting])
-        self.table.decay(self.options.gate_decay)
+            waiting, late = _advance([search for search, _ in waiting])
+            yield from self._learn(late, kept)
+        if kept:
+            rows = [row for group in kept for row in group]
+            yield self._request(minibatches(rows, self.common.minibatch, self.common.seed, number))
+        # What the searches came to after the last tick.
+        self.table.commit()
+        self._forget(number)
         return tally.close(**self._details(log, ticks))
 
     def dump(self) -> dict[str, Any]:
@@ -113,10 +175,23 @@ class Threespo:
     def _cap(self, start: Episode) -> int:
         return self.options.max_generations_per_task or self.common.group_size * start.world.max_steps
 
-    def _update(self, groups: list[tuple[Row, ...]]) -> UpdateRequest:
-        if self.options.update_unit == "tick":
-            groups = [tuple(row for group in groups for row in group)]
-        return UpdateRequest(tuple(groups), loss_settings(self.common, "seq-mean-token-mean"))
+    def _learn(self, groups: list[tuple[Row, ...]], kept: list[tuple[Row, ...]]) -> Iterator[UpdateRequest]:
+        """Ask for the update on groups that are ripe, or keep them for the epoch's end."""
+        if self.options.update_unit == "epoch":
+            kept += groups
+        elif self.options.update_unit == "tick" and groups:
+            yield self._request([tuple(row for group in groups for row in group)])
+        elif groups:
+            yield self._request(groups)
+
+    def _request(self, batches: list[tuple[Row, ...]]) -> UpdateRequest:
+        return UpdateRequest(tuple(batches) * self.options.inner_epochs, loss_settings(self.common, "seq-mean-token-mean"))
+
+    def _forget(self, number: int) -> None:
+        """Let gates reopen, as far as the options have them."""
+        self.table.decay(self.options.gate_decay)
+        if self.options.gate_reset_every and (number + 1) % self.options.gate_reset_every == 0:
+            self.table.forget()
 
     def _details(self, log: SearchLog, ticks: int) -> dict[str, float]:
         expansions = log.capped + sum(count for rollouts, count in log.histogram.items() if rollouts)
@@ -144,11 +219,14 @@ class Threespo:
         }
 
 
-def _advance(searches: list[Expansion]) -> list[tuple[Expansion, SampleRequest]]:
-    """Move each search on to its next sample request; searches that have ended drop out."""
+def _advance(searches: list[Expansion]) -> tuple[list[tuple[Expansion, SampleRequest]], list[tuple[Row, ...]]]:
+    """Move each search on to its next sample request; return these, and what the searches that have ended still held."""
     waiting: list[tuple[Expansion, SampleRequest]] = []
+    late: list[tuple[Row, ...]] = []
     for search in searches:
-        request = next(search, None)
-        if isinstance(request, SampleRequest):
-            waiting.append((search, request))
-    return waiting
+        for request in search:
+            if isinstance(request, SampleRequest):
+                waiting.append((search, request))
+                break
+            late += request
+    return waiting, late

@@ -9,13 +9,15 @@ def novelty_weight(n_total: float, omega_k: float) -> float:
     return 0.5 * math.exp(-omega_k * n_total)
 
 
-def step_reward(*, omega: float, novel: bool, score: float, next_score: float, success: bool) -> float:
-    """R_3SPO(s_t, s_t+1) of eq. 2."""
+def step_reward(*, omega: float, novel: bool, score: float, next_score: float, success: float) -> float:
+    """R_3SPO(s_t, s_t+1) of eq. 2; ``success`` is R_success in [0, 1]."""
     return omega * novel + (0.5 - omega) * (score - next_score) + 0.5 * success
 
 
-def group_advantages(rewards: Sequence[float], std_floor: float = 0.0, eps: float = 1e-6) -> list[float] | None:
-    """(R_i - mean) / (std + eps) with ddof 1 over the siblings of one state.
+def group_advantages(
+    rewards: Sequence[float], std_floor: float = 0.0, eps: float = 1e-6, normalise: bool = True
+) -> list[float] | None:
+    """(R_i - mean) / (std + eps) with ddof 1 over the siblings of one state, or R_i - mean.
 
     Returns ``None`` where there is nothing to learn: a single sibling, equal rewards, or a spread below ``std_floor``
     (differences of S far below one rollout are noise, which the division would blow up to unit size).
@@ -27,4 +29,5 @@ def group_advantages(rewards: Sequence[float], std_floor: float = 0.0, eps: floa
     std = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (count - 1))
     if std < std_floor:
         return None
-    return [(reward - mean) / (std + eps) for reward in rewards]
+    divisor = std + eps if normalise else 1.0
+    return [(reward - mean) / divisor for reward in rewards]

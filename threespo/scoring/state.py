@@ -34,8 +34,8 @@ class StateScore:
     """n(s_t)."""
 
 
-def state_score(n_total: float, n_success: float, depth: int, settings: ScoreSettings, gate: bool = True) -> StateScore:
-    """Eq. 1 and eq. 3 for a state seen at 1-based depth ``t`` of a path.
+def state_score(n_total: float, n_success: float, clock: int, settings: ScoreSettings, gate: bool = True) -> StateScore:
+    """Eq. 1 and eq. 3 for a state at clock ``t`` >= 1, as printed the 1-based depth at which a path meets it.
 
     ``gate=False`` leaves out the indicator of eq. 1. The number of rollouts is that of the limit eps -> 0, so that the
     division guard cannot lift G_max * S above an integer, and it is at least 1 wherever the gate is open: a mastered
@@ -45,7 +45,7 @@ def state_score(n_total: float, n_success: float, depth: int, settings: ScoreSet
     gated = gate and n_total - n_success >= settings.xi and not rate > settings.zeta
     if gated:
         return StateScore(rate, 0.0, True, 0)
-    annealing = settings.alpha * math.log(depth)
+    annealing = settings.alpha * math.log(clock)
     limit = n_success / n_total if n_total else 0.0
     exact = math.exp(-annealing * limit)
     rollouts = max(1, math.ceil(settings.g_max * exact - 1e-9))

@@ -1,7 +1,8 @@
 """Visit statistics: N_total and N_success of every state, from completed paths."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -12,6 +13,8 @@ class StateTable:
     counts: dict[str, tuple[float, float]] = field(default_factory=dict)
     """state key -> (N_total, N_success)."""
     pending: list[tuple[tuple[str, ...], bool]] = field(default_factory=list)
+    paths: int = 0
+    """Completed paths that were counted, over the whole run: the clock of the released code."""
 
     def get(self, key: str) -> tuple[float, float]:
         """Return (N_total, N_success); (0, 0) for a state never seen."""
@@ -23,6 +26,7 @@ class StateTable:
 
     def commit(self) -> None:
         """Count all noted paths. Called once per tick, so tasks of one tick see the same statistics."""
+        self.paths += len(self.pending)
         for path, success in self.pending:
             for key in dict.fromkeys(path):
                 total, won = self.get(key)
@@ -34,11 +38,15 @@ class StateTable:
         if factor != 1.0:
             self.counts = {key: (total * factor, won * factor) for key, (total, won) in self.counts.items()}
 
-    def dump(self) -> list[list[str | float]]:
+    def forget(self) -> None:
+        """Set all counts to zero."""
+        self.counts = {}
+
+    def dump(self) -> dict[str, Any]:
         """Return the table as JSON values, for checkpoints."""
-        return [[key, *pair] for key, pair in self.counts.items()]
+        return {"paths": self.paths, "counts": [[key, *pair] for key, pair in self.counts.items()]}
 
     @classmethod
-    def restore(cls, rows: Iterable[Sequence[str | float]]) -> "StateTable":
+    def restore(cls, dumped: Mapping[str, Any]) -> "StateTable":
         """Return the table that ``dump`` described."""
-        return cls({str(key): (float(total), float(won)) for key, total, won in rows})
+        return cls({key: (total, won) for key, total, won in dumped["counts"]}, paths=dumped["paths"])

@@ -75,7 +75,7 @@ def _counts(case: Case) -> list[tuple[Any, Any]]:
 
 def _transition(case: Case) -> list[tuple[Any, Any]]:
     given, expected = case["input"], case["expected"]
-    table = StateTable.restore([key, *pair] for key, pair in given["table"].items())
+    table = StateTable({key: (float(total), float(won)) for key, (total, won) in given["table"].items()})
     settings, depth = _settings(given), len(given["prefix"])
 
     def score(key: str, at: int) -> StateScore:

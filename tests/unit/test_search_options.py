@@ -1,0 +1,378 @@
+"""Every reading and ablation of 3SPO: what each option changes, against values by hand and an independent reading."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.toy import answer, common, drive, make_task, start
+from tests.unit.test_search import cycle_all, observed, random_graphs, search
+from threespo.methods.threespo import Threespo, ThreespoOptions
+
+FORK = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s2"}, "s3": {"a": "s3"}}
+
+
+def root_rewards(before=None, *, graph=FORK, goals=(), number=0, kinds=("a", "b"), depth=1, **options):
+    """Return the rewards of the root's children under ``options``, up to their mean: undivided advantages by action."""
+    method = Threespo(ThreespoOptions(normalise=False, **options), common(group_size=len(kinds)))
+    method.table.counts.update(before or {})
+
+    def choose(request):
+        return [answer(kinds[i % len(kinds)], tokens=i + 1) for i in range(request.count)]
+
+    steps = method.epoch(number, [start(make_task(graph, set(goals), "s1"), depth)])
+    _, updates, _ = drive(steps, choose)
+    values = {len(row.tokens): row.advantages[0] for row in updates[0]} if updates else {}
+    return [values.get(place + 1, 0.0) for place in range(len(kinds))]
+
+
+def difference(*arguments, **options):
+    first, second = root_rewards(*arguments, **options)
+    return first - second
+
+
+def omega(total):
+    return 0.5 * math.exp(-0.1 * total)
+
+
+# s1 was on 4 paths, s2 on 3 of which 2 won; s3 is new. alpha = 1: S(s2) at t = 2 is exp(-ln 2 * 2/3).
+KNOWN = {"s1": (4.0, 2.0), "s2": (3.0, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, (0.5 - omega(4)) * (1 - 2 ** (-2 / 3))),
+        ({"difference": False}, 0.0),
+        ({"omega_fixed": 0.25}, 0.25 * (1 - 2 ** (-2 / 3))),
+        ({"omega_fixed": 0.5}, 0.0),
+        ({"novelty": "global"}, -omega(4) + (0.5 - omega(4)) * (1 - 2 ** (-2 / 3))),
+        ({"next_clock": "t"}, 0.0),
+        ({"clock": "depth_plus_1"}, (0.5 - omega(4)) * (1 - 3 ** (-2 / 3))),
+        ({"clock": "depth_plus_1", "next_clock": "t"}, (0.5 - omega(4)) * (1 - 2 ** (-2 / 3))),
+        ({"clock": "epoch", "number": 6, "uniform": True}, (0.5 - omega(4)) * (1 - 7 ** (-2 / 3))),
+    ],
+)
+def test_eq_2_under_each_reading(options, expected):
+    """Going to s2 instead of s3: both are new on the path, so only what is listed tells them apart."""
+    assert difference(KNOWN, alpha=1.0, **options) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_clock_of_completed_paths():
+    method = Threespo(ThreespoOptions(clock="paths", alpha=1.0, normalise=False, uniform=True), common(group_size=2))
+    method.table.counts.update(KNOWN)
+    method.table.paths = 9
+    steps = method.epoch(0, [start(make_task(FORK, set(), "s1"), 1)])
+    _, updates, _ = drive(steps, cycle_all(FORK))
+    spread = max(row.advantages[0] for row in updates[0]) - min(row.advantages[0] for row in updates[0])
+    assert spread == pytest.approx((0.5 - omega(4)) * (1 - 10 ** (-2 / 3)), abs=1e-5)
+
+
+@pytest.mark.parametrize(("reading", "score"), [("zero", 0.0), ("ungated", 2 ** (-1 / 40)), ("one", 1.0)])
+def test_a_gated_state_in_the_reward(reading, score):
+    """s2 won 1 of 40: gated. Going there instead of to the new s3 pays (0.5 - omega) (1 - S(s2))."""
+    known = {"s1": (4.0, 2.0), "s2": (40.0, 1.0)}
+    got = difference(known, alpha=1.0, gate_in_reward=reading)
+    assert got == pytest.approx((0.5 - omega(4)) * (1 - score), abs=1e-5)
+
+
+def test_novelty_is_not_on_the_path_or_not_the_last_observation():
+    """s2's action a leads back to s1: changed, but not new on the path. b leads to s3."""
+    graph = {"s1": {"x": "s2"}, "s2": {"a": "s1", "b": "s3", "c": "s2"}}
+    rewards = {}
+    for reading in ("path", "changed", "none"):
+        method = Threespo(ThreespoOptions(novelty=reading, normalise=False), common(group_size=3))
+        choose = lambda request: (  # noqa: E731
+            [answer("x")] * 3 if observed(request) == "s1" else [answer(kind, tokens=i + 1) for i, kind in enumerate("abc")]
+        )
+        _, updates, _ = drive(method.epoch(0, [start(make_task(graph, set(), "s1"), 2)]), choose)
+        rows = sorted(updates[-1], key=lambda row: len(row.tokens)) if updates else []
+        rewards[reading] = [row.advantages[0] for row in rows]
+    assert rewards["path"] == pytest.approx([-1 / 6, 1 / 3, -1 / 6])
+    assert rewards["changed"] == pytest.approx([1 / 6, 1 / 6, -1 / 3])
+    assert rewards["none"] == [], "all rewards are equal"
+
+
+def test_without_backtracking_one_path_or_restarts_from_the_root():
+    graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s4"}, "s3": {"a": "s4"}, "s4": {"a": "s4"}}
+    limits = {"max_steps": 3, "group_size": 2, "max_generations_per_task": 12, "gate": False}
+    _, one, _, order = search(graph, set(), frontier="none", **limits)
+    assert (len(order), order[0], order[2]) == (3, "s1", "s4")
+    assert one.env_steps == 6
+    _, again, _, order = search(graph, set(), frontier="restart", **limits)
+    assert [node for node in order if node == "s1"] == ["s1", "s1"]
+    assert again.env_steps == 12
+    # A root that gives nothing more ends the restarts: once gated, no sample is drawn.
+    method, ended, _, _ = search(graph, set(), frontier="restart", max_steps=3, group_size=2, xi=2.0)
+    assert method.table.get("s1")[0] >= 2
+    assert ended.env_steps < 2 * 3 * 2
+
+
+def test_resampling_goes_back_to_the_parent_and_not_to_the_untried_child():
+    graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s2"}, "s3": {"a": "s3"}}
+    limits = {"max_steps": 2, "group_size": 2, "max_generations_per_task": 8, "gate": False, "tie_break": "first"}
+    _, _, _, children = search(graph, set(), frontier="children", **limits)
+    _, _, _, resampled = search(graph, set(), frontier="resample", **limits)
+    assert children == ["s1", "s2", "s3"]
+    assert resampled[:3] == ["s1", "s2", "s1"]
+
+
+def winning(request):
+    """s1: a wins, b goes on to s2; there again."""
+    return [answer("ab"[i % 2]) for i in range(request.count)]
+
+
+LADDER = {"s1": {"a": "goal", "b": "s2"}, "s2": {"a": "goal", "b": "s3"}, "s3": {"a": "goal", "b": "s4"}, "s4": {"b": "s4"}}
+
+
+@pytest.mark.parametrize(
+    ("unit", "pattern"),
+    [("state", "SuSuSu"), ("tick", "SuSuSu"), ("path", "SuSuSu"), ("epoch", "SSSu")],
+)
+def test_when_it_is_learned(unit, pattern):
+    """S a tick of samples, u a request for an update: here a child ends a path in every state."""
+    assert trace(LADDER, unit) == (pattern, [4, 4, 4] if unit != "epoch" else [12])
+
+
+def test_the_post_trajectory_control_takes_the_same_steps_later():
+    """No child ends a path before the third state, so ``path`` holds back the first two groups."""
+    graph = {"s1": {"a": "s2", "b": "s1"}, "s2": {"a": "s3", "b": "s2"}, "s3": {"a": "goal", "b": "s3"}}
+    options = {"frontier": "none", "gate": False}
+    assert trace(graph, "state", **options) == ("SuSuSu", [4, 4, 4])
+    assert trace(graph, "path", **options) == ("SSSu", [4, 4, 4])
+    assert trace(graph, "epoch", **options) == ("SSSu", [12])
+    assert trace(graph, "state", inner_epochs=2, **options)[1] == [4] * 6
+
+
+def trace(graph, unit, **options):
+    method = Threespo(ThreespoOptions(update_unit=unit, tie_break="first", **options), common(group_size=4))
+    steps, pattern, sizes, reply = method.epoch(0, [start(make_task(graph, {"goal"}, "s1"), 3)]), "", [], None
+    while True:
+        try:
+            request = steps.send(reply)
+        except StopIteration:
+            return pattern, sizes
+        if isinstance(request, tuple):
+            pattern, reply = pattern + "S", [winning(one) for one in request]
+        else:
+            pattern, reply = pattern + "u", []
+            sizes += [len(batch) for batch in request.batches]
+
+
+def test_uniform_allocation_with_and_without_the_gate():
+    graph = {"s1": {"a": "s2"}, "s2": {"a": "s1"}}
+    for options, counts in (({}, [1]), ({"uniform": True}, [8])):
+        method = Threespo(ThreespoOptions(clock="depth_plus_1", **options), common())
+        method.table.counts["s1"] = (9.0, 9.0)
+        _, _, batches = drive(method.epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph))
+        assert [request.count for batch in batches for request in batch] == counts
+    for gate, asked in ((True, 0), (False, 8)):
+        method = Threespo(ThreespoOptions(uniform=True, gate=gate), common())
+        method.table.counts["s1"] = (40.0, 0.0)
+        result, _, _ = drive(method.epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph))
+        assert result.env_steps == asked
+
+
+def test_gates_reopen_by_decay_reset_or_probe():
+    graph = {"s1": {"a": "s2"}, "s2": {"a": "s1"}}
+
+    def epochs(**options):
+        method = Threespo(ThreespoOptions(**options), common())
+        method.table.counts["s1"] = (40.0, 0.0)
+        task = [start(make_task(graph, set(), "s1"), 1)]
+        return [drive(method.epoch(number, task), cycle_all(graph))[0].env_steps for number in range(4)]
+
+    assert epochs() == [0, 0, 0, 0]
+    assert epochs(gate_decay=0.6) == [0, 0, 0, 8], "40 x 0.6^3 = 8.64 failures are fewer than 10"
+    assert epochs(gate_reset_every=2) == [0, 0, 8, 8]
+    assert epochs(gate_probe=1.0) == [1, 1, 1, 1]
+    assert 0 < sum(sum(epochs(gate_probe=0.5, key_history=n)) for n in range(1, 9)) / 8 < 4
+
+
+@pytest.mark.parametrize(
+    ("options", "root", "goal"),
+    [
+        ({}, (4, 2), (2, 2)),
+        ({"count_terminal": False}, (4, 2), (0, 0)),
+        # The winning child ranks first and counts; the other is cut off at the cap.
+        ({"max_generations_per_task": 4}, (2, 2), (2, 2)),
+    ],
+)
+def test_what_a_path_adds_to_the_counts(options, root, goal):
+    graph = {"s1": {"a": "goal", "b": "s2"}, "s2": {"a": "s2", "b": "s3"}}
+    method = Threespo(ThreespoOptions(tie_break="first", gate=False, **options), common(group_size=4))
+    drive(method.epoch(0, [start(make_task(graph, {"goal"}, "s1"), 2)]), winning_first(graph))
+    assert method.table.get("s1")[0] >= root[0]
+    assert method.table.get("s1")[1] == root[1]
+    assert method.table.get("goal") == goal
+
+
+def winning_first(graph):
+    def choose(request):
+        actions = sorted(graph[observed(request)])
+        return [answer(actions[i % len(actions)]) for i in range(request.count)]
+
+    return choose
+
+
+def test_siblings_that_end_count_at_once_or_when_the_search_comes_to_them():
+    """Four samples of the root: two win. At the cap of four only the best child counts if siblings wait their turn."""
+    graph = {"s1": {"a": "goal", "b": "s2"}, "s2": {"a": "s2"}}
+    for at_once, total in ((True, 2), (False, 1)):
+        options = {"count_siblings": at_once, "max_generations_per_task": 4, "keep_duplicates": True}
+        method, result, _, _ = search(graph, {"goal"}, group_size=4, **options)
+        assert method.table.get("goal") == (total, total)
+        assert result.completed_paths == total
+
+
+def test_a_path_into_a_gated_state_counts_if_asked():
+    graph = {"s1": {"a": "s2"}, "s2": {"a": "s3"}}
+    for counted in (False, True):
+        method = Threespo(ThreespoOptions(count_gated=counted), common(group_size=2))
+        method.table.counts["s2"] = (40.0, 0.0)
+        drive(method.epoch(0, [start(make_task(graph, set(), "s1"), 5)]), cycle_all(graph))
+        assert method.table.get("s1")[0] == counted
+
+
+def test_a_history_key_tells_the_way_apart():
+    graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s4"}, "s3": {"a": "s4"}, "s4": {"a": "s4"}}
+    options = {"max_steps": 3, "gate": False, "group_size": 2, "max_generations_per_task": 99}
+    plain, *_ = search(graph, set(), **options)
+    keyed, *_ = search(graph, set(), state_key="history", key_history=1, **options)
+    assert sum("s4" in key.splitlines()[-1] for key in plain.table.counts) == 1
+    assert {key for key in keyed.table.counts if key.endswith("s4")} == {
+        "reach the goal.\ns2 > a\ns4",
+        "reach the goal.\ns3 > a\ns4",
+        "reach the goal.\ns4 > a\ns4",
+    }
+
+
+def test_duplicates_can_be_tried_each_for_itself():
+    graph = {"s1": {"a": "s2"}, "s2": {"a": "s3"}}
+    _, once, _, _ = search(graph, set(), max_steps=2, group_size=4, gate=False)
+    apart = {"keep_duplicates": True, "max_generations_per_task": 99}
+    _, each, _, _ = search(graph, set(), max_steps=2, group_size=4, gate=False, **apart)
+    assert (once.env_steps, each.env_steps) == (4 + 4, 4 + 4 * 4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    graph=random_graphs(),
+    seed=st.integers(0, 3),
+    options=st.fixed_dictionaries(
+        {},
+        optional={
+            "clock": st.sampled_from(["depth", "depth_plus_1", "paths", "epoch"]),
+            "next_clock": st.sampled_from(["t", "t_plus_1"]),
+            "state_key": st.sampled_from(["obs", "task_obs", "history"]),
+            "gate_decay": st.sampled_from([0.5, 1.0]),
+            "gate_reset_every": st.sampled_from([None, 1, 2]),
+            "gate_probe": st.sampled_from([0.0, 0.5]),
+            "gate_in_reward": st.sampled_from(["zero", "ungated", "one"]),
+            "count_terminal": st.booleans(),
+            "count_siblings": st.booleans(),
+            "count_gated": st.booleans(),
+            "omega_fixed": st.sampled_from([None, 0.25]),
+            "novelty": st.sampled_from(["path", "changed", "global", "none"]),
+            "difference": st.booleans(),
+            "uniform": st.booleans(),
+            "gate": st.booleans(),
+            "frontier": st.sampled_from(["children", "resample", "restart", "none"]),
+            "tie_break": st.sampled_from(["random", "first"]),
+            "keep_duplicates": st.booleans(),
+            "update_unit": st.sampled_from(["state", "tick", "path", "epoch"]),
+            "normalise": st.booleans(),
+        },
+    ),
+)
+def test_any_combination_ends_within_its_caps_repeats_itself_and_loses_no_group(graph, seed, options):
+    depth, cap = 4, 40
+    options = {"xi": 3.0, "max_generations_per_task": cap, "max_paths_per_task": 9, **options}
+
+    def run():
+        method, rng = Threespo(ThreespoOptions(**options), common(seed, 4)), random.Random(seed)
+        choose = lambda request: [answer(rng.choice(sorted(graph[observed(request)]))) for _ in range(request.count)]  # noqa: E731
+        trees = []
+        for number in range(2):
+            result, updates, batches = drive(method.epoch(number, [start(make_task(graph, {"s2"}, "s1"), depth)]), choose)
+            generations = sum(request.count for batch in batches for request in batch)
+            assert result.env_steps == generations <= cap + 4 + depth
+            assert all(f"step {depth + 1} " not in request.prompt for batch in batches for request in batch)
+            assert all(0 <= won <= total for total, won in method.table.counts.values())
+            trees.append([(request.key, request.prompt, request.count) for batch in batches for request in batch])
+            trees.append(sorted((row.prompt, row.advantages) for rows in updates for row in rows))
+        return trees, method.table
+
+    assert run() == run()
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=random_graphs(), counts=st.integers(2, 4))
+def test_the_order_of_expansion_is_that_of_an_independent_reading(graph, counts):
+    """A recursive reading with one global table: expand, reward, count what ended, go into the children best first."""
+    goal, depth, cap = "s2", 4, 25
+    _, _, _, order = search(
+        graph,
+        {goal},
+        max_steps=depth,
+        group_size=counts,
+        tie_break="first",
+        max_generations_per_task=cap,
+        choose=cycle_all(graph),
+    )
+    assert order == Reading(graph, goal, depth, cap, counts).order
+
+
+class Reading:
+    """Algorithm 1 with the printed constants, written without a stack: recursion, and an exception for the cap."""
+
+    def __init__(self, graph, goal, depth, cap, most):
+        self.graph, self.goal, self.depth, self.cap, self.most = graph, goal, depth, cap, most
+        self.total, self.won, self.generations, self.paths, self.order = {}, {}, 0, 0, []
+        self.visit(["s1"], greedy=False)
+
+    def score(self, node, t):
+        total, won = self.total.get(node, 0), self.won.get(node, 0)
+        gated = total - won >= 10 and won / (total + 1e-6) <= 0.1
+        return 0.0 if gated else t ** (-50 * won / (total + 1e-6)), gated
+
+    def finish(self, path):
+        self.paths += 1
+        for node in set(path):
+            self.total[node] = self.total.get(node, 0) + 1
+            self.won[node] = self.won.get(node, 0) + (path[-1] == self.goal)
+
+    def full(self):
+        return self.generations >= self.cap or self.paths >= 32
+
+    def visit(self, path, greedy):
+        """Return False where the cap has ended everything."""
+        node, t = path[-1], len(path)
+        score, gated = self.score(node, t)
+        if gated:
+            return not greedy
+        rollouts = 1 if self.full() else max(1, math.ceil(self.most * score - 1e-9))
+        self.order.append(node)
+        self.generations += rollouts
+        actions = sorted(self.graph[node])
+        children = [self.graph[node][actions[i % len(actions)]] for i in range(rollouts)]
+        weight = 0.5 * math.exp(-0.1 * self.total.get(node, 0))
+        rewards = [
+            weight * (child not in path)
+            + (0.5 - weight) * (score - self.score(child, t + 1)[0])
+            + 0.5 * (child == self.goal)
+            for child in children
+        ]
+        ranked = sorted(range(rollouts), key=lambda i: -rewards[i])
+        ended = [i for i in ranked if children[i] == self.goal or t == self.depth]
+        for i in ended:
+            self.finish([*path, children[i]])
+        going = list(dict.fromkeys(children[i] for i in ranked if i not in ended))
+        if self.full():
+            if ranked[0] in ended or not going:
+                return False
+            self.visit([*path, going[0]], greedy=True)
+            return False
+        return all(self.visit([*path, child], greedy=False) for child in going)
