@@ -113,10 +113,22 @@ def test_without_key_and_cassette_the_row_says_so_and_has_no_number(study, paths
     assert absent.method == "reflexion"
 
 
+def test_what_is_all_recorded_is_never_too_dear(study, paths, server):
+    run = find_run(study, "alfworld/gpt-4o/closed/seed-0")
+    evaluate(study, run, paths)
+    asked, first = len(server.asked), (paths.run(run) / "evaluation.parquet").read_bytes()
+    free = parse_study(VALUES | {"policies": VALUES["policies"] | {"gpt-4o": limited_to(0.0)}}, "test")
+    evaluate(free, run, paths)
+    assert (len(server.asked), (paths.run(run) / "evaluation.parquet").read_bytes()) == (asked, first)
+
+
+def limited_to(dollars):
+    return VALUES["policies"]["gpt-4o"] | {"endpoint": GPT | {"max_cost": dollars}}
+
+
 def test_an_estimate_above_the_limit_is_refused_before_the_first_request(paths, server):
     """Five games, four steps, 2,048 prompt tokens at 2.5 and 512 of response at 10 dollars a million: 0.2048 dollars."""
-    cheap = {**VALUES["policies"]["gpt-4o"], "endpoint": GPT | {"max_cost": 0.2}}
-    limited = parse_study(VALUES | {"policies": VALUES["policies"] | {"gpt-4o": cheap}}, "test")
+    limited = parse_study(VALUES | {"policies": VALUES["policies"] | {"gpt-4o": limited_to(0.2)}}, "test")
     with pytest.raises(InputError, match=r"may cost 0\.20 US dollars: 5 episodes of 4 steps"):
         evaluate(limited, find_run(limited, "alfworld/gpt-4o/closed/seed-0"), paths)
     assert not server.asked

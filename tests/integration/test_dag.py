@@ -133,6 +133,26 @@ def test_a_wider_grid_adds_trials_and_retrains_what_then_chose_otherwise(finishe
     assert table.groupby("learning_rate")["success"].first().to_dict() == {1e-4: 50.0, 1e-3: 75.0, 1e-2: 50.0, 0.1: 50.0}
 
 
+def test_a_failed_choice_is_made_again(finished_copy):
+    """It must not leave the rate of an earlier choice behind, as if it had been made."""
+    config = (
+        "study=ci",
+        "set={methods: {grpo: {learning_rate: null}, threespo-calibrated: {learning_rate: null}}, "
+        "tuning: {learning_rates: [0.0001, 0.001], generations: 100}}",
+    )
+    finished_copy.snakemake("--until", "evaluate", config=config)
+    module = finished_copy.folder / "threespo" / "runs" / "choose.py"
+    whole = module.read_text()
+    module.write_text(whole.replace("    best = ", "    raise SystemExit(1)\n    best = "))
+    assert finished_copy.snakemake("--until", "evaluate", config=config).returncode != 0
+    module.write_text(whole + "\nCHANGED = 1\n")
+    again = finished_copy.snakemake("--until", "evaluate", config=config)
+    assert again.returncode == 0
+    assert "checkpoint choose:" in again.stderr
+    chosen = finished_copy.results() / "tuning" / "alfworld" / "tiny-s" / "grpo.json"
+    assert json.loads(chosen.read_text()) == {"learning_rate": 1e-3}
+
+
 def test_prompting_rows_are_added_and_a_closed_model_without_a_key_has_no_number(finished_copy, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     endpoint = "{kind: endpoint, stands_for: gpt-4o, endpoint: {model: gpt-4o, input_price: 2.5, output_price: 10}}"

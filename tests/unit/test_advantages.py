@@ -60,6 +60,20 @@ def test_equal_returns_teach_nothing_but_the_penalties():
         assert list(itertools.chain(*ESTIMATORS[name](even))) == [0.0] * 5, name
 
 
+def test_one_malformed_step_among_equal_failures_is_not_blown_up():
+    """Eight lost episodes of 15 steps in one place: divided, it is 119 / sqrt(120) = 10.9 deviations below the rest."""
+    keys, clean = ["here"] * 15, [0.0] * 15
+    penalties = [0.1, *[0.0] * 14]
+    scores = [-penalty for penalty in penalties]
+    bad = Steps(keys, scores, scores, 0.0, penalties=penalties)
+    group = [bad, *[Steps(keys, clean, clean, 0.0, penalties=clean)] * 7]
+    rows = {name: ESTIMATORS[name](group, population="rows")[0][0] for name in ("gigpo", "hgpo")}
+    below = {"gigpo": -2 * 119 / math.sqrt(120), "hgpo": -math.sqrt(119)}
+    assert rows == pytest.approx(below, abs=0.01)
+    for name in ("grpo", "gigpo", "hgpo"):
+        assert -0.2 <= ESTIMATORS[name](group, population="trajectories")[0][0] <= -0.09, name
+
+
 def test_discounted_returns_in_closed_form():
     assert discounted([0.0, 0.0, 10.0], 0.95) == pytest.approx([10 * 0.95**2, 9.5, 10.0])
     assert discounted([1.0, 1.0, 1.0], 1.0) == [3.0, 2.0, 1.0]
@@ -173,19 +187,30 @@ def test_dapo_waits_for_groups_that_teach_and_clips_higher():
     two = [start(task, 1), start(task, 1)]
     settings = common(group_size=2)
     method = make_method("dapo", {}, settings)
-    # Epoch 0: both groups mixed, so both are trained on. Epochs 1 and 2: one telling group a time would need two epochs.
     _, updates, _ = drive(method.epoch(0, two), win_or_lose({(0, 0)}))
-    assert [len(batch) for batch in updates] == [4]
-    for number, wins, expected in ((1, set(), []), (2, {(2, 0), (2, 1)}, [])):
+    assert [len(batch) for batch in updates] == [4], "both groups are mixed"
+    for number, wins in ((1, set()), (2, {(2, 0), (2, 1)})):
         result, updates, _ = drive(method.epoch(number, two), win_or_lose(wins))
-        assert updates == expected
+        assert updates == [], "all lost, all won"
         assert result.details["waiting_groups"] == 0.0
-    first, (start_one,) = method.epoch(3, two[:1]), two[:1]
-    assert start_one.steps == 0
-    _, updates, _ = drive(first, win_or_lose({(3, 1)}))
+    _, updates, _ = drive(method.epoch(3, two[:1]), win_or_lose({(3, 1)}))
     assert [sorted(row.advantages[0] > 0 for row in batch) for batch in updates] == [[False, True]]
     request = next_update(method.epoch(4, two), win_or_lose({(4, 0)}))
     assert (request.loss.clip_low, request.loss.clip_high) == (0.2, 0.28)
+
+
+def test_dapo_does_not_wait_for_ever():
+    """Three epochs at most: whatever waits then is trained on, and the count begins anew, also where nothing waited."""
+    task = make_task({"s1": {"win": "goal"}}, {"goal"}, "s1")
+    two = [start(task, 1)] * 2
+    one_of_two = lambda request: [answer("win" if request.key[2:4] == (0, 0) else "lose")]  # noqa: E731
+    method = make_method("dapo", {"most_epochs": 3}, common(group_size=2))
+    lost = win_or_lose(set())
+    sizes = []
+    for number, choose in enumerate([one_of_two, lost, lost, lost, lost, lost, one_of_two, lost, lost]):
+        _, updates, _ = drive(method.epoch(number, two), choose)
+        sizes.append(sum(map(len, updates)))
+    assert sizes == [0, 0, 2, 0, 0, 0, 0, 0, 2]
 
 
 def test_dapo_remembers_what_waits():
@@ -218,6 +243,7 @@ def test_states_are_measured_alike_and_change_nothing(name):
     first, _, _ = drive(method.epoch(0, [start(task)]), choose)
     assert (first.details["state_known"], first.details["state_score_visits"]) == (3.0, 1.0)
     assert first.details["state_visited"] == 2.0
+    assert first.details["state_visits"] == first.env_steps == 4.0, "a visit is a response, in every method"
     copy = make_method(name, {}, common(group_size=2))
     copy.restore(json.loads(json.dumps(method.dump())))
     second, _, _ = drive(method.epoch(1, [start(task)]), choose)

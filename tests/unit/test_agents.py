@@ -104,13 +104,19 @@ def test_reflexion_carries_its_notes_and_asks_after_failures_only():
 def test_a_long_attempt_is_shown_from_its_end():
     world = World(ToyEnv(), 5, 2)
     sampler = Scripted(lambda request: "x" if "what went wrong" in request.prompt else lost(request))
-    play_trials(
-        world, tasks(), sampler, Agent("reflexion", trials=2, reflection_steps=2), seed=0, temperature=0.4, key=("k",)
-    )
+    agent = Agent("reflexion", trials=2, reflection_characters=100)
+    (record,) = play_trials(world, tasks(), sampler, agent, seed=0, temperature=0.4, key=("k",))
+    assert record.steps == 10, "of both attempts"
     (reflection,) = [request.prompt for request in sampler.asked if "what went wrong" in request.prompt]
     assert "within 5 step(s)" in reflection
     assert "Observation 3" not in reflection
     assert "[Observation 4: 's3', Action 4: 'stay']\n[Observation 5: 's3', Action 5: 'stay']" in reflection
+
+
+def test_notes_are_cut_to_their_length():
+    agent = Agent("reflexion", trials=2, note_characters=6)
+    _, asked = play(agent, lambda request: "go  left, then" if "what went wrong" in request.prompt else lost(request))
+    assert "1. go lef\n" in asked[-1].prompt
 
 
 def test_thoughts_are_those_between_the_tags():

@@ -1,6 +1,7 @@
 """Checkpoints: whole, two of them, and never of another run."""
 
 import json
+import shutil
 
 import pytest
 
@@ -65,3 +66,21 @@ def test_a_checkpoint_of_another_study_is_refused(tmp_path):
     with pytest.raises(InputError, match="other settings, games, base policy or code"):
         checkpoint.load(tmp_path, "run b", {"learner": Weights()})
     assert json.loads((tmp_path / "epoch-000001" / "progress.json").read_text())["identity"] == "run a"
+
+
+def test_a_half_read_checkpoint_is_never_the_start_of_a_run(tmp_path):
+    """Its critic is broken: with an older one both are read from there; without one the run must not go on."""
+
+    def parts():
+        return {"learner": Weights("base"), "critic": Weights("base")}
+
+    for epoch in (1, 2):
+        progress = Progress("run a", epoch=epoch, generations=epoch * 10)
+        checkpoint.save(tmp_path, progress, {name: Weights(f"{name} {epoch}") for name in parts()})
+    (tmp_path / "epoch-000002" / "critic" / "value").unlink()
+    trained = parts()
+    assert checkpoint.load(tmp_path, "run a", trained).epoch == 1
+    assert {name: one.value for name, one in trained.items()} == {"learner": "learner 1", "critic": "critic 1"}
+    shutil.rmtree(tmp_path / "epoch-000001")
+    with pytest.raises(InputError, match=r"epoch-000002: only a part of it could be read.*Delete"):
+        checkpoint.load(tmp_path, "run a", parts())

@@ -9,13 +9,15 @@ from threespo.errors import InputError
 from threespo.study import records, stages
 from threespo.study.config import load_study
 from threespo.study.contents import contents, write_contents
-from threespo.study.matrix import Run, prompted_runs, trained_runs, trial_runs
+from threespo.study.matrix import Paths, Run, prompted_runs, trained_runs, trial_runs
 from threespo.study.resolve import resolve, write_study
 
 ROOT = Path(__file__).resolve().parents[2]
 GRPO = Run("alfworld", "tiny-s", "grpo", 0)
+NOWHERE = Paths(ROOT / "nowhere")
 GRID = {"learning_rates": [1e-4, 1e-3], "generations": 100}
 GPT = {"model": "gpt", "input_price": 1, "output_price": 2}
+CLOSED = {"kind": "endpoint", "stands_for": "gpt-4o", "endpoint": GPT}
 UNTUNED = {"grpo": {"learning_rate": None}, "threespo-calibrated": {"learning_rate": None}}
 SEARCH = Run("alfworld", "tiny-s", "threespo-calibrated", 0)
 
@@ -76,6 +78,9 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
         ({"study": "ci", "set": {"tuning": GRID}}, None, r"learning_rate: found 0\.0003; remove it"),
         ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1, 0.1]}}}, None, "in rising order"),
         ({"study": "ci", "set": {"methods": UNTUNED, "tuning": GRID | {"seed": 1}}}, None, "one of the study's seeds"),
+        ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1e-4, 1.0000001e-4]}}}, None, "in six digits"),
+        ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1e-4, float("inf")]}}}, None, "in rising order"),
+        ({"study": "ci", "set": {"policies": {"gpt": CLOSED}}}, None, "no entry of 'agents' plays it"),
     ],
 )
 def test_wrong_requests_are_refused(config, gpus, said):
@@ -89,7 +94,7 @@ def test_trials_depend_on_their_own_rate_and_budget_only():
     assert len(trial_runs(tuned)) == 4
     for run in trial_runs(tuned):
         assert stages.train_settings(tuned, run) == stages.train_settings(other, run)
-        assert stages.evaluate_settings(tuned, run) == stages.evaluate_settings(other, run)
+        assert stages.evaluate_settings(tuned, run, NOWHERE) == stages.evaluate_settings(other, run, NOWHERE)
     assert stages.train_settings(tuned, GRPO) == stages.train_settings(other, GRPO)
     longer = study(methods=UNTUNED, tuning=GRID | {"generations": 200})
     assert stages.train_settings(longer, GRPO) == stages.train_settings(tuned, GRPO)
@@ -98,8 +103,9 @@ def test_trials_depend_on_their_own_rate_and_budget_only():
     assert stages.choose_settings(tuned, *choice) != stages.choose_settings(other, *choice)
 
 
-def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch):
-    closed = {"gpt": {"kind": "endpoint", "stands_for": "gpt-4o", "endpoint": GPT}}
+def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch, tmp_path):
+    paths = Paths(tmp_path)
+    closed = {"gpt": CLOSED}
     agents = {"react": {"agent": "react"}, "direct": {"agent": "direct", "policies": ["gpt"]}}
     mixed = study(policies=closed, agents=agents)
     assert [run.run_id for run in prompted_runs(mixed)] == [
@@ -113,14 +119,33 @@ def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch
     # A key that appears lets the row run that had none; the key itself is in no setting.
     run = prompted_runs(mixed)[1]
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    without = stages.evaluate_settings(mixed, run)
+    without = stages.evaluate_settings(mixed, run, paths)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    with_key = stages.evaluate_settings(mixed, run)
+    with_key = stages.evaluate_settings(mixed, run, paths)
     assert with_key != without
     assert "sk-secret" not in with_key
-    assert stages.evaluate_settings(mixed, prompted_runs(mixed)[0]) == stages.evaluate_settings(
-        study(agents=agents | {"direct": {"agent": "direct"}}), prompted_runs(mixed)[0]
-    )
+    # So does a cassette; with a key it grows while the row is played, and decides nothing.
+    for present in (False, True):
+        if present:
+            paths.cassette(run).parent.mkdir(parents=True)
+            paths.cassette(run).write_text("recorded\n")
+        assert stages.evaluate_settings(mixed, run, paths) == with_key
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert stages.evaluate_settings(mixed, run, paths) not in (without, with_key)
+    # What costs, limits and names of variables are changes no number; another model or address does.
+    limits = {"max_cost": 1, "input_price": 9, "timeout_s": 5}
+    dear = study(policies={"gpt": CLOSED | {"endpoint": GPT | limits}}, agents=agents)
+    assert stages.evaluate_settings(dear, run, paths) == stages.evaluate_settings(mixed, run, paths)
+    named = study(policies={"gpt": CLOSED | {"endpoint": GPT | {"model_env": "MY_MODEL"}}}, agents=agents)
+    assert stages.evaluate_settings(named, run, paths) == stages.evaluate_settings(mixed, run, paths)
+    monkeypatch.setenv("MY_MODEL", "gpt-next")
+    assert stages.evaluate_settings(named, run, paths) != stages.evaluate_settings(mixed, run, paths)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://elsewhere/v1")
+    assert stages.evaluate_settings(mixed, run, paths) != with_key
+    local = prompted_runs(mixed)[0]
+    plain = study(agents=agents | {"direct": {"agent": "direct"}})
+    assert stages.evaluate_settings(mixed, local, paths) == stages.evaluate_settings(plain, local, paths)
 
 
 def test_the_study_file_is_written_only_if_it_changed(tmp_path):
@@ -139,7 +164,7 @@ def _settings(one):
         "policy": stages.policy_settings(one, "alfworld", "tiny-s"),
         "grpo": stages.train_settings(one, GRPO),
         "search": stages.train_settings(one, SEARCH),
-        "evaluate": stages.evaluate_settings(one, GRPO),
+        "evaluate": stages.evaluate_settings(one, GRPO, NOWHERE),
         "tables": stages.tables_settings(one),
     }
 

@@ -27,8 +27,10 @@ class Agent:
 
     name: AgentName
     trials: int = 1
-    reflection_steps: int = 10
-    """Steps of a failed attempt that the request for a reflection shows, from its end."""
+    reflection_characters: int = 4000
+    """Characters of a failed attempt's steps that the request for a reflection shows, from its end."""
+    note_characters: int = 400
+    """Characters that are kept of a reflection."""
     thoughts_in_history: bool = False
     """Show earlier thoughts beside the actions that they led to."""
 
@@ -70,8 +72,8 @@ def play_trials(
 ) -> list[EpisodeRecord]:
     """Play every task until it is won or the agent's trials are used up; return the last attempts in the order of ``tasks``.
 
-    A first attempt's draws are those of a plain rollout with the same key. So ``react``, ``retry`` and ``reflexion`` share
-    it, and on a local policy it is the evaluation of the untrained base.
+    A first attempt's draws are those of a plain rollout with the same key. So on a local policy ``react``, ``retry`` and
+    ``reflexion`` share it, and it is the evaluation of the untrained base. Steps and faults are those of all attempts.
     """
     notes: list[list[str]] = [[] for _ in tasks]
     records: dict[int, EpisodeRecord] = {}
@@ -88,13 +90,14 @@ def play_trials(
             prompter=prompter,
         )
         for place, record in zip(left, played, strict=True):
-            first = records[place].first_won if trial else record.episode.won
-            records[place] = replace(record, trials=trial + 1, first_won=first)
+            earlier = records.get(place)
+            first = record.episode.won if earlier is None else earlier.first_won
+            records[place] = replace(record.after(earlier), trials=trial + 1, first_won=first)
         left = [place for place in left if not records[place].episode.won]
         if left and agent.name == "reflexion" and trial + 1 < agent.trials:
             requests = tuple(
                 SampleRequest(
-                    reflection_prompt(records[place].episode, notes[place], agent.reflection_steps),
+                    reflection_prompt(records[place].episode, notes[place], agent.reflection_characters),
                     1,
                     (*key, "reflection", trial, tasks[place].task_id),
                 )
@@ -102,5 +105,5 @@ def play_trials(
             )
             replies = sampler.sample(requests, seed=seed, temperature=temperature)
             for place, (reply,) in zip(left, replies, strict=True):
-                notes[place].append(" ".join(reply.text.split()))
+                notes[place].append(" ".join(reply.text.split())[: agent.note_characters])
     return [records[place] for place in range(len(tasks))]

@@ -40,23 +40,29 @@ def react_prompt(episode: Episode, thoughts: Sequence[str] | None = None, notes:
         thoughts: the thought before each action so far, to be shown in the history; ``None`` leaves them out.
         notes: what the model noted after its earlier attempts, oldest first.
     """
-    return _prompt(episode, lines=None if thoughts is None else _lines(episode, 0, thoughts), preface=_noted(notes))
+    return _prompt(episode, lines=None if thoughts is None else _lines(episode, thoughts), preface=_noted(notes))
 
 
-def reflection_prompt(episode: Episode, notes: Sequence[str], steps: int) -> str:
-    """Return the prompt that asks what went wrong in a failed attempt; its last ``steps`` steps are shown."""
-    history = "\n".join(_lines(episode, max(0, episode.steps - steps)))
+def reflection_prompt(episode: Episode, notes: Sequence[str], characters: int) -> str:
+    """Return the prompt that asks what went wrong in a failed attempt.
+
+    Its last steps are shown, as many as fit into ``characters``, but at least one.
+    """
+    lines = _lines(episode)
+    while len(lines) > 1 and sum(map(len, lines)) > characters:
+        lines = lines[1:]
+    history = "\n".join(lines)
     return _REFLECT.format(goal=episode.task.goal, steps=episode.steps, history=history, notes=_noted(notes))
 
 
-def _lines(episode: Episode, first: int, thoughts: Sequence[str] | None = None) -> list[str]:
-    """Return the template's line for each step from ``first`` on, with its thought if there are any."""
+def _lines(episode: Episode, thoughts: Sequence[str] | None = None) -> list[str]:
+    """Return the template's line for each step, with its thought if there are any."""
     shown = [f"Thought {number}: '{thought}', " for number, thought in enumerate(thoughts or (), start=1)]
     shown = shown or [""] * episode.steps
     return [
         f"[Observation {number}: '{seen}', {thought}Action {number}: '{action}']"
         for number, ((seen, action), thought) in enumerate(zip(episode.history, shown, strict=True), start=1)
-    ][first:]
+    ]
 
 
 def _noted(notes: Sequence[str]) -> str:

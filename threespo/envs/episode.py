@@ -8,7 +8,7 @@ from typing import Any
 
 from threespo.envs.base import Environment, Task
 from threespo.envs.parsing import parse_response
-from threespo.envs.prompts import alfworld_prompt
+from threespo.envs.prompts import alfworld_prompt, tree_prompt
 
 NOTHING_HAPPENS = "Nothing happens."
 
@@ -51,6 +51,8 @@ class Episode:
     @property
     def prompt(self) -> str:
         """The prompt for the next action."""
+        if self.world.env.name == "tree":
+            return tree_prompt(self.task.goal, self.observation)
         return alfworld_prompt(
             self.task.goal,
             self.observation,

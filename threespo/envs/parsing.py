@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 _CHINESE = re.compile("[\u4e00-\u9fff]")
-_FALLBACK_LENGTH = {"alfworld": 30, "webshop": 20}
+_FALLBACK_LENGTH = {"alfworld": 30, "webshop": 20, "tree": 30}
 
 
 class ParsedAction(NamedTuple):

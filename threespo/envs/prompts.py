@@ -72,3 +72,8 @@ def alfworld_prompt(
         observation=observation,
         admissible=choices,
     ) + last
+
+
+def tree_prompt(goal: str, observation: str) -> str:
+    """Return all that a table needs to know of a decision tree."""
+    return f"{goal}\n{observation}"

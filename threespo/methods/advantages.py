@@ -30,6 +30,12 @@ class Steps:
     episode_return: float
     lengths: Sequence[int] = ()
     """Response tokens of each step, for statistics over tokens."""
+    penalties: Sequence[float] = ()
+    """What was subtracted from each step's score and return; empty where nothing was."""
+
+    def unpenalised(self, step: int) -> float:
+        """Return the discounted return from the step on, without its own penalty."""
+        return self.step_returns[step] + (self.penalties[step] if self.penalties else 0.0)
 
 
 Groups = Sequence[Sequence[Steps]]
@@ -94,7 +100,8 @@ def gigpo(
 
     A_E is GRPO's. A_S compares the steps of the group that start from the same observation (anchor), those of one
     trajectory included: A_S = (G - mean) / (std + eps), or G - mean; 0 where there is no other. G is the discounted
-    return from the step on, std has ddof 1.
+    return from the step on, std has ddof 1. With ``trajectories`` steps whose returns are equal are not divided, as in
+    ``grpo``.
     """
     advantages = grpo(group, population=population, normalise=normalise, eps=eps)
     clusters: dict[Hashable, list[tuple[int, int]]] = {}
@@ -104,7 +111,7 @@ def gigpo(
         if len(cluster) > 1:
             returns = [group[place].step_returns[step] for place, step in cluster]
             mean, std = _mean_std(returns)
-            divisor = std + eps if normalise else 1.0
+            divisor = std + eps if normalise and not _settled(group, cluster, population) else 1.0
             for (place, step), value in zip(cluster, returns, strict=True):
                 advantages[place][step] += step_weight * (value - mean) / divisor
     return advantages
@@ -140,9 +147,10 @@ def hgpo(
         for cluster in clusters.values():
             returns = [group[place].step_returns[step] for place, step in cluster]
             mean, std = _mean_std(returns, ddof=0)
+            divisor = std + eps if normalise and not _settled(group, cluster, population) else 1.0
             for (place, step), value in zip(cluster, returns, strict=True):
                 if len(cluster) > 1 and abs(value - mean) > _ZERO * max(1.0, abs(mean)):
-                    item = (value - mean) / (std + eps if normalise else 1.0)
+                    item = (value - mean) / divisor
                     items[place][step].append(((level + 1) ** alpha, item))
     return [[_weighted(found, eps) for found in episode] for episode in items]
 
@@ -156,10 +164,8 @@ def reinforce_pp(groups: Groups, *, population: Population = "trajectories", eps
     episodes = [episode for group in groups for episode in group]
     if population == "trajectories":
         weighted = [(episode.episode_return, 1) for episode in episodes]
-    elif population == "rows":
-        weighted = [pair for episode in episodes for pair in zip(episode.scores, episode.lengths, strict=True)]
     else:
-        weighted = [(episode.scores[0], 1) for episode in episodes]
+        weighted = [pair for episode in episodes for pair in zip(episode.scores, episode.lengths, strict=True)]
     count = sum(weight for _, weight in weighted)
     mean = math.fsum(value * weight for value, weight in weighted) / count
     variance = math.fsum(weight * (value - mean) ** 2 for value, weight in weighted) / max(1, count - 1)
@@ -167,6 +173,14 @@ def reinforce_pp(groups: Groups, *, population: Population = "trajectories", eps
     if population == "trajectories" and max(weighted) == min(weighted):
         divisor = 1.0
     return [[[(score - mean) / divisor for score in episode.scores] for episode in group] for group in groups]
+
+
+def _settled(group: Sequence[Steps], cluster: Sequence[tuple[int, int]], population: Population) -> bool:
+    """Return whether only penalties tell a cluster's steps apart, which then are not divided (``trajectories`` only)."""
+    if population != "trajectories":
+        return False
+    returns = [group[place].unpenalised(step) for place, step in cluster]
+    return max(returns) - min(returns) <= _ZERO * max(1.0, abs(returns[0]))
 
 
 def _weighted(items: Sequence[tuple[float, float]], eps: float) -> float:

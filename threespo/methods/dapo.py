@@ -25,7 +25,10 @@ class DapoOptions(MethodOptions):
 
 
 class Dapo:
-    """The method. It remembers the rows that wait for their batch to be full; the policy does not change meanwhile."""
+    """The method. It remembers the rows that wait for their batch to be full; the policy does not change meanwhile.
+
+    What still waits when the budget is spent is not learned from.
+    """
 
     critic_rate = None
 
@@ -42,11 +45,11 @@ class Dapo:
         # Here a group with a spread is one with wins and losses, whatever the statistics are taken over.
         self.waiting += estimated_rows(telling, by_group(partial(grpo, population=self.common.statistics)), self.common)
         self.groups, self.epochs = self.groups + len(telling), self.epochs + 1
-        full = self.groups >= len(starts) or self.epochs >= self.options.most_epochs
-        if full and self.waiting:
-            batches = minibatches(self.waiting, self.common.minibatch, self.common.seed, number)
-            yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean", self.options.clip_high))
-            self.waiting, self.groups, self.epochs = [], 0, 0
+        if self.groups >= len(starts) or self.epochs >= self.options.most_epochs:
+            ripe, self.waiting, self.groups, self.epochs = self.waiting, [], 0, 0
+            if ripe:
+                batches = minibatches(ripe, self.common.minibatch, self.common.seed, number)
+                yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean", self.options.clip_high))
         return tally.close(telling_groups=float(len(telling)), waiting_groups=float(self.groups))
 
     def dump(self) -> dict[str, Any]:

@@ -90,4 +90,5 @@ def describe(rollout: Rollout, common: CommonSettings, gamma: float = 1.0) -> St
         step_returns=[g - penalty for g, penalty in zip(discounted(rewards, gamma), penalties, strict=True)],
         episode_return=sum(rewards),
         lengths=[len(turn.sample.tokens) for turn in rollout.turns],
+        penalties=penalties,
     )

@@ -157,7 +157,7 @@ class Search:
             if self.settings.count_gated:
                 self.table.complete(node.path, False)
             return expansions, frontier
-        self._log_expansion(node, score)
+        self._log_expansion(node, score, rollouts)
         prompt = node.episode.prompt
         samples = yield SampleRequest(prompt, rollouts, ("search", self.number, self.slot, expansions))
         expansions += 1
@@ -192,7 +192,7 @@ class Search:
             case "task_obs":
                 return f"{episode.task.goal}\n{observation}"
             case "history":
-                recent = episode.history[len(episode.history) - min(len(episode.history), self.settings.key_history) :]
+                recent = episode.history[-self.settings.key_history :]
                 return "\n".join([episode.task.goal, *(f"{state_key(seen)} > {act}" for seen, act in recent), observation])
         return observation
 
@@ -305,8 +305,8 @@ class Search:
         self.tally.path(node.episode)
         self.table.complete(node.path if self.settings.count_terminal else node.path[:-1], node.episode.won)
 
-    def _log_expansion(self, node: Node, score: StateScore) -> None:
+    def _log_expansion(self, node: Node, score: StateScore, rollouts: int) -> None:
         self.log.unvisited += self.table.get(node.path[-1])[0] == 0
         self.log.score_sum += score.score
         self.log.visited.add(node.path[-1])
-        self.tally.states.visit(node.episode)
+        self.tally.states.visit(node.episode, rollouts)

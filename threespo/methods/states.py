@@ -31,11 +31,11 @@ class StateStatistics:
     _visits: list[float] = field(default_factory=list)
     _unique: dict[str, float] = field(default_factory=dict)
 
-    def visit(self, episode: Episode) -> None:
-        """Note a state in which actions are sampled."""
+    def visit(self, episode: Episode, samples: int = 1) -> None:
+        """Note a state in which so many actions are sampled; each is a visit."""
         key = state_key(episode.observation)
         score = state_score(*self.table.get(key), episode.steps + 1, _PRINTED).score
-        self._visits.append(score)
+        self._visits += [score] * samples
         self._unique.setdefault(key, score)
 
     def path(self, last: Episode) -> None:

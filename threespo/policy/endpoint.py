@@ -64,6 +64,10 @@ class EndpointSettings(BaseModel):
     higher is refused before its first request; one that spends more stops. Attempts that broke off are not counted, since
     the server reported no usage for them."""
 
+    def resolved_model(self) -> str:
+        """Return the name of the model that is asked."""
+        return (os.environ.get(self.model_env, "") if self.model_env else "") or self.model
+
 
 def availability(settings: EndpointSettings, cassette_path: Path) -> Availability:
     """Return where replies can come from: a service that a key opens, else recorded replies, else nowhere.
@@ -121,22 +125,26 @@ class EndpointSampler:
         settings: EndpointSettings,
         cassette_path: Path,
         *,
+        offline: bool = False,
         _backoff_s: float = 1.0,
         _wait: Wait = threading.Event.wait,
     ) -> None:
         """Read the cassette and, if there is a key to add replies with, hold its lock; nothing is sent yet.
 
+        ``offline`` leaves the key unused: the first reply that is not recorded raises ``NotRun``.
+
         Raises:
             InputError: if another process adds to the cassette, or it cannot be read or written.
         """
         self.settings = settings
-        self.model = (os.environ.get(settings.model_env, "") if settings.model_env else "") or settings.model
-        can_ask = _can_ask(settings, cassette_path)
+        self.model = settings.resolved_model()
+        can_ask = not offline and _can_ask(settings, cassette_path)
         self._cassette = Cassette(cassette_path, append=can_ask)
         self.available: Availability = "key" if can_ask else "cassette" if self._cassette.lines else "none"
         paid = (reply for reply in self._cassette.lines if reply.asked == self.model)
         self._bill = _Bill(spent=sum(_dollars(settings, *reply.tokens) for reply in paid))
         self._guard = threading.Lock()
+        self._offline = offline
         self._chat: Chat | None = None
         self._chat_options: dict[str, Any] = {"backoff_s": _backoff_s, "wait": _wait}
 
@@ -276,7 +284,7 @@ class EndpointSampler:
 
     def _missing(self, count: int) -> InputError:
         path = self._cassette.path
-        if _key(self.settings):
+        if _key(self.settings) and path.suffix == ".xz" and not self._offline:
             return InputError(
                 f"{path}: {count} replies are not recorded, and a compressed cassette is read-only; decompress it (xz -dk) "
                 "and name the result."

@@ -51,7 +51,8 @@ def limits(study: "Study") -> list[str]:
     if study.training.inadmissible_penalty:
         known.append(
             f"Inadmissible actions cost {study.training.inadmissible_penalty:g} of advantage wherever a method trains on "
-            "one; 3SPO trains on fewer responses, as it skips groups of equal rewards. The paper has no such term."
+            "one. That is not the same for all: RLOO's advantages are undivided, some six times GRPO's, and "
+            "3SPO trains on fewer responses, as it skips groups of equal rewards. The paper has no such term."
         )
     known.append(_rates_in_words(study))
     known.append(

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from threespo.policy.cassette import read_replies
 from threespo.study.config import dump_study
+from threespo.study.matrix import prompted_runs
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -36,10 +38,18 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
             "training (sum over runs)": f"{hours.get('train', 0.0):.2f} h",
             "evaluation (sum over runs)": f"{hours.get('evaluate', 0.0):.2f} h",
         },
+        "closed models": _served(study, paths),
         "study": {"folder": paths.root.as_posix(), "settings": dump_study(study)},
     }
     rows = [(section, name, value) for section, values in sections.items() for name, value in values.items()]
     return pd.DataFrame(rows, columns=["section", "name", "value"])
+
+
+def _served(study: "Study", paths: "Paths") -> dict[str, str]:
+    """Return which model the services said that they were, by row; recorded with every reply."""
+    runs = [run for run in prompted_runs(study) if study.policies[run.policy].kind == "endpoint"]
+    served = {run.run_id: {reply.served for reply in read_replies(paths.cassette(run))[0]} for run in runs}
+    return {name: ", ".join(sorted(models)) for name, models in served.items() if models}
 
 
 def version_of(name: str) -> str:

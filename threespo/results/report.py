@@ -124,7 +124,7 @@ def _task_types(study: "Study", episodes: pd.DataFrame) -> dict[str, Any]:
     order = [
         (policy, method)
         for policy in study.policies
-        for method in ("base", *study.methods, "strong")
+        for method in ("base", *study.agents, *study.methods, "strong")
         if (policy, method) in wide
     ]
     rows = [

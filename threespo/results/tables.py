@@ -17,7 +17,8 @@ from threespo.results.paper import PROMPTED_BASE, PaperResults, read_results
 from threespo.results.provenance import provenance
 from threespo.results.statistics import summarize
 from threespo.rng import derive
-from threespo.runs.choose import learning_rate, trial_success
+from threespo.runs.choose import trial_success
+from threespo.runs.rates import learning_rate
 from threespo.study.matrix import trial_runs
 from threespo.tables import write_table
 
@@ -30,6 +31,9 @@ CURVE_POINTS = 60
 
 NOT_RUN = "not run (no API key)"
 """What the row of a closed model says that has no numbers."""
+
+PROTOCOL_ONLY = "checks the protocol"
+"""What the row of a prompting agent on a tiny policy says, which follows no instructions."""
 
 COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
 
@@ -160,6 +164,8 @@ def _labels(study: "Study", names: dict[str, str], paper: PaperResults, note: st
     method, stands_for = names["method"], study.policies[names["policy"]].stands_for
     kind = "trained" if method in study.methods else "prompted" if method in study.agents else "reference"
     beside = paper.value(_paper_row(study, method), stands_for, names["env"], names["split"])
+    if not note and kind == "prompted" and study.policies[names["policy"]].kind == "tiny":
+        note = PROTOCOL_ONLY
     return {
         **names,
         "stands_for": stands_for,

@@ -84,8 +84,10 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
     A damaged checkpoint is named and the one before it used.
 
     Raises:
-        InputError: if the checkpoint belongs to another run or to other settings.
+        InputError: if the checkpoint belongs to another run or to other settings, or if a part of a damaged one was read and
+            there is no whole one to put in its place.
     """
+    begun: Path | None = None
     for checkpoint in reversed(_checkpoints(folder)):
         try:
             progress = Progress(**json.loads((checkpoint / "progress.json").read_text()))
@@ -100,11 +102,17 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
         try:
             for name, one in trained.items():
                 one.load(checkpoint / name)
+                begun = checkpoint
         except InputError as error:
             print(f"{checkpoint}: {error}; the one before it is used", file=sys.stderr)
             continue
         print(f"resumed after epoch {progress.epoch} from {checkpoint}", file=sys.stderr)
         return progress
+    if begun:
+        raise InputError(
+            f"{begun}: only a part of it could be read, and there is no other checkpoint. Delete {folder} to train this run "
+            "from the beginning."
+        )
     return Progress(identity)
 
 

@@ -1,10 +1,8 @@
-"""Choosing a method's learning rate from the trials of the study's grid, and reading the choice back."""
+"""Choosing a method's learning rate from the trials of the study's grid."""
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
-from threespo.errors import InputError
 from threespo.files import atomic_json
 from threespo.study.matrix import Run, trials_of
 from threespo.tables import read_table
@@ -30,19 +28,3 @@ def choose(study: "Study", env: str, policy: str, method: str, paths: "Paths") -
 def trial_success(run: Run, paths: "Paths") -> float:
     """Return the share of calibration games that a trial's final policy won."""
     return float(read_table(paths.run(run) / "evaluation.parquet")["success"].mean())
-
-
-def learning_rate(study: "Study", run: Run, paths: "Paths") -> float:
-    """Return the rate that ``run`` trains with, before its policy's scale: tried, given, or chosen.
-
-    Raises:
-        InputError: if the choice has not been made.
-    """
-    given = study.methods[run.method].learning_rate if run.rate is None else run.rate
-    if given is not None:
-        return given
-    file = paths.choice(run.env, run.policy, run.method)
-    try:
-        return float(json.loads(file.read_text())["learning_rate"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: no chosen learning rate ({error}); run the trials of the study's tuning first") from error

@@ -1,7 +1,7 @@
 """Playing whole episodes with a policy, many at a time in lock-step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from threespo.envs.base import Task
@@ -14,6 +14,8 @@ class EpisodeRecord:
     """One finished episode, with what went wrong on the way."""
 
     episode: Episode
+    steps: int
+    """Actions taken, with those of earlier attempts."""
     invalid_format: int
     inadmissible: int
     nothing_happens: int
@@ -21,6 +23,16 @@ class EpisodeRecord:
     """Attempts at the task; the episode is the last one."""
     first_won: bool | None = None
     """Whether the first of several attempts succeeded."""
+
+    def after(self, earlier: "EpisodeRecord | None") -> "EpisodeRecord":
+        """Return the record with the steps and faults of an earlier attempt added."""
+        if earlier is None:
+            return self
+        sums = {
+            name: getattr(self, name) + getattr(earlier, name)
+            for name in ("steps", "invalid_format", "inadmissible", "nothing_happens")
+        }
+        return replace(self, **sums)
 
 
 class Prompter(Protocol):
@@ -71,6 +83,6 @@ def play_episodes(
             faults[index][1] += not outcome.admissible
             faults[index][2] += outcome.nothing_happens
     return [
-        EpisodeRecord(episode, invalid, inadmissible, nothing)
+        EpisodeRecord(episode, episode.steps, invalid, inadmissible, nothing)
         for episode, (invalid, inadmissible, nothing) in zip(episodes, faults, strict=True)
     ]

@@ -28,8 +28,8 @@ from threespo.protocol import (
 )
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
-from threespo.runs.choose import learning_rate
 from threespo.runs.clock import TimedEnvironment, return_free_memory
+from threespo.runs.rates import learning_rate
 from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
 from threespo.study import stages
 from threespo.tables import write_table

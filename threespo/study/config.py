@@ -5,6 +5,7 @@ never silently changes an experiment. Values that the paper fixes name their sou
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -166,8 +167,11 @@ class AgentEntry(Settings):
     """Who plays it (``null``: every policy)."""
     trials: int = Field(default=3, ge=2)
     """Most attempts of ``reflexion`` and ``retry``; success is that of any. The paper does not say."""
-    reflection_steps: int = Field(default=10, ge=1)
-    """Steps of a failed attempt, from its end, that the request for a reflection shows."""
+    reflection_characters: int = Field(default=4000, ge=1)
+    """Characters of a failed attempt's steps, from its end, that the request for a reflection shows: a prompt that is too
+    long is an error."""
+    note_characters: int = Field(default=400, ge=1)
+    """Characters that are kept of a reflection, for the same reason."""
     thoughts_in_history: bool = False
     """``react``, ``retry``, ``reflexion``: show earlier thoughts beside their actions; the paper's template does not."""
     paper_row: str | None = None
@@ -186,8 +190,11 @@ class TuningSettings(Settings):
 
     @model_validator(mode="after")
     def _rates_are_a_grid(self) -> "TuningSettings":
-        if list(self.learning_rates) != sorted(set(self.learning_rates)) or self.learning_rates[0] <= 0:
+        rising = list(self.learning_rates) == sorted(set(self.learning_rates))
+        if not rising or self.learning_rates[0] <= 0 or not math.isfinite(self.learning_rates[-1]):
             raise ValueError(f"learning_rates: expected positive rates in rising order, found {self.learning_rates}")
+        if len({f"{rate:g}" for rate in self.learning_rates}) < len(self.learning_rates):
+            raise ValueError(f"learning_rates: expected rates that differ in six digits, found {self.learning_rates}")
         return self
 
 
@@ -241,6 +248,10 @@ class Study(Settings):
             strange = sorted(set(agent.policies or ()) - set(self.policies))
             if strange:
                 raise ValueError(f"agents.{name}.policies: no policy {strange[0]!r}; there are {', '.join(self.policies)}")
+        for name, policy in self.policies.items():
+            players = [agent for agent in self.agents.values() if agent.policies is None or name in agent.policies]
+            if policy.kind == "endpoint" and not players:
+                raise ValueError(f"policies.{name}: an endpoint is not trained, and no entry of 'agents' plays it")
         if all(policy.kind == "endpoint" for policy in self.policies.values()):
             raise ValueError("policies: expected at least one that can be trained, found endpoints only")
         if self.tuning and self.tuning.seed in self.seeds:

@@ -138,7 +138,7 @@ def read(paths: Paths, job: Job) -> dict[str, Any] | None:
 def ingredients(study: Study, paths: Paths, job: Job) -> Ingredients:
     """Return what the job depends on, as of now."""
     method = study.methods[job.run.method].method if job.run and job.stage == "train" else None
-    settings = json.loads(_settings(study, job))
+    settings = json.loads(_settings(study, paths, job))
     return {
         "code": describe(stage_modules(job.stage, method)),
         "field": dict(_flat(settings)),
@@ -210,7 +210,7 @@ def _related(target: Path, output: Path) -> bool:
     return target == output or target in output.parents or output in target.parents
 
 
-def _settings(study: Study, job: Job) -> str:
+def _settings(study: Study, paths: Paths, job: Job) -> str:
     match job.stage, job.run:
         case "data", _:
             return stages.data_settings(study, job.env)
@@ -221,7 +221,7 @@ def _settings(study: Study, job: Job) -> str:
         case "train", Run() as run:
             return stages.train_settings(study, run)
         case "evaluate", Run() as run:
-            return stages.evaluate_settings(study, run)
+            return stages.evaluate_settings(study, run, paths)
     return stages.tables_settings(study)
 
 
@@ -240,7 +240,8 @@ def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
             return [contents_path(paths.data(run.env)), *map(contents_path, folders)]
         case "tables", _:
             episodes = [_evaluation(paths, run) for run in (*evaluated_runs(study), *trial_runs(study))]
-            return [*(paths.run(run) / "metrics.parquet" for run in trained_runs(study)), *episodes, PAPER]
+            chosen = [paths.choice(*choice) for choice in choices(study)]
+            return [*(paths.run(run) / "metrics.parquet" for run in trained_runs(study)), *episodes, *chosen, PAPER]
         case "report", _:
             tables = {paths.tables / "provenance.parquet", *paths.tables.glob("*.parquet")}
             return [*sorted(tables), *sorted(paths.figures.glob("*.svg"))]

@@ -13,7 +13,7 @@ from typing import Any
 from threespo.study.config import EvaluationSettings, Study
 from threespo.study.contents import file_digest
 from threespo.study.fingerprint import stage_fingerprint
-from threespo.study.matrix import Run, plays_weights_of, trials_of
+from threespo.study.matrix import Paths, Run, plays_weights_of, trials_of
 
 COMPACT = ("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
 """Files of a compact folder of games."""
@@ -21,6 +21,16 @@ COMPACT = ("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
 _LABELS_OF_POLICY = {"stands_for"}
 _LABELS_OF_METHOD = {"paper_row"}
 _PLACE_OF_GAMES = {"path"}
+_HABITS_OF_ENDPOINT = {
+    "concurrency",
+    "requests_per_minute",
+    "timeout_s",
+    "max_attempts",
+    "input_price",
+    "output_price",
+    "max_cost",
+    "model_env",
+}
 _HABITS = {"checkpoint_every"}
 _EPISODE = {"engine", "max_steps", "history_length"}
 
@@ -64,14 +74,17 @@ def train_settings(study: Study, run: Run) -> str:
     )
 
 
-def evaluate_settings(study: Study, run: Run) -> str:
-    """Return the fields that decide a run's evaluation; of a closed model also whether replies can be had at all."""
+def evaluate_settings(study: Study, run: Run, paths: Paths) -> str:
+    """Return the fields that decide a run's evaluation; of a closed model also where its replies come from."""
     prompted = run.method in study.agents
     agent = study.agents[run.method].model_dump(mode="json", exclude=_LABELS_OF_METHOD | {"policies"}) if prompted else None
+    left_out: dict[str, Any] = dict.fromkeys(_LABELS_OF_POLICY | {"learning_rate_scale"}, True)
+    if study.policies[run.policy].endpoint:
+        left_out["endpoint"] = _HABITS_OF_ENDPOINT
     return _text(
         agent=agent,
-        **_replies(study, run),
-        policy=study.policies[run.policy].model_dump(mode="json", exclude=_LABELS_OF_POLICY | {"learning_rate_scale"}),
+        **_replies(study, run, paths),
+        policy=study.policies[run.policy].model_dump(mode="json", exclude=left_out),
         evaluation=evaluation_of(study, run).model_dump(mode="json"),
         episode=_episode(study, run.env),
         trained=plays_weights_of(study, run) == "run",
@@ -92,10 +105,18 @@ def choose_settings(study: Study, env: str, policy: str, method: str) -> str:
     return _text(rates=[run.rate for run in trials_of(study, env, policy, method)])
 
 
-def _replies(study: Study, run: Run) -> dict[str, bool]:
-    """Return whether there is a key: with one, a row that was not run for want of it is run."""
+def _replies(study: Study, run: Run, paths: Paths) -> dict[str, Any]:
+    """Return what a closed model's replies depend on beside the study: the environment, or else the recorded replies.
+
+    With a key the cassette grows while the row is played, so it cannot be what decides.
+    """
     endpoint = study.policies[run.policy].endpoint
-    return {"key": bool(os.environ.get(endpoint.key_env))} if endpoint else {}
+    if endpoint is None:
+        return {}
+    if os.environ.get(endpoint.key_env):
+        return {"model": endpoint.resolved_model(), "address": os.environ.get(endpoint.base_url_env)}
+    cassette = paths.cassette(run)
+    return {"model": endpoint.resolved_model(), "cassette": file_digest(cassette) if cassette.is_file() else None}
 
 
 def tables_settings(study: Study) -> str:

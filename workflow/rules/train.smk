@@ -57,7 +57,7 @@ checkpoint choose:
     input:
         lambda wildcards: [str(PATHS.run(run) / "evaluation.parquet") for run in trials_of(STUDY, **wildcards)],
     output:
-        update(str(PATHS.choice("{env}", "{policy}", "{method}"))),
+        str(PATHS.choice("{env}", "{policy}", "{method}")),
     params:
         code=lambda wildcards: stages.code("choose", STUDY),
         settings=lambda wildcards: stages.choose_settings(STUDY, **wildcards),
@@ -78,7 +78,7 @@ rule evaluate:
         timing=RUN + "/evaluation_timing.parquet",
     params:
         code=lambda wildcards: stages.code("evaluate", STUDY),
-        settings=lambda wildcards: stages.evaluate_settings(STUDY, run_of(wildcards)),
+        settings=lambda wildcards: stages.evaluate_settings(STUDY, run_of(wildcards), PATHS),
         run=lambda wildcards: run_of(wildcards).run_id,
         threads=THREADS,
     threads: THREADS

@@ -40,7 +40,7 @@ def _train(study, run, paths):
 
         raise InputError("a truncated game file, as a test asked")
     time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
-    from threespo.runs.choose import learning_rate
+    from threespo.runs.rates import learning_rate
 
     rate = learning_rate(study, run, paths)
     counted = ("generations", "env_steps", "completed_paths", "optimizer_steps", "epoch_successes")

@@ -1,0 +1,92 @@
+"""The laboratory: any method on decision trees with a tabular policy, where success is computed and not sampled.
+
+The method's generator, its random draws and the loss are those of the studies; only environment and policy are small
+enough for a hundred seeds in minutes.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from threespo.envs.episode import World, begin
+from threespo.envs.prompts import tree_prompt
+from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities
+from threespo.methods.base import CommonSettings
+from threespo.methods.registry import make_method
+from threespo.policy.tabular import TabularCritic, TabularPolicy
+from threespo.rng import derive, generator
+from threespo.runs.train import Answers
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    """A family of trees (``TreeTask`` explains the fields) and how long a method may learn on them."""
+
+    trees: int = 8
+    trees_per_epoch: int = 4
+    depth: int = 4
+    branching: int = 3
+    solutions: int = 4
+    dead_ends: float = 0.0
+    aliased: float = 0.0
+    generations: int = 4000
+    group_size: int = 8
+    minibatch: int = 64
+
+
+def run_on_trees(
+    method: str, options: dict[str, Any], settings: TreeSettings, *, learning_rate: float, seed: int
+) -> list[dict[str, float]]:
+    """Train ``method`` once; return a row per epoch.
+
+    Columns: ``generations`` and ``optimizer_steps`` so far, and ``success``, the probability with which the present policy
+    wins, exactly, averaged over the trees. Row 0 is the untrained policy.
+    """
+    # Each seed has trees of its own, the same for every method.
+    numbers = range(seed * settings.trees, (seed + 1) * settings.trees)
+    tasks = [
+        TreeTask(number, settings.depth, settings.branching, settings.solutions, settings.dead_ends, settings.aliased)
+        for number in numbers
+    ]
+    world = World(TreeEnv(), settings.depth, 0)
+    made = make_method(method, options, _common(settings, seed))
+    policy = TabularPolicy(settings.branching, learning_rate, torch.zeros(settings.branching))
+    critic = TabularCritic(learning_rate * made.critic_rate) if made.critic_rate else None
+    generations = steps = idle = epoch = 0
+    rows = [{"generations": 0, "optimizer_steps": 0, "success": success(policy, tasks)}]
+    while generations < settings.generations and idle < settings.trees:
+        drawn = generator(seed, "trees", epoch).sample(tasks, settings.trees_per_epoch)
+        answers = Answers(policy, policy, critic, derive(seed, "training"), 1.0)
+        answers.drive(made, epoch, [begin(world, task) for task in drawn])
+        epoch, generations, steps = epoch + 1, generations + answers.generations, steps + len(answers.updates)
+        idle = 0 if answers.generations else idle + 1
+        rows.append({"generations": generations, "optimizer_steps": steps, "success": success(policy, tasks)})
+    return rows
+
+
+def success(policy: TabularPolicy, tasks: list[TreeTask]) -> float:
+    """Return the probability that the policy wins a tree, averaged over ``tasks``."""
+    return sum(success_probabilities(task, _chooser(policy, task))[()] for task in tasks) / len(tasks)
+
+
+def _chooser(policy: TabularPolicy, task: TreeTask) -> Any:
+    def choose(observation: str) -> dict[str, float]:
+        probabilities = policy.probabilities(tree_prompt(task.goal, observation))
+        return {str(action): value for action, value in enumerate(probabilities)}
+
+    return choose
+
+
+def _common(settings: TreeSettings, seed: int) -> CommonSettings:
+    return CommonSettings(
+        seed=seed,
+        group_size=settings.group_size,
+        clip=0.2,
+        kl_coef=0.0,
+        invalid_penalty=0.0,
+        inadmissible_penalty=0.0,
+        success_reward=10.0,
+        minibatch=settings.minibatch,
+        statistics="trajectories",
+    )
