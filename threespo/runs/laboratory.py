@@ -33,6 +33,8 @@ class TreeSettings:
     generations: int = 4000
     group_size: int = 8
     minibatch: int = 64
+    critic_learning_rate: float = 8.0
+    """Of a table of values: a value moves by this over the rows of a batch."""
 
 
 def run_on_trees(
@@ -52,7 +54,7 @@ def run_on_trees(
     world = World(TreeEnv(), settings.depth, 0)
     made = make_method(method, options, _common(settings, seed))
     policy = TabularPolicy(settings.branching, learning_rate, torch.zeros(settings.branching))
-    critic = TabularCritic(learning_rate * made.critic_rate) if made.critic_rate else None
+    critic = TabularCritic(settings.critic_learning_rate) if made.critic_rate else None
     generations = steps = idle = epoch = 0
     rows = [{"generations": 0, "optimizer_steps": 0, "success": success(policy, tasks)}]
     while generations < settings.generations and idle < settings.trees:
