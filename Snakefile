@@ -20,6 +20,7 @@ configfile: "config/config.yaml"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
+include: "workflow/rules/laboratory.smk"
 include: "workflow/rules/results.smk"
 
 

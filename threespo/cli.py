@@ -90,6 +90,16 @@ def _train(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _laboratory(parsed: argparse.Namespace) -> int:
+    from threespo.runs.laboratory import laboratory
+    from threespo.study.records import Job, recorded
+
+    study, paths = _load_with_paths(parsed)
+    with recorded(study, paths, Job("laboratory", parsed.family, method=parsed.method)):
+        laboratory(study, parsed.family, parsed.method, paths)
+    return 0
+
+
 def _choose(parsed: argparse.Namespace) -> int:
     from threespo.runs.choose import choose
     from threespo.study.records import Job, recorded
@@ -224,6 +234,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_study(choose)
     for name in ("env", "policy", "method"):
         choose.add_argument(f"--{name}", required=True)
+
+    trees = command("laboratory", _laboratory, "try a method on decision trees, many seeds")
+    _add_study(trees)
+    for name in ("family", "method"):
+        trees.add_argument(f"--{name}", required=True)
 
     for name, run, about in (
         ("train", _train, "train one run; an interrupted one goes on from its last checkpoint"),

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +13,10 @@ from threespo.envs.episode import World, begin, respond
 from threespo.envs.tree import CORRIDOR, DEAD_END, TreeEnv, TreeTask, success_probabilities
 from threespo.policy.tabular import TabularCritic, TabularPolicy
 from threespo.protocol import LossSettings, Row, SampleRequest, UpdateRequest, ValueRequest, ValueRow, ValueUpdateRequest
-from threespo.runs.laboratory import TreeSettings, run_on_trees
+from threespo.runs.laboratory import laboratory, run_on_trees
+from threespo.study.config import TreeFamily, load_study
+from threespo.study.matrix import Paths
+from threespo.tables import read_table
 
 trees = st.builds(
     TreeTask,
@@ -136,8 +139,8 @@ def test_the_critic_moves_to_the_mean_return():
     assert critic.values(ValueRequest((("x", (0,)), ("y", (1,))))) == [[pytest.approx(5.0), 0.0], [0.0, 0.0]]
 
 
-GROUPS = TreeSettings(trees=4, trees_per_epoch=4)
-EASY = TreeSettings(trees=4, trees_per_epoch=4, depth=3, branching=2, solutions=2, generations=3000)
+GROUPS = TreeFamily(trees=4, trees_per_epoch=4)
+EASY = TreeFamily(trees=4, trees_per_epoch=4, depth=3, branching=2, solutions=2, generations=3000)
 
 
 @pytest.mark.parametrize("method", ["ppo", "grpo", "rloo", "gigpo", "hgpo", "dapo", "reinforce_pp"])
@@ -157,6 +160,21 @@ def test_both_presets_learn_on_easy_trees(preset, least):
 
 
 def test_a_method_that_gives_every_tree_up_ends():
-    hopeless = replace(EASY, depth=4, branching=3, solutions=1)
+    hopeless = EASY.model_copy(update={"depth": 4, "branching": 3, "solutions": 1})
     rows = run_on_trees("threespo", {"xi": 2.0}, hopeless, learning_rate=1.0, seed=1)
     assert rows[-1]["generations"] < hopeless.generations
+
+
+def test_a_row_takes_its_best_rate_on_other_seeds(tmp_path):
+    """With a rate of next to nothing nothing is learned; the better one is chosen and its epochs are those of a run."""
+    family = {"depth": 2, "branching": 2, "solutions": 1, "generations": 400, "trees": 2, "trees_per_epoch": 2}
+    settings = {"families": {"tiny": family}, "methods": {"grpo": {"method": "grpo"}}, "seeds": 3, "tuning_seeds": 2}
+    file = Path(__file__).resolve().parents[2] / "config" / "studies" / "ci.yaml"
+    study = load_study(file, {"laboratory": settings | {"learning_rates": [1e-6, 50.0]}})
+    paths = Paths(tmp_path)
+    laboratory(study, "tiny", "grpo", paths)
+    table = read_table(paths.laboratory("tiny", "grpo"))
+    assert set(table["learning_rate"]) == {50.0}
+    assert sorted(set(table["seed"])) == [0, 1, 2]
+    own = run_on_trees("grpo", {}, study.laboratory.families["tiny"], learning_rate=50.0, seed=2)
+    assert table.loc[table["seed"] == 2, "success"].tolist() == [row["success"] for row in own]

@@ -82,7 +82,7 @@ def table(paths, name):
 
 def test_every_table_is_written_and_equal_when_written_again(study, paths):
     write_tables(study, paths)
-    names = ["curves", "episodes", "main", "metrics", "provenance", "stages", "timing", "tuning"]
+    names = ["curves", "episodes", "laboratory", "main", "metrics", "provenance", "stages", "timing", "tuning"]
     assert sorted(path.stem for path in paths.tables.iterdir()) == names
     before = {name: (paths.tables / f"{name}.parquet").read_bytes() for name in names}
     write_tables(study, paths)

@@ -54,7 +54,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
     """
     tables = {
         name: read_table(paths.tables / f"{name}.parquet")
-        for name in ("main", "episodes", "metrics", "timing", "stages", "tuning", "provenance")
+        for name in ("main", "episodes", "metrics", "timing", "stages", "tuning", "laboratory", "provenance")
     }
     main = tables["main"]
     html = (
@@ -72,6 +72,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             costs=_costs(tables["metrics"], tables["timing"]),
             parts=PARTS,
             tuning=_tuning(tables["tuning"]),
+            families=_families(tables["laboratory"]),
             stages=_stages(tables["stages"]),
             provenance=_sections(tables["provenance"]),
         )
@@ -154,6 +155,14 @@ def _tuning(tuning: pd.DataFrame) -> list[dict[str, Any]]:
     """Return each method's trials, by policy; none where learning rates are given by hand."""
     groups = tuning.groupby(["policy", "method"], sort=False)
     return [{"policy": policy, "method": method, "trials": rows.to_dict("records")} for (policy, method), rows in groups]
+
+
+def _families(laboratory: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the laboratory's rows by family of trees, the best first."""
+    return [
+        {"name": name, "rows": rows.sort_values("mean", ascending=False, kind="stable").to_dict("records")}
+        for name, rows in laboratory.groupby("family", sort=False)
+    ]
 
 
 def _stages(stages: pd.DataFrame) -> list[dict[str, Any]]:

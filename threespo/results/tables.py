@@ -15,12 +15,12 @@ from threespo.errors import InputError
 from threespo.results import collect
 from threespo.results.paper import PROMPTED_BASE, PaperResults, read_results
 from threespo.results.provenance import provenance
-from threespo.results.statistics import summarize
+from threespo.results.statistics import bootstrap_interval, summarize
 from threespo.rng import derive
 from threespo.runs.choose import trial_success
 from threespo.runs.rates import learning_rate
-from threespo.study.matrix import trial_runs
-from threespo.tables import write_table
+from threespo.study.matrix import laboratory_rows, trial_runs
+from threespo.tables import read_table, write_table
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -39,7 +39,7 @@ COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
 
 
 def write_tables(study: "Study", paths: "Paths") -> None:
-    """Write ``tables/{episodes,metrics,timing,stages,main,curves,tuning,provenance}.parquet``.
+    """Write ``tables/{episodes,metrics,timing,stages,main,curves,tuning,laboratory,provenance}.parquet``.
 
     Raises:
         InputError: if a run's results are missing or do not belong together.
@@ -57,6 +57,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "main": main_results(study, episodes, metrics, read_results(), collect.not_run(study, paths)),
         "curves": training_curves(metrics),
         "tuning": tuning(study, paths),
+        "laboratory": laboratory(study, paths),
         "provenance": provenance(study, paths, timing),
     }
     for name, frame in tables.items():
@@ -108,6 +109,23 @@ def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
         for run in trial_runs(study)
     ]
     return pd.DataFrame(rows, columns=["env", "policy", "method", "learning_rate", "success", "chosen"])
+
+
+def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
+    """Return what each method reached on each family of trees: its final success in percent, mean and 95 % interval over
+    seeds, beside where it started and what it cost."""
+    names = ["family", "method", "learning_rate", "seeds", "start", "mean", "low", "high", "generations", "optimizer_steps"]
+    rows = []
+    for family, method in laboratory_rows(study):
+        frame = read_table(paths.laboratory(family, method))
+        ends = frame.groupby("seed").last()
+        percent = 100.0 * ends["success"].to_numpy(dtype=np.float64)
+        low, high = bootstrap_interval(percent[:, None], derive("laboratory", family, method))
+        units = {name: float(ends[name].mean()) for name in ("generations", "optimizer_steps")}
+        start = 100.0 * float(frame.groupby("seed")["success"].first().mean())
+        row = {"family": family, "method": method, "learning_rate": frame["learning_rate"].iloc[0], "seeds": len(ends)}
+        rows.append({**row, "start": start, "mean": float(percent.mean()), "low": low, "high": high, **units})
+    return pd.DataFrame(rows, columns=names)
 
 
 def training_curves(metrics: pd.DataFrame) -> pd.DataFrame:

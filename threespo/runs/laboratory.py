@@ -4,8 +4,8 @@ The method's generator, its random draws and the loss are those of the studies; 
 enough for a hundred seeds in minutes.
 """
 
-from dataclasses import dataclass
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,28 +17,47 @@ from threespo.methods.registry import make_method
 from threespo.policy.tabular import TabularCritic, TabularPolicy
 from threespo.rng import derive, generator
 from threespo.runs.train import Answers
+from threespo.tables import write_table
+
+if TYPE_CHECKING:
+    from threespo.study.config import LaboratoryEntry, Study, TreeFamily
+    from threespo.study.matrix import Paths
 
 
-@dataclass(frozen=True, slots=True)
-class TreeSettings:
-    """A family of trees (``TreeTask`` explains the fields) and how long a method may learn on them."""
+COLUMNS = ("family", "method", "learning_rate", "seed", "epoch", "generations", "optimizer_steps", "success")
 
-    trees: int = 8
-    trees_per_epoch: int = 4
-    depth: int = 4
-    branching: int = 3
-    solutions: int = 4
-    dead_ends: float = 0.0
-    aliased: float = 0.0
-    generations: int = 4000
-    group_size: int = 8
-    minibatch: int = 64
-    critic_learning_rate: float = 8.0
-    """Of a table of values: a value moves by this over the rows of a batch."""
+_TUNING = 10_000
+"""Seeds from here on choose learning rates; no result comes from them."""
+
+
+def laboratory(study: "Study", family: str, name: str, paths: "Paths") -> None:
+    """Write one row of the laboratory: every seed's epochs at the learning rate that did best on other seeds."""
+    assert study.laboratory is not None
+    settings, entry = study.laboratory, study.laboratory.methods[name]
+    trees, rates = settings.families[family], settings.learning_rates
+
+    def final(rate: float) -> float:
+        seeds = range(_TUNING, _TUNING + settings.tuning_seeds)
+        return sum(_run(entry, trees, rate, seed)[-1]["success"] for seed in seeds) / settings.tuning_seeds
+
+    found = {rate: final(rate) for rate in rates}
+    best = max(found, key=lambda rate: found[rate])
+    rows = [
+        {"family": family, "method": name, "learning_rate": best, "seed": seed, "epoch": epoch, **row}
+        for seed in range(settings.seeds)
+        for epoch, row in enumerate(_run(entry, trees, best, seed))
+    ]
+    write_table(paths.laboratory(family, name), rows, COLUMNS)
+    shown = ", ".join(f"{rate:g}: {value:.1%}" for rate, value in found.items())
+    print(f"laboratory {family}/{name}: learning rate {best:g} of {shown}", file=sys.stderr)
+
+
+def _run(entry: "LaboratoryEntry", trees: "TreeFamily", rate: float, seed: int) -> list[dict[str, float]]:
+    return run_on_trees(entry.method, entry.options, trees, learning_rate=rate, seed=seed)
 
 
 def run_on_trees(
-    method: str, options: dict[str, Any], settings: TreeSettings, *, learning_rate: float, seed: int
+    method: str, options: dict[str, Any], settings: "TreeFamily", *, learning_rate: float, seed: int
 ) -> list[dict[str, float]]:
     """Train ``method`` once; return a row per epoch.
 
@@ -80,7 +99,7 @@ def _chooser(policy: TabularPolicy, task: TreeTask) -> Any:
     return choose
 
 
-def _common(settings: TreeSettings, seed: int) -> CommonSettings:
+def _common(settings: "TreeFamily", seed: int) -> CommonSettings:
     return CommonSettings(
         seed=seed,
         group_size=settings.group_size,

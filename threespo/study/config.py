@@ -6,6 +6,7 @@ never silently changes an experiment. Values that the paper fixes name their sou
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -198,6 +199,62 @@ class TuningSettings(Settings):
         return self
 
 
+class TreeFamily(Settings):
+    """A family of decision trees (threespo/envs/tree.py) and how long a method may learn on them."""
+
+    depth: int = Field(default=4, ge=1, le=8)
+    """Actions to a leaf."""
+    branching: int = Field(default=3, ge=2)
+    """Actions in every node."""
+    solutions: int = Field(default=4, ge=1)
+    """Leaves that are won."""
+    dead_ends: float = Field(default=0.0, ge=0, le=1)
+    """Share of inner nodes, off the way to the first solution, that lead nowhere."""
+    aliased: float = Field(default=0.0, ge=0, le=1)
+    """Share of inner nodes that look like all others of their kind, in all trees."""
+    trees: int = Field(default=8, ge=1)
+    """Trees of a seed."""
+    trees_per_epoch: int = Field(default=4, ge=1)
+    generations: int = Field(default=4000, ge=1)
+    """Budget of a seed in single-step generations."""
+    group_size: int = Field(default=8, ge=2)
+    minibatch: int = Field(default=64, ge=1)
+    """Rows per step of the methods that play whole episodes."""
+    critic_learning_rate: float = Field(default=8.0, gt=0)
+    """Of PPO's table of values: a value moves by this over the rows of a batch."""
+
+    @model_validator(mode="after")
+    def _trees_suffice(self) -> "TreeFamily":
+        if self.trees_per_epoch > self.trees:
+            raise ValueError(f"trees_per_epoch: expected at most trees ({self.trees}), found {self.trees_per_epoch}")
+        if self.branching**self.depth < self.solutions:
+            raise ValueError(f"solutions: a tree has {self.branching**self.depth} leaves, found {self.solutions}")
+        return self
+
+
+class LaboratoryEntry(Settings):
+    """One row of the laboratory: a method with its options."""
+
+    method: Name
+    options: dict[str, Any] = {}
+
+
+class LaboratorySettings(Settings):
+    """Methods on decision trees with a tabular policy: many seeds, for questions of mechanism."""
+
+    families: dict[Name, TreeFamily] = Field(min_length=1)
+    methods: dict[Name, LaboratoryEntry] = Field(min_length=1)
+    learning_rates: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0)
+    """Each row takes the best of these, judged on ``tuning_seeds`` seeds that are not reported."""
+    seeds: int = Field(default=100, ge=2)
+    tuning_seeds: int = Field(default=10, ge=1)
+
+    @model_validator(mode="after")
+    def _methods_are_known(self) -> "LaboratorySettings":
+        _check_methods("laboratory.methods", self.methods)
+        return self
+
+
 class EvaluationSettings(Settings):
     """How final checkpoints are judged: plain single rollouts, every game once per evaluation seed."""
 
@@ -220,6 +277,7 @@ class Study(Settings):
     agents: dict[Name, AgentEntry] = {}
     training: TrainingSettings
     tuning: TuningSettings | None = None
+    laboratory: LaboratorySettings | None = None
     evaluation: EvaluationSettings = EvaluationSettings()
     policy_build: bool = False
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
@@ -230,15 +288,10 @@ class Study(Settings):
 
     @model_validator(mode="after")
     def _methods_are_known(self) -> "Study":
-        from threespo.methods.registry import check_options
-
+        _check_methods("methods", self.methods)
         for name, entry in self.methods.items():
             if name in ("base", "strong"):
                 raise ValueError(f"methods.{name}: this name is taken by the untrained policies; choose another")
-            try:
-                check_options(entry.method, entry.options)
-            except ValueError as error:
-                raise ValueError(f"methods.{name}: {error}") from error
             if (entry.learning_rate is None) != (self.tuning is not None):
                 remedy = "remove it, 'tuning' chooses it" if self.tuning else "give it, or the section 'tuning' to choose it"
                 raise ValueError(f"methods.{name}.learning_rate: found {entry.learning_rate}; {remedy}")
@@ -257,6 +310,16 @@ class Study(Settings):
         if self.tuning and self.tuning.seed in self.seeds:
             raise ValueError(f"tuning.seed: {self.tuning.seed} is one of the study's seeds; choose another")
         return self
+
+
+def _check_methods(where: str, entries: Mapping[str, MethodSettings | LaboratoryEntry]) -> None:
+    from threespo.methods.registry import check_options
+
+    for name, entry in entries.items():
+        try:
+            check_options(entry.method, entry.options)
+        except ValueError as error:
+            raise ValueError(f"{where}.{name}: {error}") from error
 
 
 def parse_study(values: dict[str, Any], origin: str) -> Study:

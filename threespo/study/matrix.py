@@ -63,6 +63,10 @@ class Paths:
     def checkpoints(self, run: Run) -> Path:
         return self.root / "checkpoints" / run.run_id
 
+    def laboratory(self, family: str, method: str) -> Path:
+        """File with one row of the laboratory."""
+        return self.root / "laboratory" / family / f"{method}.parquet"
+
     def choice(self, env: str, policy: str, method: str) -> Path:
         """File with the learning rate that was chosen."""
         return self.root / "tuning" / env / policy / f"{method}.json"
@@ -166,6 +170,13 @@ def plays_weights_of(study: Study, run: Run) -> str:
 def gpus_of(study: Study, run: Run) -> int:
     """Return the GPUs that a run needs; a closed model computes elsewhere."""
     return 0 if plays_weights_of(study, run) == "endpoint" else study.gpus_per_run
+
+
+def laboratory_rows(study: Study) -> list[tuple[str, str]]:
+    """Return (family of trees, method) of every row of the laboratory."""
+    if study.laboratory is None:
+        return []
+    return [(family, method) for family in study.laboratory.families for method in study.laboratory.methods]
 
 
 def find_run(study: Study, run_id: str) -> Run:

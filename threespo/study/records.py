@@ -27,6 +27,7 @@ from threespo.study.matrix import (
     choices,
     environments,
     evaluated_runs,
+    laboratory_rows,
     local_policies,
     plays_weights_of,
     trained_runs,
@@ -65,6 +66,8 @@ class Job:
             if self.stage == "evaluate":
                 return (folder / "evaluation.parquet", folder / "evaluation_timing.parquet")
             return (folder / "metrics.parquet", folder / "timing.parquet", *_with_contents(folder / "weights"))
+        if self.stage == "laboratory":
+            return (paths.laboratory(self.env, self.method),)
         if self.method:
             return (paths.choice(self.env, self.policy, self.method),)
         if self.policy:
@@ -89,6 +92,7 @@ def jobs(study: Study) -> list[Job]:
         *[Job("choose", env, policy, method=method) for env, policy, method in choices(study)],
         *[Job("train", run=run) for run in trained],
         *[Job("evaluate", run=run) for run in evaluated_runs(study)],
+        *[Job("laboratory", family, method=method) for family, method in laboratory_rows(study)],
         Job("tables"),
         Job("report"),
     ]
@@ -137,7 +141,7 @@ def read(paths: Paths, job: Job) -> dict[str, Any] | None:
 
 def ingredients(study: Study, paths: Paths, job: Job) -> Ingredients:
     """Return what the job depends on, as of now."""
-    method = study.methods[job.run.method].method if job.run and job.stage == "train" else None
+    method = stages.method_of(job.stage, study, job.run or job.method)
     settings = json.loads(_settings(study, paths, job))
     return {
         "code": describe(stage_modules(job.stage, method)),
@@ -216,6 +220,8 @@ def _settings(study: Study, paths: Paths, job: Job) -> str:
             return stages.data_settings(study, job.env)
         case "policy", _:
             return stages.policy_settings(study, job.env, job.policy)
+        case "laboratory", _:
+            return stages.laboratory_settings(study, job.env, job.method)
         case "choose", _:
             return stages.choose_settings(study, job.env, job.policy, job.method)
         case "train", Run() as run:
@@ -232,6 +238,7 @@ def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
         case "choose", _:
             return [_evaluation(paths, run) for run in trials_of(study, job.env, job.policy, job.method)]
         case "train", Run() as run:
+            rows = [paths.laboratory(*row) for row in laboratory_rows(study)]
             chosen = [paths.choice(run.env, run.policy, run.method)] if study.tuning and run.rate is None else []
             return [contents_path(paths.data(run.env)), contents_path(paths.policy(run.env, run.policy)), *chosen]
         case "evaluate", Run() as run:
@@ -240,8 +247,9 @@ def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
             return [contents_path(paths.data(run.env)), *map(contents_path, folders)]
         case "tables", _:
             episodes = [_evaluation(paths, run) for run in (*evaluated_runs(study), *trial_runs(study))]
+            rows = [paths.laboratory(*row) for row in laboratory_rows(study)]
             chosen = [paths.choice(*choice) for choice in choices(study)]
-            return [*(paths.run(run) / "metrics.parquet" for run in trained_runs(study)), *episodes, *chosen, PAPER]
+            return [*(paths.run(run) / "metrics.parquet" for run in trained_runs(study)), *episodes, *chosen, *rows, PAPER]
         case "report", _:
             tables = {paths.tables / "provenance.parquet", *paths.tables.glob("*.parquet")}
             return [*sorted(tables), *sorted(paths.figures.glob("*.svg"))]

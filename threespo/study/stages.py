@@ -35,10 +35,18 @@ _HABITS = {"checkpoint_every"}
 _EPISODE = {"engine", "max_steps", "history_length"}
 
 
-def code(stage: str, study: Study, run: Run | None = None) -> str:
-    """Return the fingerprint of a stage's code; ``train`` depends on its method's module as well."""
-    method = study.methods[run.method].method if run and stage == "train" else None
-    return stage_fingerprint(stage, method)
+def code(stage: str, study: Study, row: Run | str | None = None) -> str:
+    """Return the fingerprint of a stage's code, for a row of the study: a run, or a method of the laboratory."""
+    return stage_fingerprint(stage, method_of(stage, study, row))
+
+
+def method_of(stage: str, study: Study, row: Run | str | None) -> str | None:
+    """Return the method whose module a stage depends on: ``train`` and ``laboratory`` have one."""
+    if stage == "train" and isinstance(row, Run):
+        return study.methods[row.method].method
+    if stage == "laboratory" and isinstance(row, str) and study.laboratory:
+        return study.laboratory.methods[row].method
+    return None
 
 
 def data_settings(study: Study, env: str) -> str:
@@ -90,6 +98,17 @@ def evaluate_settings(study: Study, run: Run, paths: Paths) -> str:
         trained=plays_weights_of(study, run) == "run",
         sampling=study.training.model_dump(mode="json", include={"threads"}),
         gpus=study.gpus_per_run,
+    )
+
+
+def laboratory_settings(study: Study, family: str, method: str) -> str:
+    """Return the fields that decide a row of the laboratory."""
+    assert study.laboratory is not None
+    settings = study.laboratory
+    return _text(
+        family=settings.families[family].model_dump(mode="json"),
+        method=settings.methods[method].model_dump(mode="json"),
+        **settings.model_dump(mode="json", include={"learning_rates", "seeds", "tuning_seeds"}),
     )
 
 

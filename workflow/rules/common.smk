@@ -11,6 +11,7 @@ from threespo.study.matrix import (
     environments,
     evaluated_runs,
     gpus_of,
+    laboratory_rows,
     local_policies,
     plays_weights_of,
     trained_runs,
@@ -59,6 +60,7 @@ NAME = "[a-z0-9][a-z0-9_-]*"
 wildcard_constraints:
     env=NAME,
     policy=NAME,
+    family=NAME,
     method=NAME,
     which="seed-[0-9]+|rate-[0-9.e+-]+",
 
@@ -78,6 +80,7 @@ MARKERS = [
     *[marker_of(PATHS.run(run) / "weights") for run in TRAINED.values()],
     *[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
     *[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
+    *[str(PATHS.laboratory(*row)) for row in laboratory_rows(STUDY)],
     str(PATHS.tables / "provenance.parquet"),
     str(PATHS.root / "logs" / "report.done"),
 ]

@@ -1,6 +1,6 @@
 # Tables, executed notebooks, the report.
 
-TABLES = ["episodes", "metrics", "timing", "stages", "main", "curves", "tuning", "provenance"]
+TABLES = ["episodes", "metrics", "timing", "stages", "main", "curves", "tuning", "laboratory", "provenance"]
 NOTEBOOKS = {"main_results": ["main", "episodes"], "training_curves": ["metrics", "curves"]}
 PAPER = ["config/paper/results.yaml", "config/paper/fig3a.csv"]
 FIGURES = {"main_results": ["main_results"], "training_curves": ["training_curves", "paper_training_curves"]}
@@ -19,6 +19,7 @@ rule tables:
         # Of trials, too: what each rate won.
         episodes=[str(PATHS.run(run) / "evaluation.parquet") for run in RUNS.values()],
         evaluation_time=[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
+        laboratory=[str(PATHS.laboratory(*row)) for row in laboratory_rows(STUDY)],
         choices=[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
         paper=PAPER[0],
     output:
