@@ -44,16 +44,19 @@ class EpisodeMethod:
 
 
 def play(
-    number: int, starts: Sequence[Episode], group_size: int, tally: Tally
+    number: int, starts: Sequence[Episode], group_size: int, tally: Tally, stream: str = "rollout"
 ) -> Generator[Request, Any, list[list[Rollout]]]:
-    """Play ``group_size`` episodes from every start to their ends, all in lock-step; return them by group."""
+    """Play ``group_size`` episodes from every start to their ends, all in lock-step; return them by group.
+
+    A start may lie within an episode. ``stream`` names the random draws of one call among those of an epoch.
+    """
     groups = [[Rollout(start) for _ in range(group_size)] for start in starts]
     everyone = [
         (rollout, (number, slot, member)) for slot, group in enumerate(groups) for member, rollout in enumerate(group)
     ]
     while active := [(rollout, key) for rollout, key in everyone if not rollout.episode.done]:
         requests = tuple(
-            SampleRequest(rollout.episode.prompt, 1, ("rollout", *key, rollout.episode.steps)) for rollout, key in active
+            SampleRequest(rollout.episode.prompt, 1, (stream, *key, rollout.episode.steps)) for rollout, key in active
         )
         samples = yield requests
         for (rollout, _), request, (sample,) in zip(active, requests, samples, strict=True):

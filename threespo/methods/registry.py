@@ -9,6 +9,7 @@ from threespo.methods.base import CommonSettings, Method, MethodOptions
 from threespo.methods.dapo import Dapo, DapoOptions
 from threespo.methods.ppo import Ppo, PpoOptions
 from threespo.methods.threespo import Threespo, ThreespoOptions
+from threespo.methods.vine import Vine, VineOptions
 
 _METHODS: dict[str, tuple[Any, type[MethodOptions]]] = {
     "ppo": (Ppo, PpoOptions),
@@ -18,6 +19,7 @@ _METHODS: dict[str, tuple[Any, type[MethodOptions]]] = {
     "hgpo": (hgpo.make, hgpo.HgpoOptions),
     "dapo": (Dapo, DapoOptions),
     "reinforce_pp": (reinforce_pp.make, reinforce_pp.ReinforcePpOptions),
+    "vine": (Vine, VineOptions),
     "threespo": (Threespo, ThreespoOptions),
 }
 

@@ -37,6 +37,7 @@ LABELS = {
     "hgpo": "HGPO",
     "dapo": "DAPO",
     "reinforce-pp": "REINFORCE++",
+    "vine": "VinePPO",
     "direct": "direct prompting",
     "react": "ReAct",
     "retry": "ReAct, plain retries",
