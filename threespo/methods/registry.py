@@ -9,6 +9,7 @@ from threespo.methods.base import CommonSettings, Method, MethodOptions
 from threespo.methods.dapo import Dapo, DapoOptions
 from threespo.methods.ppo import Ppo, PpoOptions
 from threespo.methods.threespo import Threespo, ThreespoOptions
+from threespo.methods.tree_grpo import TreeGrpo, TreeGrpoOptions
 from threespo.methods.vine import Vine, VineOptions
 
 _METHODS: dict[str, tuple[Any, type[MethodOptions]]] = {
@@ -19,6 +20,7 @@ _METHODS: dict[str, tuple[Any, type[MethodOptions]]] = {
     "hgpo": (hgpo.make, hgpo.HgpoOptions),
     "dapo": (Dapo, DapoOptions),
     "reinforce_pp": (reinforce_pp.make, reinforce_pp.ReinforcePpOptions),
+    "tree_grpo": (TreeGrpo, TreeGrpoOptions),
     "vine": (Vine, VineOptions),
     "threespo": (Threespo, ThreespoOptions),
 }

@@ -37,6 +37,7 @@ LABELS = {
     "hgpo": "HGPO",
     "dapo": "DAPO",
     "reinforce-pp": "REINFORCE++",
+    "tree-grpo": "Tree-GRPO",
     "vine": "VinePPO",
     "direct": "direct prompting",
     "react": "ReAct",
