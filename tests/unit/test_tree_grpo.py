@@ -4,26 +4,15 @@ import math
 
 import pytest
 
-from tests.toy import STATS, answer, common, make_task, start
+from tests.toy import common, make_task, start
+from tests.unit.test_vine import run as play
 from threespo.methods.registry import make_method
-from threespo.protocol import UpdateRequest
 
 GRAPH = {"s1": {"a": "s2"}, "s2": {"win": "goal", "lose": "s3"}, "s3": {"win": "goal"}}
 
 
 def run(method, script, max_steps=2):
-    steps, reply, asked, updates = method.epoch(0, [start(make_task(GRAPH, {"goal"}, "s1"), max_steps)]), None, [], []
-    while True:
-        try:
-            request = steps.send(reply)
-        except StopIteration as end:
-            return updates, asked, end.value
-        if isinstance(request, UpdateRequest):
-            updates += request.batches
-            reply = [STATS] * len(request.batches)
-        else:
-            asked += request
-            reply = [[answer(script(one.key))] for one in request]
+    return play(method, script, [start(make_task(GRAPH, {"goal"}, "s1"), max_steps)])
 
 
 def script(key):

@@ -2,27 +2,16 @@
 
 import pytest
 
-from tests.toy import STATS, answer, common, make_task, start
+from tests.toy import answer, common, drive, make_task, start
 from threespo.methods.registry import make_method
-from threespo.protocol import UpdateRequest
 
 GRAPH = {"s1": {"a": "s2"}, "s2": {"win": "goal"}}
 
 
 def run(method, script, episodes):
-    """Answer from ``script`` by the request's key; return the update and all keys."""
-    steps, reply, keys, updates = method.epoch(0, episodes), None, [], []
-    while True:
-        try:
-            request = steps.send(reply)
-        except StopIteration as end:
-            return updates, keys, end.value
-        if isinstance(request, UpdateRequest):
-            updates += request.batches
-            reply = [STATS] * len(request.batches)
-        else:
-            keys += [one.key for one in request]
-            reply = [[answer(script(one.key))] for one in request]
+    """Answer from ``script`` by the request's key; return the updates, all requests and the result."""
+    result, updates, batches = drive(method.epoch(0, episodes), lambda request: [answer(script(request.key))])
+    return updates, [request for batch in batches for request in batch], result
 
 
 def test_advantages_are_differences_of_forked_values():
@@ -36,10 +25,10 @@ def test_advantages_are_differences_of_forked_values():
         return "a" if step == 0 else "win"
 
     method = make_method("vine", {"forks": 2, "whiten": False}, common())
-    updates, keys, result = run(method, script, [start(make_task(GRAPH, {"goal"}, "s1"), 2)])
+    updates, asked, result = run(method, script, [start(make_task(GRAPH, {"goal"}, "s1"), 2)])
     rows = sorted((row for batch in updates for row in batch), key=lambda row: len(row.prompt))
     assert [row.advantages[0] for row in rows] == [5.0, 0.0]
-    assert len(set(keys)) == len(keys)
+    assert len({request.key for request in asked}) == len(asked)
     # One episode of two steps, two forks of two from its first state and two of one from its second.
     assert result.env_steps == 2 + 2 * 2 + 2 * 1
     assert result.details["valued_states"] == 2.0

@@ -69,7 +69,7 @@ def _rates_in_words(study: "Study") -> str:
             f"{study.tuning.generations:,} generations: the same small search for all, on one seed."
         )
     rates = ", ".join(f"{name}: {entry.learning_rate:g}" for name, entry in study.methods.items())
-    return f"Learning rates were set by hand ({rates}) and not chosen by a search at equal cost (the study's 'tuning')."
+    return f"Learning rates stand in the study ({rates}); this study does not search for them, one with 'tuning' does."
 
 
 def _against_base(policy: str, row: dict[str, Any], base: dict[str, Any], played: pd.DataFrame) -> str:

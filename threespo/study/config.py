@@ -353,8 +353,11 @@ def load_study(path: Path, overrides: dict[str, Any] | None = None) -> Study:
 
 
 def dump_study(study: Study) -> str:
-    """Return the study with every default filled in, as JSON with sorted keys: the form in which jobs receive it."""
-    return json.dumps(study.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    """Return the study with every default filled in, as JSON: the form in which jobs receive it.
+
+    Methods, policies and agents stay in the study's order, which is that of the tables.
+    """
+    return json.dumps(study.model_dump(mode="json"), indent=2) + "\n"
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -139,8 +139,9 @@ def _replies(study: Study, run: Run, paths: Paths) -> dict[str, Any]:
 
 
 def tables_settings(study: Study) -> str:
-    """Return the whole study: its labels stand in the tables and the report."""
-    return _text(study=study.model_dump(mode="json", exclude={"alfworld": _PLACE_OF_GAMES}))
+    """Return the whole study: its labels stand in the tables and the report, and its order is theirs."""
+    order = [list(rows) for rows in (study.policies, study.agents, study.methods)]
+    return _text(order=order, study=study.model_dump(mode="json", exclude={"alfworld": _PLACE_OF_GAMES}))
 
 
 def _games_of(folder: Path | None) -> str | None:
