@@ -6,6 +6,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -22,6 +23,13 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/laboratory.smk"
 include: "workflow/rules/results.smk"
+
+
+# A killed job leaves the copies behind that Snakemake makes of `update` outputs, and the next one stumbles over them. They are
+# not needed: what a stage writes is whole or absent. This runs once the lock is held, and not in a dry run.
+onstart:
+    if workflow.is_main_process:
+        shutil.rmtree(workflow.persistence.path / "backups", ignore_errors=True)
 
 
 # Every job's marker is a target of its own: Snakemake does not miss an intermediate file whose successors exist, so a failed

@@ -133,6 +133,18 @@ def test_a_wider_grid_adds_trials_and_retrains_what_then_chose_otherwise(finishe
     assert table.groupby("learning_rate")["success"].first().to_dict() == {1e-4: 50.0, 1e-3: 75.0, 1e-2: 50.0, 0.1: 50.0}
 
 
+def test_what_a_killed_job_leaves_behind_does_not_stop_the_next(finished_copy):
+    """A job that is killed after copying an earlier result leaves the copy, which Snakemake cannot overwrite."""
+    left = finished_copy.folder / ".snakemake" / "backups" / "results" / "ci" / "policy" / "alfworld" / "tiny-s"
+    left.mkdir(parents=True)
+    (left / "policy.json").write_text("{}")
+    (finished_copy.results() / "policy" / "alfworld" / "tiny-s.contents.json").unlink()
+    done = finished_copy.snakemake("--until", "policy")
+    assert done.returncode == 0, done.stderr
+    assert finished_copy.ran() == ["policy tiny-s"]
+    assert not left.exists()
+
+
 def test_a_failed_choice_is_made_again(finished_copy):
     """It must not leave the rate of an earlier choice behind, as if it had been made."""
     config = (
@@ -285,7 +297,7 @@ def test_jobs_in_their_own_process_get_the_study_that_was_resolved(finished_copy
         "--force",
         "--nolock",
         "--target-jobs",
-        "train:env=alfworld,policy=tiny-s,method=grpo,seed=0",
+        "train:env=alfworld,policy=tiny-s,method=grpo,which=seed-0",
     ]
     done = subprocess.run(
         finished_copy.command(*arguments, config=("study=auto",)),

@@ -23,6 +23,8 @@ from threespo.study.config import Study, dump_study, parse_study
 from threespo.study.matrix import Paths, find_run, trials_of
 from threespo.tables import read_table, write_table
 
+# Methods whose tasks would take more than about twenty generations.
+SMALL = {"tree_grpo": {"trees": 2}, "vine": {"forks": 1}}
 VALUES: dict[str, Any] = {
     "name": "tiny",
     "description": "a test",
@@ -34,7 +36,7 @@ VALUES: dict[str, Any] = {
     },
     "policies": {"tiny-s": {"stands_for": "x", "max_prompt_tokens": 1500, "max_response_tokens": 16}},
     "methods": {
-        **{name: {"method": name, "learning_rate": 1e-3} for name in METHODS if name != "threespo"},
+        **{name: {"method": name, "learning_rate": 1e-3, "options": SMALL.get(name, {})} for name in METHODS},
         "threespo": {"method": "threespo", "learning_rate": 1e-4, "options": {"max_generations_per_task": 20}},
     },
     "training": {"generations": 150, "tasks_per_epoch": 2, "group_size": 4, "minibatch": 32},
