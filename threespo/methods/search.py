@@ -89,7 +89,6 @@ class SearchLog:
     """Groups of two or more without a usable spread of rewards."""
     generation_caps: int = 0
     path_caps: int = 0
-    probes: int = 0
     visited: set[str] = field(default_factory=set)
 
 
@@ -118,6 +117,8 @@ class Search:
     max_generations: int
     generations: int = 0
     paths: int = 0
+    probes: int = 0
+    """Draws for gated states."""
     held: list[tuple[Row, ...]] = field(default_factory=list)
     """Groups that wait for their path to end."""
 
@@ -223,8 +224,8 @@ class Search:
 
     def _probes(self, expansions: int) -> bool:
         """Return whether a gated state is sampled all the same."""
-        draw = generator(self.common.seed, "probe", self.number, self.slot, expansions, self.log.probes)
-        self.log.probes += 1
+        draw = generator(self.common.seed, "probe", self.number, self.slot, expansions, self.probes)
+        self.probes += 1
         return draw.random() < self.settings.gate_probe
 
     def _capped(self) -> bool:
