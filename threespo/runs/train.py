@@ -35,6 +35,9 @@ from threespo.study import stages
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
+    from threespo.learner.critic import DeepSpeedCritic
+    from threespo.learner.engine import DeepSpeedLearner
+    from threespo.policy.model import Policy
     from threespo.study.config import Study
     from threespo.study.matrix import Paths, Run
 
@@ -54,34 +57,10 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
 
 
 def _train(study: "Study", run: "Run", paths: "Paths") -> None:
-    import torch
-
-    from threespo.learner.engine import DeepSpeedLearner, OptimSettings
-
-    torch.set_num_threads(study.training.threads)
     training, entry = study.training, study.methods[run.method]
-    source = policy_source(study, paths, run)
-    policy = load_run_policy(study, source, run.policy)
-    reference = load_run_policy(study, source, run.policy) if training.kl_coef else None
-    optim = OptimSettings(
-        lr=learning_rate(study, run, paths) * study.policies[run.policy].learning_rate_scale,
-        weight_decay=training.weight_decay,
-        grad_clip=training.grad_clip,
-        zero_stage=training.zero_stage,
-        micro_batch_tokens=training.micro_batch_tokens,
-        dtype=study.policies[run.policy].dtype,
-        temperature=training.temperature,
-    )
-    inspect = paths.checkpoints(run) / "failed-updates"
-    learner = DeepSpeedLearner(policy, reference, optim, inspect)
     method = make_method(entry.method, entry.options, _common(study, run))
-    trained: dict[str, checkpoint.Saves] = {"learner": learner}
-    critic: Critic | None = None
-    if method.critic_rate is not None:
-        from threespo.learner.critic import DeepSpeedCritic
-
-        backbone = load_run_policy(study, source, run.policy)
-        trained["critic"] = critic = DeepSpeedCritic(backbone, replace(optim, lr=optim.lr * method.critic_rate), inspect)
+    policy, learner, critic = _learners(study, run, paths, method.critic_rate)
+    trained: dict[str, checkpoint.Saves] = {"learner": learner, **({"critic": critic} if critic else {})}
     budget = study.tuning.generations if study.tuning and run.rate is not None else training.generations
     progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), trained)
     method.restore(progress.memory) if progress.epoch else None
@@ -112,6 +91,36 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     write_table(paths.run(run) / "metrics.parquet", _in_order(progress.metrics))
     # A finished run needs none; left behind, they would answer for a run with other settings.
     shutil.rmtree(paths.checkpoints(run), ignore_errors=True)
+
+
+def _learners(
+    study: "Study", run: "Run", paths: "Paths", critic_rate: float | None
+) -> "tuple[Policy, DeepSpeedLearner, DeepSpeedCritic | None]":
+    """Return the policy that is trained, what trains it, and the method's critic if it has one."""
+    import torch
+
+    from threespo.learner.critic import DeepSpeedCritic
+    from threespo.learner.engine import DeepSpeedLearner, OptimSettings
+
+    torch.set_num_threads(study.training.threads)
+    training, source = study.training, policy_source(study, paths, run)
+    policy = load_run_policy(study, source, run.policy)
+    reference = load_run_policy(study, source, run.policy) if training.kl_coef else None
+    optim = OptimSettings(
+        lr=learning_rate(study, run, paths) * study.policies[run.policy].learning_rate_scale,
+        weight_decay=training.weight_decay,
+        grad_clip=training.grad_clip,
+        zero_stage=training.zero_stage,
+        micro_batch_tokens=training.micro_batch_tokens,
+        dtype=study.policies[run.policy].dtype,
+        temperature=training.temperature,
+    )
+    inspect = paths.checkpoints(run) / "failed-updates"
+    learner = DeepSpeedLearner(policy, reference, optim, inspect)
+    if critic_rate is None:
+        return policy, learner, None
+    backbone = load_run_policy(study, source, run.policy)
+    return policy, learner, DeepSpeedCritic(backbone, replace(optim, lr=optim.lr * critic_rate), inspect)
 
 
 def choose_pool(tasks: list[Task], size: int | None) -> list[Task]:
