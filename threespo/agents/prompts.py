@@ -8,7 +8,6 @@ what the model noted after its earlier attempts.
 from collections.abc import Sequence
 
 from threespo.envs.episode import Episode
-from threespo.envs.prompts import alfworld_prompt
 
 _DIRECT = (
     "Now it's your turn to take an action.\n"
@@ -29,7 +28,7 @@ _REFLECT = (
 
 def direct_prompt(episode: Episode) -> str:
     """Return the prompt that asks for an action without reasoning."""
-    return _prompt(episode, instruction=_DIRECT)
+    return episode.ask(instruction=_DIRECT)
 
 
 def react_prompt(episode: Episode, thoughts: Sequence[str] | None = None, notes: Sequence[str] = ()) -> str:
@@ -40,7 +39,7 @@ def react_prompt(episode: Episode, thoughts: Sequence[str] | None = None, notes:
         thoughts: the thought before each action so far, to be shown in the history; ``None`` leaves them out.
         notes: what the model noted after its earlier attempts, oldest first.
     """
-    return _prompt(episode, lines=None if thoughts is None else _lines(episode, thoughts), preface=_noted(notes))
+    return episode.ask(lines=None if thoughts is None else _lines(episode, thoughts), preface=_noted(notes))
 
 
 def reflection_prompt(episode: Episode, notes: Sequence[str], characters: int) -> str:
@@ -68,18 +67,3 @@ def _lines(episode: Episode, thoughts: Sequence[str] | None = None) -> list[str]
 def _noted(notes: Sequence[str]) -> str:
     lines = "\n".join(f"{number}. {note}" for number, note in enumerate(notes, start=1))
     return _NOTES.format(notes=lines) if notes else ""
-
-
-def _prompt(
-    episode: Episode, lines: Sequence[str] | None = None, instruction: str | None = None, preface: str = ""
-) -> str:
-    return alfworld_prompt(
-        episode.task.goal,
-        episode.observation,
-        episode.world.env.admissible(episode.state),
-        episode.history,
-        episode.world.history_length,
-        lines=lines,
-        instruction=instruction,
-        preface=preface,
-    )

@@ -3,6 +3,7 @@
 Going on from an older ``Episode`` is all that backtracking takes: state, history and step count come with the reference.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +52,10 @@ class Episode:
     @property
     def prompt(self) -> str:
         """The prompt for the next action."""
+        return self.ask()
+
+    def ask(self, lines: Sequence[str] | None = None, instruction: str | None = None, preface: str = "") -> str:
+        """Return the prompt, in ALFWorld changed as ``alfworld_prompt`` says."""
         if self.world.env.name == "tree":
             return tree_prompt(self.task.goal, self.observation)
         return alfworld_prompt(
@@ -59,6 +64,9 @@ class Episode:
             self.world.env.admissible(self.state),
             self.history,
             self.world.history_length,
+            lines=lines,
+            instruction=instruction,
+            preface=preface,
         )
 
 

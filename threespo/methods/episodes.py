@@ -7,7 +7,7 @@ from typing import Any
 from threespo.envs.episode import Episode, respond
 from threespo.methods.advantages import Estimator, Steps, discounted
 from threespo.methods.base import CommonSettings, Tally, Turn, loss_settings, make_row, minibatches
-from threespo.methods.states import StateStatistics
+from threespo.methods.states import RemembersStates
 from threespo.protocol import MethodSteps, Request, Row, SampleRequest, UpdateRequest
 
 
@@ -19,14 +19,14 @@ class Rollout:
     turns: list[Turn] = field(default_factory=list)
 
 
-class EpisodeMethod:
+class EpisodeMethod(RemembersStates):
     """Plays ``group_size`` episodes of every task in lock-step, then updates on all of their steps."""
 
     critic_rate = None
 
     def __init__(self, common: CommonSettings, estimator: Estimator, gamma: float = 1.0) -> None:
+        super().__init__()
         self.common, self.estimator, self.gamma = common, estimator, gamma
-        self.states = StateStatistics()
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
@@ -35,12 +35,6 @@ class EpisodeMethod:
         batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
         return tally.close()
-
-    def dump(self) -> dict[str, Any]:
-        return {"states": self.states.dump()}
-
-    def restore(self, memory: dict[str, Any]) -> None:
-        self.states = StateStatistics.restore(memory["states"])
 
 
 def play(

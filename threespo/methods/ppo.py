@@ -7,7 +7,6 @@ penalty, and estimates do not reach from one step to the next.
 import math
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
 from pydantic import Field
 
@@ -15,7 +14,7 @@ from threespo.envs.episode import Episode
 from threespo.methods.base import CommonSettings, MethodOptions, Tally, Turn, loss_settings, make_row, minibatches
 from threespo.methods.episodes import describe, play
 from threespo.methods.gae import explained_variance, gae, whitened
-from threespo.methods.states import StateStatistics
+from threespo.methods.states import RemembersStates
 from threespo.protocol import MethodSteps, UpdateRequest, ValueRequest, ValueRow, ValueStats, ValueUpdateRequest
 
 
@@ -37,13 +36,13 @@ class PpoOptions(MethodOptions):
     """Rows per optimizer step of the critic (``null``: ``training.minibatch``)."""
 
 
-class Ppo:
+class Ppo(RemembersStates):
     """The method."""
 
     def __init__(self, options: PpoOptions, common: CommonSettings) -> None:
+        super().__init__()
         self.options, self.common = options, common
         self.critic_rate = options.critic_rate
-        self.states = StateStatistics()
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
@@ -70,12 +69,6 @@ class Ppo:
         before = list(chain.from_iterable(known[:-1] for known in values))
         targets = list(chain.from_iterable(returns for _, returns in estimates))
         return tally.close(explained_variance=explained_variance(before, targets), **_means(learned))
-
-    def dump(self) -> dict[str, Any]:
-        return {"states": self.states.dump()}
-
-    def restore(self, memory: dict[str, Any]) -> None:
-        self.states = StateStatistics.restore(memory["states"])
 
     def _critic_update(
         self, number: int, turns: Sequence[Turn], values: Sequence[Sequence[float]], returns: Sequence[Sequence[float]]

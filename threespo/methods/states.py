@@ -69,5 +69,18 @@ class StateStatistics:
         return cls(StateTable.restore(rows))
 
 
+class RemembersStates:
+    """The memory of a method that keeps nothing between epochs but the statistics of states."""
+
+    def __init__(self) -> None:
+        self.states = StateStatistics()
+
+    def dump(self) -> dict[str, Any]:
+        return {"states": self.states.dump()}
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        self.states = StateStatistics.restore(memory["states"])
+
+
 def _mean(values: list[Any]) -> float:
     return float(sum(values)) / max(1, len(values))

@@ -13,7 +13,7 @@ from threespo.envs.episode import Episode
 from threespo.methods.advantages import Groups, grpo
 from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings, minibatches
 from threespo.methods.episodes import Rollout, estimated_rows, play
-from threespo.methods.states import StateStatistics
+from threespo.methods.states import RemembersStates
 from threespo.protocol import MethodSteps, Request, UpdateRequest
 from threespo.rng import generator
 
@@ -32,14 +32,14 @@ class TreeGrpoOptions(MethodOptions):
     """Rounds (L): a task has trees x (1 + branches x rounds) episodes, by default eight."""
 
 
-class TreeGrpo:
+class TreeGrpo(RemembersStates):
     """The method."""
 
     critic_rate = None
 
     def __init__(self, options: TreeGrpoOptions, common: CommonSettings) -> None:
+        super().__init__()
         self.options, self.common = options, common
-        self.states = StateStatistics()
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
@@ -54,12 +54,6 @@ class TreeGrpo:
         batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
         return tally.close(branches=float(sum(len(tree) - 1 for forest in forests for tree in forest)))
-
-    def dump(self) -> dict[str, Any]:
-        return {"states": self.states.dump()}
-
-    def restore(self, memory: dict[str, Any]) -> None:
-        self.states = StateStatistics.restore(memory["states"])
 
     def _grow(self, number: int, turn: int, trees: Sequence[Tree], tally: Tally) -> Generator[Request, Any, None]:
         """Add a round's branches to every tree."""

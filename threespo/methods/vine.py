@@ -12,7 +12,7 @@ from threespo.envs.episode import Episode
 from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings, make_row, minibatches
 from threespo.methods.episodes import Rollout, play
 from threespo.methods.gae import whitened
-from threespo.methods.states import StateStatistics
+from threespo.methods.states import RemembersStates
 from threespo.protocol import MethodSteps, Row, UpdateRequest
 
 
@@ -27,24 +27,23 @@ class VineOptions(MethodOptions):
     """Advantages of an epoch get mean 0 and variance 1, as PPO's do."""
 
 
-class Vine:
+class Vine(RemembersStates):
     """The method."""
 
     critic_rate = None
 
     def __init__(self, options: VineOptions, common: CommonSettings) -> None:
+        super().__init__()
         self.options, self.common = options, common
-        self.states = StateStatistics()
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
         groups = yield from play(number, starts, self.options.episodes, tally)
         rollouts = [rollout for group in groups for rollout in group]
         # Equal states of a task with equal histories ask the policy the same, so they are valued once.
-        places = list(dict.fromkeys((turn.before.task.task_id, turn.before.history) for r in rollouts for turn in r.turns))
         states = {(turn.before.task.task_id, turn.before.history): turn.before for r in rollouts for turn in r.turns}
-        forked = yield from play(number, [states[place] for place in places], self.options.forks, tally, "fork")
-        values = {place: self._mean_return(forks) for place, forks in zip(places, forked, strict=True)}
+        forked = yield from play(number, list(states.values()), self.options.forks, tally, "fork")
+        values = {place: self._mean_return(forks) for place, forks in zip(states, forked, strict=True)}
         advantages = [[value] for rollout in rollouts for value in self._advantages(rollout, values)]
         turns = [turn for rollout in rollouts for turn in rollout.turns]
         spread = whitened(advantages) if self.options.whiten else advantages
@@ -54,13 +53,7 @@ class Vine:
         ]
         batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
-        return tally.close(valued_states=float(len(places)))
-
-    def dump(self) -> dict[str, Any]:
-        return {"states": self.states.dump()}
-
-    def restore(self, memory: dict[str, Any]) -> None:
-        self.states = StateStatistics.restore(memory["states"])
+        return tally.close(valued_states=float(len(states)))
 
     def _mean_return(self, forks: Sequence[Rollout]) -> float:
         return self.common.success_reward * sum(fork.episode.won for fork in forks) / len(forks)
