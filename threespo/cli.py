@@ -100,6 +100,19 @@ def _laboratory(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _probe(parsed: argparse.Namespace) -> int:
+    from threespo.gpus import claim
+    from threespo.runs.probe import probe
+    from threespo.study.matrix import find_run
+    from threespo.study.records import Job, recorded
+
+    study, paths = _load_with_paths(parsed)
+    run = find_run(study, parsed.run)
+    with claim(study.gpus_per_run), recorded(study, paths, Job("probe", run=run)):
+        probe(study, run, paths)
+    return 0
+
+
 def _choose(parsed: argparse.Namespace) -> int:
     from threespo.runs.choose import choose
     from threespo.study.records import Job, recorded
@@ -242,6 +255,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for name, run, about in (
         ("train", _train, "train one run; an interrupted one goes on from its last checkpoint"),
+        ("probe", _probe, "set a run's state scores beside true success probabilities"),
         ("evaluate", _evaluate, "evaluate one run's final policy"),
     ):
         added = command(name, run, about)

@@ -153,6 +153,10 @@ class EpochResult:
     """Environment steps answered by "Nothing happens."."""
     details: dict[str, float] = field(default_factory=dict)
     """The method's own numbers, e.g. the histogram of n(s); each becomes a column of the metrics table."""
+    by_type: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The same numbers and counts for the tasks of each type alone, as far as they can be told apart."""
+    trees: list[dict[str, Any]] = field(default_factory=list)
+    """Nodes of the search trees of ``CommonSettings.recorded`` tasks (columns: ``threespo/methods/trees.py``)."""
 
 
 class Sampler(Protocol):

@@ -41,8 +41,15 @@ def finish(folder: Path, *settings: str) -> float:
     """Run the study to its end; return the seconds that it took."""
     begun = time.monotonic()
     if start(folder, *settings).wait() != 0:
-        raise SystemExit(f"the study failed:\n{(folder / 'output.log').read_text()[-4000:]}")
+        raise SystemExit(f"the study failed:\n{_last_words(folder)}")
     return time.monotonic() - begun
+
+
+def _last_words(folder: Path) -> str:
+    """Return the ends of the workflow's log and of every job's, the latest last."""
+    logs = sorted((folder / "results" / "ci" / "logs").rglob("*.log"), key=lambda log: log.stat().st_mtime)
+    ends = [(log.relative_to(folder), log.read_text()[-1500:]) for log in (folder / "output.log", *logs)]
+    return "\n".join(f"--- {name}\n{end}" for name, end in ends)
 
 
 def kill(folder: Path, after: float, *settings: str) -> bool:

@@ -14,7 +14,8 @@ from threespo.envs.tree import CORRIDOR, DEAD_END, TreeEnv, TreeTask, success_pr
 from threespo.policy.tabular import TabularCritic, TabularPolicy
 from threespo.protocol import LossSettings, Row, SampleRequest, UpdateRequest, ValueRequest, ValueRow, ValueUpdateRequest
 from threespo.runs.laboratory import laboratory, run_on_trees
-from threespo.study.config import TreeFamily, load_study
+from threespo.study.config import load_study
+from threespo.study.laboratory import TreeFamily
 from threespo.study.matrix import Paths
 from threespo.tables import read_table
 

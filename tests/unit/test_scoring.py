@@ -65,8 +65,8 @@ def test_printed_constants_make_the_score_three_valued():
 
 def test_reward_terms_balance():
     assert novelty_weight(0, 0.1) == 0.5
-    assert step_reward(omega=0.5, novel=True, score=1, next_score=0, success=True) == 1.0
-    assert step_reward(omega=0.0, novel=True, score=1, next_score=0.25, success=False) == 0.375
+    assert step_reward(omega=0.5, novel=True, score=1, next_score=0, success=True).total == 1.0
+    assert step_reward(omega=0.0, novel=True, score=1, next_score=0.25, success=False).total == 0.375
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=8))

@@ -95,12 +95,16 @@ def respond(episode: Episode, response: str) -> Outcome:
     """Parse a response, take the action, and return what it led to. One environment step."""
     parsed = parse_response(response, episode.world.env.name)
     allowed = parsed.action in episode.world.env.admissible(episode.state)
-    transition = episode.world.env.step(episode.state, parsed.action)
-    after = replace(
+    return Outcome(act(episode, parsed.action), parsed.action, parsed.valid, allowed)
+
+
+def act(episode: Episode, action: str) -> Episode:
+    """Take an action, as the environment reads it, and return what it led to."""
+    transition = episode.world.env.step(episode.state, action)
+    return replace(
         episode,
         state=transition.state,
-        history=(*episode.history, (episode.observation, parsed.action)),
+        history=(*episode.history, (episode.observation, action)),
         won=transition.won,
         score=transition.score,
     )
-    return Outcome(after, parsed.action, parsed.valid, allowed)

@@ -1,6 +1,6 @@
 """What a method is to the run loop, and what all methods share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -13,6 +13,8 @@ from threespo.protocol import Aggregation, EpochResult, LossSettings, MethodStep
 from threespo.rng import generator
 
 T = TypeVar("T")
+
+_COUNTS = ("env_steps", "completed_paths", "successes", "invalid_format", "inadmissible", "nothing_happens")
 
 
 class MethodOptions(BaseModel):
@@ -35,6 +37,8 @@ class CommonSettings:
     minibatch: int
     statistics: Population
     """What means and spreads of episode returns are taken over: ``rows`` where the study runs ``as_released``."""
+    recorded: frozenset[str] = frozenset()
+    """Ids of the tasks whose search trees are kept; without influence on training."""
 
 
 class Method(Protocol):
@@ -70,28 +74,38 @@ class Turn:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts turns into an ``EpochResult``, and states into the method's statistics."""
+    """Counts turns into an ``EpochResult``, and states into the method's statistics, for each task type apart."""
 
     states: StateStatistics
-    result: EpochResult = field(default_factory=EpochResult)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def turn(self, outcome: Outcome) -> None:
         """Count one generation and its environment step."""
-        self.result.env_steps += 1
-        self.result.invalid_format += not outcome.valid
-        self.result.inadmissible += not outcome.admissible
-        self.result.nothing_happens += outcome.nothing_happens
+        counts = self._of(outcome.episode)
+        counts["env_steps"] += 1
+        counts["invalid_format"] += not outcome.valid
+        counts["inadmissible"] += not outcome.admissible
+        counts["nothing_happens"] += outcome.nothing_happens
 
     def path(self, last: Episode) -> None:
         """Count one completed path, given its end."""
-        self.result.completed_paths += 1
-        self.result.successes += last.won
+        counts = self._of(last)
+        counts["completed_paths"] += 1
+        counts["successes"] += last.won
         self.states.path(last)
 
-    def close(self, **details: float) -> EpochResult:
-        """Return the epoch's result with the state statistics and the method's own numbers in it."""
-        self.result.details = {**self.states.close(), **details}
-        return self.result
+    def close(
+        self, details: Mapping[str, float] | None = None, by_type: Mapping[str, Mapping[str, float]] | None = None
+    ) -> EpochResult:
+        """Return the epoch's result with the state statistics and the method's own numbers in it, all types and each."""
+        everything, states = self.states.close()
+        own = by_type or {}
+        counts: dict[str, Any] = {name: sum(one[name] for one in self.counts.values()) for name in _COUNTS}
+        apart = {kind: {**one, **states.get(kind, {}), **own.get(kind, {})} for kind, one in sorted(self.counts.items())}
+        return EpochResult(**counts, details={**everything, **(details or {})}, by_type=apart)
+
+    def _of(self, episode: Episode) -> dict[str, int]:
+        return self.counts.setdefault(episode.task.task_type, dict.fromkeys(_COUNTS, 0))
 
 
 def make_row(turn: Turn, advantage: float | Sequence[float], common: CommonSettings, weight: float = 1.0) -> Row:

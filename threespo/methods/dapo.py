@@ -50,7 +50,7 @@ class Dapo:
             if ripe:
                 batches = minibatches(ripe, self.common.minibatch, self.common.seed, number)
                 yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean", self.options.clip_high))
-        return tally.close(telling_groups=float(len(telling)), waiting_groups=float(self.groups))
+        return tally.close({"telling_groups": float(len(telling)), "waiting_groups": float(self.groups)})
 
     def dump(self) -> dict[str, Any]:
         rows = [[row.prompt, row.tokens, row.old_logprobs, row.advantages] for row in self.waiting]

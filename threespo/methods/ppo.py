@@ -68,7 +68,7 @@ class Ppo(RemembersStates):
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
         before = list(chain.from_iterable(known[:-1] for known in values))
         targets = list(chain.from_iterable(returns for _, returns in estimates))
-        return tally.close(explained_variance=explained_variance(before, targets), **_means(learned))
+        return tally.close({"explained_variance": explained_variance(before, targets), **_means(learned)})
 
     def _critic_update(
         self, number: int, turns: Sequence[Turn], values: Sequence[Sequence[float]], returns: Sequence[Sequence[float]]

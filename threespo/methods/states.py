@@ -17,6 +17,9 @@ _PRINTED = ScoreSettings()
 HIGH_SCORE = 0.5
 """A state is high-scoring above this (figure of high-score ratios)."""
 
+_REFERENCE_DEPTH = 10
+"""Depth at which all known states are scored: a state in the table has no depth of its own."""
+
 
 def state_key(observation: str) -> str:
     """Return the observation with every run of blanks as one."""
@@ -25,39 +28,42 @@ def state_key(observation: str) -> str:
 
 @dataclass(slots=True)
 class StateStatistics:
-    """Counts of states over a run, and the scores that were met in the present epoch."""
+    """Counts of states over a run, and the scores that were met in the present epoch, by task type."""
 
     table: StateTable = field(default_factory=StateTable)
-    _visits: list[float] = field(default_factory=list)
-    _unique: dict[str, float] = field(default_factory=dict)
+    _visits: dict[str, list[float]] = field(default_factory=dict)
+    _unique: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def visit(self, episode: Episode, samples: int = 1) -> None:
         """Note a state in which so many actions are sampled; each is a visit."""
         key = state_key(episode.observation)
         score = state_score(*self.table.get(key), episode.steps + 1, _PRINTED).score
-        self._visits += [score] * samples
-        self._unique.setdefault(key, score)
+        kind = episode.task.task_type
+        self._visits.setdefault(kind, []).extend([score] * samples)
+        self._unique.setdefault(kind, {}).setdefault(key, score)
 
     def path(self, last: Episode) -> None:
         """Note a completed path, given its end."""
         keys = [state_key(observation) for observation, _ in last.history]
         self.table.complete([*keys, state_key(last.observation)], last.won)
 
-    def close(self) -> dict[str, float]:
-        """End the epoch: count its paths and return its numbers."""
+    def close(self) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+        """End the epoch: count its paths and return its numbers, and those of each task type."""
         self.table.commit()
-        visits, unique = self._visits, list(self._unique.values())
+        visits = [score for scores in self._visits.values() for score in scores]
+        # A state that tasks of several types share is one state, with the score of its first visit.
+        unique: dict[str, float] = {}
+        for scores in self._unique.values():
+            unique = {**scores, **unique}
+        known = [state_score(*pair, _REFERENCE_DEPTH, _PRINTED).score for pair in self.table.counts.values()]
         numbers = {
-            "state_visits": float(len(visits)),
-            "state_visited": float(len(unique)),
-            "state_known": float(len(self.table.counts)),
-            "state_score_visits": _mean(visits),
-            "state_score_unique": _mean(unique),
-            "state_high_visits": _mean([score > HIGH_SCORE for score in visits]),
-            "state_high_unique": _mean([score > HIGH_SCORE for score in unique]),
+            **_numbers(visits, list(unique.values())),
+            "state_known": float(len(known)),
+            "state_score_known": _mean(known),
         }
-        self._visits, self._unique = [], {}
-        return numbers
+        apart = {kind: _numbers(scores, list(self._unique[kind].values())) for kind, scores in self._visits.items()}
+        self._visits, self._unique = {}, {}
+        return numbers, apart
 
     def dump(self) -> Any:
         """Return what is remembered between epochs, as JSON values."""
@@ -80,6 +86,17 @@ class RemembersStates:
 
     def restore(self, memory: dict[str, Any]) -> None:
         self.states = StateStatistics.restore(memory["states"])
+
+
+def _numbers(visits: list[float], unique: list[float]) -> dict[str, float]:
+    return {
+        "state_visits": float(len(visits)),
+        "state_visited": float(len(unique)),
+        "state_score_visits": _mean(visits),
+        "state_score_unique": _mean(unique),
+        "state_high_visits": _mean([score > HIGH_SCORE for score in visits]),
+        "state_high_unique": _mean([score > HIGH_SCORE for score in unique]),
+    }
 
 
 def _mean(values: list[Any]) -> float:

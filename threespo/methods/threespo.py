@@ -13,8 +13,10 @@ from pydantic import Field, model_validator
 
 from threespo.envs.episode import Episode
 from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings, minibatches
-from threespo.methods.search import Expansion, Search, SearchLog, SearchSettings
+from threespo.methods.judge import Judge, SearchSettings
+from threespo.methods.search import Expansion, Search
 from threespo.methods.states import StateStatistics
+from threespo.methods.trees import SearchLog, TreeRecord
 from threespo.protocol import MethodSteps, Row, SampleRequest, UpdateRequest
 from threespo.scoring.state import ScoreSettings
 from threespo.scoring.table import StateTable
@@ -88,11 +90,16 @@ class ThreespoOptions(MethodOptions):
     """R_success: 1 on winning, or the environment's score at the end (graded in WebShop)."""
 
     # Eq. 3 and Algorithm 1
+    g_max: int | None = Field(default=None, ge=1)
+    """G_max, the most samples of one state. Default: the study's group size (tab:hyperparams: 8 and 8)."""
     uniform: bool = False
     """Ablation w/o adaptive n: G_max samples wherever the gate is open; with ``gate: false`` everywhere."""
     frontier: Literal["children", "resample", "restart", "none"] = "children"
     """On backtracking go on from an untried child, or sample its parent anew (the released code); ``none`` takes one path a
     task, ``restart`` begins again at the root until a cap is reached (ablation w/o backtracking)."""
+    backtrack: Literal["deepest", "oldest"] = "deepest"
+    """Which untried child comes next when a path has ended: the best of the deepest ones (Algorithm 1), or of those
+    nearest to the root."""
     tie_break: Literal["random", "first"] = "random"
     """Order of children with equal rewards."""
     keep_duplicates: bool = False
@@ -108,6 +115,11 @@ class ThreespoOptions(MethodOptions):
     """When samples are learned from: after the state (Algorithm 1), one optimizer step for each; after the tick, one step
     for all states expanded in it; after the path, one step for each of its states (the post-trajectory control: the same
     steps, later); or after the epoch, in the mini-batches of the other methods."""
+    credit: Literal["step", "subtree"] = "step"
+    """What R_success of a child is when its group is learned from: that of the transition (eq. 2), or the success rate of
+    all completed paths of the search that go on from it. The latter is known when the search has ended, so no update
+    comes before (``state`` and ``path`` then mean one step for each state); children without a completed path are left out.
+    Ranks are always by the transition's own reward."""
     inner_epochs: int = Field(default=1, ge=1)
     """Passes over the samples of an update."""
     normalise: bool = True
@@ -133,24 +145,23 @@ class Threespo:
         self.table, self.states = StateTable(), StateStatistics()
         shared = {name for name in SearchSettings.__dataclass_fields__ if name in ThreespoOptions.model_fields}
         self.settings = SearchSettings(
-            score=ScoreSettings(options.alpha, options.xi, options.zeta, g_max=common.group_size),
-            hold=options.update_unit == "path",
+            score=ScoreSettings(options.alpha, options.xi, options.zeta, g_max=options.g_max or common.group_size),
+            release="search" if options.credit == "subtree" else "path" if options.update_unit == "path" else "state",
             max_paths=options.max_paths_per_task,
             **{name: getattr(options, name) for name in shared},
         )
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         """Search every task, tick by tick: sample for all, update state by state in task order, count, go on."""
-        tally, log = Tally(self.states), SearchLog()
+        tally, logs = Tally(self.states), {start.task.task_type: SearchLog() for start in starts}
         searches = [
-            Search(number, slot, self.table, self.settings, self.common, tally, log, self._cap(start)).run(start)
-            for slot, start in enumerate(starts)
+            self._search(number, slot, start, tally, logs[start.task.task_type]) for slot, start in enumerate(starts)
         ]
-        waiting, _ = _advance(searches)
-        ticks = 0
+        waiting, _ = _advance([search.run(start) for search, start in zip(searches, starts, strict=True)])
+        active: list[int] = []
         kept: list[tuple[Row, ...]] = []
         while waiting:
-            ticks += 1
+            active.append(len(waiting))
             samples = yield tuple(request for _, request in waiting)
             answers = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
             yield from self._learn([group for answer in answers if isinstance(answer, tuple) for group in answer], kept)
@@ -163,7 +174,18 @@ class Threespo:
         # What the searches came to after the last tick.
         self.table.commit()
         self._forget(number)
-        return tally.close(**self._details(log, ticks))
+        g_max = self.settings.score.g_max
+        details = {
+            **SearchLog.merged(logs.values()).details(g_max),
+            **self._state_of_table(),
+            "ticks": float(len(active)),
+            "active_tasks": sum(active) / max(1, len(active)),
+            # With fewer tasks a tick's batches are small, and the hardware idles.
+            "ticks_of_half": float(sum(count > len(starts) / 2 for count in active)),
+        }
+        result = tally.close(details, {kind: log.details(g_max) for kind, log in logs.items()})
+        result.trees = [row for search in searches if search.record for row in search.record.rows]
+        return result
 
     def dump(self) -> dict[str, Any]:
         return {"table": self.table.dump(), "states": self.states.dump()}
@@ -172,8 +194,14 @@ class Threespo:
         self.table = StateTable.restore(memory["table"])
         self.states = StateStatistics.restore(memory["states"])
 
-    def _cap(self, start: Episode) -> int:
-        return self.options.max_generations_per_task or self.common.group_size * start.world.max_steps
+    def _search(self, number: int, slot: int, start: Episode, tally: Tally, log: SearchLog) -> Search:
+        cap = self.options.max_generations_per_task or self.common.group_size * start.world.max_steps
+        record = TreeRecord() if start.task.task_id in self.common.recorded else None
+        return Search(slot, self.judge(number), self.common, tally, log, cap, record=record)
+
+    def judge(self, number: int) -> Judge:
+        """Return how states are scored in an epoch."""
+        return Judge(number, self.table, self.settings)
 
     def _learn(self, groups: list[tuple[Row, ...]], kept: list[tuple[Row, ...]]) -> Iterator[UpdateRequest]:
         """Ask for the update on groups that are ripe, or keep them for the epoch's end."""
@@ -193,30 +221,14 @@ class Threespo:
         if self.options.gate_reset_every and (number + 1) % self.options.gate_reset_every == 0:
             self.table.forget()
 
-    def _details(self, log: SearchLog, ticks: int) -> dict[str, float]:
-        expansions = log.capped + sum(count for rollouts, count in log.histogram.items() if rollouts)
+    def _state_of_table(self) -> dict[str, float]:
+        """Return how many states are known, and how many of them are gated."""
         settings = self.settings.score
         gated = sum(
             total - won >= settings.xi and not won / (total + settings.eps) > settings.zeta
             for total, won in self.table.counts.values()
         )
-        return {
-            **{f"n_{rollouts}": float(log.histogram.get(rollouts, 0)) for rollouts in range(settings.g_max + 1)},
-            "expansions": float(expansions),
-            "capped_expansions": float(log.capped),
-            "ticks": float(ticks),
-            "gated_roots": float(log.gated_roots),
-            "gated_states": float(gated),
-            "known_states": float(len(self.table.counts)),
-            "visited_states": float(len(log.visited)),
-            "unvisited_share": log.unvisited / max(1, expansions),
-            "mean_score_visit": log.score_sum / max(1, expansions),
-            "novelty_term": log.novelty_sum / max(1, log.children),
-            "difference_term": log.difference_sum / max(1, log.children),
-            "skipped_groups": float(log.skipped_groups),
-            "generation_caps": float(log.generation_caps),
-            "path_caps": float(log.path_caps),
-        }
+        return {"gated_states": float(gated), "known_states": float(len(self.table.counts))}
 
 
 def _advance(searches: list[Expansion]) -> tuple[list[tuple[Expansion, SampleRequest]], list[tuple[Row, ...]]]:

@@ -53,7 +53,7 @@ class TreeGrpo(RemembersStates):
         rows = estimated_rows(groups, lambda steps: self._advantages(steps, sizes), self.common)
         batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
-        return tally.close(branches=float(sum(len(tree) - 1 for forest in forests for tree in forest)))
+        return tally.close({"branches": float(sum(len(tree) - 1 for forest in forests for tree in forest))})
 
     def _grow(self, number: int, turn: int, trees: Sequence[Tree], tally: Tally) -> Generator[Request, Any, None]:
         """Add a round's branches to every tree."""

@@ -53,7 +53,7 @@ class Vine(RemembersStates):
         ]
         batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
-        return tally.close(valued_states=float(len(states)))
+        return tally.close({"valued_states": float(len(states))})
 
     def _mean_return(self, forks: Sequence[Rollout]) -> float:
         return self.common.success_reward * sum(fork.episode.won for fork in forks) / len(forks)

@@ -20,7 +20,8 @@ from threespo.runs.train import Answers
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
-    from threespo.study.config import LaboratoryEntry, Study, TreeFamily
+    from threespo.study.config import Study
+    from threespo.study.laboratory import LaboratoryEntry, TreeFamily
     from threespo.study.matrix import Paths
 
 

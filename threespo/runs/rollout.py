@@ -63,14 +63,29 @@ def play_episodes(
 
     The draw of a step depends on (seed, key, task id, step) only, not on which tasks are played together.
     """
-    episodes = [begin(world, task) for task in tasks]
-    faults = [[0, 0, 0] for _ in tasks]
+    starts = [begin(world, task) for task in tasks]
+    names: list[Counters] = [(*key, task.task_id) for task in tasks]
+    return play_on(starts, sampler, seed=seed, temperature=temperature, keys=names, prompter=prompter)
+
+
+def play_on(
+    starts: Sequence[Episode],
+    sampler: Sampler,
+    *,
+    seed: int,
+    temperature: float,
+    keys: Sequence[Counters],
+    prompter: Prompter | None = None,
+) -> list[EpisodeRecord]:
+    """Play from every start, which may lie within an episode, to its end; a draw depends on (seed, its key, step) only."""
+    episodes = list(starts)
+    faults = [[0, 0, 0] for _ in episodes]
     while active := [index for index, episode in enumerate(episodes) if not episode.done]:
         requests = tuple(
             SampleRequest(
                 prompter.prompt(i, episodes[i]) if prompter else episodes[i].prompt,
                 1,
-                (*key, tasks[i].task_id, episodes[i].steps),
+                (*keys[i], episodes[i].steps),
             )
             for i in active
         )

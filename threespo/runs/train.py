@@ -29,9 +29,11 @@ from threespo.protocol import (
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
 from threespo.runs.clock import TimedEnvironment, return_free_memory
+from threespo.runs.keepsakes import Keepsakes
 from threespo.runs.rates import learning_rate
 from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
 from threespo.study import stages
+from threespo.study.matrix import snapshots_of
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ _MEANS = ("loss", "policy_loss", "kl", "entropy", "clip_fraction", "approx_kl", 
 
 
 def train(study: "Study", run: "Run", paths: "Paths") -> None:
-    """Train ``run``; write ``metrics.parquet``, ``timing.parquet`` and ``weights/`` into its folder.
+    """Train ``run``; write its metrics, times, weights and keepsakes (``threespo.runs.keepsakes``) into its folder.
 
     Resumes from the newest checkpoint, to the same bytes as an uninterrupted run.
 
@@ -58,13 +60,14 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
 
 def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     training, entry = study.training, study.methods[run.method]
-    method = make_method(entry.method, entry.options, _common(study, run))
+    world, tasks = make_world(study, run.env), choose_pool(load_tasks(paths.data(run.env), "train"), training.pool)
+    method = make_method(entry.method, entry.options, common_settings(study, run, tasks))
     policy, learner, critic = _learners(study, run, paths, method.critic_rate)
     trained: dict[str, checkpoint.Saves] = {"learner": learner, **({"critic": critic} if critic else {})}
     budget = study.tuning.generations if study.tuning and run.rate is not None else training.generations
     progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), trained)
     method.restore(progress.memory) if progress.epoch else None
-    world, tasks = make_world(study, run.env), choose_pool(load_tasks(paths.data(run.env), "train"), training.pool)
+    keepsakes, snapshots = Keepsakes(paths.checkpoints(run)), snapshots_of(study, run)
     timed = TimedEnvironment(world.env)
     world = replace(world, env=timed)
     sampler = make_sampler(study, policy, run.policy)
@@ -73,10 +76,15 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
         answers = Answers(sampler, learner, critic, derive(run.seed, "training"), training.temperature)
         start, timed.seconds = time.perf_counter(), 0.0
         result = answers.drive(method, progress.epoch, [begin(world, task) for task in drawn])
-        driven = time.perf_counter()
+        driven, before = time.perf_counter(), progress.generations
         _record(progress, result, answers, len(drawn))
         _record_time(progress, answers, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
+        keepsakes.epoch(progress.epoch, result)
+        # In the middles of equal parts of the budget, since a run may end a little short of it.
+        due = [math.floor(snapshots * at / budget + 0.5) for at in (before, progress.generations)]
+        if due[0] < due[1] <= snapshots:
+            keepsakes.snapshot(due[1], progress.epoch, learner, progress.memory)
         _show(progress, run, budget)
         if progress.epoch % training.checkpoint_every == 0:
             first = not paths.checkpoints(run).exists()
@@ -87,6 +95,7 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
         return_free_memory()
         logging_seconds = time.perf_counter() - driven
     learner.export(paths.run(run) / "weights")
+    keepsakes.deliver(paths.run(run), progress.epoch)
     write_table(paths.run(run) / "timing.parquet", _in_order(progress.timing))
     write_table(paths.run(run) / "metrics.parquet", _in_order(progress.metrics))
     # A finished run needs none; left behind, they would answer for a run with other settings.
@@ -142,6 +151,8 @@ class Answers:
     temperature: float
     generations: int = 0
     updates: list[UpdateStats] = field(default_factory=list)
+    advantages: list[float] = field(default_factory=list)
+    """Mean advantage of every row that was learned from."""
     sampling_seconds: float = 0.0
     update_seconds: float = 0.0
 
@@ -159,6 +170,9 @@ class Answers:
             if isinstance(request, UpdateRequest):
                 reply = self.learner.update(request)
                 self.updates += reply
+                self.advantages += [
+                    math.fsum(row.advantages) / len(row.advantages) for batch in request.batches for row in batch
+                ]
                 self.update_seconds += time.perf_counter() - start
             elif isinstance(request, ValueRequest | ValueUpdateRequest):
                 assert self.critic is not None, "a method that asks for values has a critic_rate"
@@ -171,7 +185,8 @@ class Answers:
                 self.sampling_seconds += time.perf_counter() - start
 
 
-def _common(study: "Study", run: "Run") -> CommonSettings:
+def common_settings(study: "Study", run: "Run", pool: list[Task]) -> CommonSettings:
+    """Return what the run's method shares with the others, given the games that it draws from."""
     training = study.training
     return CommonSettings(
         seed=run.seed,
@@ -181,8 +196,9 @@ def _common(study: "Study", run: "Run") -> CommonSettings:
         invalid_penalty=training.invalid_penalty,
         inadmissible_penalty=training.inadmissible_penalty,
         success_reward=training.success_reward,
-        minibatch=training.minibatch,
+        minibatch=study.methods[run.method].minibatch or training.minibatch,
         statistics="trajectories" if training.terms == "equalised" else "rows",
+        recorded=frozenset(task.task_id for task in pool[: training.recorded_tasks]),
     )
 
 
@@ -247,9 +263,21 @@ def _record(progress: checkpoint.Progress, result: EpochResult, answers: Answers
             "inadmissible_rate": result.inadmissible / steps,
             "nothing_rate": result.nothing_happens / steps,
             **means,
+            **_spread(answers.advantages),
             **{f"detail_{name}": value for name, value in result.details.items()},
         }
     )
+
+
+def _spread(advantages: list[float]) -> dict[str, float]:
+    rows = len(advantages)
+    mean = math.fsum(advantages) / rows if rows else math.nan
+    return {
+        "rows": float(rows),
+        "advantage_mean": mean,
+        "advantage_std": math.sqrt(math.fsum((value - mean) ** 2 for value in advantages) / rows) if rows else math.nan,
+        "advantage_max": max(map(abs, advantages), default=math.nan),
+    }
 
 
 def _record_time(

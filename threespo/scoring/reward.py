@@ -2,6 +2,20 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class RewardTerms(NamedTuple):
+    """The three terms of eq. 2, each with its weight."""
+
+    novelty: float
+    difference: float
+    success: float
+
+    @property
+    def total(self) -> float:
+        """R_3SPO."""
+        return self.novelty + self.difference + self.success
 
 
 def novelty_weight(n_total: float, omega_k: float) -> float:
@@ -9,9 +23,9 @@ def novelty_weight(n_total: float, omega_k: float) -> float:
     return 0.5 * math.exp(-omega_k * n_total)
 
 
-def step_reward(*, omega: float, novel: bool, score: float, next_score: float, success: float) -> float:
+def step_reward(*, omega: float, novel: bool, score: float, next_score: float, success: float) -> RewardTerms:
     """R_3SPO(s_t, s_t+1) of eq. 2; ``success`` is R_success in [0, 1]."""
-    return omega * novel + (0.5 - omega) * (score - next_score) + 0.5 * success
+    return RewardTerms(omega * novel, (0.5 - omega) * (score - next_score), 0.5 * success)
 
 
 def group_advantages(

@@ -6,34 +6,19 @@ never silently changes an experiment. Values that the paper fixes name their sou
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from threespo.errors import InputError
 from threespo.policy.endpoint import EndpointSettings
+from threespo.study.laboratory import LaboratorySettings
+from threespo.study.settings import Name, Seeds, Settings, check_methods
 
 Split = Literal["train", "calibration", "valid_seen", "valid_unseen"]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
-"""Names become folder names, so they are lower-case words joined by ``-`` or ``_``."""
 
-
-def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ValueError("expected at least one seed, each 0 or more and named once")
-    return seeds
-
-
-Seeds = Annotated[tuple[int, ...], AfterValidator(_distinct)]
-
-
-class Settings(BaseModel):
-    """Base of all settings: immutable, no unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class GameCounts(Settings):
@@ -141,6 +126,8 @@ class TrainingSettings(Settings):
     """Tokens per forward pass; changes memory and speed, not results beyond rounding."""
     checkpoint_every: int = Field(default=1, ge=1)
     """Epochs between checkpoints; an interrupted run replays what came after the last one, to the same bytes."""
+    recorded_tasks: int = Field(default=4, ge=0)
+    """Games of the pool whose search trees are kept whenever they are drawn (3SPO; ``threespo view`` shows them)."""
     threads: int = Field(default=1, ge=1)
     """CPU threads of a run; fixed here and not by the scheduler, so that the bytes do not depend on the machine's load."""
 
@@ -152,8 +139,10 @@ class MethodSettings(Settings):
     """A name of the registry in threespo/methods/registry.py."""
     learning_rate: float | None = Field(default=None, gt=0)
     """Chosen by hand; ``null`` where the study's ``tuning`` chooses it."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default={})
     """The method's own typed options; checked against its settings class."""
+    minibatch: int | None = Field(default=None, ge=1)
+    """Rows per optimizer step, where they are not the study's: for the control that takes as many steps as 3SPO."""
     paper_row: str | None = None
     """The method's id in config/paper/results.yaml, if the paper has such a row."""
 
@@ -199,60 +188,19 @@ class TuningSettings(Settings):
         return self
 
 
-class TreeFamily(Settings):
-    """A family of decision trees (threespo/envs/tree.py) and how long a method may learn on them."""
+class ProbeSettings(Settings):
+    """How state scores are set beside true success probabilities, which forked episodes of a frozen policy estimate."""
 
-    depth: int = Field(default=4, ge=1, le=8)
-    """Actions to a leaf."""
-    branching: int = Field(default=3, ge=2)
-    """Actions in every node."""
-    solutions: int = Field(default=4, ge=1)
-    """Leaves that are won."""
-    dead_ends: float = Field(default=0.0, ge=0, le=1)
-    """Share of inner nodes, off the way to the first solution, that lead nowhere."""
-    aliased: float = Field(default=0.0, ge=0, le=1)
-    """Share of inner nodes that look like all others of their kind, in all trees."""
-    trees: int = Field(default=8, ge=1)
-    """Trees of a seed."""
-    trees_per_epoch: int = Field(default=4, ge=1)
-    generations: int = Field(default=4000, ge=1)
-    """Budget of a seed in single-step generations."""
-    group_size: int = Field(default=8, ge=2)
-    minibatch: int = Field(default=64, ge=1)
-    """Rows per step of the methods that play whole episodes."""
-    critic_learning_rate: float = Field(default=8.0, gt=0)
-    """Of PPO's table of values: a value moves by this over the rows of a batch."""
-
-    @model_validator(mode="after")
-    def _trees_suffice(self) -> "TreeFamily":
-        if self.trees_per_epoch > self.trees:
-            raise ValueError(f"trees_per_epoch: expected at most trees ({self.trees}), found {self.trees_per_epoch}")
-        if self.branching**self.depth < self.solutions:
-            raise ValueError(f"solutions: a tree has {self.branching**self.depth} leaves, found {self.solutions}")
-        return self
-
-
-class LaboratoryEntry(Settings):
-    """One row of the laboratory: a method with its options."""
-
-    method: Name
-    options: dict[str, Any] = {}
-
-
-class LaboratorySettings(Settings):
-    """Methods on decision trees with a tabular policy: many seeds, for questions of mechanism."""
-
-    families: dict[Name, TreeFamily] = Field(min_length=1)
-    methods: dict[Name, LaboratoryEntry] = Field(min_length=1)
-    learning_rates: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0)
-    """Each row takes the best of these, judged on ``tuning_seeds`` seeds that are not reported."""
-    seeds: int = Field(default=100, ge=2)
-    tuning_seeds: int = Field(default=10, ge=1)
-
-    @model_validator(mode="after")
-    def _methods_are_known(self) -> "LaboratorySettings":
-        _check_methods("laboratory.methods", self.methods)
-        return self
+    methods: tuple[Name, ...] = Field(min_length=1)
+    """Entries of ``methods`` that are 3SPO; their first training seed is probed."""
+    snapshots: int = Field(default=3, ge=1)
+    """How often in a run: in the middles of equal parts of its budget."""
+    games: int = Field(default=8, ge=1)
+    """Games of the training pool, each played once; the states on the way are probed."""
+    states: int = Field(default=48, ge=1)
+    """States of a snapshot, chosen among those by a hash."""
+    continuations: int = Field(default=64, ge=1)
+    """Episodes forked from each state."""
 
 
 class EvaluationSettings(Settings):
@@ -274,10 +222,11 @@ class Study(Settings):
     alfworld: AlfworldSettings
     policies: dict[Name, PolicySettings] = Field(min_length=1)
     methods: dict[Name, MethodSettings] = Field(min_length=1)
-    agents: dict[Name, AgentEntry] = {}
+    agents: dict[Name, AgentEntry] = Field(default={})
     training: TrainingSettings
     tuning: TuningSettings | None = None
     laboratory: LaboratorySettings | None = None
+    probe: ProbeSettings | None = None
     evaluation: EvaluationSettings = EvaluationSettings()
     policy_build: bool = False
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
@@ -288,7 +237,7 @@ class Study(Settings):
 
     @model_validator(mode="after")
     def _methods_are_known(self) -> "Study":
-        _check_methods("methods", self.methods)
+        check_methods("methods", self.methods)
         for name, entry in self.methods.items():
             if name in ("base", "strong"):
                 raise ValueError(f"methods.{name}: this name is taken by the untrained policies; choose another")
@@ -307,19 +256,15 @@ class Study(Settings):
                 raise ValueError(f"policies.{name}: an endpoint is not trained, and no entry of 'agents' plays it")
         if all(policy.kind == "endpoint" for policy in self.policies.values()):
             raise ValueError("policies: expected at least one that can be trained, found endpoints only")
+        strange = sorted(name for name in self.probe.methods if not self._is_search(name)) if self.probe else []
+        if strange:
+            raise ValueError(f"probe.methods: {strange[0]!r} is not an entry of 'methods' whose method is threespo")
         if self.tuning and self.tuning.seed in self.seeds:
             raise ValueError(f"tuning.seed: {self.tuning.seed} is one of the study's seeds; choose another")
         return self
 
-
-def _check_methods(where: str, entries: Mapping[str, MethodSettings | LaboratoryEntry]) -> None:
-    from threespo.methods.registry import check_options
-
-    for name, entry in entries.items():
-        try:
-            check_options(entry.method, entry.options)
-        except ValueError as error:
-            raise ValueError(f"{where}.{name}: {error}") from error
+    def _is_search(self, name: str) -> bool:
+        return name in self.methods and self.methods[name].method == "threespo"
 
 
 def parse_study(values: dict[str, Any], origin: str) -> Study:

@@ -32,6 +32,7 @@ STAGES = {
     "policy": ("threespo.policy.tiny",),
     "train": ("threespo.runs.train",),
     "evaluate": ("threespo.runs.evaluate",),
+    "probe": ("threespo.runs.probe",),
     "laboratory": ("threespo.runs.laboratory",),
     "choose": ("threespo.runs.choose",),
     "tables": ("threespo.results.tables",),

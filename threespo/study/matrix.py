@@ -51,7 +51,7 @@ class Paths:
         return self.root / "policy" / env / policy
 
     def run(self, run: Run) -> Path:
-        """Folder with ``metrics.parquet``, ``timing.parquet``, ``weights/`` and ``evaluation.parquet``."""
+        """Folder with ``{metrics,timing,task_types,trees,evaluation,probe}.parquet``, ``weights/`` and ``snapshots/``."""
         return self.root / "runs" / run.run_id
 
     def cassette(self, run: Run) -> Path:
@@ -59,6 +59,10 @@ class Paths:
         path = self.root / "cassettes" / run.env / run.policy / f"{run.method}.jsonl"
         packed = path.with_name(path.name + ".xz")
         return packed if packed.is_file() and not path.is_file() else path
+
+    def snapshots(self, run: Run) -> Path:
+        """Folder with a folder ``NN/{weights,memory.json}`` for every snapshot of a run that is probed."""
+        return self.run(run) / "snapshots"
 
     def checkpoints(self, run: Run) -> Path:
         return self.root / "checkpoints" / run.run_id
@@ -165,6 +169,17 @@ def plays_weights_of(study: Study, run: Run) -> str:
     if study.policies[run.policy].kind == "endpoint":
         return "endpoint"
     return "run" if run.method in study.methods else "policy"
+
+
+def probed_runs(study: Study) -> list[Run]:
+    """Return the runs whose state scores are set beside true success probabilities."""
+    methods = study.probe.methods if study.probe else ()
+    return [run for run in trained_runs(study) if run.method in methods and run.seed == study.seeds[0]]
+
+
+def snapshots_of(study: Study, run: Run) -> int:
+    """Return how many snapshots a run leaves."""
+    return study.probe.snapshots if study.probe and run in probed_runs(study) else 0
 
 
 def gpus_of(study: Study, run: Run) -> int:

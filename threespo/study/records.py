@@ -30,6 +30,7 @@ from threespo.study.matrix import (
     laboratory_rows,
     local_policies,
     plays_weights_of,
+    probed_runs,
     trained_runs,
     trial_runs,
     trials_of,
@@ -65,7 +66,10 @@ class Job:
             folder = paths.run(self.run)
             if self.stage == "evaluate":
                 return (folder / "evaluation.parquet", folder / "evaluation_timing.parquet")
-            return (folder / "metrics.parquet", folder / "timing.parquet", *_with_contents(folder / "weights"))
+            if self.stage == "probe":
+                return (folder / "probe.parquet",)
+            tables = (folder / f"{name}.parquet" for name in ("metrics", "timing", "task_types", "trees"))
+            return (*tables, *_with_contents(folder / "snapshots"), *_with_contents(folder / "weights"))
         if self.stage == "laboratory":
             return (paths.laboratory(self.env, self.method),)
         if self.method:
@@ -92,6 +96,7 @@ def jobs(study: Study) -> list[Job]:
         *[Job("choose", env, policy, method=method) for env, policy, method in choices(study)],
         *[Job("train", run=run) for run in trained],
         *[Job("evaluate", run=run) for run in evaluated_runs(study)],
+        *[Job("probe", run=run) for run in probed_runs(study)],
         *[Job("laboratory", family, method=method) for family, method in laboratory_rows(study)],
         Job("tables"),
         Job("report"),
@@ -228,6 +233,8 @@ def _settings(study: Study, paths: Paths, job: Job) -> str:
             return stages.train_settings(study, run)
         case "evaluate", Run() as run:
             return stages.evaluate_settings(study, run, paths)
+        case "probe", Run() as run:
+            return stages.probe_settings(study, run)
     return stages.tables_settings(study)
 
 
@@ -238,18 +245,22 @@ def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
         case "choose", _:
             return [_evaluation(paths, run) for run in trials_of(study, job.env, job.policy, job.method)]
         case "train", Run() as run:
-            rows = [paths.laboratory(*row) for row in laboratory_rows(study)]
             chosen = [paths.choice(run.env, run.policy, run.method)] if study.tuning and run.rate is None else []
             return [contents_path(paths.data(run.env)), contents_path(paths.policy(run.env, run.policy)), *chosen]
         case "evaluate", Run() as run:
             of = plays_weights_of(study, run)
             folders = {"run": [paths.run(run) / "weights"], "policy": [paths.policy(run.env, run.policy)]}.get(of, [])
             return [contents_path(paths.data(run.env)), *map(contents_path, folders)]
+        case "probe", Run() as run:
+            return [contents_path(paths.data(run.env)), contents_path(paths.snapshots(run))]
         case "tables", _:
             episodes = [_evaluation(paths, run) for run in (*evaluated_runs(study), *trial_runs(study))]
             rows = [paths.laboratory(*row) for row in laboratory_rows(study)]
             chosen = [paths.choice(*choice) for choice in choices(study)]
-            return [*(paths.run(run) / "metrics.parquet" for run in trained_runs(study)), *episodes, *chosen, *rows, PAPER]
+            names = ("metrics", "task_types")
+            trained = [paths.run(run) / f"{name}.parquet" for run in trained_runs(study) for name in names]
+            probes = [paths.run(run) / "probe.parquet" for run in probed_runs(study)]
+            return [*trained, *episodes, *chosen, *rows, *probes, PAPER]
         case "report", _:
             tables = {paths.tables / "provenance.parquet", *paths.tables.glob("*.parquet")}
             return [*sorted(tables), *sorted(paths.figures.glob("*.svg"))]

@@ -13,7 +13,7 @@ from typing import Any
 from threespo.study.config import EvaluationSettings, Study
 from threespo.study.contents import file_digest
 from threespo.study.fingerprint import stage_fingerprint
-from threespo.study.matrix import Paths, Run, plays_weights_of, trials_of
+from threespo.study.matrix import Paths, Run, plays_weights_of, snapshots_of, trials_of
 
 COMPACT = ("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
 """Files of a compact folder of games."""
@@ -79,7 +79,19 @@ def train_settings(study: Study, run: Run) -> str:
         training=training,
         episode=_episode(study, run.env),
         gpus=study.gpus_per_run,
+        **({"snapshots": snapshots} if (snapshots := snapshots_of(study, run)) else {}),
     )
+
+
+def probe_settings(study: Study, run: Run) -> str:
+    """Return the fields that decide a run's probe beside its snapshots: the method's, which say how it scores states."""
+    assert study.probe is not None
+    method = study.methods[run.method].model_dump(mode="json", include={"options"})
+    training = study.training.model_dump(mode="json", include={"pool", "temperature", "group_size", "threads"})
+    probe = study.probe.model_dump(mode="json", exclude={"methods"})
+    policy = study.policies[run.policy].model_dump(mode="json", exclude=_LABELS_OF_POLICY)
+    episode = _episode(study, run.env)
+    return _text(method=method, training=training, probe=probe, policy=policy, episode=episode, gpus=study.gpus_per_run)
 
 
 def evaluate_settings(study: Study, run: Run, paths: Paths) -> str:

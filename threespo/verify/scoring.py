@@ -55,7 +55,7 @@ def _reward(case: Case) -> list[tuple[Any, Any]]:
         score=given["score_t"],
         next_score=given["score_next"],
         success=bool(given["success"]),
-    )
+    ).total
     penalised = reward - given["invalid_penalty"] * given["invalid"]
     return [
         (omega, expected["omega"]),
@@ -86,7 +86,7 @@ def _transition(case: Case) -> list[tuple[Any, Any]]:
     novel = given["next_obs"] not in given["prefix"]
     reward = step_reward(
         omega=omega, novel=novel, score=here.score, next_score=after.score, success=bool(given["success"])
-    )
+    ).total
     return [
         (here.score, expected["score_t"]),
         (here.gated, expected["gated_t"]),

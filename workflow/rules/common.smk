@@ -14,6 +14,7 @@ from threespo.study.matrix import (
     laboratory_rows,
     local_policies,
     plays_weights_of,
+    probed_runs,
     trained_runs,
     trial_runs,
     trials_of,
@@ -77,7 +78,8 @@ def marker_of(folder):
 MARKERS = [
     *[marker_of(PATHS.data(env)) for env in environments(STUDY)],
     *[marker_of(PATHS.policy(env, policy)) for env in environments(STUDY) for policy in local_policies(STUDY)],
-    *[marker_of(PATHS.run(run) / "weights") for run in TRAINED.values()],
+    *[marker_of(PATHS.run(run) / part) for run in TRAINED.values() for part in ("weights", "snapshots")],
+    *[str(PATHS.run(run) / "probe.parquet") for run in probed_runs(STUDY)],
     *[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
     *[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
     *[str(PATHS.laboratory(*row)) for row in laboratory_rows(STUDY)],

@@ -19,6 +19,8 @@ rule tables:
         # Of trials, too: what each rate won.
         episodes=[str(PATHS.run(run) / "evaluation.parquet") for run in RUNS.values()],
         evaluation_time=[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
+        task_types=[str(PATHS.run(run) / "task_types.parquet") for run in trained_runs(STUDY)],
+        probes=[str(PATHS.run(run) / "probe.parquet") for run in probed_runs(STUDY)],
         laboratory=[str(PATHS.laboratory(*row)) for row in laboratory_rows(STUDY)],
         choices=[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
         paper=PAPER[0],

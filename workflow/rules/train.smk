@@ -34,8 +34,12 @@ rule train:
     output:
         metrics=update(RUN + "/metrics.parquet"),
         timing=update(RUN + "/timing.parquet"),
+        task_types=update(RUN + "/task_types.parquet"),
+        trees=update(RUN + "/trees.parquet"),
         weights=update(directory(RUN + "/weights")),
         contents=marker_of(RUN + "/weights"),
+        snapshots=update(directory(RUN + "/snapshots")),
+        kept=marker_of(RUN + "/snapshots"),
     params:
         code=lambda wildcards: stages.code("train", STUDY, run_of(wildcards)),
         settings=lambda wildcards: stages.train_settings(STUDY, run_of(wildcards)),
@@ -66,6 +70,29 @@ checkpoint choose:
     shell:
         "{THREESPO} choose {PATHS.study} --env {wildcards.env} --policy {wildcards.policy} --method {wildcards.method}"
         " 2>&1 | tee {log}"
+
+
+# True success probabilities beside the state scores, at the run's snapshots.
+rule probe:
+    input:
+        snapshots=ancient(RUN + "/snapshots"),
+        kept=marker_of(RUN + "/snapshots"),
+        games=marker_of(PATHS.data("{env}")),
+        data=ancient(str(PATHS.data("{env}"))),
+    output:
+        RUN + "/probe.parquet",
+    params:
+        code=lambda wildcards: stages.code("probe", STUDY),
+        settings=lambda wildcards: stages.probe_settings(STUDY, run_of(wildcards)),
+        run=lambda wildcards: run_of(wildcards).run_id,
+        threads=THREADS,
+    threads: THREADS
+    resources:
+        gpu=STUDY.gpus_per_run,
+    log:
+        log_of("probe/{env}/{policy}/{method}/{which}"),
+    shell:
+        "OMP_NUM_THREADS={params.threads} {THREESPO} probe {PATHS.study} --run {params.run} 2>&1 | tee {log}"
 
 
 rule evaluate:

@@ -1,0 +1,194 @@
+"""What is kept of 3SPO's searches: counts over an epoch, and the nodes of chosen trees."""
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from threespo.envs.episode import Episode, Outcome
+from threespo.methods.states import HIGH_SCORE
+from threespo.scoring.reward import RewardTerms
+from threespo.scoring.state import StateScore
+
+TREE_COLUMNS = (
+    "task_id",
+    "task_type",
+    "goal",
+    "node",
+    "parent",
+    "depth",
+    "state",
+    "action",
+    "response",
+    "observation",
+    "valid",
+    "admissible",
+    "end",
+    "visits",
+    "successes",
+    "score",
+    "gated",
+    "expanded",
+    "rollouts",
+    "reward",
+    "novelty",
+    "difference",
+    "success",
+    "advantage",
+)
+"""One row for each node of a recorded tree. ``node`` counts from the root, 0, in order of creation; ``parent`` is -1 at
+the root; ``depth`` is 1 there. ``state`` stands for the state key, equal for equal states. ``end`` is "won", "limit" or
+empty. ``visits``, ``successes``, ``score`` and ``gated`` are N_total, N_success, S and the gate when the search last came to
+the node, or else when it was created. ``expanded`` is the place among the tree's expansions (-1: never), ``rollouts`` the
+samples drawn there. ``reward`` is that of eq. 2 less the penalty, the next three its terms; ``advantage`` is NaN where
+nothing was learned. The run puts ``epoch`` before them."""
+
+
+@dataclass(slots=True)
+class SearchLog:
+    """Counts over the searches of an epoch that share a task type."""
+
+    histogram: dict[int, int] = field(default_factory=dict)
+    """n(s_t) -> expansions and gated pops, capped ones left out."""
+    capped: int = 0
+    """Expansions with one sample because a cap was reached."""
+    gated_roots: int = 0
+    unvisited: int = 0
+    """Expansions of states with N_total = 0, where omega = 0.5 removes the score difference from eq. 2."""
+    score_sum: float = 0.0
+    """Visit-weighted sum of S over expansions."""
+    high_scores: int = 0
+    """Expansions of states with S above ``HIGH_SCORE``."""
+    novelty_sum: float = 0.0
+    """Sum of the novelty term of eq. 2 over children; likewise below."""
+    difference_sum: float = 0.0
+    success_sum: float = 0.0
+    children: int = 0
+    learned_groups: int = 0
+    spread_sum: float = 0.0
+    """Sum of the standard deviations of rewards over learned groups."""
+    advantage_sum: float = 0.0
+    """Sum of |A| over the rows of learned groups."""
+    advantage_rows: int = 0
+    skipped_groups: int = 0
+    """Groups of two or more without a usable spread of rewards."""
+    generation_caps: int = 0
+    path_caps: int = 0
+    visited: set[str] = field(default_factory=set)
+
+    @classmethod
+    def merged(cls, logs: Iterable["SearchLog"]) -> "SearchLog":
+        """Return the counts of several logs together."""
+        whole = cls()
+        for log in logs:
+            for one in fields(cls):
+                mine, other = getattr(whole, one.name), getattr(log, one.name)
+                if isinstance(mine, dict):
+                    mine.update({key: mine.get(key, 0) + count for key, count in other.items()})
+                elif isinstance(mine, set):
+                    mine |= other
+                else:
+                    setattr(whole, one.name, mine + other)
+        return whole
+
+    def expansion(self, key: str, score: StateScore, total: float) -> None:
+        """Note a state in which actions are sampled."""
+        self.unvisited += total == 0
+        self.score_sum += score.score
+        self.high_scores += score.score > HIGH_SCORE
+        self.visited.add(key)
+
+    def child(self, terms: RewardTerms) -> None:
+        """Note the reward of a child."""
+        self.children += 1
+        self.novelty_sum += terms.novelty
+        self.difference_sum += terms.difference
+        self.success_sum += terms.success
+
+    def group(self, rewards: list[float], advantages: list[float] | None) -> None:
+        """Note the rewards of siblings and what is learned from them."""
+        if advantages is None:
+            self.skipped_groups += len(rewards) > 1
+            return
+        mean = math.fsum(rewards) / len(rewards)
+        self.learned_groups += 1
+        self.spread_sum += math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
+        self.advantage_sum += math.fsum(abs(advantage) for advantage in advantages)
+        self.advantage_rows += len(advantages)
+
+    def details(self, g_max: int) -> dict[str, float]:
+        """Return the columns of the metrics table."""
+        expansions = self.capped + sum(count for rollouts, count in self.histogram.items() if rollouts)
+        each, born = max(1, expansions), max(1, self.children)
+        return {
+            **{f"n_{rollouts}": float(self.histogram.get(rollouts, 0)) for rollouts in range(g_max + 1)},
+            "expansions": float(expansions),
+            "capped_expansions": float(self.capped),
+            "gated_roots": float(self.gated_roots),
+            "visited_states": float(len(self.visited)),
+            "unvisited_share": self.unvisited / each,
+            "mean_score_visit": self.score_sum / each,
+            "high_score_share": self.high_scores / each,
+            "novelty_term": self.novelty_sum / born,
+            "difference_term": self.difference_sum / born,
+            "success_term": self.success_sum / born,
+            "learned_groups": float(self.learned_groups),
+            "skipped_groups": float(self.skipped_groups),
+            "reward_spread": self.spread_sum / max(1, self.learned_groups),
+            "advantage_size": self.advantage_sum / max(1, self.advantage_rows),
+            "generation_caps": float(self.generation_caps),
+            "path_caps": float(self.path_caps),
+        }
+
+
+@dataclass(slots=True)
+class TreeRecord:
+    """The nodes of one search, as rows of ``TREE_COLUMNS``."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def root(self, episode: Episode, key: str) -> None:
+        """Begin the tree."""
+        self._add(episode, key, -1, 1, {"action": "", "response": "", "valid": True, "admissible": True})
+
+    def child(
+        self, parent: int, path: tuple[str, ...], response: str, outcome: Outcome, reward: float, terms: RewardTerms
+    ) -> None:
+        """Add a sampled transition, given the state keys of its path; nodes are numbered in the order of these calls."""
+        edge = {"action": outcome.action, "response": response, "valid": outcome.valid, "admissible": outcome.admissible}
+        self._add(outcome.episode, path[-1], parent, len(path), {**edge, "reward": reward, **terms._asdict()})
+
+    def counts(self, node: int, counts: tuple[float, float], score: StateScore) -> None:
+        """Put down what the statistics say of a node now."""
+        total, won = counts
+        self.rows[node] |= {"visits": total, "successes": won, "score": score.score, "gated": score.gated}
+
+    def expansion(self, node: int, place: int, rollouts: int) -> None:
+        """Note that actions are sampled at a node."""
+        row = self.rows[node]
+        row["expanded"] = place if row["expanded"] < 0 else row["expanded"]
+        row["rollouts"] += rollouts
+
+    def learned(self, nodes: list[int], advantages: list[float]) -> None:
+        """Note the advantages of siblings."""
+        for node, advantage in zip(nodes, advantages, strict=True):
+            self.rows[node]["advantage"] = advantage
+
+    def _add(self, episode: Episode, key: str, parent: int, depth: int, edge: dict[str, Any]) -> None:
+        unknown = dict.fromkeys(("reward", *RewardTerms._fields, "advantage"), math.nan)
+        row: dict[str, Any] = {
+            "task_id": episode.task.task_id,
+            "task_type": episode.task.task_type,
+            "goal": episode.task.goal,
+            "node": len(self.rows),
+            "parent": parent,
+            "depth": depth,
+            "state": hashlib.blake2b(key.encode(), digest_size=6).hexdigest(),
+            "observation": episode.observation,
+            "end": "won" if episode.won else "limit" if episode.done else "",
+            **{"visits": 0.0, "successes": 0.0, "score": 1.0, "gated": False, "expanded": -1, "rollouts": 0},
+            **unknown,
+            **edge,
+        }
+        self.rows.append({name: row[name] for name in TREE_COLUMNS})

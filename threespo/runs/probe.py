@@ -1,0 +1,121 @@
+"""Does the score measure what it claims? States of a frozen policy, scored, beside their true success probability.
+
+Forking an episode costs nothing, so p(s), the probability of winning from a state, is estimated by playing on from it many
+times with the weights of a snapshot. The statistics are those that the method had at that moment.
+"""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threespo.envs.episode import Episode, act, begin
+from threespo.methods.judge import Judge, Node
+from threespo.methods.states import state_key
+from threespo.methods.threespo import Threespo, ThreespoOptions
+from threespo.policy.tiny import load_tasks
+from threespo.protocol import Counters, Sampler
+from threespo.rng import derive
+from threespo.runs.rollout import play_on
+from threespo.runs.train import choose_pool, common_settings
+from threespo.runs.worlds import load_run_policy, make_sampler, make_world
+from threespo.tables import write_table
+
+if TYPE_CHECKING:
+    from threespo.study.config import ProbeSettings, Study
+    from threespo.study.matrix import Paths, Run
+
+COLUMNS = (
+    "snapshot", "epoch", "task_id", "task_type", "depth", "continuations", "successes", "visits", "counted_successes",
+    "score", "gated", "score_without_gate", "sharing_games", "sharing_histories",
+)  # fmt: skip
+
+
+def probe(study: "Study", run: "Run", paths: "Paths") -> None:
+    """Write ``probe.parquet``: one row for each probed state of each snapshot.
+
+    ``successes`` of ``continuations`` episodes that go on from the state are won; ``visits`` and ``counted_successes`` are
+    N_total and N_success. ``sharing_games`` counts the probed games in which an equal state key was met, and
+    ``sharing_histories`` the different ways that led to it: more than one is aliasing.
+    """
+    import torch
+
+    torch.set_num_threads(study.training.threads)
+    assert study.probe is not None
+    rows: list[dict[str, Any]] = []
+    for number in range(1, study.probe.snapshots + 1):
+        folder = paths.snapshots(run) / f"{number:02d}"
+        if not folder.exists():
+            print(f"probe {run.run_id}: the run ended before snapshot {number}", file=sys.stderr)
+            continue
+        policy = load_run_policy(study, str(folder / "weights"), run.policy)
+        epoch, judge = _judge(study, run, folder)
+        found = _probed(study, study.probe, run, paths, make_sampler(study, policy, run.policy), judge)
+        rows += [{"snapshot": number, "epoch": epoch, **row} for row in found]
+        rate = sum(row["successes"] for row in found) / max(1, sum(row["continuations"] for row in found))
+        print(f"probe {run.run_id} snapshot {number}: {len(found)} states, p(s) {rate:.1%} on average", file=sys.stderr)
+    write_table(paths.run(run) / "probe.parquet", rows, COLUMNS)
+
+
+def _judge(study: "Study", run: "Run", folder: Path) -> tuple[int, Judge]:
+    """Return a snapshot's epoch, and the method's statistics as they were then."""
+    kept = json.loads((folder / "memory.json").read_text())
+    options = ThreespoOptions.model_validate(study.methods[run.method].options)
+    method = Threespo(options, common_settings(study, run, []))
+    method.restore(kept["memory"])
+    return kept["epoch"], method.judge(kept["epoch"])
+
+
+def _probed(
+    study: "Study", settings: "ProbeSettings", run: "Run", paths: "Paths", sampler: Sampler, judge: Judge
+) -> list[dict[str, Any]]:
+    world = make_world(study, run.env)
+    pool = choose_pool(load_tasks(paths.data(run.env), "train"), study.training.pool)[: settings.games]
+    draws: dict[str, Any] = {"seed": derive(run.seed, "probe"), "temperature": study.training.temperature}
+    names: list[Counters] = [("walk", task.task_id) for task in pool]
+    walks = play_on([begin(world, task) for task in pool], sampler, keys=names, **draws)
+    states = [state for walk in walks for state in _states(walk.episode)]
+    games = Counter(key for key, _ in {(judge.key(state), state.task.task_id) for state in states})
+    histories = Counter(key for key, _ in {(judge.key(state), _look(state)) for state in states})
+    chosen = sorted(states, key=lambda state: derive("probe", run.seed, state.task.task_id, state.steps))[: settings.states]
+    forks = [(state, number) for state in chosen for number in range(settings.continuations)]
+    keys: list[Counters] = [("fork", state.task.task_id, state.steps, number) for state, number in forks]
+    ends = play_on([state for state, _ in forks], sampler, keys=keys, **draws)
+    rows = []
+    for place, state in enumerate(chosen):
+        here = slice(place * settings.continuations, (place + 1) * settings.continuations)
+        won, key = sum(end.episode.won for end in ends[here]), judge.key(state)
+        node = Node(state, (*(judge.key(earlier) for earlier in _states(state)), key))
+        score, open_score = judge.score(node), judge.score(node, gate=False)
+        total, counted = judge.table.get(key)
+        rows.append(
+            {
+                "task_id": state.task.task_id,
+                "task_type": state.task.task_type,
+                "depth": state.steps + 1,
+                "continuations": settings.continuations,
+                "successes": won,
+                "visits": total,
+                "counted_successes": counted,
+                "score": score.score,
+                "gated": score.gated,
+                "score_without_gate": open_score.score,
+                "sharing_games": games[key],
+                "sharing_histories": histories[key],
+            }
+        )
+    return rows
+
+
+def _states(last: Episode) -> list[Episode]:
+    """Return the states on the way to ``last``, from the start of its episode, without it."""
+    states, episode = [], begin(last.world, last.task)
+    for _, action in last.history:
+        states.append(episode)
+        episode = act(episode, action)
+    return states
+
+
+def _look(state: Episode) -> tuple[str, ...]:
+    return tuple(f"{state_key(seen)} > {action}" for seen, action in state.history)
