@@ -18,7 +18,7 @@ from threespo.runs.choose import choose
 from threespo.runs.data import prepare
 from threespo.runs.evaluate import evaluate
 from threespo.runs.rates import learning_rate
-from threespo.runs.train import _common, _draw, choose_pool, train
+from threespo.runs.train import _draw, choose_pool, common_settings, train
 from threespo.study.config import Study, dump_study, parse_study
 from threespo.study.matrix import Paths, find_run, trials_of
 from threespo.tables import read_table, write_table
@@ -41,8 +41,16 @@ VALUES: dict[str, Any] = {
     },
     "training": {"generations": 150, "tasks_per_epoch": 2, "group_size": 4, "minibatch": 32},
     "evaluation": {"seeds": [1, 2]},
+    "probe": {"methods": ["threespo"], "snapshots": 2, "games": 2, "states": 3, "continuations": 4},
 }
-OUTPUTS = ("metrics.parquet", "weights/model.safetensors", "weights/tokenizer.json")
+OUTPUTS = (
+    *(f"{name}.parquet" for name in ("metrics", "task_types", "trees")),
+    "weights/model.safetensors",
+    "weights/tokenizer.json",
+)
+SNAPSHOTS = tuple(
+    f"snapshots/{number:02d}/{name}" for number in (1, 2) for name in ("weights/model.safetensors", "memory.json")
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +84,8 @@ def paths(prepared, tmp_path) -> Paths:
 
 
 def contents(paths, run):
-    return {name: (paths.run(run) / name).read_bytes() for name in OUTPUTS}
+    names = OUTPUTS + (SNAPSHOTS if run.method == "threespo" else ())
+    return {name: (paths.run(run) / name).read_bytes() for name in names}
 
 
 def test_the_recipe_reports_what_it_made(prepared):
@@ -251,7 +260,7 @@ def test_each_methods_rate_is_that_of_its_best_trial(study, paths):
     """Trials train within their own budget, are judged on calibration games alone, and the matrix trains with the winner."""
     untuned = {"method": "rloo"}
     tuning = {"learning_rates": [1e-4, 1e-3, 1e-2], "generations": 60}
-    tuned = parse_study(VALUES | {"methods": {"rloo": untuned}, "tuning": tuning}, "test")
+    tuned = parse_study(VALUES | {"methods": {"rloo": untuned}, "tuning": tuning, "probe": None}, "test")
     trials = trials_of(tuned, "alfworld", "tiny-s", "rloo")
     assert [run.run_id for run in trials] == [f"alfworld/tiny-s/rloo/rate-{rate}" for rate in ("0.0001", "0.001", "0.01")]
     run = find_run(tuned, "alfworld/tiny-s/rloo/seed-0")
@@ -278,7 +287,8 @@ def test_each_methods_rate_is_that_of_its_best_trial(study, paths):
 def test_terms_decide_what_statistics_are_taken_over(study, paths):
     released = parse_study(VALUES | {"training": VALUES["training"] | {"terms": "as_released"}}, "test")
     run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
-    assert (_common(study, run).statistics, _common(released, run).statistics) == ("trajectories", "rows")
+    statistics = [common_settings(one, run, []).statistics for one in (study, released)]
+    assert statistics == ["trajectories", "rows"]
 
 
 def test_a_missing_policy_stage_is_named(study, tmp_path):

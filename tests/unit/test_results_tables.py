@@ -10,6 +10,7 @@ import pytest
 from threespo.errors import InputError
 from threespo.results import collect
 from threespo.results.findings import findings, limits
+from threespo.results.outline import TABLES
 from threespo.results.paper import NOTHING, read_results
 from threespo.results.tables import main_results, training_curves, write_tables
 from threespo.study.config import load_study
@@ -58,7 +59,7 @@ def paths(tmp_path, study):
         write_table(made.run(run) / "evaluation.parquet", episodes)
         write_table(made.run(run) / "evaluation_timing.parquet", timing)
     for run in trained_runs(study):
-        detail = {"detail_gated": 1.0} if run.method != "grpo" else {}
+        detail = {"detail_state_met": 30.0, **({"detail_gated": 1.0} if run.method != "grpo" else {})}
         metrics = [
             {
                 "epoch": epoch,
@@ -72,6 +73,8 @@ def paths(tmp_path, study):
             for epoch in (1, 2, 3)
         ]
         write_table(made.run(run) / "metrics.parquet", metrics)
+        types = [{"epoch": 1, "task_type": "put", "state_score_visits": 0.5}]
+        write_table(made.run(run) / "task_types.parquet", types)
         write_table(made.run(run) / "timing.parquet", [{"epoch": 1, "seconds": 2.0, "peak_memory_mb": 5.0}])
     return made
 
@@ -82,13 +85,22 @@ def table(paths, name):
 
 def test_every_table_is_written_and_equal_when_written_again(study, paths):
     write_tables(study, paths)
-    names = ["curves", "episodes", "laboratory", "main", "metrics", "provenance", "stages", "timing", "tuning"]
-    assert sorted(path.stem for path in paths.tables.iterdir()) == names
+    assert sorted(path.stem for path in paths.tables.iterdir()) == sorted(TABLES)
+    names = TABLES
     before = {name: (paths.tables / f"{name}.parquet").read_bytes() for name in names}
     write_tables(study, paths)
     assert all(
         (paths.tables / f"{name}.parquet").read_bytes() == before[name] for name in names if name != "provenance"
     )
+
+
+def test_states_and_generations_stand_beside_the_papers(study, paths):
+    write_tables(study, paths)
+    rows = table(paths, "efficiency").set_index("method")
+    grpo = rows.loc["grpo"]
+    assert (grpo["generations"], grpo["states"], grpo["ratio"]) == (325.0, 30.0, 30 / 325)
+    assert (grpo["paper_rollouts"], grpo["paper_states"]) == (340_000, 4_020)
+    assert rows.loc["threespo-calibrated", "paper_states"] == 9_720
 
 
 def test_the_main_table_has_ours_and_the_papers_values(study, paths):

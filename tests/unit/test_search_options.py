@@ -249,6 +249,45 @@ def test_a_history_key_tells_the_way_apart():
     }
 
 
+BINARY = {
+    "s1": {"a": "s2", "b": "s3"},
+    "s2": {"a": "s4", "b": "s5"},
+    "s3": {"a": "s6", "b": "s7"},
+    **{f"s{leaf}": {"a": f"s{leaf}"} for leaf in (4, 5, 6, 7)},
+}
+
+
+def test_backtracking_to_the_deepest_or_to_the_oldest_untried_child():
+    options = {"max_steps": 3, "group_size": 2, "gate": False, "tie_break": "first", "max_generations_per_task": 99}
+    assert search(BINARY, set(), **options)[3] == ["s1", "s2", "s4", "s5", "s3", "s6", "s7"]
+    assert search(BINARY, set(), backtrack="oldest", **options)[3] == ["s1", "s2", "s4", "s3", "s6", "s7", "s5"]
+
+
+def test_the_most_samples_of_a_state_apart_from_the_group_size():
+    """Unvisited states have S = 1, so n = G_max; the cap stays that of the group size."""
+    _, result, _, order = search(BINARY, set(), max_steps=3, group_size=8, g_max=2, gate=False)
+    assert result.env_steps == 2 * len(order)
+    assert (result.details["n_2"], "n_8" in result.details) == (7.0, False)
+
+
+def test_credit_of_the_subtree_is_the_success_rate_of_the_paths_below():
+    """s5 is won: half of the paths through s2 succeed, none through s3. By its own step no child of s1 has succeeded."""
+    wins = {"s5"}
+    limits = {"max_steps": 2, "group_size": 2, "max_generations_per_task": 99}
+    settings_ = {"gate": False, "tie_break": "first", "novelty": "none", "difference": False, "normalise": False}
+    _, _, updates, _ = search(BINARY, wins, credit="subtree", **limits, **settings_)
+    groups = {rows[0].prompt: [row.advantages[0] for row in rows] for rows in updates}
+    root, s2 = sorted(groups.values(), key=max)
+    assert root == pytest.approx([0.5 * 0.25, -0.5 * 0.25]), "0.5 * (1/2 - mean of 1/2 and 0)"
+    assert s2 == pytest.approx([-0.5 * 0.5, 0.5 * 0.5])
+    _, _, own, _ = search(BINARY, wins, **limits, **settings_)
+    assert len(own) == 1, "only the step that wins tells the children of s2 apart"
+    # Cut off after the first path, s3's subtree is unknown, and with it there is no comparison at the root.
+    limits["max_generations_per_task"] = 4
+    _, _, cut, _ = search(BINARY, wins, credit="subtree", **limits, **settings_)
+    assert [len(rows) for rows in cut] == [2]
+
+
 def test_duplicates_can_be_tried_each_for_itself():
     graph = {"s1": {"a": "s2"}, "s2": {"a": "s3"}}
     _, once, _, _ = search(graph, set(), max_steps=2, group_size=4, gate=False)
@@ -283,6 +322,9 @@ def test_duplicates_can_be_tried_each_for_itself():
             "tie_break": st.sampled_from(["random", "first"]),
             "keep_duplicates": st.booleans(),
             "update_unit": st.sampled_from(["state", "tick", "path", "epoch"]),
+            "g_max": st.sampled_from([None, 1, 2]),
+            "backtrack": st.sampled_from(["deepest", "oldest"]),
+            "credit": st.sampled_from(["step", "subtree"]),
             "normalise": st.booleans(),
         },
     ),

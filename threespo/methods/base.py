@@ -83,6 +83,7 @@ class Tally:
         """Count one generation and its environment step."""
         counts = self._of(outcome.episode)
         counts["env_steps"] += 1
+        self.states.meet(outcome.episode)
         counts["invalid_format"] += not outcome.valid
         counts["inadmissible"] += not outcome.admissible
         counts["nothing_happens"] += outcome.nothing_happens

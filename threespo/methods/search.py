@@ -94,7 +94,7 @@ class Search:
         self.log.path_caps += self.paths >= self.judge.settings.max_paths
 
     def _next_place(self, frontier: list[Node]) -> int:
-        """Return the place of the state to go back to: the best of the deepest untried children, or of the shallowest."""
+        """Return the place of the untried child to go back to (``ThreespoOptions.backtrack``)."""
         if self.judge.settings.backtrack == "deepest":
             return len(frontier) - 1
         return min(range(len(frontier)), key=lambda place: (len(frontier[place].path), -place))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from threespo.envs.episode import Episode
+from threespo.rng import derive
 from threespo.scoring.state import ScoreSettings, state_score
 from threespo.scoring.table import StateTable
 
@@ -31,6 +32,8 @@ class StateStatistics:
     """Counts of states over a run, and the scores that were met in the present epoch, by task type."""
 
     table: StateTable = field(default_factory=StateTable)
+    met: set[int] = field(default_factory=set)
+    """Hashes of all states that the environment has ever shown, on completed paths or not."""
     _visits: dict[str, list[float]] = field(default_factory=dict)
     _unique: dict[str, dict[str, float]] = field(default_factory=dict)
 
@@ -41,6 +44,10 @@ class StateStatistics:
         kind = episode.task.task_type
         self._visits.setdefault(kind, []).extend([score] * samples)
         self._unique.setdefault(kind, {}).setdefault(key, score)
+
+    def meet(self, episode: Episode) -> None:
+        """Note a state that the environment has shown."""
+        self.met.add(derive(state_key(episode.observation)))
 
     def path(self, last: Episode) -> None:
         """Note a completed path, given its end."""
@@ -58,6 +65,7 @@ class StateStatistics:
         known = [state_score(*pair, _REFERENCE_DEPTH, _PRINTED).score for pair in self.table.counts.values()]
         numbers = {
             **_numbers(visits, list(unique.values())),
+            "state_met": float(len(self.met)),
             "state_known": float(len(known)),
             "state_score_known": _mean(known),
         }
@@ -67,12 +75,12 @@ class StateStatistics:
 
     def dump(self) -> Any:
         """Return what is remembered between epochs, as JSON values."""
-        return self.table.dump()
+        return {"table": self.table.dump(), "met": sorted(self.met)}
 
     @classmethod
-    def restore(cls, rows: Any) -> "StateStatistics":
+    def restore(cls, dumped: Any) -> "StateStatistics":
         """Return the statistics that ``dump`` described."""
-        return cls(StateTable.restore(rows))
+        return cls(StateTable.restore(dumped["table"]), set(dumped["met"]))
 
 
 class RemembersStates:

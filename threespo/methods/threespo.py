@@ -98,8 +98,8 @@ class ThreespoOptions(MethodOptions):
     """On backtracking go on from an untried child, or sample its parent anew (the released code); ``none`` takes one path a
     task, ``restart`` begins again at the root until a cap is reached (ablation w/o backtracking)."""
     backtrack: Literal["deepest", "oldest"] = "deepest"
-    """Which untried child comes next when a path has ended: the best of the deepest ones (Algorithm 1), or of those
-    nearest to the root."""
+    """Which untried child comes next when a path has ended: of the deepest (Algorithm 1), or of those nearest to the root;
+    the best of the siblings that were sampled last."""
     tie_break: Literal["random", "first"] = "random"
     """Order of children with equal rewards."""
     keep_duplicates: bool = False

@@ -7,7 +7,7 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.study import records
-from threespo.study.matrix import Paths, Run, evaluated_runs, local_policies, prompted_runs, trained_runs
+from threespo.study.matrix import Paths, Run, evaluated_runs, local_policies, probed_runs, prompted_runs, trained_runs
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
@@ -39,6 +39,18 @@ def metrics(study: "Study", paths: Paths) -> pd.DataFrame:
     details = sorted(name for name in frame.columns if name.startswith("detail_"))
     common = [name for name in frame.columns if name not in details]
     return frame[common + details].sort_values([*RUN_COLUMNS, "epoch"], ignore_index=True)
+
+
+def task_types(study: "Study", paths: Paths) -> pd.DataFrame:
+    """Return one row per epoch and task type of every trained run."""
+    frame = _concatenate(trained_runs(study), paths, "task_types.parquet")
+    return frame.sort_values([*RUN_COLUMNS, "epoch", "task_type"], ignore_index=True)
+
+
+def probes(study: "Study", paths: Paths) -> pd.DataFrame:
+    """Return one row per probed state, scores beside estimated success probabilities."""
+    runs = probed_runs(study)
+    return _concatenate(runs, paths, "probe.parquet") if runs else pd.DataFrame(columns=[*RUN_COLUMNS, "snapshot"])
 
 
 def timing(study: "Study", paths: Paths) -> pd.DataFrame:

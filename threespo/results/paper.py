@@ -1,5 +1,6 @@
 """The paper's own numbers (config/paper), read once and looked up by study labels."""
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,26 @@ class PaperResults:
         if method is None or split not in SPLIT_COLUMNS:
             return NOTHING
         return self.cells.get((method, base_model, f"{env}_{SPLIT_COLUMNS[split]}"), NOTHING)
+
+
+def read_efficiency(folder: Path = FOLDER) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the paper's rollouts and unique states by (environment, method).
+
+    Raises:
+        InputError: if ``efficiency.csv`` is missing or does not have the expected form.
+    """
+    path = folder / "efficiency.csv"
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            return {
+                (row["env"], row["method"]): {
+                    "paper_rollouts": float(row["rollouts"]),
+                    "paper_states": float(row["unique_states"]),
+                }
+                for row in csv.DictReader(lines)
+            }
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: not readable as the paper's table ({error!r}); restore it from the repository") from error
 
 
 def read_results(folder: Path = FOLDER) -> PaperResults:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.files import atomic_text
+from threespo.results import outline
 from threespo.results.figures import label
 from threespo.results.findings import findings, limits
 from threespo.results.tables import COSTS
@@ -38,6 +39,35 @@ FIGURES = {
         "The paper's own training curves",
         "Not ours: read off the image of figure 3a that the authors published (1.5B model, success against epochs).",
     ),
+    "mean_scores": (
+        "Mean state score during training",
+        "Figure 3b of the paper. Every method is measured alike: a state is an observation, scored by eq. 1 with the "
+        "printed constants and the counts at the epoch's beginning. Thick: over visits; thin: every visited state once; "
+        "dotted: all states known so far, at depth 10. With α = 50 a score is 1, 0 or nearly 0, so the mean is little "
+        "more than the share of states that nothing has succeeded through.",
+    ),
+    "scores_by_type": (
+        "Mean state score by kind of task",
+        "Figure 3c: easy, medium and hard as the paper has them (Pick & Place, Examine in Light, Pick Two & Place); lines "
+        "are means over the visits of an epoch.",
+    ),
+    "high_scores": (
+        "Share of visits to states with S > 0.5",
+        "The paper's figure of high-score ratios, measured as above. Lines are means over training seeds, smoothed over "
+        "three epochs.",
+    ),
+    "rollouts": (
+        "Where 3SPO's samples go",
+        "Expansions by n(s), the number of samples drawn there (0: gated, nothing is drawn), over a run; a capped expansion "
+        "draws one sample and stands apart.",
+    ),
+    "calibration": (
+        "Does the score measure what it claims?",
+        "Each dot is a state of a frozen policy: its true success probability, estimated by playing on from it many times, "
+        "against the counted success rate N_success / N_total (above) and against S(s) (below). The line is what a perfect "
+        "estimate of p(s) would give; for S it is exp(−λ p) at depth 5. Hollow dots have not been visited. Later snapshots "
+        "are darker.",
+    ),
 }
 
 PARTS = ("sampling", "update", "environment", "method", "logging")
@@ -54,7 +84,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
     """
     tables = {
         name: read_table(paths.tables / f"{name}.parquet")
-        for name in ("main", "episodes", "metrics", "timing", "stages", "tuning", "laboratory", "provenance")
+        for name in ("main", "episodes", "metrics", "timing", "stages", "efficiency", "tuning", "laboratory", "provenance")
     }
     main = tables["main"]
     html = (
@@ -67,7 +97,8 @@ def write_report(study: "Study", paths: "Paths") -> None:
             limits=limits(study),
             policies=[_policy_table(study, main, name) for name in study.policies],
             splits=list(study.evaluation.splits),
-            figures=[_figure(paths, name) for name in FIGURES],
+            figures=[_figure(paths, name) for name in outline.figures(study)],
+            efficiency=tables["efficiency"].to_dict("records"),
             task_types=_task_types(study, tables["episodes"]),
             costs=_costs(tables["metrics"], tables["timing"]),
             parts=PARTS,

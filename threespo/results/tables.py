@@ -13,7 +13,7 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.results import collect
-from threespo.results.paper import PROMPTED_BASE, PaperResults, read_results
+from threespo.results.paper import PROMPTED_BASE, PaperResults, read_efficiency, read_results
 from threespo.results.provenance import provenance
 from threespo.results.statistics import bootstrap_interval, summarize
 from threespo.rng import derive
@@ -39,7 +39,7 @@ COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
 
 
 def write_tables(study: "Study", paths: "Paths") -> None:
-    """Write ``tables/{episodes,metrics,timing,stages,main,curves,tuning,laboratory,provenance}.parquet``.
+    """Write the tables named in ``TABLES``.
 
     Raises:
         InputError: if a run's results are missing or do not belong together.
@@ -56,6 +56,9 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "stages": collect.stages(study, paths),
         "main": main_results(study, episodes, metrics, read_results(), collect.not_run(study, paths)),
         "curves": training_curves(metrics),
+        "task_types": collect.task_types(study, paths),
+        "efficiency": efficiency(study, metrics),
+        "probes": collect.probes(study, paths),
         "tuning": tuning(study, paths),
         "laboratory": laboratory(study, paths),
         "provenance": provenance(study, paths, timing),
@@ -109,6 +112,30 @@ def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
         for run in trial_runs(study)
     ]
     return pd.DataFrame(rows, columns=["env", "policy", "method", "learning_rate", "success", "chosen"])
+
+
+def efficiency(study: "Study", metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return what each method's runs spent and how many different states they met, means over training seeds, with the
+    paper's rollouts and unique states (tab:efficiency) beside.
+
+    ``states`` counts the different observations that the environment has shown in a run; ``ratio`` is states per generation.
+    """
+    paper = read_efficiency()
+    rows = []
+    for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=False):
+        ends = group.groupby("training_seed").last()
+        units = {name: float(ends[name].mean()) for name in COSTS}
+        states = float(ends["detail_state_met"].mean())
+        entry = study.methods[method]
+        rows.append(
+            {
+                **{"env": env, "policy": policy, "method": method, **units, "states": states},
+                "ratio": states / units["generations"],
+                **paper.get((env, entry.paper_row or ""), {"paper_rollouts": np.nan, "paper_states": np.nan}),
+            }
+        )
+    order = list(study.methods)
+    return pd.DataFrame(sorted(rows, key=lambda row: (row["policy"], order.index(row["method"]))))
 
 
 def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:

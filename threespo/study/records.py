@@ -39,7 +39,8 @@ from threespo.study.matrix import (
 Ingredients = dict[str, dict[str, str]]
 """``code``, ``field`` and ``input``, each by name."""
 
-PAPER = Path(__file__).resolve().parents[2] / "config" / "paper" / "results.yaml"
+_CONFIG = Path(__file__).resolve().parents[2] / "config"
+PAPER = [_CONFIG / "paper" / name for name in ("results.yaml", "efficiency.csv")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,7 @@ def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
             names = ("metrics", "task_types")
             trained = [paths.run(run) / f"{name}.parquet" for run in trained_runs(study) for name in names]
             probes = [paths.run(run) / "probe.parquet" for run in probed_runs(study)]
-            return [*trained, *episodes, *chosen, *rows, *probes, PAPER]
+            return [*trained, *episodes, *chosen, *rows, *probes, *PAPER]
         case "report", _:
             tables = {paths.tables / "provenance.parquet", *paths.tables.glob("*.parquet")}
             return [*sorted(tables), *sorted(paths.figures.glob("*.svg"))]

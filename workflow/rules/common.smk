@@ -2,6 +2,7 @@
 
 from threespo.cli import STUDY_DIGEST
 from threespo.errors import InputError
+from threespo.results.outline import NOTEBOOKS, TABLES, notebooks
 from threespo.study import stages
 from threespo.study.config import load_study
 from threespo.study.contents import file_digest

@@ -1,11 +1,9 @@
 # Tables, executed notebooks, the report.
 
-TABLES = ["episodes", "metrics", "timing", "stages", "main", "curves", "tuning", "laboratory", "provenance"]
-NOTEBOOKS = {"main_results": ["main", "episodes"], "training_curves": ["metrics", "curves"]}
-PAPER = ["config/paper/results.yaml", "config/paper/fig3a.csv"]
-FIGURES = {"main_results": ["main_results"], "training_curves": ["training_curves", "paper_training_curves"]}
+PAPER = ["config/paper/results.yaml", "config/paper/efficiency.csv", "config/paper/fig3a.csv"]
 KINDS = ["png", "svg", "csv"]
-EXECUTED_NOTEBOOKS = [str(PATHS.notebooks / f"{name}.ipynb") for name in NOTEBOOKS]
+DRAWN = {name: NOTEBOOKS[name] for name in notebooks(STUDY)}
+EXECUTED_NOTEBOOKS = [str(PATHS.notebooks / f"{name}.ipynb") for name in DRAWN]
 
 
 def table(name):
@@ -23,7 +21,7 @@ rule tables:
         probes=[str(PATHS.run(run) / "probe.parquet") for run in probed_runs(STUDY)],
         laboratory=[str(PATHS.laboratory(*row)) for row in laboratory_rows(STUDY)],
         choices=[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
-        paper=PAPER[0],
+        paper=PAPER[:2],
     output:
         [table(name) if name == "provenance" else update(table(name)) for name in TABLES],
     params:
@@ -36,18 +34,18 @@ rule tables:
 
 
 # A notebook loads a table and draws it; papermill executes it with this interpreter, with the folders as parameters.
-for name, needed in NOTEBOOKS.items():
+for name, parts in DRAWN.items():
 
     rule:
         name:
             f"notebook_{name}"
         input:
             notebook=f"notebooks/{name}.ipynb",
-            tables=[table(needs) for needs in needed],
-            paper=PAPER[1] if name == "training_curves" else [],
+            tables=[table(needed) for needed in parts["tables"]],
+            paper=PAPER[2] if name == "training_curves" else [],
         output:
             notebook=str(PATHS.notebooks / f"{name}.ipynb"),
-            figures=[update(str(PATHS.figures / f"{figure}.{kind}")) for figure in FIGURES[name] for kind in KINDS],
+            figures=[update(str(PATHS.figures / f"{figure}.{kind}")) for figure in parts["figures"] for kind in KINDS],
         params:
             code=lambda wildcards: stages.code("figures", STUDY),
         log:
@@ -61,7 +59,7 @@ rule report:
     input:
         [table(name) for name in TABLES],
         EXECUTED_NOTEBOOKS,
-        [str(PATHS.figures / f"{figure}.svg") for name in NOTEBOOKS for figure in FIGURES[name]],
+        [str(PATHS.figures / f"{figure}.svg") for parts in DRAWN.values() for figure in parts["figures"]],
     output:
         report=update(str(PATHS.report)),
         done=touch(str(PATHS.root / "logs" / "report.done")),

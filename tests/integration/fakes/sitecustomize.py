@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 
 GAMES = 4
+STATES = ("score_visits", "score_unique", "score_known", "high_visits")
 
 
 def _note(text):
@@ -44,17 +45,25 @@ def _train(study, run, paths):
 
     rate = learning_rate(study, run, paths)
     counted = ("generations", "env_steps", "completed_paths", "optimizer_steps", "epoch_successes")
-    metrics, timing = [], []
+    metrics, timing, types = [], [], []
     for epoch in range(1, 5):
         counts = dict(zip(counted, (75 * epoch, 75 * epoch, 8 * epoch, epoch, epoch + run.seed), strict=True))
-        metrics.append({"epoch": epoch, **counts, "train_success": (epoch + run.seed) / 8, "loss": rate, "kl": 0.0})
+        states = {f"detail_state_{name}": 0.5 for name in ("met", *STATES)}
+        search = {"detail_expansions": 9.0, "detail_capped_expansions": 1.0, "detail_n_0": 2.0, "detail_n_1": 7.0}
+        own = {**states, **(search if study.methods[run.method].method == "threespo" else {})}
+        metrics.append({"epoch": epoch, **counts, "train_success": (epoch + run.seed) / 8, "loss": rate, "kl": 0.0, **own})
+        kinds = ("pick_and_place_simple", "heat")
+        types += [{"epoch": epoch, "task_type": kind, "state_score_visits": 0.5} for kind in kinds]
         parts = ("sampling", "update", "environment", "method", "logging")
         seconds = {"seconds": time.time() % 1, **{f"{part}_seconds": 0.1 for part in parts}}
         timing.append({"epoch": epoch, **seconds, "generations_per_second": 100.0, "peak_memory_mb": 100.0})
     write_table(paths.run(run) / "metrics.parquet", metrics)
     write_table(paths.run(run) / "timing.parquet", timing)
+    write_table(paths.run(run) / "task_types.parquet", types)
+    write_table(paths.run(run) / "trees.parquet", [], ["epoch"])
     weights = paths.run(run) / "weights"
-    weights.mkdir(parents=True, exist_ok=True)
+    for folder in (weights, paths.snapshots(run)):
+        folder.mkdir(parents=True, exist_ok=True)
     (weights / "model.safetensors").write_bytes(f"{run.run_id} {rate}".encode())
 
 

@@ -1,0 +1,52 @@
+"""Which tables, notebooks and figures a study has: what the workflow promises and the report shows."""
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+
+
+class Notebook(TypedDict):
+    """What a notebook needs and draws."""
+
+    tables: tuple[str, ...]
+    figures: tuple[str, ...]
+
+
+TABLES = (
+    "episodes",
+    "metrics",
+    "task_types",
+    "timing",
+    "stages",
+    "main",
+    "curves",
+    "efficiency",
+    "probes",
+    "tuning",
+    "laboratory",
+    "provenance",
+)
+
+NOTEBOOKS: dict[str, Notebook] = {
+    "main_results": {"tables": ("main", "episodes"), "figures": ("main_results",)},
+    "training_curves": {"tables": ("metrics", "curves"), "figures": ("training_curves", "paper_training_curves")},
+    "state_scores": {
+        "tables": ("metrics", "task_types"),
+        "figures": ("mean_scores", "scores_by_type", "high_scores", "rollouts"),
+    },
+    "calibration": {"tables": ("probes",), "figures": ("calibration",)},
+}
+"""The notebooks, the tables that each one loads, and the figures that it draws."""
+
+
+def notebooks(study: "Study") -> list[str]:
+    """Return the notebooks that a study has data for."""
+    searches = any(entry.method == "threespo" for entry in study.methods.values())
+    wanted = {"state_scores": searches, "calibration": study.probe is not None}
+    return [name for name in NOTEBOOKS if wanted.get(name, True)]
+
+
+def figures(study: "Study") -> list[str]:
+    """Return the figures of a study's notebooks."""
+    return [figure for name in notebooks(study) for figure in NOTEBOOKS[name]["figures"]]
