@@ -156,6 +156,18 @@ def _report(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _view(parsed: argparse.Namespace) -> int:
+    from threespo.results.viewer import TREES, write_view
+
+    file = parsed.trees if parsed.trees.suffix == ".parquet" else parsed.trees / TREES
+    folders = file.resolve().parent.parts
+    run = "/".join(folders[folders.index("runs") + 1 :]) if "runs" in folders else folders[-1]
+    out = parsed.out or file.with_suffix(".html")
+    write_view(file, out, f"Search trees of {run}", parsed.task)
+    print(out)
+    return 0
+
+
 def _why(parsed: argparse.Namespace) -> int:
     from threespo.study.records import why
 
@@ -269,6 +281,11 @@ def _parser() -> argparse.ArgumentParser:
         ("report", _report, "write the report from tables and notebooks"),
     ):
         _add_study(command(name, run, about))
+
+    view = command("view", _view, "make a page of a run's search trees, to explore in a browser")
+    view.add_argument("trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet")
+    view.add_argument("--out", type=Path, metavar="FILE", help="the page; by default trees.html beside the table")
+    view.add_argument("--task", metavar="ID", help="the trees of this task only")
 
     reasons = command("why", _why, "say what has changed since a result was made, old and new")
     reasons.add_argument("target", type=Path, metavar="TARGET", help="a file or folder of results, e.g. results/smoke")
