@@ -14,11 +14,14 @@ from threespo.methods.registry import METHODS
 from threespo.policy import tiny
 from threespo.policy.cloning import Stage
 from threespo.runs import checkpoint
+from threespo.runs import probe as probes
 from threespo.runs.choose import choose
 from threespo.runs.data import prepare
 from threespo.runs.evaluate import evaluate
+from threespo.runs.probe import probe
 from threespo.runs.rates import learning_rate
 from threespo.runs.train import _draw, choose_pool, common_settings, train
+from threespo.study import stages
 from threespo.study.config import Study, dump_study, parse_study
 from threespo.study.matrix import Paths, find_run, trials_of
 from threespo.tables import read_table, write_table
@@ -304,3 +307,43 @@ def test_the_pool_holds_all_task_types(study):
     assert {task.task_type for task in pool} == {record.task_type for record in games}
     assert choose_pool(pool[::-1], 64) == pool
     assert len(choose_pool(pool, None)) == 64
+
+
+def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
+    """What is counted is the method's own table at the snapshot, and a probe repeats itself."""
+    run = find_run(study, "alfworld/tiny-s/threespo/seed-0")
+    train(study, run, paths)
+    probe(study, run, paths)
+    rows = read_table(paths.run(run) / "probe.parquet")
+    assert list(rows.columns) == list(probes.COLUMNS)
+    assert rows.groupby("snapshot").size().to_dict() == {1: 3, 2: 3}
+    assert (rows["successes"] <= rows["continuations"]).all()
+    assert (rows["counted_successes"] <= rows["visits"]).all()
+    kept = {number: json.loads((paths.snapshots(run) / f"{number:02d}" / "memory.json").read_text()) for number in (1, 2)}
+    assert all((rows.loc[rows["snapshot"] == number, "epoch"] == kept[number]["epoch"]).all() for number in kept)
+    for number, memory in kept.items():
+        counts = {(total, won) for _, total, won in memory["memory"]["table"]["counts"]} | {(0.0, 0.0)}
+        mine = rows[rows["snapshot"] == number]
+        assert set(zip(mine["visits"], mine["counted_successes"], strict=True)) <= counts
+    before = (paths.run(run) / "probe.parquet").read_bytes()
+    probe(study, run, paths)
+    assert (paths.run(run) / "probe.parquet").read_bytes() == before
+    more = parse_study(VALUES | {"probe": VALUES["probe"] | {"snapshots": 3}}, "test")
+    assert stages.train_settings(more, run) != stages.train_settings(study, run)
+    assert stages.probe_settings(study, run) != stages.probe_settings(more, run)
+    other = find_run(study, "alfworld/tiny-s/grpo/seed-0")
+    assert stages.train_settings(more, other) == stages.train_settings(study, other), "only probed runs leave snapshots"
+
+
+def test_a_method_may_take_smaller_minibatches_as_a_control(study, paths):
+    values = VALUES | {"methods": {**VALUES["methods"], "small": {"method": "grpo", "learning_rate": 1e-3, "minibatch": 8}}}
+    small = parse_study(values, "test")
+    runs = [find_run(small, f"alfworld/tiny-s/{name}/seed-0") for name in ("grpo", "small")]
+    for run in runs:
+        train(small, run, paths)
+    plain, more = (read_table(paths.run(run) / "metrics.parquet").iloc[0] for run in runs)
+    assert plain["generations"] == more["generations"]
+    assert (plain["optimizer_steps"], more["optimizer_steps"]) == (
+        round(plain["rows"] / 32) or 1,
+        round(more["rows"] / 8),
+    )

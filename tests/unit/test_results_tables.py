@@ -137,7 +137,7 @@ def test_curves_are_the_mean_of_straight_lines_where_all_seeds_have_values(study
 
 def test_methods_own_columns_are_empty_for_others(study, paths):
     metrics = collect.metrics(study, paths)
-    assert metrics.columns[-1] == "detail_gated"
+    assert list(metrics.columns[-2:]) == ["detail_gated", "detail_state_met"]
     assert metrics.groupby("method")["detail_gated"].count().to_dict() == {"grpo": 0, "threespo-calibrated": 6}
 
 

@@ -193,5 +193,5 @@ def test_the_command_writes_where_it_is_told(tmp_path, capsys):
 def test_a_run_without_trees_is_told_how_to_record_them(tmp_path, capsys):
     assert cli.main(["view", str(tmp_path)]) == 2
     message = capsys.readouterr().err
-    for words in (str(tmp_path / "trees.parquet"), "training.trees", "3SPO", "train the run again"):
+    for words in (str(tmp_path / "trees.parquet"), "training.recorded_tasks", "3SPO", "train the run again"):
         assert words in message

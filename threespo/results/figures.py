@@ -24,6 +24,7 @@ COLOURS = {
     "3spo": "#4c72b0",
     "threespo-literal": "#64a8d8",
     "threespo-calibrated": "#1f4e8c",
+    "threespo-improved": "#0b7a75",
 }
 """The paper's figure has 3SPO blue, GRPO red, GiGPO purple and HGPO pink; so has ours."""
 
@@ -48,13 +49,32 @@ LABELS = {
     "3spo": "3SPO",
     "threespo-literal": "3SPO as printed",
     "threespo-calibrated": "3SPO calibrated",
+    "threespo-improved": "3SPO improved",
+    "literal-narrow": "as printed, G_max 3",
+    "calibrated-deep": "calibrated, four times the cap",
+    "grpo-steps": "GRPO, as many steps",
+    "wo-novelty": "w/o R_novel",
+    "wo-difference": "w/o ΔS",
+    "omega-quarter": "w/o adaptive ω (0.25)",
+    "omega-half": "w/o adaptive ω (0.5)",
+    "wo-adaptive-n": "w/o adaptive n, no gate",
+    "wo-adaptive-n-gated": "w/o adaptive n, gated",
+    "wo-gate": "w/o gate",
+    "one-path": "w/o backtracking: one path",
+    "restarts": "w/o backtracking: restarts",
+    "tick": "update after each tick",
+    "post-trajectory": "update after the path",
+    "epoch-end": "update after the epoch",
+    "subtree-credit": "credit of the subtree",
     "valid_seen": "seen rooms",
     "valid_unseen": "unseen rooms",
     "alfworld": "ALFWorld",
 }
 """Names for people. Anything else is shown under its own name."""
 
-_SPARE = ("#64b5cd", "#8c8c8c", "#a87855", "#cc7474")
+_SPARE = (
+    "#64b5cd", "#8c8c8c", "#a87855", "#cc7474", "#7a9e3b", "#b07aa1", "#e0a030", "#3d6b99", "#9c755f", "#59a14f",
+)  # fmt: skip
 
 
 def label(name: str) -> str:

@@ -74,7 +74,7 @@ def read_trees(file: Path) -> pd.DataFrame:
     if not file.is_file():
         raise InputError(
             f"{file}: there is no such file. Search trees are recorded by the methods that search them (3SPO, its presets "
-            "and ablations) where the study's field `training.trees` turns it on; set it and train the run again."
+            "and ablations) where the study's field `training.recorded_tasks` turns it on; set it and train the run again."
         )
     trees = read_table(file)
     missing = [name for name in COLUMNS if name not in trees]
