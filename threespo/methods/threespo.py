@@ -133,7 +133,7 @@ class ThreespoOptions(MethodOptions):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_preset(cls, values: Any) -> Any:
-        return {**_PRESETS.get(values.get("preset"), {}), **values} if isinstance(values, dict) else values
+        return {**_PRESETS.get(values.get("preset", "literal"), {}), **values} if isinstance(values, dict) else values
 
 
 class Threespo:

@@ -23,6 +23,7 @@ TABLES = (
     "curves",
     "efficiency",
     "probes",
+    "case_study",
     "tuning",
     "laboratory",
     "provenance",
@@ -35,6 +36,7 @@ NOTEBOOKS: dict[str, Notebook] = {
         "tables": ("metrics", "task_types"),
         "figures": ("mean_scores", "scores_by_type", "high_scores", "rollouts"),
     },
+    "case_study": {"tables": ("case_study",), "figures": ("case_study",)},
     "calibration": {"tables": ("probes",), "figures": ("calibration",)},
 }
 """The notebooks, the tables that each one loads, and the figures that it draws."""
@@ -43,7 +45,7 @@ NOTEBOOKS: dict[str, Notebook] = {
 def notebooks(study: "Study") -> list[str]:
     """Return the notebooks that a study has data for."""
     searches = any(entry.method == "threespo" for entry in study.methods.values())
-    wanted = {"state_scores": searches, "calibration": study.probe is not None}
+    wanted = {"state_scores": searches, "case_study": searches, "calibration": study.probe is not None}
     return [name for name in NOTEBOOKS if wanted.get(name, True)]
 
 

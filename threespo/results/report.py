@@ -15,11 +15,13 @@ from threespo.results import outline
 from threespo.results.figures import label
 from threespo.results.findings import findings, limits
 from threespo.results.tables import COSTS
+from threespo.results.viewer import TREES, read_trees, render_trees
+from threespo.study.matrix import searching_runs
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
-    from threespo.study.matrix import Paths
+    from threespo.study.matrix import Paths, Run
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -60,6 +62,12 @@ FIGURES = {
         "Where 3SPO's samples go",
         "Expansions by n(s), the number of samples drawn there (0: gated, nothing is drawn), over a run; a capped expansion "
         "draws one sample and stands apart.",
+    ),
+    "case_study": (
+        "One state at its first and at its tenth visit",
+        "The paper's case study: of each method the state that its recorded trees expand most often, at its first and its "
+        "tenth visit (or the last, if there are fewer). Bars: the weights of novelty and of the difference of scores in "
+        "eq. 2. Dots: the scores of the children that were sampled; filled if they counted as new.",
     ),
     "calibration": (
         "Does the score measure what it claims?",
@@ -102,6 +110,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             task_types=_task_types(study, tables["episodes"]),
             costs=_costs(tables["metrics"], tables["timing"]),
             parts=PARTS,
+            trees=[_trees(paths, run) for run in searching_runs(study)],
             tuning=_tuning(tables["tuning"]),
             families=_families(tables["laboratory"]),
             stages=_stages(tables["stages"]),
@@ -217,6 +226,12 @@ def _figure(paths: "Paths", name: str) -> dict[str, str]:
         raise InputError(f"{path}: cannot be read ({error.strerror}); run the workflow again") from error
     title, caption = FIGURES[name]
     return {"name": name, "title": title, "caption": caption, "source": f"data:image/svg+xml;base64,{encoded}"}
+
+
+def _trees(paths: "Paths", run: "Run") -> dict[str, str]:
+    """Return the page of a run's search trees, for a frame of its own."""
+    page = render_trees(read_trees(paths.run(run) / TREES), f"{label(run.method)}, {run.run_id}")
+    return {"method": run.method, "page": page}
 
 
 def _sections(provenance: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.results import collect
+from threespo.results.case_study import case_study
 from threespo.results.paper import PROMPTED_BASE, PaperResults, read_efficiency, read_results
 from threespo.results.provenance import provenance
 from threespo.results.statistics import bootstrap_interval, summarize
@@ -59,6 +60,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "task_types": collect.task_types(study, paths),
         "efficiency": efficiency(study, metrics),
         "probes": collect.probes(study, paths),
+        "case_study": case_study(study, paths),
         "tuning": tuning(study, paths),
         "laboratory": laboratory(study, paths),
         "provenance": provenance(study, paths, timing),
@@ -141,17 +143,18 @@ def efficiency(study: "Study", metrics: pd.DataFrame) -> pd.DataFrame:
 def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return what each method reached on each family of trees: its final success in percent, mean and 95 % interval over
     seeds, beside where it started and what it cost."""
-    names = ["family", "method", "learning_rate", "seeds", "start", "mean", "low", "high", "generations", "optimizer_steps"]
+    units = ("generations", "optimizer_steps", "coverage", "allocation", "regret")
+    names = ["family", "method", "learning_rate", "seeds", "start", "mean", "low", "high", *units]
     rows = []
     for family, method in laboratory_rows(study):
         frame = read_table(paths.laboratory(family, method))
         ends = frame.groupby("seed").last()
         percent = 100.0 * ends["success"].to_numpy(dtype=np.float64)
         low, high = bootstrap_interval(percent[:, None], derive("laboratory", family, method))
-        units = {name: float(ends[name].mean()) for name in ("generations", "optimizer_steps")}
+        means = {name: float(ends[name].mean()) for name in units}
         start = 100.0 * float(frame.groupby("seed")["success"].first().mean())
         row = {"family": family, "method": method, "learning_rate": frame["learning_rate"].iloc[0], "seeds": len(ends)}
-        rows.append({**row, "start": start, "mean": float(percent.mean()), "low": low, "high": high, **units})
+        rows.append({**row, "start": start, "mean": float(percent.mean()), "low": low, "high": high, **means})
     return pd.DataFrame(rows, columns=names)
 
 

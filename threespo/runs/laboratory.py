@@ -4,6 +4,7 @@ The method's generator, its random draws and the loss are those of the studies; 
 enough for a hundred seeds in minutes.
 """
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from threespo.methods.base import CommonSettings
 from threespo.methods.registry import make_method
 from threespo.policy.tabular import TabularCritic, TabularPolicy
 from threespo.rng import derive, generator
+from threespo.runs.allocation import Allocation, Probabilities, allocation, looks
 from threespo.runs.train import Answers
 from threespo.tables import write_table
 
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from threespo.study.matrix import Paths
 
 
-COLUMNS = ("family", "method", "learning_rate", "seed", "epoch", "generations", "optimizer_steps", "success")
+COLUMNS = (
+    "family", "method", "learning_rate", "seed", "epoch", "generations", "optimizer_steps", "success", "coverage",
+    "allocation", "regret",
+)  # fmt: skip
 
 _TUNING = 10_000
 """Seeds from here on choose learning rates; no result comes from them."""
@@ -62,8 +67,9 @@ def run_on_trees(
 ) -> list[dict[str, float]]:
     """Train ``method`` once; return a row per epoch.
 
-    Columns: ``generations`` and ``optimizer_steps`` so far, and ``success``, the probability with which the present policy
-    wins, exactly, averaged over the trees. Row 0 is the untrained policy.
+    Columns: ``generations`` and ``optimizer_steps`` so far; ``success``, the probability with which the present policy wins,
+    exactly, averaged over the trees; ``coverage``, the share of all observations that the run has met so far; of searches
+    ``allocation`` and ``regret`` so far (``threespo.runs.allocation``), else NaN. Row 0 is the untrained policy.
     """
     # Each seed has trees of its own, the same for every method.
     numbers = range(seed * settings.trees, (seed + 1) * settings.trees)
@@ -72,24 +78,36 @@ def run_on_trees(
         for number in numbers
     ]
     world = World(TreeEnv(), settings.depth, 0)
-    made = make_method(method, options, _common(settings, seed))
+    by_id = {task.task_id: task for task in tasks}
+    made = make_method(method, options, _common(settings, seed, frozenset(by_id)))
     policy = TabularPolicy(settings.branching, learning_rate, torch.zeros(settings.branching))
     critic = TabularCritic(settings.critic_learning_rate) if made.critic_rate else None
     generations = steps = idle = epoch = 0
-    rows = [{"generations": 0, "optimizer_steps": 0, "success": success(policy, tasks)}]
+    spent, truth = Allocation(), probabilities(policy, tasks)
+    most = looks(tasks, truth)
+    none = {"coverage": 0.0, "allocation": math.nan, "regret": math.nan}
+    rows = [{"generations": 0, "optimizer_steps": 0, "success": success(truth), **none}]
     while generations < settings.generations and idle < settings.trees:
         drawn = generator(seed, "trees", epoch).sample(tasks, settings.trees_per_epoch)
         answers = Answers(policy, policy, critic, derive(seed, "training"), 1.0)
-        answers.drive(made, epoch, [begin(world, task) for task in drawn])
+        result = answers.drive(made, epoch, [begin(world, task) for task in drawn])
+        spent = spent.plus(allocation(result.trees, by_id, truth))
+        truth = probabilities(policy, tasks)
         epoch, generations, steps = epoch + 1, generations + answers.generations, steps + len(answers.updates)
         idle = 0 if answers.generations else idle + 1
-        rows.append({"generations": generations, "optimizer_steps": steps, "success": success(policy, tasks)})
+        found = {**none, "coverage": result.details["state_met"] / most, **(spent.measures() if spent.samples else {})}
+        rows.append({"generations": generations, "optimizer_steps": steps, "success": success(truth), **found})
     return rows
 
 
-def success(policy: TabularPolicy, tasks: list[TreeTask]) -> float:
-    """Return the probability that the policy wins a tree, averaged over ``tasks``."""
-    return sum(success_probabilities(task, _chooser(policy, task))[()] for task in tasks) / len(tasks)
+def probabilities(policy: TabularPolicy, tasks: list[TreeTask]) -> Probabilities:
+    """Return the probability that the policy wins from each node of each tree."""
+    return {task.task_id: success_probabilities(task, _chooser(policy, task)) for task in tasks}
+
+
+def success(truth: Probabilities) -> float:
+    """Return the probability of winning a tree, averaged over all."""
+    return sum(nodes[()] for nodes in truth.values()) / len(truth)
 
 
 def _chooser(policy: TabularPolicy, task: TreeTask) -> Any:
@@ -100,7 +118,7 @@ def _chooser(policy: TabularPolicy, task: TreeTask) -> Any:
     return choose
 
 
-def _common(settings: "TreeFamily", seed: int) -> CommonSettings:
+def _common(settings: "TreeFamily", seed: int, recorded: frozenset[str]) -> CommonSettings:
     return CommonSettings(
         seed=seed,
         group_size=settings.group_size,
@@ -111,4 +129,5 @@ def _common(settings: "TreeFamily", seed: int) -> CommonSettings:
         success_reward=10.0,
         minibatch=settings.minibatch,
         statistics="trajectories",
+        recorded=recorded,
     )

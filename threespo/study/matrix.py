@@ -171,6 +171,16 @@ def plays_weights_of(study: Study, run: Run) -> str:
     return "run" if run.method in study.methods else "policy"
 
 
+def searching_runs(study: Study) -> list[Run]:
+    """Return the runs whose trees are shown: each searching method's first seed, on the first policy."""
+    policy = local_policies(study)[0]
+    return [
+        run
+        for run in trained_runs(study)
+        if study.methods[run.method].method == "threespo" and (run.policy, run.seed) == (policy, study.seeds[0])
+    ]
+
+
 def probed_runs(study: Study) -> list[Run]:
     """Return the runs whose state scores are set beside true success probabilities."""
     methods = study.probe.methods if study.probe else ()

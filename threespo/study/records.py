@@ -31,6 +31,7 @@ from threespo.study.matrix import (
     local_policies,
     plays_weights_of,
     probed_runs,
+    searching_runs,
     trained_runs,
     trial_runs,
     trials_of,
@@ -261,15 +262,19 @@ def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
             names = ("metrics", "task_types")
             trained = [paths.run(run) / f"{name}.parquet" for run in trained_runs(study) for name in names]
             probes = [paths.run(run) / "probe.parquet" for run in probed_runs(study)]
-            return [*trained, *episodes, *chosen, *rows, *probes, *PAPER]
+            return [*trained, *episodes, *chosen, *rows, *probes, *_trees(study, paths), *PAPER]
         case "report", _:
             tables = {paths.tables / "provenance.parquet", *paths.tables.glob("*.parquet")}
-            return [*sorted(tables), *sorted(paths.figures.glob("*.svg"))]
+            return [*sorted(tables), *sorted(paths.figures.glob("*.svg")), *_trees(study, paths)]
     return []
 
 
 def _evaluation(paths: Paths, run: Run) -> Path:
     return paths.run(run) / "evaluation.parquet"
+
+
+def _trees(study: Study, paths: Paths) -> list[Path]:
+    return [paths.run(run) / "trees.parquet" for run in searching_runs(study)]
 
 
 def _digests(paths: Paths, file: Path) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from threespo.study.matrix import (
     local_policies,
     plays_weights_of,
     probed_runs,
+    searching_runs,
     trained_runs,
     trial_runs,
     trials_of,

@@ -1,6 +1,7 @@
 # Tables, executed notebooks, the report.
 
 PAPER = ["config/paper/results.yaml", "config/paper/efficiency.csv", "config/paper/fig3a.csv"]
+TREES = [str(PATHS.run(run) / "trees.parquet") for run in searching_runs(STUDY)]
 KINDS = ["png", "svg", "csv"]
 DRAWN = {name: NOTEBOOKS[name] for name in notebooks(STUDY)}
 EXECUTED_NOTEBOOKS = [str(PATHS.notebooks / f"{name}.ipynb") for name in DRAWN]
@@ -19,6 +20,7 @@ rule tables:
         evaluation_time=[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
         task_types=[str(PATHS.run(run) / "task_types.parquet") for run in trained_runs(STUDY)],
         probes=[str(PATHS.run(run) / "probe.parquet") for run in probed_runs(STUDY)],
+        trees=TREES,
         laboratory=[str(PATHS.laboratory(*row)) for row in laboratory_rows(STUDY)],
         choices=[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
         paper=PAPER[:2],
@@ -58,6 +60,7 @@ for name, parts in DRAWN.items():
 rule report:
     input:
         [table(name) for name in TABLES],
+        TREES,
         EXECUTED_NOTEBOOKS,
         [str(PATHS.figures / f"{figure}.svg") for parts in DRAWN.values() for figure in parts["figures"]],
     output:

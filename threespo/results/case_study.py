@@ -1,0 +1,61 @@
+"""The paper's case study from our own data: what the search thinks of one state at its first and at its tenth visit."""
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from threespo.methods.threespo import ThreespoOptions
+from threespo.results.viewer import TREES, read_trees
+from threespo.scoring.reward import novelty_weight
+from threespo.study.matrix import searching_runs
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+    from threespo.study.matrix import Paths, Run
+
+VISITS = (1, 10)
+"""Visits that the paper shows."""
+
+COLUMNS = (
+    "method", "observation", "visit", "epoch", "visits", "successes", "score", "rollouts", "novelty_weight",
+    "difference_weight", "child", "action", "child_score", "novelty", "difference", "success",
+)  # fmt: skip
+
+
+def case_study(study: "Study", paths: "Paths") -> pd.DataFrame:
+    """Return one row for each sampled child of the state that was expanded most often in a method's recorded trees.
+
+    The state's own numbers stand in all rows of a visit; roots do not count, since their novelty is never in question. A
+    method whose states were expanded less often than ten times is shown at its last visit instead.
+    """
+    frames = [_of_run(study, run, read_trees(paths.run(run) / TREES)) for run in searching_runs(study)]
+    return pd.DataFrame([row for frame in frames for row in frame], columns=list(COLUMNS))
+
+
+def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, object]]:
+    expanded = trees[(trees["expanded"] >= 0) & (trees["depth"] > 1)].sort_values(["epoch", "task_id", "expanded"])
+    if expanded.empty:
+        return []
+    # Of states met equally often the first: ``value_counts`` keeps their order.
+    state = expanded["state"].value_counts(sort=False).idxmax()
+    met = expanded[expanded["state"] == state].reset_index(drop=True)
+    omega_k = ThreespoOptions.model_validate(study.methods[run.method].options).omega_k
+    rows: list[dict[str, object]] = []
+    for visit in dict.fromkeys(min(one, len(met)) for one in VISITS):
+        node = met.iloc[visit - 1]
+        omega = novelty_weight(node["visits"], omega_k)
+        here = trees[(trees["epoch"] == node["epoch"]) & (trees["task_id"] == node["task_id"])]
+        own = {
+            **{"method": run.method, "visit": visit, "novelty_weight": omega, "difference_weight": 0.5 - omega},
+            **{name: node[name] for name in ("observation", "epoch", "visits", "successes", "score", "rollouts")},
+        }
+        children = here[here["parent"] == node["node"]]
+        rows += [
+            {
+                **own,
+                **{"child": place, "action": child["action"], "child_score": child["score"]},
+                **{name: child[name] for name in ("novelty", "difference", "success")},
+            }
+            for place, (_, child) in enumerate(children.iterrows())
+        ]
+    return rows
