@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from threespo.errors import InputError
+from threespo.methods.trees import TREE_COLUMNS
 from threespo.results import collect
 from threespo.results.findings import findings, limits
 from threespo.results.outline import TABLES
@@ -75,6 +76,7 @@ def paths(tmp_path, study):
         write_table(made.run(run) / "metrics.parquet", metrics)
         types = [{"epoch": 1, "task_type": "put", "state_score_visits": 0.5}]
         write_table(made.run(run) / "task_types.parquet", types)
+        write_table(made.run(run) / "trees.parquet", [], ("epoch", *TREE_COLUMNS))
         write_table(made.run(run) / "timing.parquet", [{"epoch": 1, "seconds": 2.0, "peak_memory_mb": 5.0}])
     return made
 
@@ -193,7 +195,11 @@ def test_findings_follow_the_numbers_either_way(study, paths):
 
 def test_the_papers_table_is_read_as_printed():
     paper = read_results()
-    assert len({(method, model) for method, model, _ in paper.cells}) == 20
+    main = {(method, model) for method, model, _ in paper.cells if not method.startswith("3spo_")}
+    assert len(main) == 20
+    ablation = paper.value("3spo_wo_difference", "qwen2.5-1.5b-instruct", "alfworld", "valid_unseen")
+    assert (ablation.mean, ablation.std) == (83.58, 2.5)
+    assert paper.value("3spo_alpha_35", "qwen2.5-1.5b-instruct", "alfworld", "valid_seen").mean == 93.0
     ours = paper.value("3spo", "qwen2.5-7b-instruct", "alfworld", "valid_unseen")
     assert (ours.mean, ours.std) == (95.93, 0.67)
     assert paper.value("ppo", "qwen2.5-1.5b-instruct", "alfworld", "valid_unseen") == NOTHING
@@ -212,3 +218,16 @@ def test_a_broken_paper_file_is_named(tmp_path):
     (tmp_path / "results.yaml").write_text("rows: 5")
     with pytest.raises(InputError, match=r"results\.yaml"):
         read_results(tmp_path)
+
+
+def test_a_variant_is_compared_with_the_preset_that_it_varies(study, paths):
+    whole = study.methods["threespo-calibrated"]
+    varied = whole.model_copy(update={"options": {"preset": "calibrated", "novelty": "none"}})
+    more = study.model_copy(update={"methods": {**study.methods, "wo-novelty": varied}})
+    episodes = collect.episodes(study, paths)
+    mine = episodes[episodes["method"] == "threespo-calibrated"]
+    both = pd.concat([episodes, mine.assign(method="wo-novelty", success=True)], ignore_index=True)
+    said = findings(more, main_results(more, both, collect.metrics(study, paths), read_results()), both)
+    assert [line for line in said if "w/o R_novel is" in line] == [line for line in said if "above 3SPO calibrated" in line]
+    assert sum("w/o R_novel is 75.0 points above 3SPO calibrated" in line for line in said) == 1
+    assert not any("w/o R_novel is" in line and "GRPO" in line for line in said)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def findings(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> list[str]:
-    """Return sentences on unseen games: each method against the base, and 3SPO against GRPO at equal generations."""
+    """Return sentences on unseen games: each method against the base; 3SPO's presets against GRPO and GiGPO at equal
+    generations; and each of 3SPO's variants against the preset that it varies."""
     split = study.evaluation.splits[-1]
     sentences = []
     for policy in local_policies(study):
@@ -25,9 +26,20 @@ def findings(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> list
         trained = [rows[name] for name in study.methods if name in rows]
         sentences += [_against_base(policy, row, rows["base"], played) for row in trained]
         searches = [row for row in trained if study.methods[row["method"]].method == "threespo"]
-        groups = [row for row in trained if study.methods[row["method"]].method == "grpo"]
-        sentences += [_compare(policy, row, other, played) for row in searches for other in groups]
+        groups = [row for row in trained if study.methods[row["method"]].method in ("grpo", "gigpo")]
+        presets = {_preset(study, row): row for row in searches if set(study.methods[row["method"]].options) <= {"preset"}}
+        whole = list(presets.values())
+        sentences += [_compare(policy, row, other, played) for row in whole for other in groups]
+        sentences += [
+            _compare(policy, row, presets[_preset(study, row)], played)
+            for row in searches
+            if row not in whole and _preset(study, row) in presets
+        ]
     return sentences
+
+
+def _preset(study: "Study", row: dict[str, Any]) -> str:
+    return str(study.methods[row["method"]].options.get("preset", "literal"))
 
 
 def limits(study: "Study") -> list[str]:

@@ -60,11 +60,22 @@ def _train(study, run, paths):
     write_table(paths.run(run) / "metrics.parquet", metrics)
     write_table(paths.run(run) / "timing.parquet", timing)
     write_table(paths.run(run) / "task_types.parquet", types)
-    write_table(paths.run(run) / "trees.parquet", [], ["epoch"])
+    write_table(paths.run(run) / "trees.parquet", _tree())
     weights = paths.run(run) / "weights"
     for folder in (weights, paths.snapshots(run)):
         folder.mkdir(parents=True, exist_ok=True)
     (weights / "model.safetensors").write_bytes(f"{run.run_id} {rate}".encode())
+
+
+def _tree():
+    """A root, its child, and one child of that."""
+    from threespo.methods.trees import TREE_COLUMNS
+
+    texts = dict.fromkeys(("task_id", "task_type", "goal", "action", "response", "observation", "end", "state"), "x")
+    numbers = dict.fromkeys(("visits", "successes", "score", "reward", "novelty", "difference", "success", "advantage"), 0.5)
+    row = {**texts, **numbers, "valid": True, "admissible": True, "gated": False, "rollouts": 1, "end": ""}
+    places = [{"node": n, "parent": n - 1, "depth": n + 1, "expanded": n, "state": str(n)} for n in range(3)]
+    return [{"epoch": 1, **{name: {**row, **place}[name] for name in TREE_COLUMNS}} for place in places]
 
 
 def _evaluate(study, run, paths):

@@ -1,0 +1,62 @@
+"""The case study: the right state, the right visits, and the weights of eq. 2 by hand."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from threespo.methods.trees import TREE_COLUMNS
+from threespo.results.case_study import COLUMNS, case_study
+from threespo.study.config import load_study
+from threespo.study.matrix import Paths, searching_runs
+from threespo.tables import write_table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def node(number, parent, depth, state, **over):
+    texts = dict.fromkeys(("task_type", "goal", "response"), "")
+    base = {
+        **texts, "task_id": "game", "node": number, "parent": parent, "depth": depth, "state": state,
+        "action": f"to {state}", "observation": f"room {state}", "valid": True, "admissible": True, "end": "", "visits": 0.0, "successes": 0.0,
+        "score": 1.0, "gated": False, "expanded": -1, "rollouts": 0, "reward": 0.5, "novelty": 0.5, "difference": 0.0,
+        "success": 0.0, "advantage": math.nan,
+    }  # fmt: skip
+    row = {**base, **over}
+    return {name: row[name] for name in TREE_COLUMNS}
+
+
+def tree(epoch, visits):
+    """A root and one room, which has been on ``visits`` paths and leads to a child."""
+    rows = [
+        node(0, -1, 1, "root", expanded=0, rollouts=1),
+        node(1, 0, 2, "hall", expanded=1, rollouts=1, visits=visits, score=1 / (1 + visits)),
+        node(2, 1, 3, "end", score=0.25, novelty=0.1),
+    ]
+    return [{"epoch": epoch, **row} for row in rows]
+
+
+@pytest.mark.parametrize(("epochs", "visits"), [(12, [1, 10]), (4, [1, 4]), (1, [1])])
+def test_the_most_expanded_state_at_its_first_and_tenth_visit(tmp_path, epochs, visits):
+    study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path)
+    (run,) = searching_runs(study)
+    rows = [row for epoch in range(1, epochs + 1) for row in tree(epoch, float(epoch - 1))]
+    write_table(paths.run(run) / "trees.parquet", rows)
+    found = case_study(study, paths)
+    assert list(found.columns) == list(COLUMNS)
+    assert found["observation"].unique().tolist() == ["room hall"], "the root is met as often, and does not count"
+    assert found["visit"].tolist() == visits
+    for _, row in found.iterrows():
+        weight = 0.5 * math.exp(-0.1 * (row["visit"] - 1))
+        assert row["novelty_weight"] == pytest.approx(weight)
+        assert row["difference_weight"] == pytest.approx(0.5 - weight)
+        assert (row["child_score"], row["action"], row["novelty"]) == (0.25, "to end", 0.1)
+        assert row["visits"] == row["visit"] - 1
+
+
+def test_without_expansions_there_is_no_case(tmp_path):
+    study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path)
+    (run,) = searching_runs(study)
+    write_table(paths.run(run) / "trees.parquet", pd.DataFrame(columns=["epoch", *TREE_COLUMNS]))
+    assert case_study(study, paths).empty
