@@ -19,7 +19,8 @@ def node(number, parent, depth, state, **over):
     texts = dict.fromkeys(("task_type", "goal", "response"), "")
     base = {
         **texts, "task_id": "game", "node": number, "parent": parent, "depth": depth, "state": state,
-        "action": f"to {state}", "observation": f"room {state}", "valid": True, "admissible": True, "end": "", "visits": 0.0, "successes": 0.0,
+        "action": f"to {state}", "observation": f"room {state}", "valid": True, "admissible": True,
+        "end": "", "visits": 0.0, "successes": 0.0,
         "score": 1.0, "gated": False, "expanded": -1, "rollouts": 0, "reward": 0.5, "novelty": 0.5, "difference": 0.0,
         "success": 0.0, "advantage": math.nan,
     }  # fmt: skip
