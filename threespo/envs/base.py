@@ -45,9 +45,11 @@ class Transition(NamedTuple, Generic[StateT]):
 
     state: StateT
     observation: str
-    score: int
+    score: float
     """The environment's cumulative score."""
     won: bool
+    ended: bool = False
+    """Whether the episode is over without the step limit: so it is where it is won, and by a purchase in a shop."""
 
 
 class Environment(Protocol[TaskT, StateT]):

@@ -9,7 +9,7 @@ from typing import Any
 
 from threespo.envs.base import Environment, Task
 from threespo.envs.parsing import parse_response
-from threespo.envs.prompts import alfworld_prompt, tree_prompt
+from threespo.envs.prompts import PROMPTS
 
 NOTHING_HAPPENS = "Nothing happens."
 
@@ -33,7 +33,9 @@ class Episode:
     history: tuple[tuple[str, str], ...] = ()
     """All (observation, action) pairs so far, oldest first."""
     won: bool = False
-    score: int = 0
+    score: float = 0.0
+    ended: bool = False
+    """Over by itself, won or not."""
 
     @property
     def observation(self) -> str:
@@ -46,8 +48,8 @@ class Episode:
 
     @property
     def done(self) -> bool:
-        """Won, or at the step limit T_max."""
-        return self.won or self.steps >= self.world.max_steps
+        """Over by itself, or at the step limit T_max."""
+        return self.ended or self.steps >= self.world.max_steps
 
     @property
     def prompt(self) -> str:
@@ -55,10 +57,8 @@ class Episode:
         return self.ask()
 
     def ask(self, lines: Sequence[str] | None = None, instruction: str | None = None, preface: str = "") -> str:
-        """Return the prompt, in ALFWorld changed as ``alfworld_prompt`` says."""
-        if self.world.env.name == "tree":
-            return tree_prompt(self.task.goal, self.observation)
-        return alfworld_prompt(
+        """Return the prompt of the environment's template, changed as ``alfworld_prompt`` says."""
+        return PROMPTS[self.world.env.name](
             self.task.goal,
             self.observation,
             self.world.env.admissible(self.state),
@@ -107,4 +107,5 @@ def act(episode: Episode, action: str) -> Episode:
         history=(*episode.history, (episode.observation, action)),
         won=transition.won,
         score=transition.score,
+        ended=transition.won or transition.ended,
     )

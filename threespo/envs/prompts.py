@@ -5,7 +5,7 @@ The wording of the two ALFWorld templates is that of the paper (app:prompts) and
 pretrained model does, so its bytes, trailing blanks included, are fixed by tests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _INSTRUCTION = (
     "Now it's your turn to take an action.\n"
@@ -74,6 +74,10 @@ def alfworld_prompt(
     ) + last
 
 
-def tree_prompt(goal: str, observation: str) -> str:
+def tree_prompt(goal: str, observation: str, *_: object, **__: object) -> str:
     """Return all that a table needs to know of a decision tree."""
     return f"{goal}\n{observation}"
+
+
+PROMPTS: dict[str, Callable[..., str]] = {"alfworld": alfworld_prompt, "tree": tree_prompt}
+"""The template of each environment, by its name; all take the arguments of ``alfworld_prompt``."""

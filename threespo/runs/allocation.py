@@ -4,6 +4,7 @@ The theory calls a rollout well spent on the state with the lowest success proba
 search lose by that measure.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ class Allocation(NamedTuple):
         """Return p(s) at samples less p(s) at expansions (below 0: harder states get more), and the regret a sample."""
         sampled = self.difficulty / max(1, self.samples)
         expanded = self.expanded_difficulty / max(1, self.expansions)
-        return {"allocation": sampled - expanded, "regret": self.regret / max(1, self.compared)}
+        return {"allocation": sampled - expanded, "regret": self.regret / self.compared if self.compared else math.nan}
 
 
 def allocation(rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask], truth: Probabilities) -> Allocation:
