@@ -14,7 +14,7 @@ from typing import Any
 
 from threespo.envs.episode import Episode, respond
 from threespo.methods.base import CommonSettings, Tally, Turn, make_row
-from threespo.methods.judge import Judge, Node, Subtree
+from threespo.methods.judge import Judge, Node, SearchSettings, Subtree
 from threespo.methods.trees import SearchLog, TreeRecord
 from threespo.protocol import Row, SampleRequest
 from threespo.rng import generator
@@ -68,8 +68,12 @@ class Search:
     """Takes down the tree."""
     nodes: int = 1
     """Nodes of the tree so far."""
-
     expansions: int = 0
+
+    @property
+    def settings(self) -> SearchSettings:
+        """How the search is read."""
+        return self.judge.settings
 
     def run(self, start: Episode) -> Expansion:
         """Search from ``start`` until nothing is left to try or a cap is reached."""
@@ -85,17 +89,17 @@ class Search:
                 deeper = False
             else:
                 frontier, deeper = yield from self._expand(node, frontier)
-            restarts = self.judge.settings.frontier == "restart" and not self._capped() and self.generations > before
+            restarts = self.settings.frontier == "restart" and not self._capped() and self.generations > before
             if restarts and not frontier:
                 frontier, before = [root], self.generations
         if self.held:
             yield self._released()
         self.log.generation_caps += self.generations >= self.max_generations
-        self.log.path_caps += self.paths >= self.judge.settings.max_paths
+        self.log.path_caps += self.paths >= self.settings.max_paths
 
     def _next_place(self, frontier: list[Node]) -> int:
         """Return the place of the untried child to go back to (``ThreespoOptions.backtrack``)."""
-        if self.judge.settings.backtrack == "deepest":
+        if self.settings.backtrack == "deepest":
             return len(frontier) - 1
         return min(range(len(frontier)), key=lambda place: (len(frontier[place].path), -place))
 
@@ -109,7 +113,7 @@ class Search:
             self.record.counts(node.number, self.judge.table.get(node.path[-1]), score)
         if not rollouts:
             self.log.gated_roots += len(node.path) == 1
-            if self.judge.settings.count_gated:
+            if self.settings.count_gated:
                 self._count(node, False)
             return frontier, False
         self.log.expansion(node.path[-1], score, self.judge.table.get(node.path[-1])[0])
@@ -123,7 +127,7 @@ class Search:
         children = self._children(node, score, prompt, samples)
         going, finished = self._rank(children)
         self.held.append(children)
-        ripe = self.judge.settings.release == "state" or (self.judge.settings.release == "path" and finished)
+        ripe = self.settings.release == "state" or (self.settings.release == "path" and finished)
         yield self._released() if ripe else ()
         if self._capped():
             # The current path is finished greedily, and nothing else is tried.
@@ -132,8 +136,8 @@ class Search:
 
     def _rollouts(self, node: Node, score: StateScore) -> int:
         """Return how many actions are sampled in a state."""
-        rollouts = self.judge.settings.score.g_max if self.judge.settings.uniform and score.rollouts else score.rollouts
-        if not rollouts and self.judge.settings.gate_probe and self._probes():
+        rollouts = self.settings.score.g_max if self.settings.uniform and score.rollouts else score.rollouts
+        if not rollouts and self.settings.gate_probe and self._probes():
             rollouts = 1
         if rollouts and self._capped():
             self.log.capped += 1
@@ -143,7 +147,7 @@ class Search:
 
     def _next(self, node: Node, going: list[Node], finished: bool) -> list[Node]:
         """Return what the frontier gets of the children to go on from, which come worst first."""
-        match self.judge.settings.frontier:
+        match self.settings.frontier:
             case "children":
                 return going
             case "resample":
@@ -159,10 +163,10 @@ class Search:
         """Return whether a gated state is sampled all the same."""
         draw = generator(self.common.seed, "probe", self.judge.number, self.slot, self.expansions, self.probes)
         self.probes += 1
-        return draw.random() < self.judge.settings.gate_probe
+        return draw.random() < self.settings.gate_probe
 
     def _capped(self) -> bool:
-        return self.generations >= self.max_generations or self.paths >= self.judge.settings.max_paths
+        return self.generations >= self.max_generations or self.paths >= self.settings.max_paths
 
     def _children(self, node: Node, score: StateScore, prompt: str, samples: list[Any]) -> list[Child]:
         """Take every sampled action from the same state and reward the transitions (eq. 2)."""
@@ -187,9 +191,9 @@ class Search:
 
     def _rows(self, children: list[Child]) -> tuple[Row, ...]:
         """The group's training rows: siblings of one state compared by reward, each weighted 1/n (eq. 5)."""
-        known = [child for child in children if child.below.paths] if self.judge.settings.credit == "subtree" else children
+        known = [child for child in children if child.below.paths] if self.settings.credit == "subtree" else children
         rewards = [self._credited(child) for child in known]
-        advantages = group_advantages(rewards, self.judge.settings.std_floor, normalise=self.judge.settings.normalise)
+        advantages = group_advantages(rewards, self.settings.std_floor, normalise=self.settings.normalise)
         self.log.group(rewards, advantages)
         if advantages is None:
             return ()
@@ -202,7 +206,7 @@ class Search:
 
     def _credited(self, child: Child) -> float:
         """Return a child's reward, where the credit says so with the success of all paths below in the place of its own."""
-        if self.judge.settings.credit == "step":
+        if self.settings.credit == "step":
             return child.reward
         return child.terms._replace(success=0.5 * child.below.successes / child.below.paths).total - child.penalty
 
@@ -215,16 +219,16 @@ class Search:
         observation only the best-ranked is kept.
         """
         order = list(children)
-        if self.judge.settings.tie_break == "random":
+        if self.settings.tie_break == "random":
             generator(self.common.seed, "ties", self.judge.number, self.slot, self.expansions).shuffle(order)
         order.sort(key=lambda child: -child.reward)
         going: dict[Any, Node] = {}
         for place, child in enumerate(order):
-            if child.node.episode.done and (self.judge.settings.count_siblings or not place):
+            if child.node.episode.done and (self.settings.count_siblings or not place):
                 self._complete(child.node)
             else:
                 # A finished sibling waits its turn like the others where it does not count at once.
-                going.setdefault(place if self.judge.settings.keep_duplicates else child.node.path[-1], child.node)
+                going.setdefault(place if self.settings.keep_duplicates else child.node.path[-1], child.node)
         return list(going.values())[::-1], order[0].node.episode.done
 
     def _complete(self, node: Node) -> None:
@@ -235,7 +239,7 @@ class Search:
     def _count(self, node: Node, won: bool) -> None:
         """Count a path that ends at ``node``."""
         gated = not node.episode.done
-        self.judge.table.complete(node.path if gated or self.judge.settings.count_terminal else node.path[:-1], won)
+        self.judge.table.complete(node.path if gated or self.settings.count_terminal else node.path[:-1], won)
         for subtree in node.above:
             subtree.paths += 1
             subtree.successes += won
