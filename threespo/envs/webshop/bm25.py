@@ -18,7 +18,13 @@ K1, B = np.float32(0.9), np.float32(0.4)
 HITS = 50
 _EXACT_LENGTHS = 24
 _REMEMBERED = 4096
-_NONE = np.zeros(0, dtype=np.int64)
+_SEEDS = 1024
+_FAR_FEWER = 16
+# Covers the rounding of a sum to float32.
+_MARGIN = 1e-3
+
+_List = tuple[float, np.float32, int, int]
+"""The most that a term can add to a score, its weight, and start and end of its postings."""
 
 
 def quantise(length: int) -> int:
@@ -51,15 +57,24 @@ def code_type(pairs: int) -> type[np.unsignedinteger[Any]]:
     return np.uint16 if pairs <= 1 << 16 else np.uint32
 
 
+def _hits_th(scores: np.ndarray) -> float:
+    """Return the 50th highest score, zero if there are fewer."""
+    place = len(scores) - HITS
+    return float(np.partition(scores, place)[place]) if place >= 0 else 0.0
+
+
 class SearchIndex:
     """A memory-mapped inverted index. Equal queries have equal answers; the latest are remembered."""
 
     def __init__(self, folder: Path, rank: np.ndarray, total_terms: int, documents: int) -> None:
         self._terms = Blobs(folder, "terms")
         self._starts = np.load(folder / "starts.npy", mmap_mode="r")
+        self._strongest = np.load(folder / "strongest.npy", mmap_mode="r")
+        """For each term, the pair with its highest score."""
         pairs = np.load(folder / "pairs.npy")
-        self._documents: np.ndarray = np.memmap(folder / "documents.bin", dtype=np.int32, mode="r")
-        self._codes: np.ndarray = np.memmap(folder / "codes.bin", dtype=code_type(len(pairs)), mode="r")
+        # Plain arrays over the mapped files: slices of numpy's own class for these are slow.
+        self._documents = np.asarray(np.memmap(folder / "documents.bin", dtype=np.int32, mode="r"))
+        self._codes = np.asarray(np.memmap(folder / "codes.bin", dtype=code_type(len(pairs)), mode="r"))
         norms = length_norms(total_terms, documents)
         self._weights = pairs[:, 0].astype(np.float32) * norms[pairs[:, 1]]
         """For each pair, occurrences times length norm."""
@@ -76,38 +91,74 @@ class SearchIndex:
         return found
 
     def _search(self, query: str) -> tuple[int, ...]:
+        """Score no more documents than can be among the best.
+
+        Some documents of the rarest terms are scored in full; the 50th best of them is a threshold. Terms that even
+        together stay below it cannot lift a document over it, so candidates are the documents of the other terms.
+        """
         lists = self._lists(query)
-        remaining = float(sum(weight for weight, _, _ in lists))
+        if not lists:
+            return ()
+        threshold = self._threshold(lists)
+        bounds = np.array([bound for bound, _, _, _ in lists], dtype=np.float64)
+        remaining = np.append(np.cumsum(bounds[::-1])[::-1], 0.0)
+        essential = max(1, int(np.count_nonzero(remaining[:-1] >= threshold - _MARGIN)))
         scores = np.zeros(self._count)
-        candidates: np.ndarray | None = None
-        touched: list[np.ndarray] = []
-        for weight, start, end in lists:
-            if candidates is None and touched:
-                candidates = self._pruned(scores, touched, remaining)
-            remaining -= float(weight)
-            documents, codes = self._documents[start:end], self._codes[start:end]
-            if candidates is not None:
-                places = np.searchsorted(documents, candidates)
-                places[places == len(documents)] = 0
-                there = documents[places] == candidates
-                documents, codes = candidates[there], codes[places[there]]
-            else:
-                touched.append(documents)
-            scores[documents] += self._scores(weight, codes)
-        if candidates is None:
-            candidates = np.unique(np.concatenate(touched)) if touched else _NONE
+        for item in lists[:essential]:
+            self._add(scores, item)
+        candidates = np.asarray(self._documents[lists[0][2] : lists[0][3]])
+        if essential > 1:
+            candidates = np.unique(np.concatenate([self._documents[item[2] : item[3]] for item in lists[:essential]]))
+        for number, item in enumerate(lists[essential:], start=essential):
+            so_far = scores[candidates]
+            threshold = max(threshold, _hits_th(so_far))
+            candidates = candidates[so_far + remaining[number] >= threshold - _MARGIN]
+            self._add(scores, item, candidates)
         return self._best(candidates, scores[candidates].astype(np.float32))
 
-    def _lists(self, query: str) -> list[tuple[np.float32, int, int]]:
-        """Return weight and place of each query term's postings, the highest weight first."""
+    def _lists(self, query: str) -> list[_List]:
+        """Return bound, weight and place of each query term's postings, the highest bound first."""
         found = []
         for term, repeats in Counter(terms(query)).items():
             number = self._terms.find(term.encode("utf-8", "surrogatepass"))
             if number is not None:
                 start, end = int(self._starts[number]), int(self._starts[number + 1])
                 rarity = math.log(1 + (self._indexed - (end - start) + 0.5) / (end - start + 0.5))
-                found.append((np.float32(repeats) * np.float32(rarity), start, end))
-        return sorted(found, key=lambda item: (-item[0], item[1]))
+                weight = np.float32(repeats) * np.float32(rarity)
+                bound = float(weight - weight / (np.float32(1) + self._weights[self._strongest[number]]))
+                found.append((bound, weight, start, end))
+        return sorted(found, key=lambda item: (-item[0], item[2]))
+
+    def _threshold(self, lists: list[_List]) -> float:
+        """Return a score that at least 50 documents reach, as high as is cheaply known."""
+        seeds: list[np.ndarray] = []
+        for _, _, start, end in sorted(lists, key=lambda item: item[3] - item[2]):
+            seeds.append(np.asarray(self._documents[start : min(end, start + _SEEDS)]))
+            if sum(map(len, seeds)) >= _SEEDS:
+                break
+        documents = np.unique(np.concatenate(seeds))
+        scores = np.zeros(len(documents))
+        for item in lists:
+            places, there = self._find(item, documents)
+            scores[there] += self._scores(item[1], self._codes[item[2] + places])
+        return _hits_th(scores)
+
+    def _add(self, scores: np.ndarray, item: _List, candidates: np.ndarray | None = None) -> None:
+        """Add a term's scores, where ``candidates`` are far fewer than its documents to these alone."""
+        _, weight, start, end = item
+        if candidates is not None and len(candidates) * _FAR_FEWER < end - start:
+            places, there = self._find(item, candidates)
+            scores[candidates[there]] += self._scores(weight, self._codes[start + places])
+        else:
+            scores[self._documents[start:end]] += self._scores(weight, self._codes[start:end])
+
+    def _find(self, item: _List, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the term's postings hold ``documents``, and which of these they hold."""
+        postings = self._documents[item[2] : item[3]]
+        places = np.searchsorted(postings, documents)
+        places[places == len(postings)] = 0
+        there = np.flatnonzero(postings[places] == documents)
+        return places[there], there
 
     def _scores(self, weight: np.float32, codes: np.ndarray) -> np.ndarray:
         one = np.float32(1)
@@ -115,26 +166,9 @@ class SearchIndex:
         scores: np.ndarray = weight - weight / (one + (self._weights[codes] if short else self._weights))
         return scores if short else scores[codes]
 
-    def _pruned(self, scores: np.ndarray, touched: list[np.ndarray], remaining: float) -> np.ndarray | None:
-        """Return the only documents that can still be among the best, or None while any document can.
-
-        A document that no list so far holds scores less than ``remaining``, the sum of the weights of the others.
-        """
-        seen = np.unique(np.concatenate(touched)) if len(touched) > 1 else np.asarray(touched[0])
-        if len(seen) < HITS:
-            return None
-        so_far = scores[seen]
-        least = np.partition(so_far, len(so_far) - HITS)[len(so_far) - HITS]
-        # The margin covers the rounding of the final sums to float32.
-        if remaining >= least - 1e-3:
-            return None
-        kept: np.ndarray = seen[so_far + remaining >= least - 1e-3]
-        return kept
-
     def _best(self, candidates: np.ndarray, scores: np.ndarray) -> tuple[int, ...]:
         if len(candidates) > HITS:
-            least = np.partition(scores, len(scores) - HITS)[len(scores) - HITS]
-            kept = scores >= least
+            kept = scores >= _hits_th(scores)
             candidates, scores = candidates[kept], scores[kept]
         order = np.lexsort((self._rank[candidates], -scores))[:HITS]
         return tuple(int(number) for number in candidates[order])

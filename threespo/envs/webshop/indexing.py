@@ -1,5 +1,6 @@
 """The inverted index of :mod:`threespo.envs.webshop.bm25`, built in little memory."""
 
+import itertools
 from array import array
 from collections import Counter
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 
 from threespo.envs.webshop.analyzer import terms
 from threespo.envs.webshop.blobs import write_blobs
-from threespo.envs.webshop.bm25 import code_type, quantise
+from threespo.envs.webshop.bm25 import code_type, length_norms, quantise
 
 _POSTINGS_PER_CHUNK = 4_000_000
 
@@ -64,12 +65,19 @@ class IndexWriter:
         for path in self._chunks:
             counts[1:] += np.bincount(place[np.load(path, mmap_mode="r")[0]], minlength=len(words))
         starts = np.cumsum(counts)
-        self._merge(place, starts)
+        pairs = np.array(list(self._pairs), dtype=np.int32).reshape(-1, 2)
+        codes = self._merge(place, starts)
+        strength = pairs[:, 0] * length_norms(self.total_terms, self.documents)[pairs[:, 1]]
+        by_strength = np.argsort(strength, kind="stable")
+        ranks = np.empty_like(by_strength)
+        ranks[by_strength] = np.arange(len(by_strength))
+        strongest = [by_strength[ranks[codes[start:end]].max()] for start, end in itertools.pairwise(starts.tolist())]
         write_blobs(self._folder, "terms", (word for word, _ in words))
         np.save(self._folder / "starts.npy", starts)
-        np.save(self._folder / "pairs.npy", np.array(list(self._pairs), dtype=np.int32).reshape(-1, 2))
+        np.save(self._folder / "pairs.npy", pairs)
+        np.save(self._folder / "strongest.npy", np.array(strongest, dtype=np.int32))
 
-    def _merge(self, place: np.ndarray, starts: np.ndarray) -> None:
+    def _merge(self, place: np.ndarray, starts: np.ndarray) -> np.ndarray:
         documents, codes = (
             np.memmap(self._folder / f"{name}.bin", dtype=kind, mode="w+", shape=(int(starts[-1]),))
             for name, kind in (("documents", np.int32), ("codes", code_type(len(self._pairs))))
@@ -86,6 +94,7 @@ class IndexWriter:
             path.unlink()
         documents.flush()
         codes.flush()
+        return codes
 
 
 def _no_postings() -> tuple["array[int]", "array[int]", "array[int]"]:
