@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.webshop import Catalogue, ShopGoal, compile_catalogue
+from threespo.envs.webshop.pages import SEARCH_ACTION
 from threespo.envs.webshop.sources import read_products
 from threespo.errors import InputError
 
@@ -49,3 +50,9 @@ def reference_goal(row: dict[str, Any]) -> ShopGoal:
         float(row["price_upper"]),
         tuple(options.items()) if isinstance(options, dict) else tuple(options),
     )
+
+
+def listed_actions(available: dict[str, Any]) -> list[str]:
+    """Return the admissible actions that verl-agent lists for what its environment calls available."""
+    search = [SEARCH_ACTION] if available["has_search_bar"] else []
+    return search + [f"click[{name}]" for name in available["clickables"]]

@@ -6,11 +6,11 @@ from typing import Any
 from threespo.envs.webshop import Catalogue, ShopState, WebShop
 from threespo.envs.webshop.goals import original_goals
 from threespo.envs.webshop.nouns import pattern_nouns
-from threespo.envs.webshop.pages import SEARCH_ACTION, SEPARATOR
+from threespo.envs.webshop.pages import SEPARATOR
 from threespo.envs.webshop.reward import Nouns
 from threespo.errors import InputError
 from threespo.verify import Report, read_cases, timed_report
-from threespo.verify.shop import open_catalogue, product_number, reference_goal
+from threespo.verify.shop import listed_actions, open_catalogue, product_number, reference_goal
 
 # Words of the page address in a query confuse the original's pages, down to a "Page 0"; this is not copied.
 _EXCLUDED_KIND = "edge_url"
@@ -64,17 +64,12 @@ def _equal(env: WebShop, state: ShopState, step: dict[str, Any]) -> bool:
     expected = (
         step["observation"],
         step["anchor"],
-        _listed(step["available_actions"]),
+        listed_actions(step["available_actions"]),
         step["reward"] or 0.0,
         bool(step["done"]),
     )
     left = step.get("available_actions_done_page")
-    return found == expected and (left is None or _listed(left) == [])
-
-
-def _listed(available: dict[str, Any]) -> list[str]:
-    search = [SEARCH_ACTION] if available["has_search_bar"] else []
-    return search + [f"click[{name}]" for name in available["clickables"]]
+    return found == expected and (left is None or listed_actions(left) == [])
 
 
 def _same_frame(page: str, expected: str) -> bool:

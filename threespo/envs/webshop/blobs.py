@@ -37,7 +37,7 @@ class Blobs:
     __slots__ = ("_data", "_offsets")
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._offsets = np.load(folder / f"{name}.npy", mmap_mode="r")
+        self._offsets = np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
         self._data: mmap.mmap | bytes = b""
         if int(self._offsets[-1]):
             with (folder / f"{name}.bin").open("rb") as file:

@@ -18,7 +18,7 @@ K1, B = np.float32(0.9), np.float32(0.4)
 HITS = 50
 _EXACT_LENGTHS = 24
 _REMEMBERED = 4096
-_SEEDS = 1024
+_SEEDS = 4096
 _FAR_FEWER = 16
 # Covers the rounding of a sum to float32.
 _MARGIN = 1e-3
@@ -68,8 +68,8 @@ class SearchIndex:
 
     def __init__(self, folder: Path, rank: np.ndarray, total_terms: int, documents: int) -> None:
         self._terms = Blobs(folder, "terms")
-        self._starts = np.load(folder / "starts.npy", mmap_mode="r")
-        self._strongest = np.load(folder / "strongest.npy", mmap_mode="r")
+        self._starts = np.asarray(np.load(folder / "starts.npy", mmap_mode="r"))
+        self._strongest = np.asarray(np.load(folder / "strongest.npy", mmap_mode="r"))
         """For each term, the pair with its highest score."""
         pairs = np.load(folder / "pairs.npy")
         # Plain arrays over the mapped files: slices of numpy's own class for these are slow.

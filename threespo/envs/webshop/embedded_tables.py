@@ -42,8 +42,9 @@ DEPARTMENTS = {
         shaving kit | shaving kits | Shaving | color, pack | 12 90
         eye shadow palette | eye shadow palettes | Makeup | color | 8 55
         """,
-        "cruelty free, paraben free, fragrance free, oil free, long lasting, fast absorbing, alcohol free, dermatologist tested, easy use,"
-        "travel size, certified organic, deep cleaning, anti aging, high quality, leak proof, non toxic",
+        "cruelty free, paraben free, fragrance free, oil free, long lasting, fast absorbing, alcohol free, "
+        "dermatologist tested, easy use, travel size, certified organic, deep cleaning, anti aging, high quality, "
+        "leak proof, non toxic",
         "shea butter, coconut oil, aloe vera, argan oil, bamboo charcoal, green tea, sea minerals, oat milk",
     ),
     "electronics": Department(
@@ -62,9 +63,11 @@ DEPARTMENTS = {
         memory card | memory cards | Cameras | capacity, pack | 7 110
         alarm clock radio | clock radios | Audio | color | 11 70
         """,
-        "fast charging, wireless charging, high speed, easy install, heavy duty, hands free, noise cancelling, water resistant,"
-        "plug play, high definition, non slip, light weight, long lasting, ultra slim, batteries included, easy carry",
-        "aluminum alloy, tempered glass, carbon fiber, soft silicone, stainless steel, braided nylon, matte plastic, oak veneer",
+        "fast charging, wireless charging, high speed, easy install, heavy duty, hands free, noise cancelling, water "
+        "resistant, plug play, high definition, non slip, light weight, long lasting, ultra slim, batteries included, "
+        "easy carry",
+        "aluminum alloy, tempered glass, carbon fiber, soft silicone, stainless steel, braided nylon, matte plastic, "
+        "oak veneer",
     ),
     "garden": Department(
         "Home & Kitchen",
@@ -82,9 +85,11 @@ DEPARTMENTS = {
         window blind | window blinds | Decor | color, dimensions | 15 120
         bed frame | bed frames | Furniture | color, bed size | 89 640
         """,
-        "easy clean, easy assemble, space saving, double sided, scratch resistant, mid century, heavy duty, machine washable, eco friendly,"
-        "wall mounted, height adjustable, non slip, fade resistant, hand made, fully assembled, assembly required",
-        "solid wood, brushed nickel, woven cotton, clear glass, faux leather, natural rattan, powder coated steel, linen blend",
+        "easy clean, easy assemble, space saving, double sided, scratch resistant, mid century, heavy duty, machine "
+        "washable, eco friendly, wall mounted, height adjustable, non slip, fade resistant, hand made, fully "
+        "assembled, assembly required",
+        "solid wood, brushed nickel, woven cotton, clear glass, faux leather, natural rattan, powder coated steel, "
+        "linen blend",
     ),
     "fashion": Department(
         "Clothing, Shoes & Accessories",
@@ -102,9 +107,10 @@ DEPARTMENTS = {
         pajama set | pajamas | Sleepwear | color, size | 17 80
         denim jean | jeans | Bottoms | color, size, fit type | 19 120
         """,
-        "machine wash, hand wash, slim fit, loose fit, relaxed fit, long sleeve, short sleeve, elastic waist, button closure,"
-        "rubber sole, moisture wicking, quick drying, daily wear, stretch fabric, winter warm, unique design",
-        "polyester spandex, organic cotton, merino wool, soft fleece, recycled nylon, faux suede, cotton denim, bamboo viscose",
+        "machine wash, hand wash, slim fit, loose fit, relaxed fit, long sleeve, short sleeve, elastic waist, button "
+        "closure, rubber sole, moisture wicking, quick drying, daily wear, stretch fabric, winter warm, unique design",
+        "polyester spandex, organic cotton, merino wool, soft fleece, recycled nylon, faux suede, cotton denim, "
+        "bamboo viscose",
     ),
     "grocery": Department(
         "Grocery & Gourmet Food",
@@ -122,21 +128,22 @@ DEPARTMENTS = {
         sparkling water case | sparkling waters | Drinks | flavor name, pack | 6 36
         rice cracker | crackers | Snacks | flavor name, size | 4 24
         """,
-        "gluten free, dairy free, sugar free, low sodium, low carb, high protein, non gmo, plant based, soy free, nut free,"
-        "keto friendly, low fat, shelf stable, kosher certified, slow roasted, individually wrapped",
+        "gluten free, dairy free, sugar free, low sodium, low carb, high protein, non gmo, plant based, soy free, nut "
+        "free, keto friendly, low fat, shelf stable, kosher certified, slow roasted, individually wrapped",
         "whole oats, roasted almonds, brown rice, sea salt, cane sugar, sunflower oil, cocoa butter, dried cranberries",
     ),
 }
 
 OPTION_VALUES = {
-    "color": "black, white, navy, red, green, gray, pink, purple, beige, teal, orange, brown, yellow, ivory, charcoal, burgundy",
+    "color": "black, white, navy, red, green, gray, pink, purple, beige, teal, orange, brown, yellow, ivory, charcoal, "
+    "burgundy",
     "size": "small, medium, large, x-large, xx-large, 3x-large",
     "shoe size": "6, 6.5, 7, 7.5, 8, 8.5, 9, 9.5, 10, 11",
     "fit type": "men, women, youth",
     "bed size": "twin, full, queen, king",
     "dimensions": "12 x 12 in, 18 x 18 in, 20 x 30 in, 24 x 36 in, 36 x 60 in, 48 x 72 in, 60 x 84 in, 72 x 96 in",
     "pack": "pack of 1, pack of 2, pack of 3, pack of 4, pack of 6, pack of 12",
-    "scent": "lavender, vanilla, citrus, rosemary, cedar, jasmine, peppermint, unscented",
+    "scent": "lavender, vanilla, citrus, basil, cedar, jasmine, eucalyptus, unscented",
     "flavor name": "vanilla, peanut butter, sea salt, raspberry, maple, hazelnut, lemon, ginger, cinnamon, original",
     "model": "model a12, model a32, model s20, model s21, model x10, model x11",
     "length": "3 feet, 6 feet, 10 feet, 15 feet",

@@ -50,21 +50,34 @@ class Page(NamedTuple):
 
 def make_page(nodes: Iterable[Node], shown: str = "") -> Page:
     """Return the page of the given nodes; ``shown`` is an additional last part in mode ``text``."""
-    visible = tuple(node._replace(text=text) for node in nodes if (text := visible_text(node.text)))
-    buttons = [node.text.lower() for node in visible if node.kind == "button"]
-    products = {node.text.lower(): int(node.name) for node in visible if node.kind == "asin"}
+    visible: list[Node] = []
+    texts: list[str] = []
+    buttons: list[str] = []
+    products: dict[str, int] = {}
     options: dict[str, tuple[str, ...]] = {}
-    for node in visible:
-        if node.kind == "label":
-            options[node.text] = (*options.get(node.text, ()), node.name)
+    for node in nodes:
+        text, kind, name = node
+        if not text or text.isspace():
+            text = visible_text(text)
+            if not text:
+                continue
+            node = Node(text, kind, name)
+        visible.append(node)
+        texts.append(text.strip())
+        if kind == "button":
+            buttons.append(text.lower())
+        elif kind == "asin":
+            products[text.lower()] = int(name)
+        elif kind == "label":
+            options[text] = (*options.get(text, ()), name)
     clickable = dict.fromkeys((*buttons, *products, *options))
-    text = SEPARATOR.join([node.text.strip() for node in visible] + ([shown] if shown else []))
+    joined = SEPARATOR.join((*texts, shown) if shown else texts)
     search = (SEARCH_ACTION,) if SEARCH.lower() in buttons else ()
     return Page(
-        visible,
-        text,
-        quoted(text),
-        (*search, *(f"click[{name}]" for name in clickable)),
+        tuple(visible),
+        joined,
+        quoted(joined),
+        (*search, *[f"click[{name}]" for name in clickable]),
         options,
         products,
         frozenset(buttons),
