@@ -7,6 +7,8 @@ asins, and the inverted index. It is written whole or not at all, and never chan
 import functools
 import hashlib
 import json
+import math
+from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from threespo.files import atomic_folder, atomic_json
 
 FORMAT = 1
 _META = "catalogue.json"
-_REMEMBERED = 1 << 14
+_REMEMBERED = 1 << 12
 
 
 def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
@@ -33,66 +35,72 @@ def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
     """
     with atomic_folder(out) as folder:
         heads, bodies, index = BlobWriter(folder, "heads"), BlobWriter(folder, "bodies"), IndexWriter(folder)
-        asins: list[bytes] = []
-        prices: list[tuple[float, float]] = []
-        labels: tuple[dict[str, int], dict[str, int]] = ({}, {})
-        kinds: list[tuple[int, int]] = []
-        goals: tuple[list[int], list[int]] = ([], [])
-        digest = hashlib.sha256()
-        for number, product in enumerate(products):
+        tables, digest = _Tables(), hashlib.sha256()
+        for product in products:
             head, body = _dump(product[:3]), _dump(product[3:])
             heads.append(head)
             bodies.append(body)
             digest.update(head + body)
             index.append(product.searched_text)
-            asins.append(product.asin.encode())
-            prices.append((product.prices[0], product.prices[1] if len(product.prices) > 1 else np.nan))
-            kinds.append(
-                (labels[0].setdefault(product.category, len(labels[0])), labels[1].setdefault(product.query, len(labels[1])))
-            )
-            for wanted, there in zip(goals, (product.instruction is not None, product.human), strict=True):
-                if there:
-                    wanted.append(number)
+            tables.append(product)
         if not index.documents:
             raise InputError(f"{out}: no product to sell, or none with a searchable text; give a catalogue with products")
         heads.close()
         bodies.close()
         index.close()
-        order = np.argsort(np.array(asins), kind="stable").astype(np.int32)
-        _save(folder, order, asins, prices, kinds, goals)
+        tables.save(folder)
         facts = {
             "format": FORMAT,
-            "products": len(asins),
+            "products": len(tables.asins),
             "indexed": index.documents,
             "terms": index.total_terms,
             "sha256": digest.hexdigest(),
-            "categories": list(labels[0]),
-            "queries": list(labels[1]),
+            "categories": list(tables.categories),
+            "queries": list(tables.queries),
         }
         atomic_json(folder / _META, facts)
     return facts
 
 
-def _save(
-    folder: Path,
-    order: np.ndarray,
-    asins: list[bytes],
-    prices: list[tuple[float, float]],
-    kinds: list[tuple[int, int]],
-    goals: tuple[list[int], list[int]],
-) -> None:
-    sorted_asins = np.array(asins)[order]
-    twice = np.flatnonzero(sorted_asins[1:] == sorted_asins[:-1])
-    if len(twice):
-        raise InputError(f"two products have the asin {sorted_asins[twice[0]].decode()}; an asin must be unique")
-    rank = np.empty(len(order), dtype=np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    np.save(folder / "order.npy", order)
-    np.save(folder / "rank.npy", rank)
-    np.save(folder / "prices.npy", np.array(prices))
-    np.save(folder / "kinds.npy", np.array(kinds, dtype=np.int32))
-    for name, wanted in zip(("synthetic", "human"), goals, strict=True):
-        np.save(folder / f"{name}.npy", np.array(wanted, dtype=np.int32))
+class _Tables:
+    """What is kept of each product in arrays."""
+
+    def __init__(self) -> None:
+        self.asins: list[bytes] = []
+        self.categories: dict[str, int] = {}
+        self.queries: dict[str, int] = {}
+        self._prices, self._kinds = array("d"), array("i")
+        self._synthetic, self._human = array("i"), array("i")
+
+    def append(self, product: Product) -> None:
+        number = len(self.asins)
+        self.asins.append(product.asin.encode())
+        self._prices.extend((product.prices[0], product.prices[1] if len(product.prices) > 1 else math.nan))
+        self._kinds.append(self.categories.setdefault(product.category, len(self.categories)))
+        self._kinds.append(self.queries.setdefault(product.query, len(self.queries)))
+        if product.instruction is not None:
+            self._synthetic.append(number)
+        if product.human:
+            self._human.append(number)
+
+    def save(self, folder: Path) -> None:
+        asins = np.array(self.asins)
+        order = np.argsort(asins, kind="stable").astype(np.int32)
+        twice = np.flatnonzero(asins[order[1:]] == asins[order[:-1]])
+        if len(twice):
+            raise InputError(f"two products have the asin {asins[order[twice[0]]].decode()}; an asin must be unique")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        tables = {
+            "order": order,
+            "rank": rank,
+            "prices": np.array(self._prices).reshape(-1, 2),
+            "kinds": np.array(self._kinds).reshape(-1, 2),
+            "synthetic": np.array(self._synthetic),
+            "human": np.array(self._human),
+        }
+        for name, table in tables.items():
+            np.save(folder / f"{name}.npy", table)
 
 
 def _dump(values: Any) -> bytes:

@@ -77,15 +77,12 @@ def prepare_shop(
                 f"webshop: {sum(map(len, found))} {goals} goals in this catalogue, too few for training, calibration and "
                 "test; give a larger catalogue, or goals of the other kind"
             )
-        counts = _write(found, folder, limits or {})
         manifest = {
             "products": facts["products"],
-            "goals": counts,
+            "goals": _write(found, folder, limits or {}),
             "goal_kind": goals,
             "catalogue_sha256": facts["sha256"],
-            "sha256": {
-                path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.jsonl.xz"))
-            },
+            "sha256": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.xz"))},
         }
         atomic_json(folder / "manifest.json", manifest)
     return manifest

@@ -21,7 +21,7 @@ Mode = Literal["text", "text_rich"]
 Fidelity = Literal["original", "repaired"]
 
 _ACTION = re.compile(r"(.+)\[(.+)\]")
-_REMEMBERED_PAGES = 1 << 14
+_REMEMBERED_PAGES = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,6 @@ class ShopState:
     def anchor(self) -> str:
         """The observation, by the name that methods which compare states use."""
         return self.observation
-
-    @property
-    def task(self) -> ShopGoal:
-        return self.goal
 
 
 class WebShop:
