@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
     from threespo.study.matrix import Paths
 
-VERIFY_KINDS = ("alfworld", "prompts", "projection", "losses", "scoring", "advantages", "gae")
+VERIFY_KINDS = (
+    "alfworld",
+    "webshop",
+    "search",
+    "reward",
+    "prompts",
+    "projection",
+    "losses",
+    "scoring",
+    "advantages",
+    "gae",
+)
 """Kinds of reference files; each is a module of ``threespo.verify`` with a function ``verify``."""
 
 BAD_INPUT = 2
@@ -189,6 +200,7 @@ def _verify(parsed: argparse.Namespace) -> int:
         "mismatches": report.mismatches,
         "max_abs_error": report.max_abs_error,
         "seconds": report.seconds,
+        **report.details,
     }
     print(json.dumps(summary))
     return 1 if report.mismatches else 0
@@ -294,7 +306,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("kind", choices=VERIFY_KINDS)
     verify.add_argument("file", type=Path)
     verify.add_argument("--games", type=Path, help="folder of games, for kinds that play")
-    verify.add_argument("--catalogue", type=Path, help="folder of a shop catalogue, for kinds that shop")
+    verify.add_argument("--catalogue", type=Path, help="folder of a catalogue's JSON files, for kinds that shop")
     verify.add_argument("--only", metavar="ESTIMATOR", help="check the cases of one estimator")
 
     play = command("play", _play, "play a game in the terminal, or watch a policy play it")

@@ -3,13 +3,13 @@
 import hashlib
 
 from threespo.envs.parsing import parse_response
-from threespo.envs.prompts import alfworld_prompt
+from threespo.envs.prompts import WEBSHOP_LONGEST_PROMPT, alfworld_prompt, webshop_prompt
 from threespo.verify import projection, prompts
 
 
 def test_reference_prompts(shared):
     report = prompts.verify(shared / "golden" / "prompts.jsonl.xz")
-    assert (report.cases, report.mismatches) == (20, 0)
+    assert (report.cases, report.mismatches) == (40, 0)
 
 
 def test_reference_projections(shared):
@@ -33,6 +33,26 @@ def test_template_bytes_are_fixed():
 def test_history_length_zero_uses_the_template_without_history():
     shown = alfworld_prompt("g.", "obs", ["look"], [("a", "b")], 0)
     assert shown == alfworld_prompt("g.", "obs", ["look"], [], 2)
+
+
+def test_webshop_template_bytes_are_fixed():
+    """Hashes of prompts that equal verl-agent's, as above."""
+    history = [("'Search'", "search[lamp]"), ("'Back to Search'", "click[next >]")]
+    later = webshop_prompt("buy a lamp", "'Page 2'", ["click[back to search]"], history, 2)
+    first = webshop_prompt("buy a lamp", "'Search'", ["search[<your query>]", "click[search]"], [], 2)
+    assert "[Observation 1: ''Search'', Action 1: 'search[lamp]']\n[Observation 2: " in later
+    assert "[\n'search[<your query>]',\n'click[search]',\n].\n" in first
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in (first, later)]
+    assert digests == ["76cf4faff211bf81", "3d3f8fb8a25389dc"]
+
+
+def test_an_over_long_webshop_prompt_loses_its_history():
+    def prompt(length):
+        return webshop_prompt("g", "o" * length, ["click[a]"], [("'Search'", "search[a]")], 2)
+
+    fits = WEBSHOP_LONGEST_PROMPT - len(prompt(0))
+    assert len(prompt(fits)) == WEBSHOP_LONGEST_PROMPT
+    assert prompt(fits + 1) == webshop_prompt("g", "o" * (fits + 1), ["click[a]"], [], 2)
 
 
 def test_format_validity_is_not_admissibility():

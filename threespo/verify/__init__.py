@@ -5,7 +5,7 @@ import json
 import lzma
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ class Report:
     mismatches: int = 0
     max_abs_error: float = 0.0
     seconds: float = 0.0
+    details: dict[str, float] = field(default_factory=dict)
+    """Further numbers of some kinds."""
 
     def count(self, equal: bool, error: float = 0.0) -> None:
         """Count one case; ``error`` is its largest absolute deviation."""

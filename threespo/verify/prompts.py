@@ -1,20 +1,26 @@
-"""Replay reference prompts: our template must give the same bytes."""
+"""Replay reference prompts: our templates must give the same bytes."""
 
 from pathlib import Path
+from typing import Any
 
-from threespo.envs.prompts import alfworld_prompt
+from threespo.envs.prompts import alfworld_prompt, webshop_prompt
 from threespo.verify import Report, read_cases, timed_report
+from threespo.verify.shop import listed_actions
 
 
 def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
-    """Compare every ALFWorld prompt of ``file`` byte for byte; rows of environments not yet built are not counted."""
+    """Compare every prompt of ``file`` byte for byte."""
     with timed_report("prompts") as report:
         for case in read_cases(file, ("env", "history_length", "task", "history", "observation", "prompt")):
-            if case["env"] != "alfworld":
-                continue
-            history = [(step["observation"], step["action"]) for step in case["history"]]
-            prompt = alfworld_prompt(
-                case["task"], case["observation"], case["admissible_commands"], history, case["history_length"]
-            )
-            report.count(prompt == case["prompt"])
+            report.count(_prompt(case) == case["prompt"])
     return report
+
+
+def _prompt(case: dict[str, Any]) -> str:
+    history = [(step["observation"], step["action"]) for step in case["history"]]
+    if case["env"] == "alfworld":
+        return alfworld_prompt(
+            case["task"], case["observation"], case["admissible_commands"], history, case["history_length"]
+        )
+    actions = listed_actions(case["available_actions"])
+    return webshop_prompt(case["task"], case["observation"], actions, history, case["history_length"])

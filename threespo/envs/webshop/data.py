@@ -1,0 +1,114 @@
+"""A study's shop on disk: the compiled catalogue, the goals of each split, and a manifest.
+
+``catalogue/`` is the compiled catalogue, ``SPLIT.jsonl.xz`` has a goal a line, ``manifest.json`` counts and checksums.
+"""
+
+import hashlib
+import json
+import lzma
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from threespo.envs.webshop.catalogue import Catalogue, compile_catalogue
+from threespo.envs.webshop.embedded import generate
+from threespo.envs.webshop.goals import ShopGoal, goal_from_row
+from threespo.envs.webshop.products import Product
+from threespo.envs.webshop.sources import find, read_products
+from threespo.envs.webshop.splits import Splits, original_splits, split_goals
+from threespo.errors import InputError
+from threespo.files import atomic_folder, atomic_json, atomic_path
+
+Source = Literal["embedded", "path", "official"]
+GoalKind = Literal["synthetic", "human"]
+
+_OFFICIAL = (
+    "The original's files cannot be fetched without a browser. Get items_shuffle.json (or items_shuffle_1000.json), "
+    "items_ins_v2.json (items_ins_v2_1000.json) and items_human_ins.json as setup.sh of "
+    "https://github.com/princeton-nlp/WebShop does, put them into this folder, and run again."
+)
+
+
+def products_of(source: Source, *, path: Path | None = None, count: int = 1000, seed: int = 7) -> Iterable[Product]:
+    """Return the products of a source: ``count`` embedded ones, or those of the JSON files in ``path``.
+
+    Raises:
+        InputError: if the source has no products there; names what is missing and how to get it.
+    """
+    if source == "embedded":
+        return generate(count, seed)
+    if path is None:
+        raise InputError(f"webshop: source {source!r} needs the field 'path', the folder of the catalogue's files")
+    if source == "official":
+        for kind in ("items", "instructions", "human_goals"):
+            if find(path, kind) is None:
+                raise InputError(f"{path}: the official catalogue is not there (no file of {kind}). {_OFFICIAL}")
+    return read_products(path)
+
+
+def prepare_shop(
+    out: Path,
+    products: Iterable[Product],
+    *,
+    goals: GoalKind = "synthetic",
+    seed: int = 0,
+    original_order: bool = False,
+    limits: dict[str, int] | None = None,
+) -> dict[str, Any]:
+    """Compile the catalogue, choose the goals of every split, write all into ``out`` and return the manifest.
+
+    Args:
+        out: the folder; written whole or not at all.
+        products: what is for sale.
+        goals: synthetic ones or those of people.
+        seed: draws price bounds; with ``original_order`` it is the reference worker's seed.
+        original_order: the reference's leaky order instead of the one fixed order.
+        limits: at most so many goals of a split, the first in order.
+
+    Raises:
+        InputError: if the products carry no goals of this kind, or too few to split.
+    """
+    with atomic_folder(out) as folder:
+        facts = compile_catalogue(products, folder / "catalogue")
+        catalogue, human = Catalogue(folder / "catalogue"), goals == "human"
+        found = original_splits(catalogue, human, seed) if original_order else split_goals(catalogue, human, seed)
+        if not all(found):
+            raise InputError(
+                f"webshop: {sum(map(len, found))} {goals} goals in this catalogue, too few for training, calibration and "
+                "test; give a larger catalogue, or goals of the other kind"
+            )
+        manifest = {
+            "products": facts["products"],
+            "goals": _write(found, folder, limits or {}),
+            "goal_kind": goals,
+            "catalogue_sha256": facts["sha256"],
+            "sha256": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.xz"))},
+        }
+        atomic_json(folder / "manifest.json", manifest)
+    return manifest
+
+
+def _write(splits: Splits, folder: Path, limits: dict[str, int]) -> dict[str, int]:
+    counts = {}
+    for name, goals in splits._asdict().items():
+        chosen = goals[: limits.get(name, len(goals))]
+        counts[name] = len(chosen)
+        rows = "".join(json.dumps(goal.as_row(), ensure_ascii=False) + "\n" for goal in chosen)
+        with atomic_path(folder / f"{name}.jsonl.xz") as temporary:
+            temporary.write_bytes(lzma.compress(rows.encode("utf-8", "surrogatepass")))
+    return counts
+
+
+def load_goals(folder: Path, split: str, catalogue: Catalogue | None = None) -> list[ShopGoal]:
+    """Return the goals of a split that :func:`prepare_shop` wrote, checked against ``catalogue`` where it is given.
+
+    Raises:
+        InputError: if the file is missing or broken, or a goal's product is not in the catalogue.
+    """
+    path = folder / f"{split}.jsonl.xz"
+    try:
+        with lzma.open(path, "rt", encoding="utf-8", errors="surrogatepass") as lines:
+            rows = [json.loads(line) for line in lines]
+    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path}: not readable ({error}); prepare the data again") from error
+    return [goal_from_row(row, f"{path}, line {number}", catalogue) for number, row in enumerate(rows, start=1)]

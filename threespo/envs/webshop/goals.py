@@ -1,0 +1,192 @@
+"""Goals: what an agent is asked to buy, built as the original builds them."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from threespo import rng
+from threespo.envs.webshop.catalogue import Catalogue
+from threespo.envs.webshop.products import Product, Record
+from threespo.errors import InputError
+
+NO_BOUND = 1_000_000.0
+_BOUNDS = tuple(10.0 * step for step in range(1, 100))
+_NEXT_BOUNDS = 4
+
+WantedOptions = tuple[tuple[str, str], ...] | tuple[str, ...]
+"""Of a synthetic goal: (name, value), sorted by name. Of a human goal: values alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShopGoal:
+    """One goal; a task of the environment."""
+
+    task_id: str
+    """``ASIN/NUMBER``, for human goals ``ASIN/human-NUMBER``; NUMBER counts the product's goals."""
+    asin: str
+    category: str
+    query: str
+    name: str
+    product_category: str
+    goal: str
+    """The instruction as the agent reads it."""
+    attributes: tuple[str, ...]
+    price_upper: float
+    options: WantedOptions
+
+    @property
+    def task_type(self) -> str:
+        """The product's category, one of five."""
+        return self.category
+
+    def __hash__(self) -> int:
+        return hash(self.task_id)
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the goal as JSON values."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def goal_from_row(values: Any, where: str, catalogue: Catalogue | None = None) -> ShopGoal:
+    """Return the goal of a row that :meth:`ShopGoal.as_row` made.
+
+    Raises:
+        InputError: if the row is malformed, or the catalogue does not have its product.
+    """
+    record = Record(values, where)
+    upper = record.values.get("price_upper")
+    if not isinstance(upper, (int, float)):
+        raise record.fail("price_upper", "a number")
+    asin = record.text("asin")
+    if catalogue is not None and catalogue.number_of(asin) is None:
+        raise InputError(
+            f"{where}, field 'asin': no product {asin} in {catalogue.folder}; prepare goals and catalogue from the same data"
+        )
+    return ShopGoal(
+        record.text("task_id"),
+        asin,
+        record.text("category"),
+        record.text("query"),
+        record.text("name"),
+        record.text("product_category"),
+        record.text("goal"),
+        record.texts("attributes"),
+        float(upper),
+        _wanted_options(record),
+    )
+
+
+def _wanted_options(record: Record) -> WantedOptions:
+    options = record.values.get("options")
+    if isinstance(options, list):
+        if all(isinstance(option, str) for option in options):
+            return tuple(options)
+        if all(isinstance(option, list) and [type(part) for part in option] == [str, str] for option in options):
+            return tuple((name, value) for name, value in options)
+    raise record.fail("options", "a list of texts, or of pairs of a name and a value")
+
+
+def drawn_prices(catalogue: Catalogue, source: random.Random) -> list[float]:
+    """Return one price per product; ranges are drawn from, in order, as the original does whenever it loads."""
+    return [
+        float(low) if high != high else source.uniform(float(low), float(high)) for low, high in catalogue.prices.tolist()
+    ]
+
+
+def highest_price(catalogue: Catalogue, number: int) -> float:
+    """Return the upper end of a product's price range."""
+    low, high = catalogue.prices[number].tolist()
+    return float(low if high != high else max(low, high))
+
+
+def original_goals(catalogue: Catalogue, seed: int, human: bool) -> tuple[list[ShopGoal], list[float]]:
+    """Return goals and prices as one worker of the reference has them.
+
+    One stream draws prices and bounds; the order is shuffled by another with the same seed.
+    """
+    source = random.Random(seed)
+    prices = drawn_prices(catalogue, source)
+    goals = list(_goals(catalogue, human, prices.__getitem__, lambda asin: source))
+    random.Random(seed).shuffle(goals)
+    return goals, prices
+
+
+def repaired_goals(catalogue: Catalogue, seed: int, human: bool) -> list[ShopGoal]:
+    """Return distinct goals, each product's bound drawn by its own counter, above its highest price."""
+    goals = _goals(
+        catalogue,
+        human,
+        lambda number: highest_price(catalogue, number),
+        lambda asin: rng.generator(seed, "webshop price bound", asin),
+    )
+    seen: set[tuple[str, str]] = set()
+    distinct = []
+    for goal in goals:
+        if (goal.asin, goal.goal) not in seen:
+            seen.add((goal.asin, goal.goal))
+            distinct.append(goal)
+    return distinct
+
+
+def _goals(
+    catalogue: Catalogue,
+    human: bool,
+    price_of: Callable[[int], float],
+    source_of: Callable[[str], random.Random],
+) -> Iterator[ShopGoal]:
+    for number, product in catalogue.with_goals("human" if human else "synthetic"):
+        source, price = source_of(product.asin), price_of(number)
+        yield from _human(product, price, source) if human else _synthetic(product, price, source)
+
+
+def _synthetic(product: Product, price: float, source: random.Random) -> Iterator[ShopGoal]:
+    """Yield a goal for each combination of the product's options."""
+    upper, bound = _draw_bound(price, source)
+    options = dict(product.options)
+    names = sorted(options)
+    for index, values in enumerate(itertools.product(*(options[name] for name in names))):
+        chosen = tuple(zip(names, values, strict=True))
+        wish = ", and ".join(f"{name}: {value}" for name, value in chosen)
+        text = f"{product.instruction}{f' with {wish}' if wish else ''}{bound}"
+        yield _goal(product, f"{index}", text, product.instruction_attributes, upper, chosen)
+
+
+def _human(product: Product, price: float, source: random.Random) -> Iterator[ShopGoal]:
+    """Yield what people asked for, as far as it names attributes."""
+    for index, wish in enumerate(product.human):
+        if wish.attributes:
+            upper, bound = _draw_bound(price, source)
+            yield _goal(product, f"human-{index}", wish.text.strip(".") + bound, wish.attributes, upper, wish.options)
+
+
+def _goal(
+    product: Product,
+    index: str,
+    text: str,
+    attributes: Sequence[str],
+    upper: float,
+    options: WantedOptions,
+) -> ShopGoal:
+    return ShopGoal(
+        f"{product.asin}/{index}",
+        product.asin,
+        product.category,
+        product.query,
+        product.title,
+        product.product_category,
+        text,
+        tuple(attributes),
+        upper,
+        options,
+    )
+
+
+def _draw_bound(price: float, source: random.Random) -> tuple[float, str]:
+    """Return the price bound and its words: the larger of two of the next four multiples of ten dollars."""
+    bounds = [bound for bound in _BOUNDS if bound > price][:_NEXT_BOUNDS]
+    if len(bounds) < 2:
+        return NO_BOUND, ""
+    upper = max(source.sample(bounds, 2))
+    return upper, f", and price lower than {upper:.2f} dollars"

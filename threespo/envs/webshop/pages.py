@@ -1,0 +1,176 @@
+"""The pages of the shop as texts, and what can be clicked on them."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from threespo.envs.webshop.products import Product
+
+PAGE_SIZE = 10
+SEPARATOR = " [SEP] "
+SEARCH, BACK, PREVIOUS, NEXT, BUY = "Search", "Back to Search", "< Prev", "Next >", "Buy Now"
+SUB_PAGES = ("description", "features", "reviews")
+SEARCH_ACTION = "search[<your query>]"
+_BLANKS = " \n\t\f\r"
+
+Chosen = tuple[tuple[str, str], ...]
+"""(option name, value), sorted by name."""
+
+
+_DONE = """
+Thank you for shopping with us!|Your code:|None|(Paste it in your MTurk interface.)|Purchased|asin|{asin}|options|{options}|
+attrs|None|category|None|query|None|product category|None|Target|asin|options|attrs|price upper|instuction text|category|
+product category|query|Goal|None|Reward|Your score (min 0.0, max 1.0)|{score}|Reward Details|None
+""".replace("\n", "").split("|")
+
+
+class Node(NamedTuple):
+    """A piece of text and what it is: text, button, label (of an option), or asin."""
+
+    text: str
+    kind: str = "text"
+    name: str = ""
+    """The name of a label's option, the product's number for an asin."""
+
+
+class Page(NamedTuple):
+    """What follows the instruction on a page, and its clickable texts."""
+
+    nodes: tuple[Node, ...]
+    text: str
+    """Mode ``text``."""
+    anchor: str
+    admissible: tuple[str, ...]
+    options: dict[str, tuple[str, ...]]
+    """For each clickable option value, the names that it stands under, in order."""
+    products: dict[str, int]
+    """For each clickable asin in lower case, the product's number."""
+    buttons: frozenset[str]
+
+
+def make_page(nodes: Iterable[Node], shown: str = "") -> Page:
+    """Return the page of the given nodes; ``shown`` is an additional last part in mode ``text``."""
+    visible: list[Node] = []
+    texts: list[str] = []
+    buttons: list[str] = []
+    products: dict[str, int] = {}
+    options: dict[str, tuple[str, ...]] = {}
+    for node in nodes:
+        text, kind, name = node
+        if not text or text.isspace():
+            text = visible_text(text)
+            if not text:
+                continue
+            node = Node(text, kind, name)
+        visible.append(node)
+        texts.append(text.strip())
+        if kind == "button":
+            buttons.append(text.lower())
+        elif kind == "asin":
+            products[text.lower()] = int(name)
+        elif kind == "label":
+            options[text] = (*options.get(text, ()), name)
+    clickable = dict.fromkeys((*buttons, *products, *options))
+    joined = SEPARATOR.join((*texts, shown) if shown else texts)
+    search = (SEARCH_ACTION,) if SEARCH.lower() in buttons else ()
+    return Page(
+        tuple(visible),
+        joined,
+        quoted(joined),
+        (*search, *[f"click[{name}]" for name in clickable]),
+        options,
+        products,
+        frozenset(buttons),
+    )
+
+
+def visible_text(text: str) -> str:
+    """Return a text as the page's parser has it: blanks alone are one blank, or with a line break nothing."""
+    if text.strip(_BLANKS):
+        return text
+    return "" if "\n" in text or not text else " "
+
+
+def quoted(text: str) -> str:
+    """Return the anchor of a text: each part in single quotes."""
+    return "'" + text.replace(SEPARATOR, f"'{SEPARATOR}'") + "'"
+
+
+def index_nodes() -> Iterator[Node]:
+    """Yield the start page's nodes below the instruction."""
+    yield Node(SEARCH, "button")
+
+
+def results_nodes(page: int, total: int, hits: Iterable[tuple[int, tuple[str, str, str]]], more: bool) -> Iterator[Node]:
+    """Yield a result page: ``hits`` are number and (asin, title, price tag); ``more`` whether Next is there."""
+    yield Node(BACK, "button")
+    yield Node(f"Page {page} (Total results: {total})")
+    if page > 1:
+        yield Node(PREVIOUS, "button")
+    if more:
+        yield Node(NEXT, "button")
+    for number, (asin, title, tag) in hits:
+        yield Node(asin, "asin", str(number))
+        yield Node(title)
+        yield Node(tag)
+
+
+def item_nodes(product: Product) -> Iterator[Node]:
+    """Yield a product's page."""
+    yield Node(BACK, "button")
+    yield Node(PREVIOUS, "button")
+    for name, values in product.options:
+        yield Node(name)
+        for value in values:
+            yield Node(value, "label", name)
+    yield Node(product.title)
+    yield Node(f"Price: {product.price_tag}")
+    yield Node("Rating: N.A.")
+    for button in (*SUB_PAGES, BUY):
+        yield Node(button if button == BUY else button.capitalize(), "button")
+
+
+def sub_nodes(product: Product, sub_page: str) -> Iterator[Node]:
+    """Yield description, features or reviews of a product; there are no reviews."""
+    yield Node(BACK, "button")
+    yield Node(PREVIOUS, "button")
+    if sub_page == "description":
+        yield Node(product.description)
+    elif sub_page == "features":
+        for bullet in product.bullets:
+            yield Node(f" {bullet}")
+
+
+def chosen_text(chosen: Chosen) -> str:
+    """Return how the repaired shop shows what is chosen."""
+    return f"Chosen: {', '.join(f'{name}: {value}' for name, value in chosen)}" if chosen else ""
+
+
+def address(query: str, chosen: Chosen) -> str:
+    """Return the part of an item page's address that holds quotes in the original."""
+    return f"{'+'.join(query.split(' '))}/{json.dumps(dict(chosen))}"
+
+
+def done_text(asin: str, chosen: Chosen, score: float) -> str:
+    """Return the text after a purchase; most fields of the original's page are empty."""
+    options = json.dumps(dict(chosen), sort_keys=True)
+    for character in "<>&'":
+        options = options.replace(character, f"\\u{ord(character):04x}")
+    return SEPARATOR.join(_DONE).format(asin=asin, options=options, score=score)
+
+
+def rich_text(nodes: Iterable[Node], clicked: Iterable[Node]) -> str:
+    """Return mode ``text_rich``: a line for each text, buttons marked, and what was clicked before all else."""
+    marked = set(clicked)
+    lines: list[str] = []
+    before: list[str] = []
+    for node in nodes:
+        state = "clicked button" if node in marked else "button"
+        if node.kind == "text":
+            lines.append(node.text)
+        else:
+            indent = {"button": "", "label": "  ", "asin": "\n"}[node.kind]
+            lines.append(f"{indent}[{state}] {node.text} [{state}_]")
+            if node.kind == "label" and node in marked:
+                before.insert(0, f"You have clicked {node.text}.")
+    return "".join(f"{line}\n" for line in (*before, *lines))

@@ -1,0 +1,84 @@
+"""The reward of a purchase: its type, attributes, options and price against the goal's."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from threespo.envs.webshop.goals import ShopGoal
+from threespo.envs.webshop.matching import alike, matched_options, named_options
+from threespo.envs.webshop.products import Product
+
+Nouns = Callable[[str], Sequence[str]]
+"""From a title to its nouns and proper nouns in lower case, repeated ones included."""
+
+_TITLE_WITHOUT_NOUNS = 0.2
+
+
+class Reward(NamedTuple):
+    """A reward in [0, 1] with its parts; shares of no options are None."""
+
+    total: float
+    r_type: float
+    r_att: float
+    r_option: float | None
+    r_price: bool
+    query_match: bool
+    category_match: bool
+    title_score: float
+
+
+def reward_of(
+    product: Product,
+    price: float,
+    chosen: Sequence[tuple[str, str]],
+    goal: ShopGoal,
+    nouns: Nouns,
+    *,
+    repaired: bool,
+) -> Reward:
+    """Return the reward for buying ``product`` at ``price`` with the ``chosen`` (name, value) options."""
+    attributes = _matched_attributes(product, goal.attributes)
+    if repaired:
+        options = named_options(chosen, goal.options)
+    else:
+        options = matched_options((value for _, value in chosen), goal.options)
+    affordable = price <= goal.price_upper
+    wishes = len(goal.attributes) + len(goal.options) + 1
+    query_match = product.query == goal.query
+    category_match = len(_categories(product.product_category) & _categories(goal.product_category)) >= 2
+    title_score = _title_score(nouns(product.title), nouns(goal.name))
+    r_type = _type(query_match or category_match, title_score)
+    return Reward(
+        total=(attributes + options + affordable) / wishes * r_type,
+        r_type=r_type,
+        r_att=attributes / len(goal.attributes),
+        r_option=options / len(goal.options) if goal.options else None,
+        r_price=affordable,
+        query_match=query_match,
+        category_match=category_match,
+        title_score=title_score,
+    )
+
+
+def _type(related: bool, title_score: float) -> float:
+    if title_score == 0:
+        return 0.0
+    if title_score < 0.1:
+        return 0.1
+    return 1.0 if related or title_score > 0.2 else 0.5
+
+
+def _title_score(bought: Sequence[str], wanted: Sequence[str]) -> float:
+    """Return the share of the wanted title's nouns in the bought one's; repeated nouns count in the divisor only."""
+    return len(set(bought) & set(wanted)) / len(wanted) if wanted else _TITLE_WITHOUT_NOUNS
+
+
+def _matched_attributes(product: Product, wanted: Sequence[str]) -> int:
+    texts = (product.title.lower(), " ".join(product.bullets).lower(), product.description.lower())
+    return sum(
+        any(alike(attribute, wish) for attribute in product.attributes) or any(wish in text for text in texts)
+        for wish in wanted
+    )
+
+
+def _categories(path: str) -> set[str]:
+    return {part.strip() for part in path.split("›")}

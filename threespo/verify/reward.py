@@ -1,0 +1,27 @@
+"""Replay reference rewards of purchases: the reward and all its parts."""
+
+from pathlib import Path
+
+from threespo.envs.webshop.nouns import pattern_nouns
+from threespo.envs.webshop.reward import reward_of
+from threespo.verify import Report, read_cases, timed_report
+from threespo.verify.shop import open_catalogue, product_number, reference_goal
+
+_PARTS = ("reward", "r_type", "r_att", "r_option", "r_price", "query_match", "category_match", "title_score")
+
+
+def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+    """Compare the rewards of ``file``, with the nouns that its rows give; the details tell how often our own agree."""
+    own = 0
+    with timed_report("reward") as report, open_catalogue(catalogue) as shop:
+        for case in read_cases(file, ("goal", "asin", "options", "price", "purchased_nouns", "goal_nouns", *_PARTS)):
+            goal = reference_goal(case["goal"])
+            product = shop.product(product_number(shop, case["asin"]))
+            given = {goal.name: case["goal_nouns"], product.title: case["purchased_nouns"]}
+            chosen = tuple(case["options"].items())
+            found = reward_of(product, case["price"], chosen, goal, given.__getitem__, repaired=False)
+            report.count(tuple(found) == tuple(case[part] for part in _PARTS), abs(found.total - case["reward"]))
+            own += reward_of(product, case["price"], chosen, goal, pattern_nouns, repaired=False).total == case["reward"]
+        if report.cases:
+            report.details = {"equal_with_own_nouns": own / report.cases}
+    return report

@@ -1,0 +1,28 @@
+"""Replay reference searches: the products found, best first."""
+
+from pathlib import Path
+
+from threespo.verify import Report, read_cases, timed_report
+from threespo.verify.shop import open_catalogue
+
+
+def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+    """Compare the ranked lists of ``file``; a list counts as equal only in the same order."""
+    overlaps, firsts = [], []
+    with timed_report("search") as report, open_catalogue(catalogue) as shop:
+        for case in read_cases(file, ("query", "asins")):
+            expected = list(case["asins"])
+            found = [shop.head(number)[0] for number in shop.index.search(case["query"])]
+            overlaps.append(
+                len(set(found) & set(expected)) / max(len(found), len(expected), 1) if found or expected else 1.0
+            )
+            firsts.append(found[:1] == expected[:1])
+            report.count(found == expected)
+        if report.cases:
+            report.details = {
+                "equal_in_order": 1 - report.mismatches / report.cases,
+                "least_overlap": min(overlaps),
+                "mean_overlap": sum(overlaps) / report.cases,
+                "top_1": sum(firsts) / report.cases,
+            }
+    return report

@@ -1,0 +1,90 @@
+"""Replay reference episodes of the shop."""
+
+from pathlib import Path
+from typing import Any
+
+from threespo.envs.webshop import Catalogue, ShopState, WebShop
+from threespo.envs.webshop.goals import original_goals
+from threespo.envs.webshop.nouns import pattern_nouns
+from threespo.envs.webshop.pages import SEPARATOR
+from threespo.envs.webshop.reward import Nouns
+from threespo.errors import InputError
+from threespo.verify import Report, read_cases, timed_report
+from threespo.verify.shop import listed_actions, open_catalogue, product_number, reference_goal
+
+# Words of the page address in a query confuse the original's pages, down to a "Page 0"; this is not copied.
+_EXCLUDED_KIND = "edge_url"
+
+
+def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+    """Compare observation, anchor, admissible actions, reward and end at every step of every episode of ``file``.
+
+    Excluded and counted: episodes of kind ``edge_url``. Counted apart: those that differ in nothing but which products a
+    result page lists. Titles' nouns are those of the reference, where it gives them.
+    """
+    excluded = ranking_only = same_goals = 0
+    with timed_report("webshop") as report, open_catalogue(catalogue) as shop:
+        drawn: dict[tuple[int, bool], list[str]] = {}
+        for case in read_cases(file, ("kind", "env_seed", "human_goals", "goal_index", "goal", "steps", "reward_details")):
+            if case["kind"] == _EXCLUDED_KIND:
+                excluded += 1
+                continue
+            key = (int(case["env_seed"]), bool(case["human_goals"]))
+            if key not in drawn:
+                drawn[key] = [goal.goal for goal in original_goals(shop, *key)[0]]
+            same_goals += drawn[key][case["goal_index"]] == case["goal"]["instruction_text"]
+            differs = _difference(case, shop, file)
+            ranking_only += differs == "ranking"
+            report.count(differs != "other")
+        report.details = {
+            "excluded_edge_url": excluded,
+            "ranking_only": ranking_only,
+            "goals_drawn_alike": same_goals,
+        }
+    return report
+
+
+def _difference(case: dict[str, Any], shop: Catalogue, file: Path) -> str:
+    """Return "" for an equal episode, "ranking" if just a ranking differs, and "other"."""
+    env = WebShop(shop, fidelity="original", price_seed=case["env_seed"], nouns=_nouns(case, shop))
+    state = env.initial(reference_goal(case["goal"]))
+    for index, step in enumerate(case["steps"]):
+        missing = {"action", "observation", "anchor", "available_actions", "reward", "done"} - step.keys()
+        if missing or (step["action"] is None) != (index == 0):
+            raise InputError(f"{file}: step {index} of an episode is malformed (expected action, observation, …)")
+        if index:
+            state = env.step(state, step["action"]).state
+        if not _equal(env, state, step):
+            return "ranking" if state.kind == "results" and _same_frame(state.page, step["observation"]) else "other"
+    return ""
+
+
+def _equal(env: WebShop, state: ShopState, step: dict[str, Any]) -> bool:
+    found = (state.page, state.observation, list(env.admissible(state)), state.score, state.done)
+    expected = (
+        step["observation"],
+        step["anchor"],
+        listed_actions(step["available_actions"]),
+        step["reward"] or 0.0,
+        bool(step["done"]),
+    )
+    left = step.get("available_actions_done_page")
+    return found == expected and (left is None or listed_actions(left) == [])
+
+
+def _same_frame(page: str, expected: str) -> bool:
+    """Return whether two result pages differ in their products alone; each product has three parts."""
+    one, other = (text.split(f"{SEPARATOR}Back to Search{SEPARATOR}", 1) for text in (page, expected))
+    if one[0] != other[0] or len(one) != len(other):
+        return False
+    first, second = (parts[-1].split(SEPARATOR) for parts in (one, other))
+    return len(first) == len(second) and first[0] == second[0]
+
+
+def _nouns(case: dict[str, Any], shop: Catalogue) -> Nouns:
+    bought = case["reward_details"]
+    if not bought:
+        return pattern_nouns
+    title = shop.head(product_number(shop, bought["asin"]))[1]
+    given = {case["goal"]["name"]: bought["goal_nouns"], title: bought["purchased_nouns"]}
+    return lambda text: given[text] if text in given else pattern_nouns(text)
