@@ -168,7 +168,8 @@ def _report(parsed: argparse.Namespace) -> int:
 
 
 def _view(parsed: argparse.Namespace) -> int:
-    from threespo.results.viewer import TREES, write_view
+    from threespo.results.viewer import write_view
+    from threespo.tree_table import TREES
 
     file = parsed.trees if parsed.trees.suffix == ".parquet" else parsed.trees / TREES
     folders = file.resolve().parent.parts

@@ -156,7 +156,7 @@ class EpochResult:
     by_type: dict[str, dict[str, float]] = field(default_factory=dict)
     """The same numbers and counts for the tasks of each type alone, as far as they can be told apart."""
     trees: list[dict[str, Any]] = field(default_factory=list)
-    """Nodes of the search trees of ``CommonSettings.recorded`` tasks (columns: ``threespo/methods/trees.py``)."""
+    """Nodes of the search trees of ``CommonSettings.recorded`` tasks (columns: ``threespo/tree_table.py``)."""
 
 
 class Sampler(Protocol):

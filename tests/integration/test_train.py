@@ -1,5 +1,6 @@
 """A run, from games to weights: budgets, determinism, exact resume, refusal of what does not belong to it."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from threespo import cli
 from threespo.envs.alfworld import compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
+from threespo.learner.engine import DeepSpeedLearner
 from threespo.methods.registry import METHODS
 from threespo.policy import tiny
 from threespo.policy.cloning import Stage
@@ -322,9 +324,12 @@ def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
     kept = {number: json.loads((paths.snapshots(run) / f"{number:02d}" / "memory.json").read_text()) for number in (1, 2)}
     assert all((rows.loc[rows["snapshot"] == number, "epoch"] == kept[number]["epoch"]).all() for number in kept)
     for number, memory in kept.items():
-        counts = {(total, won) for _, total, won in memory["memory"]["table"]["counts"]} | {(0.0, 0.0)}
+        digest = lambda key: hashlib.blake2b(key.encode(), digest_size=6).hexdigest()  # noqa: E731
+        counts = {digest(key): (total, won) for key, total, won in memory["memory"]["table"]["counts"]}
         mine = rows[rows["snapshot"] == number]
-        assert set(zip(mine["visits"], mine["counted_successes"], strict=True)) <= counts
+        met = zip(mine["state"], mine["visits"], mine["counted_successes"], strict=True)
+        assert all((total, won) == counts.get(state, (0.0, 0.0)) for state, total, won in met)
+    assert (rows["visits"] > 0).any()
     before = (paths.run(run) / "probe.parquet").read_bytes()
     probe(study, run, paths)
     assert (paths.run(run) / "probe.parquet").read_bytes() == before
@@ -347,3 +352,26 @@ def test_a_method_may_take_smaller_minibatches_as_a_control(study, paths):
         round(plain["rows"] / 32) or 1,
         round(more["rows"] / 8),
     )
+
+
+def test_what_an_unfinished_run_of_other_settings_left_is_not_delivered(study, paths, monkeypatch):
+    """Killed before its first checkpoint, a run leaves trees that no identity vouches for; the next run begins without."""
+    run = find_run(study, "alfworld/tiny-s/threespo/seed-0")
+    seldom = parse_study(VALUES | {"training": VALUES["training"] | {"checkpoint_every": 50}}, "test")
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeepSpeedLearner, "export", die)
+        with pytest.raises(KeyboardInterrupt):
+            train(seldom, run, paths)
+    assert list((paths.checkpoints(run) / "keepsakes").glob("trees-*"))
+    none = parse_study(VALUES | {"training": VALUES["training"] | {"recorded_tasks": 0}}, "test")
+    train(none, run, paths)
+    assert read_table(paths.run(run) / "trees.parquet").empty
+
+
+def test_the_size_of_checkpoints_is_said_once(study, paths, capsys):
+    train(study, find_run(study, "alfworld/tiny-s/grpo/seed-0"), paths)
+    assert capsys.readouterr().err.count("checkpoints: ") == 1

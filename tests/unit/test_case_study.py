@@ -6,11 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from threespo.methods.trees import TREE_COLUMNS
-from threespo.results.case_study import COLUMNS, case_study
+from threespo.results import case_study as module
+from threespo.results.case_study import case_study
 from threespo.study.config import load_study
 from threespo.study.matrix import Paths, searching_runs
 from threespo.tables import write_table
+from threespo.tree_table import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +26,7 @@ def node(number, parent, depth, state, **over):
         "success": 0.0, "advantage": math.nan,
     }  # fmt: skip
     row = {**base, **over}
-    return {name: row[name] for name in TREE_COLUMNS}
+    return {name: row[name] for name in COLUMNS[1:]}
 
 
 def tree(epoch, visits):
@@ -45,7 +46,7 @@ def test_the_most_expanded_state_at_its_first_and_tenth_visit(tmp_path, epochs, 
     rows = [row for epoch in range(1, epochs + 1) for row in tree(epoch, float(epoch - 1))]
     write_table(paths.run(run) / "trees.parquet", rows)
     found = case_study(study, paths)
-    assert list(found.columns) == list(COLUMNS)
+    assert list(found.columns) == list(module.COLUMNS)
     assert found["observation"].unique().tolist() == ["room hall"], "the root is met as often, and does not count"
     assert found["visit"].tolist() == visits
     for _, row in found.iterrows():
@@ -59,5 +60,5 @@ def test_the_most_expanded_state_at_its_first_and_tenth_visit(tmp_path, epochs, 
 def test_without_expansions_there_is_no_case(tmp_path):
     study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path)
     (run,) = searching_runs(study)
-    write_table(paths.run(run) / "trees.parquet", pd.DataFrame(columns=["epoch", *TREE_COLUMNS]))
+    write_table(paths.run(run) / "trees.parquet", pd.DataFrame(columns=list(COLUMNS)))
     assert case_study(study, paths).empty

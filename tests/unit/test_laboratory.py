@@ -190,12 +190,13 @@ def test_allocation_and_regret_by_hand():
     truth = {task.task_id: {(): 0.3, (0,): 0.5, (1,): 0.1}}
     rows = [
         {"task_id": task.task_id, "node": node, "parent": parent, "action": action, "rollouts": rollouts}
-        for node, parent, action, rollouts in ((0, -1, "", 4), (1, 0, "0", 2), (2, 0, "1", 6), (3, 0, "1", 0))
+        # The last row is the second child once more.
+        for node, parent, action, rollouts in ((0, -1, "", 4), (1, 0, "0", 2), (2, 0, "1", 4), (3, 0, "1", 2))
     ]
     spent = allocation(rows, {task.task_id: task}, truth)
     measures = spent.measures()
     assert measures["regret"] == pytest.approx(2 * 0.4 / 8)
-    assert measures["allocation"] == pytest.approx((4 * 0.3 + 2 * 0.5 + 6 * 0.1) / 12 - (0.3 + 0.5 + 0.1) / 3)
+    assert measures["allocation"] == pytest.approx((4 * 0.3 + 2 * 0.5 + 6 * 0.1) / 12 - (0.3 + 0.5 + 2 * 0.1) / 4)
 
 
 def test_observations_that_trees_can_show():

@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 
 from threespo.errors import InputError
-from threespo.methods.trees import TREE_COLUMNS
 from threespo.results import collect
 from threespo.results.findings import findings, limits
 from threespo.results.outline import TABLES
 from threespo.results.paper import NOTHING, read_results
 from threespo.results.tables import main_results, training_curves, write_tables
 from threespo.study.config import load_study
-from threespo.study.matrix import Paths, reference_runs, trained_runs
+from threespo.study.matrix import Paths, probed_runs, reference_runs, trained_runs
 from threespo.tables import write_table
+from threespo.tree_table import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 SPLITS = ("valid_seen", "valid_unseen")
@@ -76,8 +76,10 @@ def paths(tmp_path, study):
         write_table(made.run(run) / "metrics.parquet", metrics)
         types = [{"epoch": 1, "task_type": "put", "state_score_visits": 0.5}]
         write_table(made.run(run) / "task_types.parquet", types)
-        write_table(made.run(run) / "trees.parquet", [], ("epoch", *TREE_COLUMNS))
+        write_table(made.run(run) / "trees.parquet", [], COLUMNS)
         write_table(made.run(run) / "timing.parquet", [{"epoch": 1, "seconds": 2.0, "peak_memory_mb": 5.0}])
+    for run in probed_runs(study):
+        write_table(made.run(run) / "probe.parquet", [{"snapshot": 1, "successes": 3, "continuations": 4}])
     return made
 
 

@@ -146,6 +146,29 @@ def test_the_post_trajectory_control_takes_the_same_steps_later():
     assert trace(graph, "state", inner_epochs=2, **options)[1] == [4] * 6
 
 
+def test_a_path_that_ends_at_a_gate_is_learned_from_then():
+    """s2 is gated: the first path ends there, and its group does not wait for the next one."""
+    graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s2"}, "s3": {"a": "s3", "b": "s4"}, "s4": {"a": "s4"}}
+    # Going to the gated s2 pays most (S = 0 there), so it comes first.
+    patterns = {}
+    for unit in ("path", "epoch"):
+        method = Threespo(ThreespoOptions(update_unit=unit, tie_break="first", alpha=1.0), common(group_size=2))
+        method.table.counts.update({"s1": (20.0, 10.0), "s2": (40.0, 0.0)})
+        steps, pattern, reply = method.epoch(0, [start(make_task(graph, set(), "s1"), 3)]), "", None
+        while True:
+            try:
+                request = steps.send(reply)
+            except StopIteration:
+                break
+            if isinstance(request, tuple):
+                pattern, reply = pattern + "S", [[answer("ab"[i % 2]) for i in range(one.count)] for one in request]
+            else:
+                pattern, reply = pattern + "u", []
+        patterns[unit] = pattern
+    assert patterns["path"].startswith("Su"), patterns
+    assert patterns["epoch"].startswith("SS"), patterns
+
+
 def trace(graph, unit, **options):
     method = Threespo(ThreespoOptions(update_unit=unit, tie_break="first", **options), common(group_size=4))
     steps, pattern, sizes, reply = method.epoch(0, [start(make_task(graph, {"goal"}, "s1"), 3)]), "", [], None

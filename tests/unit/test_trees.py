@@ -11,7 +11,8 @@ from tests.toy import answer, common, drive, make_task, start
 from tests.unit.test_search import observed, random_graphs
 from threespo.envs.episode import act
 from threespo.methods.threespo import Threespo, ThreespoOptions
-from threespo.methods.trees import TREE_COLUMNS, SearchLog
+from threespo.methods.trees import SearchLog
+from threespo.tree_table import COLUMNS
 
 
 def recorded(graph, goals=("s2",), *, epochs=1, max_steps=4, record=True, **options):
@@ -41,7 +42,7 @@ def test_a_tree_replays_every_episode_and_agrees_with_the_counts(graph, frontier
         assert [row["node"] for row in rows] == list(range(len(rows)))
         episodes = {-1: None}
         for row in rows:
-            assert tuple(row) == TREE_COLUMNS
+            assert tuple(row) == COLUMNS[1:]
             parent = episodes[row["parent"]]
             episode = act(parent, row["action"]) if parent else begun
             episodes[row["node"]] = episode
@@ -117,6 +118,36 @@ class _Typed:
 
     def __getattr__(self, name):
         return getattr(self._task, name)
+
+
+def test_a_type_whose_tasks_are_all_given_up_has_its_row():
+    """Gated roots take no sample and complete no path; they are what the row is for."""
+    method = Threespo(ThreespoOptions(), common(group_size=2))
+    method.table.counts["s1"] = (40.0, 0.0)
+    given_up = _as(start(make_task({"s1": {"a": "s1"}}, set(), "s1"), 4), "put")
+    result, _, _ = drive(method.epoch(0, [given_up]), lambda _: [])
+    assert (result.by_type["put"]["gated_roots"], result.by_type["put"]["n_0"]) == (1.0, 1.0)
+    assert (result.by_type["put"]["env_steps"], result.env_steps) == (0, 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(graph=random_graphs(), key=st.sampled_from(["obs", "task_obs"]))
+def test_the_counts_of_a_tree_are_those_of_the_paths_of_the_trees_before(graph, key):
+    """Recounted from the rows alone: every leaf that ended is a path, and counts once for each different state on it."""
+    _, trees, _ = recorded(graph, epochs=3, gate=False, state_key=key, max_generations_per_task=30, alpha=1.0)
+    total, won = Counter(), Counter()
+    for _, rows, _ in trees:
+        root = rows[0]
+        assert (root["visits"], root["successes"]) == (total[root["state"]], won[root["state"]])
+        assert root["score"] == 1.0, "at depth 1 lambda is 0"
+        assert all(row["visits"] >= total[row["state"]] for row in rows), "counts only grow"
+        for row in (row for row in rows if row["end"]):
+            path, at = {row["state"]}, row
+            while at["parent"] >= 0:
+                at = rows[at["parent"]]
+                path.add(at["state"])
+            total.update(path)
+            won.update(path if row["end"] == "won" else ())
 
 
 def test_merged_logs_are_the_log_of_everything():

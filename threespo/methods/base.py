@@ -102,7 +102,10 @@ class Tally:
         everything, states = self.states.close()
         own = by_type or {}
         counts: dict[str, Any] = {name: sum(one[name] for one in self.counts.values()) for name in _COUNTS}
-        apart = {kind: {**one, **states.get(kind, {}), **own.get(kind, {})} for kind, one in sorted(self.counts.items())}
+        # A type all of whose tasks were given up has counted nothing, and its own numbers say so.
+        kinds = sorted(self.counts.keys() | own.keys())
+        none = dict.fromkeys(_COUNTS, 0)
+        apart = {kind: {**self.counts.get(kind, none), **states.get(kind, {}), **own.get(kind, {})} for kind in kinds}
         return EpochResult(**counts, details={**everything, **(details or {})}, by_type=apart)
 
     def _of(self, episode: Episode) -> dict[str, int]:

@@ -115,6 +115,9 @@ class Search:
             self.log.gated_roots += len(node.path) == 1
             if self.settings.count_gated:
                 self._count(node, False)
+            if self.settings.release == "path":
+                # The path ends here, and what was sampled on it is learned from.
+                yield self._released()
             return frontier, False
         self.log.expansion(node.path[-1], score, self.judge.table.get(node.path[-1])[0])
         self.tally.states.visit(node.episode, rollouts)

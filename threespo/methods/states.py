@@ -40,6 +40,7 @@ class StateStatistics:
     def visit(self, episode: Episode, samples: int = 1) -> None:
         """Note a state in which so many actions are sampled; each is a visit."""
         key = state_key(episode.observation)
+        self.met.add(derive(key))
         score = state_score(*self.table.get(key), episode.steps + 1, _PRINTED).score
         kind = episode.task.task_type
         self._visits.setdefault(kind, []).extend([score] * samples)

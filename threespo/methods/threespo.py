@@ -19,7 +19,7 @@ from threespo.methods.search import Expansion, Search
 from threespo.methods.states import StateStatistics
 from threespo.methods.trees import SearchLog, TreeRecord
 from threespo.protocol import MethodSteps, Row, SampleRequest, UpdateRequest
-from threespo.scoring.state import ScoreSettings
+from threespo.scoring.state import ScoreSettings, state_score
 from threespo.scoring.table import StateTable
 
 _CALIBRATED: dict[str, Any] = {
@@ -174,11 +174,12 @@ class Threespo:
             yield self._request(minibatches(rows, self.common.minibatch, self.common.seed, number))
         # What the searches came to after the last tick.
         self.table.commit()
+        known = self._known()
         self._forget(number)
         g_max = self.settings.score.g_max
         details = {
             **SearchLog.merged(logs.values()).details(g_max),
-            **self._state_of_table(),
+            **known,
             "ticks": float(len(active)),
             "active_tasks": sum(active) / max(1, len(active)),
             # With fewer tasks a tick's batches are small, and the hardware idles.
@@ -222,14 +223,11 @@ class Threespo:
         if self.options.gate_reset_every and (number + 1) % self.options.gate_reset_every == 0:
             self.table.forget()
 
-    def _state_of_table(self) -> dict[str, float]:
-        """Return how many states are known, and how many of them are gated."""
-        settings = self.settings.score
-        gated = sum(
-            total - won >= settings.xi and not won / (total + settings.eps) > settings.zeta
-            for total, won in self.table.counts.values()
-        )
-        return {"gated_states": float(gated), "known_states": float(len(self.table.counts))}
+    def _known(self) -> dict[str, float]:
+        """Return how many states are known at the epoch's end, and how many of them eq. 1 gates (the root apart)."""
+        counts = self.table.counts.values()
+        gated = sum(state_score(*pair, 1, self.settings.score, self.settings.gate).gated for pair in counts)
+        return {"gated_states": float(gated), "known_states": float(len(counts))}
 
 
 def _advance(searches: list[Expansion]) -> tuple[list[tuple[Expansion, SampleRequest]], list[tuple[Row, ...]]]:

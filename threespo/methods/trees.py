@@ -10,39 +10,7 @@ from threespo.envs.episode import Episode, Outcome
 from threespo.methods.states import HIGH_SCORE
 from threespo.scoring.reward import RewardTerms
 from threespo.scoring.state import StateScore
-
-TREE_COLUMNS = (
-    "task_id",
-    "task_type",
-    "goal",
-    "node",
-    "parent",
-    "depth",
-    "state",
-    "action",
-    "response",
-    "observation",
-    "valid",
-    "admissible",
-    "end",
-    "visits",
-    "successes",
-    "score",
-    "gated",
-    "expanded",
-    "rollouts",
-    "reward",
-    "novelty",
-    "difference",
-    "success",
-    "advantage",
-)
-"""One row for each node of a recorded tree. ``node`` counts from the root, 0, in order of creation; ``parent`` is -1 at
-the root; ``depth`` is 1 there. ``state`` stands for the state key, equal for equal states. ``end`` is "won", "limit" or
-empty. ``visits``, ``successes``, ``score`` and ``gated`` are N_total, N_success, S and the gate when the search last came to
-the node, or else when it was created. ``expanded`` is the place among the tree's expansions (-1: never), ``rollouts`` the
-samples drawn there. ``reward`` is that of eq. 2 less the penalty, the next three its terms; ``advantage`` is NaN where
-nothing was learned. The run puts ``epoch`` before them."""
+from threespo.tree_table import COLUMNS
 
 
 @dataclass(slots=True)
@@ -144,7 +112,7 @@ class SearchLog:
 
 @dataclass(slots=True)
 class TreeRecord:
-    """The nodes of one search, as rows of ``TREE_COLUMNS``."""
+    """The nodes of one search, as rows of ``threespo.tree_table.COLUMNS``, without the epoch."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -186,9 +154,9 @@ class TreeRecord:
             "depth": depth,
             "state": hashlib.blake2b(key.encode(), digest_size=6).hexdigest(),
             "observation": episode.observation,
-            "end": "won" if episode.won else "limit" if episode.done else "",
+            "end": "won" if episode.won else "over" if episode.ended else "limit" if episode.done else "",
             **{"visits": 0.0, "successes": 0.0, "score": 1.0, "gated": False, "expanded": -1, "rollouts": 0},
             **unknown,
             **edge,
         }
-        self.rows.append({name: row[name] for name in TREE_COLUMNS})
+        self.rows.append({name: row[name] for name in COLUMNS[1:]})

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from threespo.methods.threespo import ThreespoOptions
-from threespo.results.viewer import TREES, read_trees
 from threespo.scoring.reward import novelty_weight
 from threespo.study.matrix import searching_runs
+from threespo.tree_table import TREES, read_trees
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -39,14 +39,18 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
     # Of states met equally often the first: ``value_counts`` keeps their order.
     state = expanded["state"].value_counts(sort=False).idxmax()
     met = expanded[expanded["state"] == state].reset_index(drop=True)
-    omega_k = ThreespoOptions.model_validate(study.methods[run.method].options).omega_k
+    options = ThreespoOptions.model_validate(study.methods[run.method].options)
     rows: list[dict[str, object]] = []
     for visit in dict.fromkeys(min(one, len(met)) for one in VISITS):
         node = met.iloc[visit - 1]
-        omega = novelty_weight(node["visits"], omega_k)
+        omega = novelty_weight(node["visits"], options.omega_k) if options.omega_fixed is None else options.omega_fixed
+        weights = {
+            "novelty_weight": omega * (options.novelty != "none"),
+            "difference_weight": (0.5 - omega) * options.difference,
+        }
         here = trees[(trees["epoch"] == node["epoch"]) & (trees["task_id"] == node["task_id"])]
         own = {
-            **{"method": run.method, "visit": visit, "novelty_weight": omega, "difference_weight": 0.5 - omega},
+            **{"method": run.method, "visit": visit, **weights},
             **{name: node[name] for name in ("observation", "epoch", "visits", "successes", "score", "rollouts")},
         }
         children = here[here["parent"] == node["node"]]

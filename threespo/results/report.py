@@ -15,9 +15,10 @@ from threespo.results import outline
 from threespo.results.figures import label
 from threespo.results.findings import findings, limits
 from threespo.results.tables import COSTS
-from threespo.results.viewer import TREES, read_trees, render_trees
+from threespo.results.viewer import render_trees
 from threespo.study.matrix import searching_runs
 from threespo.tables import read_table
+from threespo.tree_table import TREES, read_trees
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -51,7 +52,7 @@ FIGURES = {
     "scores_by_type": (
         "Mean state score by kind of task",
         "Figure 3c: easy, medium and hard as the paper has them (Pick & Place, Examine in Light, Pick Two & Place); lines "
-        "are means over the visits of an epoch.",
+        "are means over the visits of an epoch (the paper shows distributions).",
     ),
     "high_scores": (
         "Share of visits to states with S > 0.5",
@@ -60,8 +61,8 @@ FIGURES = {
     ),
     "rollouts": (
         "Where 3SPO's samples go",
-        "Expansions by n(s), the number of samples drawn there (0: gated, nothing is drawn), over a run; a capped expansion "
-        "draws one sample and stands apart.",
+        "Expansions by n(s), the number of samples drawn there (0: gated, nothing is drawn), over all runs of a method; a "
+        "capped expansion draws one sample and stands apart.",
     ),
     "case_study": (
         "One state at its first and at its tenth visit",
@@ -73,13 +74,16 @@ FIGURES = {
         "Does the score measure what it claims?",
         "Each dot is a state of a frozen policy: its true success probability, estimated by playing on from it many times, "
         "against the counted success rate N_success / N_total (above) and against S(s) (below). The line is what a perfect "
-        "estimate of p(s) would give; for S it is exp(−λ p) at depth 5. Hollow dots have not been visited. Later snapshots "
-        "are darker.",
+        "estimate of p(s) would give; for S it is exp(−λ p) at depth 5. Hollow dots have not been visited, and have no "
+        "counted rate. Later snapshots are darker.",
     ),
 }
 
 PARTS = ("sampling", "update", "environment", "method", "logging")
 """What a training run's time is made of."""
+
+SHOWN_TREES = 4
+"""Games whose search trees the report shows, of each searching method."""
 
 MISSING = "–"
 
@@ -230,7 +234,10 @@ def _figure(paths: "Paths", name: str) -> dict[str, str]:
 
 def _trees(paths: "Paths", run: "Run") -> dict[str, str]:
     """Return the page of a run's search trees, for a frame of its own."""
-    page = render_trees(read_trees(paths.run(run) / TREES), f"{label(run.method)}, {run.run_id}")
+    trees = read_trees(paths.run(run) / TREES)
+    # Games that were met most often show best how a search changes.
+    met = trees.groupby("task_id")["epoch"].nunique().sort_values(ascending=False, kind="stable")
+    page = render_trees(trees[trees["task_id"].isin(met.index[:SHOWN_TREES])], f"{label(run.method)}, {run.run_id}")
     return {"method": run.method, "page": page}
 
 

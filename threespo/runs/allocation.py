@@ -5,7 +5,7 @@ search lose by that measure.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,16 +42,17 @@ class Allocation(NamedTuple):
 
 
 def allocation(rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask], truth: Probabilities) -> Allocation:
-    """Measure one epoch's recorded trees (rows of ``TREE_COLUMNS``)."""
+    """Measure one epoch's recorded trees (rows of ``threespo.tree_table``)."""
     nodes = _nodes(rows, tasks)
     total = Allocation()
-    siblings: dict[tuple[str, int], dict[Node, int]] = defaultdict(dict)
+    siblings: dict[tuple[str, int], Counter[Node]] = defaultdict(Counter)
     for row in rows:
         if row["rollouts"]:
             node = nodes[row["task_id"], row["node"]]
             p = truth[row["task_id"]][node]
             total = total.plus(Allocation(row["rollouts"], row["rollouts"] * p, 1, p))
-            siblings[row["task_id"], row["parent"]][node] = row["rollouts"]
+            # A state may be sampled again, as another row.
+            siblings[row["task_id"], row["parent"]][node] += row["rollouts"]
     for (task, _), group in siblings.items():
         if len(group) > 1:
             least = min(truth[task][node] for node in group)

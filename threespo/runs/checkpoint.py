@@ -62,6 +62,11 @@ def exclusive(folder: Path) -> Iterator[None]:
         yield
 
 
+def there(folder: Path) -> bool:
+    """Return whether there is a checkpoint below ``folder``."""
+    return bool(_checkpoints(folder))
+
+
 def size(folder: Path) -> int:
     """Return the bytes of the newest checkpoint below ``folder``."""
     newest = _checkpoints(folder)[-1]

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import pandas as pd
 
 from threespo.files import atomic_folder, atomic_json
-from threespo.methods.trees import TREE_COLUMNS
 from threespo.protocol import EpochResult
 from threespo.tables import read_table, write_table
+from threespo.tree_table import COLUMNS
 
 TYPE_COLUMNS = ("epoch", "task_type")
 
@@ -31,6 +31,11 @@ class Keepsakes:
     """The keepsakes of one run; ``folder`` is that of its checkpoints."""
 
     folder: Path
+
+    def clear(self) -> None:
+        """Forget everything: a run begins."""
+        for name in ("keepsakes", "snapshots"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def epoch(self, number: int, result: EpochResult) -> None:
         """Keep what an epoch leaves."""
@@ -48,7 +53,7 @@ class Keepsakes:
     def deliver(self, run: Path, epochs: int) -> None:
         """Put everything of the first ``epochs`` epochs into the run's folder."""
         write_table(run / "task_types.parquet", self._gather("task_types", epochs, TYPE_COLUMNS))
-        write_table(run / "trees.parquet", self._gather("trees", epochs, ("epoch", *TREE_COLUMNS)))
+        write_table(run / "trees.parquet", self._gather("trees", epochs, COLUMNS))
         with atomic_folder(run / "snapshots") as temporary:
             if (self.folder / "snapshots").exists():
                 shutil.copytree(self.folder / "snapshots", temporary, dirs_exist_ok=True)

@@ -18,7 +18,7 @@ from threespo.methods.registry import make_method
 from threespo.policy.tabular import TabularCritic, TabularPolicy
 from threespo.rng import derive, generator
 from threespo.runs.allocation import Allocation, Probabilities, allocation, looks
-from threespo.runs.train import Answers
+from threespo.runs.answers import Answers
 from threespo.tables import write_table
 
 if TYPE_CHECKING:

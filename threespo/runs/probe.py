@@ -4,13 +4,18 @@ Forking an episode costs nothing, so p(s), the probability of winning from a sta
 times with the weights of a snapshot. The statistics are those that the method had at that moment.
 """
 
+import hashlib
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from threespo.envs.episode import Episode, act, begin
+from threespo.envs.base import Task
+from threespo.envs.episode import Episode, World, act, begin
+from threespo.errors import InputError
 from threespo.methods.judge import Judge, Node
 from threespo.methods.states import state_key
 from threespo.methods.threespo import Threespo, ThreespoOptions
@@ -27,8 +32,8 @@ if TYPE_CHECKING:
     from threespo.study.matrix import Paths, Run
 
 COLUMNS = (
-    "snapshot", "epoch", "task_id", "task_type", "depth", "continuations", "successes", "visits", "counted_successes",
-    "score", "gated", "score_without_gate", "sharing_games", "sharing_histories",
+    "snapshot", "epoch", "task_id", "task_type", "depth", "state", "continuations", "successes", "visits",
+    "counted_successes", "score", "gated", "score_without_gate", "sharing_games", "sharing_histories", "alpha",
 )  # fmt: skip
 
 
@@ -37,7 +42,7 @@ def probe(study: "Study", run: "Run", paths: "Paths") -> None:
 
     ``successes`` of ``continuations`` episodes that go on from the state are won; ``visits`` and ``counted_successes`` are
     N_total and N_success. ``sharing_games`` counts the probed games in which an equal state key was met, and
-    ``sharing_histories`` the different ways that led to it: more than one is aliasing.
+    ``sharing_histories`` the different ways that led to it. Rows with one ``state`` and different p(s) are aliased.
     """
     import torch
 
@@ -47,14 +52,19 @@ def probe(study: "Study", run: "Run", paths: "Paths") -> None:
     for number in range(1, study.probe.snapshots + 1):
         folder = paths.snapshots(run) / f"{number:02d}"
         if not folder.exists():
-            print(f"probe {run.run_id}: the run ended before snapshot {number}", file=sys.stderr)
+            # Epochs may be longer than the parts of the budget that snapshots are taken in.
+            print(f"probe {run.run_id}: no snapshot was taken in part {number} of the budget", file=sys.stderr)
             continue
         policy = load_run_policy(study, str(folder / "weights"), run.policy)
         epoch, judge = _judge(study, run, folder)
-        found = _probed(study, study.probe, run, paths, make_sampler(study, policy, run.policy), judge)
+        pool = choose_pool(load_tasks(paths.data(run.env), "train"), study.training.pool)[: study.probe.games]
+        draws = Draws(make_sampler(study, policy, run.policy), derive(run.seed, "probe"), study.training.temperature)
+        found = probed(make_world(study, run.env), pool, judge, draws, study.probe)
         rows += [{"snapshot": number, "epoch": epoch, **row} for row in found]
         rate = sum(row["successes"] for row in found) / max(1, sum(row["continuations"] for row in found))
         print(f"probe {run.run_id} snapshot {number}: {len(found)} states, p(s) {rate:.1%} on average", file=sys.stderr)
+    if not rows:
+        raise InputError(f"{paths.snapshots(run)}: no snapshot; lower probe.snapshots or raise training.generations")
     write_table(paths.run(run) / "probe.parquet", rows, COLUMNS)
 
 
@@ -67,25 +77,37 @@ def _judge(study: "Study", run: "Run", folder: Path) -> tuple[int, Judge]:
     return kept["epoch"], method.judge(kept["epoch"])
 
 
-def _probed(
-    study: "Study", settings: "ProbeSettings", run: "Run", paths: "Paths", sampler: Sampler, judge: Judge
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What plays, and from which random numbers."""
+
+    sampler: Sampler
+    seed: int
+    temperature: float
+
+    def play(self, starts: Sequence[Episode], keys: Sequence[Counters]) -> list[Episode]:
+        """Return the ends of episodes from ``starts``."""
+        played = play_on(starts, self.sampler, seed=self.seed, temperature=self.temperature, keys=keys)
+        return [record.episode for record in played]
+
+
+def probed(
+    world: World, pool: Sequence[Task], judge: Judge, draws: Draws, settings: "ProbeSettings"
 ) -> list[dict[str, Any]]:
-    world = make_world(study, run.env)
-    pool = choose_pool(load_tasks(paths.data(run.env), "train"), study.training.pool)[: settings.games]
-    draws: dict[str, Any] = {"seed": derive(run.seed, "probe"), "temperature": study.training.temperature}
-    names: list[Counters] = [("walk", task.task_id) for task in pool]
-    walks = play_on([begin(world, task) for task in pool], sampler, keys=names, **draws)
-    states = [state for walk in walks for state in _states(walk.episode)]
+    """Play every task of ``pool`` once; return a row for each chosen state on the way (``COLUMNS`` from the third on)."""
+    walks = draws.play([begin(world, task) for task in pool], [("walk", task.task_id) for task in pool])
+    states = [state for walk in walks for state in _states(walk)]
     games = Counter(key for key, _ in {(judge.key(state), state.task.task_id) for state in states})
     histories = Counter(key for key, _ in {(judge.key(state), _look(state)) for state in states})
-    chosen = sorted(states, key=lambda state: derive("probe", run.seed, state.task.task_id, state.steps))[: settings.states]
+    shuffled = sorted(states, key=lambda state: derive("probe", draws.seed, state.task.task_id, state.steps))
+    chosen = shuffled[: settings.states]
     forks = [(state, number) for state in chosen for number in range(settings.continuations)]
     keys: list[Counters] = [("fork", state.task.task_id, state.steps, number) for state, number in forks]
-    ends = play_on([state for state, _ in forks], sampler, keys=keys, **draws)
+    ends = draws.play([state for state, _ in forks], keys)
     rows = []
     for place, state in enumerate(chosen):
         here = slice(place * settings.continuations, (place + 1) * settings.continuations)
-        won, key = sum(end.episode.won for end in ends[here]), judge.key(state)
+        won, key = sum(end.won for end in ends[here]), judge.key(state)
         node = Node(state, (*(judge.key(earlier) for earlier in _states(state)), key))
         score, open_score = judge.score(node), judge.score(node, gate=False)
         total, counted = judge.table.get(key)
@@ -94,6 +116,7 @@ def _probed(
                 "task_id": state.task.task_id,
                 "task_type": state.task.task_type,
                 "depth": state.steps + 1,
+                "state": hashlib.blake2b(key.encode(), digest_size=6).hexdigest(),
                 "continuations": settings.continuations,
                 "successes": won,
                 "visits": total,
@@ -103,6 +126,7 @@ def _probed(
                 "score_without_gate": open_score.score,
                 "sharing_games": games[key],
                 "sharing_histories": histories[key],
+                "alpha": judge.settings.score.alpha,
             }
         )
     return rows

@@ -8,26 +8,18 @@ import resource
 import shutil
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from threespo.envs.base import Task
 from threespo.envs.episode import begin
-from threespo.methods.base import CommonSettings, Method
+from threespo.methods.base import CommonSettings
 from threespo.methods.registry import make_method
 from threespo.policy.tiny import load_tasks
-from threespo.protocol import (
-    Critic,
-    EpochResult,
-    Learner,
-    Sampler,
-    UpdateRequest,
-    UpdateStats,
-    ValueRequest,
-    ValueUpdateRequest,
-)
+from threespo.protocol import EpochResult
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
+from threespo.runs.answers import Answers
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.keepsakes import Keepsakes
 from threespo.runs.rates import learning_rate
@@ -68,6 +60,9 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), trained)
     method.restore(progress.memory) if progress.epoch else None
     keepsakes, snapshots = Keepsakes(paths.checkpoints(run)), snapshots_of(study, run)
+    if not progress.epoch:
+        # What a run that was killed before its first checkpoint has left may be another run's.
+        keepsakes.clear()
     timed = TimedEnvironment(world.env)
     world = replace(world, env=timed)
     sampler = make_sampler(study, policy, run.policy)
@@ -82,12 +77,12 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
         progress.memory = method.dump()
         keepsakes.epoch(progress.epoch, result)
         # In the middles of equal parts of the budget, since a run may end a little short of it.
-        due = [math.floor(snapshots * at / budget + 0.5) for at in (before, progress.generations)]
-        if due[0] < due[1] <= snapshots:
+        due = [min(snapshots, math.floor(snapshots * at / budget + 0.5)) for at in (before, progress.generations)]
+        if due[0] < due[1]:
             keepsakes.snapshot(due[1], progress.epoch, learner, progress.memory)
         _show(progress, run, budget)
         if progress.epoch % training.checkpoint_every == 0:
-            first = not paths.checkpoints(run).exists()
+            first = not checkpoint.there(paths.checkpoints(run))
             checkpoint.save(paths.checkpoints(run), progress, trained)
             if first:
                 size = checkpoint.size(paths.checkpoints(run)) / 1e6
@@ -138,51 +133,6 @@ def choose_pool(tasks: list[Task], size: int | None) -> list[Task]:
     Not the first ones: tasks come sorted by id, which begins with the task type.
     """
     return sorted(tasks, key=lambda task: derive("pool", task.task_id))[:size]
-
-
-@dataclass(slots=True)
-class Answers:
-    """Answers a method's requests and counts what they cost."""
-
-    sampler: Sampler
-    learner: Learner
-    critic: Critic | None
-    seed: int
-    temperature: float
-    generations: int = 0
-    updates: list[UpdateStats] = field(default_factory=list)
-    advantages: list[float] = field(default_factory=list)
-    """Mean advantage of every row that was learned from."""
-    sampling_seconds: float = 0.0
-    update_seconds: float = 0.0
-
-    def drive(self, method: Method, epoch: int, starts: list[Any]) -> EpochResult:
-        """Run one epoch of ``method`` to its end and return its result."""
-        steps = method.epoch(epoch, starts)
-        reply: Any = None
-        while True:
-            try:
-                request = steps.send(reply)
-            except StopIteration as stop:
-                result: EpochResult = stop.value
-                return result
-            start = time.perf_counter()
-            if isinstance(request, UpdateRequest):
-                reply = self.learner.update(request)
-                self.updates += reply
-                self.advantages += [
-                    math.fsum(row.advantages) / len(row.advantages) for batch in request.batches for row in batch
-                ]
-                self.update_seconds += time.perf_counter() - start
-            elif isinstance(request, ValueRequest | ValueUpdateRequest):
-                assert self.critic is not None, "a method that asks for values has a critic_rate"
-                ask: Any = self.critic.values if isinstance(request, ValueRequest) else self.critic.update
-                reply = ask(request)
-                self.update_seconds += time.perf_counter() - start
-            else:
-                reply = self.sampler.sample(request, seed=self.seed, temperature=self.temperature)
-                self.generations += sum(one.count for one in request)
-                self.sampling_seconds += time.perf_counter() - start
 
 
 def common_settings(study: "Study", run: "Run", pool: list[Task]) -> CommonSettings:

@@ -126,7 +126,7 @@ class TrainingSettings(Settings):
     """Tokens per forward pass; changes memory and speed, not results beyond rounding."""
     checkpoint_every: int = Field(default=1, ge=1)
     """Epochs between checkpoints; an interrupted run replays what came after the last one, to the same bytes."""
-    recorded_tasks: int = Field(default=4, ge=0)
+    recorded_tasks: int = Field(default=8, ge=0)
     """Games of the pool whose search trees are kept whenever they are drawn (3SPO; ``threespo view`` shows them)."""
     threads: int = Field(default=1, ge=1)
     """CPU threads of a run; fixed here and not by the scheduler, so that the bytes do not depend on the machine's load."""
@@ -256,6 +256,13 @@ class Study(Settings):
                 raise ValueError(f"policies.{name}: an endpoint is not trained, and no entry of 'agents' plays it")
         if all(policy.kind == "endpoint" for policy in self.policies.values()):
             raise ValueError("policies: expected at least one that can be trained, found endpoints only")
+        idle = [
+            name
+            for name, entry in self.methods.items()
+            if entry.method == "threespo" and entry.minibatch and entry.options.get("update_unit") != "epoch"
+        ]
+        if idle:
+            raise ValueError(f"methods.{idle[0]}.minibatch: 3SPO has mini-batches with 'update_unit: epoch' only")
         strange = sorted(name for name in self.probe.methods if not self._is_search(name)) if self.probe else []
         if strange:
             raise ValueError(f"probe.methods: {strange[0]!r} is not an entry of 'methods' whose method is threespo")

@@ -69,7 +69,9 @@ def train_settings(study: Study, run: Run) -> str:
     A chosen learning rate is an input and not a field.
     """
     method = study.methods[run.method].model_dump(mode="json", exclude=_LABELS_OF_METHOD)
-    training = study.training.model_dump(mode="json", exclude=_HABITS)
+    # Only searches have trees to record.
+    habits = _HABITS if study.methods[run.method].method == "threespo" else _HABITS | {"recorded_tasks"}
+    training = study.training.model_dump(mode="json", exclude=habits)
     if run.rate is not None and study.tuning:
         method["learning_rate"], training["generations"] = run.rate, study.tuning.generations
         training["seed"] = run.seed

@@ -67,15 +67,31 @@ def _train(study, run, paths):
     (weights / "model.safetensors").write_bytes(f"{run.run_id} {rate}".encode())
 
 
+def _probe(study, run, paths):
+    from threespo.tables import write_table
+
+    _note(f"probe {run.run_id}")
+    same = {"snapshot": 1, "epoch": 2, "task_id": "x", "task_type": "x", "depth": 2, "continuations": 4, "alpha": 1.0}
+    rows = [
+        {
+            **same,
+            **{"state": str(n % 2), "successes": n, "visits": float(n), "counted_successes": n / 2, "score": 1 - n / 5},
+            **{"gated": n == 3, "score_without_gate": 0.5, "sharing_games": 1, "sharing_histories": 1 + n % 2},
+        }
+        for n in range(4)
+    ]
+    write_table(paths.run(run) / "probe.parquet", rows)
+
+
 def _tree():
     """A root, its child, and one child of that."""
-    from threespo.methods.trees import TREE_COLUMNS
+    from threespo.tree_table import COLUMNS
 
     texts = dict.fromkeys(("task_id", "task_type", "goal", "action", "response", "observation", "end", "state"), "x")
     numbers = dict.fromkeys(("visits", "successes", "score", "reward", "novelty", "difference", "success", "advantage"), 0.5)
     row = {**texts, **numbers, "valid": True, "admissible": True, "gated": False, "rollouts": 1, "end": ""}
     places = [{"node": n, "parent": n - 1, "depth": n + 1, "expanded": n, "state": str(n)} for n in range(3)]
-    return [{"epoch": 1, **{name: {**row, **place}[name] for name in TREE_COLUMNS}} for place in places]
+    return [{"epoch": 1, **{name: {**row, **place}[name] for name in COLUMNS[1:]}} for place in places]
 
 
 def _evaluate(study, run, paths):
@@ -122,6 +138,7 @@ def _install():
         "threespo.policy.tiny": {"provide": _provide},
         "threespo.runs.train": {"train": _train},
         "threespo.runs.evaluate": {"evaluate": _evaluate},
+        "threespo.runs.probe": {"probe": _probe},
     }
     for name, functions in stages.items():
         module = types.ModuleType(name)
