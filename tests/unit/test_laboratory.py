@@ -156,7 +156,7 @@ def test_every_baseline_solves_its_trees(method):
     assert pd.DataFrame(rows).equals(pd.DataFrame(again))
 
 
-@pytest.mark.parametrize(("preset", "least"), [("literal", 0.3), ("calibrated", 0.5), ("improved", 0.7)])
+@pytest.mark.parametrize(("preset", "least"), [("literal", 0.3), ("calibrated", 0.5), ("narrow", 0.7), ("improved", 0.7)])
 def test_every_preset_learns_on_easy_trees(preset, least):
     """2 of 8 leaves win. With few winning leaves ``literal`` gates what it has not solved, for good (docs/LOG.md)."""
     ends = [run_on_trees("threespo", {"preset": preset}, EASY, learning_rate=10.0, seed=seed)[-1] for seed in range(3)]

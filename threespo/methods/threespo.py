@@ -1,8 +1,8 @@
 """3SPO: a search per task, all tasks in lock-step ticks, an update after every expanded state.
 
 ``literal`` is the paper as printed. ``calibrated`` is the smallest change that makes the paper's own worked example
-numerically possible. ``improved`` is calibrated with fewer samples of a state, so that a task's budget holds several paths
-(docs/method.md has the evidence). All leave the pseudocode in two things: tasks advance in lock-step instead of one after
+numerically possible. ``narrow`` is calibrated with fewer samples of a state, so that a task's budget holds several paths;
+``improved`` is narrow with success credited to all that led to it (docs/method.md has the evidence for both). All leave the pseudocode in two things: tasks advance in lock-step instead of one after
 another, so that sampling is batched, and a task's work per epoch is capped, since the paper's is unbounded (its upper bound
 is 8^50 leaves).
 """
@@ -29,14 +29,15 @@ _CALIBRATED: dict[str, Any] = {
     "gate_at_root": False,
     "std_floor": 1e-3,
 }
-_IMPROVED: dict[str, Any] = {**_CALIBRATED, "g_max": 3}
-_PRESETS = {"calibrated": _CALIBRATED, "improved": _IMPROVED}
+_NARROW: dict[str, Any] = {**_CALIBRATED, "g_max": 3}
+_IMPROVED: dict[str, Any] = {**_NARROW, "credit": "subtree"}
+_PRESETS = {"calibrated": _CALIBRATED, "narrow": _NARROW, "improved": _IMPROVED}
 
 
 class ThreespoOptions(MethodOptions):
     """Options of 3SPO. Defaults are the preset ``literal``; G_max is the study's group size."""
 
-    preset: Literal["literal", "calibrated", "improved"] = "literal"
+    preset: Literal["literal", "calibrated", "narrow", "improved"] = "literal"
     """Fills in what is not given explicitly."""
 
     # Eq. 1, the score

@@ -24,7 +24,8 @@ COLOURS = {
     "3spo": "#4c72b0",
     "threespo-literal": "#64a8d8",
     "threespo-calibrated": "#1f4e8c",
-    "threespo-improved": "#0b7a75",
+    "threespo-narrow": "#3fa7a0",
+    "threespo-improved": "#0b5d3b",
 }
 """The paper's figure has 3SPO blue, GRPO red, GiGPO purple and HGPO pink; so has ours."""
 
@@ -49,7 +50,14 @@ LABELS = {
     "3spo": "3SPO",
     "threespo-literal": "3SPO as printed",
     "threespo-calibrated": "3SPO calibrated",
+    "threespo-narrow": "3SPO narrow",
     "threespo-improved": "3SPO improved",
+    "improved-wide": "improved, G_max 8",
+    "improved-wo-novelty": "improved w/o R_novel",
+    "improved-wo-difference": "improved w/o ΔS",
+    "improved-wo-gate": "improved w/o gate",
+    "improved-one-path": "improved, one path",
+    "improved-epoch-end": "improved, after the epoch",
     "literal-narrow": "as printed, G_max 3",
     "calibrated-deep": "calibrated, four times the cap",
     "grpo-steps": "GRPO, as many steps",
@@ -65,7 +73,6 @@ LABELS = {
     "tick": "update after each tick",
     "post-trajectory": "update after the path",
     "epoch-end": "update after the epoch",
-    "subtree-credit": "credit of the subtree",
     "valid_seen": "seen rooms",
     "valid_unseen": "unseen rooms",
     "alfworld": "ALFWorld",
