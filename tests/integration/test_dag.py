@@ -204,7 +204,7 @@ def test_why_names_what_has_changed_old_and_new(finished_copy):
     done = why(finished_copy, "results/ci")
     assert done.returncode == 0, done.stderr
     assert {line.split(": ")[1] for line in done.stdout.splitlines()} == {"unchanged"}
-    assert len(done.stdout.splitlines()) == 2 + len(TRAIN) + len(EVALUATE) + 2
+    assert len(done.stdout.splitlines()) == 2 + len(TRAIN) + len(EVALUATE) + 1 + 2
 
     path = finished_copy.folder / "threespo" / "methods" / "grpo.py"
     path.write_text(path.read_text() + "\nADDED = 1\n")
@@ -240,7 +240,7 @@ def test_why_refuses_what_no_command_makes(finished_copy):
 
 def test_the_report_says_what_each_stage_took(finished):
     stages = pd.read_parquet(finished.results() / "tables" / "stages.parquet")
-    assert stages.groupby("stage").size().to_dict() == {"data": 1, "policy": 1, "train": 4, "evaluate": 6}
+    assert stages.groupby("stage").size().to_dict() == {"data": 1, "policy": 1, "train": 4, "evaluate": 6, "probe": 1}
     assert (stages["peak_memory_mb"] > 10).all()
     html = (finished.results() / "report.html").read_text()
     for part in ("sampling", "update", "environment", "method", "logging", "peak memory of a job"):

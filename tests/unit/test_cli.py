@@ -67,7 +67,7 @@ def test_an_interrupt_ends_with_130(monkeypatch, capsys):
 
 def _verifier(monkeypatch, **report):
     module = types.ModuleType("threespo.verify.prompts")
-    module.verify = lambda file, games, catalogue, only: types.SimpleNamespace(**report)
+    module.verify = lambda file, games, catalogue, only: types.SimpleNamespace(details={}, **report)
     monkeypatch.setitem(sys.modules, "threespo.verify.prompts", module)
 
 

@@ -304,6 +304,9 @@ stats += [one for request in others for one in trainer.update(request)]
 trainer.export(folder / "export")
 if torch.distributed.get_rank() == 0:
     (folder / "stats.txt").write_text(repr([[s.loss, s.kl, s.grad_norm, s.sampler_gap] for s in stats]))
+# The backend's threads must not outlive the interpreter.
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
 """
 
 
@@ -313,6 +316,14 @@ def three_requests() -> list[UpdateRequest]:
     first, second, third = (batch_and_loss(seed)[0] for seed in range(3))
     asked = ((first, second), (third,), (rows(5, 1, 1), rows(6, 1, 1)))
     return [UpdateRequest(batches, settings) for batches in asked]
+
+
+def test_a_learner_leaves_no_launchers_variables_behind(tmp_path: Path) -> None:
+    """A process started later would take them for a launcher's, and ask for the one port that they name."""
+    before = dict(os.environ)
+    learner(tmp_path).update(three_requests()[0])
+    left = {name for name in os.environ if os.environ[name] != before.get(name)}
+    assert not left & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 
 
 @pytest.mark.slow

@@ -26,8 +26,13 @@ def start(module: nn.Module, settings: "OptimSettings") -> Any:
     DeepSpeed's own compiled Adam takes 40 s to build and does not resume bit-exactly.
     """
     device = next(module.parameters()).device
+    with _launched() as alone:
+        return _start(module, settings, device, alone)
+
+
+def _start(module: nn.Module, settings: "OptimSettings", device: torch.device, alone: bool) -> Any:
     deepspeed = _import_deepspeed(device)
-    _join(device)
+    _join(device, alone)
     decayed = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(decayed, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay)
     config = {
@@ -150,14 +155,27 @@ def _import_deepspeed(device: torch.device) -> Any:
     return deepspeed
 
 
-def _join(device: torch.device) -> None:
+@contextlib.contextmanager
+def _launched() -> Iterator[bool]:
+    """Lend DeepSpeed a launcher's variables, which it reads even where the group exists; yield whether there is no launcher.
+
+    They are taken back: processes started from this one would take them for a launcher's, and all meet at one port.
+    """
+    lent = {name: value for name, value in _LAUNCHER.items() if name not in os.environ}
+    alone = "WORLD_SIZE" in lent
+    os.environ.update(lent if alone else {})
+    try:
+        yield alone
+    finally:
+        for name in lent if alone else ():
+            del os.environ[name]
+
+
+def _join(device: torch.device, alone: bool) -> None:
     """Join the launcher's processes, or be a group of one without using the network."""
     import deepspeed
 
     backend = "nccl" if device.type == "cuda" else "gloo"
-    if "WORLD_SIZE" not in os.environ:
-        # DeepSpeed reads these even where the group exists already.
-        os.environ.update({name: os.environ.get(name, value) for name, value in _LAUNCHER.items()})
-        if not distributed.is_initialized():
-            distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    if alone and not distributed.is_initialized():
+        distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)

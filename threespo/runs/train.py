@@ -52,6 +52,8 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
 
 def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     training, entry = study.training, study.methods[run.method]
+    # Named before games are read, which takes longer.
+    policy_source(study, paths, run)
     world, tasks = make_world(study, run.env), choose_pool(load_tasks(paths.data(run.env), "train"), training.pool)
     method = make_method(entry.method, entry.options, common_settings(study, run, tasks))
     policy, learner, critic = _learners(study, run, paths, method.critic_rate)
