@@ -219,7 +219,8 @@ def test_why_names_what_has_changed_old_and_new(finished_copy):
     assert grpo[:3] == [*before, f"train {RUNS[0]}: changed"]
     assert grpo[3].startswith("  code   threespo.methods.grpo: ")
     assert grpo[4:] == [f"evaluate {RUNS[0]}: changed", field]
-    assert other == [*before, f"train {RUNS[2]}: unchanged", f"evaluate {RUNS[2]}: changed", field]
+    behind = [f"train {RUNS[2]}: unchanged", f"evaluate {RUNS[2]}: changed", field, f"probe {RUNS[2]}: unchanged"]
+    assert other == [*before, *behind]
     (finished_copy.results() / "runs" / RUNS[2] / "metrics.parquet").unlink()
     lines = why(finished_copy, f"results/ci/runs/{RUNS[2]}/evaluation.parquet").stdout.splitlines()
     assert f"  result runs/{RUNS[2]}/metrics.parquet: missing" in lines

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+_MEETING = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def start(module: nn.Module, settings: "OptimSettings") -> Any:
@@ -159,7 +160,8 @@ def _import_deepspeed(device: torch.device) -> Any:
 def _launched() -> Iterator[bool]:
     """Lend DeepSpeed a launcher's variables, which it reads even where the group exists; yield whether there is no launcher.
 
-    They are taken back: processes started from this one would take them for a launcher's, and all meet at one port.
+    Its world and meeting place are taken back: processes started from this one would take them for a launcher's, and all ask
+    for one port. Its ranks stay: ZeRO reads them in every forward pass.
     """
     lent = {name: value for name, value in _LAUNCHER.items() if name not in os.environ}
     alone = "WORLD_SIZE" in lent
@@ -167,8 +169,9 @@ def _launched() -> Iterator[bool]:
     try:
         yield alone
     finally:
-        for name in lent if alone else ():
-            del os.environ[name]
+        for name in _MEETING if alone else ():
+            if name in lent:
+                del os.environ[name]
 
 
 def _join(device: torch.device, alone: bool) -> None:
