@@ -20,7 +20,6 @@ from threespo.study.settings import Name, Seeds, Settings, check_methods
 Split = Literal["train", "calibration", "valid_seen", "valid_unseen"]
 
 
-
 class GameCounts(Settings):
     """How many games of each split take part (``null``: all that the source has; not for ``embedded``)."""
 
