@@ -114,10 +114,7 @@ class Judge:
     def reward(self, node: Node, score: StateScore, child: Node) -> RewardTerms:
         """Return the terms of eq. 2 for the transition from ``node``, whose score is given, to ``child``."""
         settings, after = self.settings, self._next_score(child)
-        if settings.omega_fixed is None:
-            omega = novelty_weight(self.table.get(node.path[-1])[0], settings.omega_k)
-        else:
-            omega = settings.omega_fixed
+        omega = novelty_weight(self.table.get(node.path[-1])[0], settings.omega_k, settings.omega_fixed)
         # Without its difference the equation keeps omega on novelty, and the other way round.
         next_score = after if settings.difference else score.score
         episode = child.episode

@@ -5,6 +5,7 @@ are measured here in one way: states are observations, scored by eq. 1 with the 
 at the beginning of the epoch.
 """
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,11 @@ _REFERENCE_DEPTH = 10
 def state_key(observation: str) -> str:
     """Return the observation with every run of blanks as one."""
     return " ".join(observation.split())
+
+
+def state_id(key: str) -> str:
+    """Return the short name that tables have for a state key, equal for equal states."""
+    return hashlib.blake2b(key.encode(), digest_size=6).hexdigest()
 
 
 @dataclass(slots=True)

@@ -1,13 +1,12 @@
 """What is kept of 3SPO's searches: counts over an epoch, and the nodes of chosen trees."""
 
-import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from threespo.envs.episode import Episode, Outcome
-from threespo.methods.states import HIGH_SCORE
+from threespo.methods.states import HIGH_SCORE, state_id
 from threespo.scoring.reward import RewardTerms
 from threespo.scoring.state import StateScore
 from threespo.tree_table import COLUMNS
@@ -152,7 +151,7 @@ class TreeRecord:
             "node": len(self.rows),
             "parent": parent,
             "depth": depth,
-            "state": hashlib.blake2b(key.encode(), digest_size=6).hexdigest(),
+            "state": state_id(key),
             "observation": episode.observation,
             "end": "won" if episode.won else "over" if episode.ended else "limit" if episode.done else "",
             **{"visits": 0.0, "successes": 0.0, "score": 1.0, "gated": False, "expanded": -1, "rollouts": 0},

@@ -43,7 +43,7 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
     rows: list[dict[str, object]] = []
     for visit in dict.fromkeys(min(one, len(met)) for one in VISITS):
         node = met.iloc[visit - 1]
-        omega = novelty_weight(node["visits"], options.omega_k) if options.omega_fixed is None else options.omega_fixed
+        omega = novelty_weight(node["visits"], options.omega_k, options.omega_fixed)
         weights = {
             "novelty_weight": omega * (options.novelty != "none"),
             "difference_weight": (0.5 - omega) * options.difference,

@@ -4,7 +4,6 @@ Forking an episode costs nothing, so p(s), the probability of winning from a sta
 times with the weights of a snapshot. The statistics are those that the method had at that moment.
 """
 
-import hashlib
 import json
 import sys
 from collections import Counter
@@ -17,7 +16,7 @@ from threespo.envs.base import Task
 from threespo.envs.episode import Episode, World, act, begin
 from threespo.errors import InputError
 from threespo.methods.judge import Judge, Node
-from threespo.methods.states import state_key
+from threespo.methods.states import state_id, state_key
 from threespo.methods.threespo import Threespo, ThreespoOptions
 from threespo.policy.tiny import load_tasks
 from threespo.protocol import Counters, Sampler
@@ -116,7 +115,7 @@ def probed(
                 "task_id": state.task.task_id,
                 "task_type": state.task.task_type,
                 "depth": state.steps + 1,
-                "state": hashlib.blake2b(key.encode(), digest_size=6).hexdigest(),
+                "state": state_id(key),
                 "continuations": settings.continuations,
                 "successes": won,
                 "visits": total,

@@ -18,9 +18,9 @@ class RewardTerms(NamedTuple):
         return self.novelty + self.difference + self.success
 
 
-def novelty_weight(n_total: float, omega_k: float) -> float:
-    """omega(N) = 0.5 exp(-omega_k N); omega_k is gamma of sec. 3.3, 0.1 in tab:hyperparams."""
-    return 0.5 * math.exp(-omega_k * n_total)
+def novelty_weight(n_total: float, omega_k: float, fixed: float | None = None) -> float:
+    """omega(N) = 0.5 exp(-omega_k N); omega_k is gamma of sec. 3.3, 0.1 in tab:hyperparams. ``fixed`` takes its place."""
+    return 0.5 * math.exp(-omega_k * n_total) if fixed is None else fixed
 
 
 def step_reward(*, omega: float, novel: bool, score: float, next_score: float, success: float) -> RewardTerms:
