@@ -1,14 +1,12 @@
 """Speed of the ALFWorld engine beside the stock one, measured in one run on the same games and the same commands.
 
-    python benchmarks/environments.py [--games DIR] [--count 10] [--steps 40] [--seed 0] [--out FILE]
+    python -m benchmarks.environments [--games DIR] [--count 10] [--steps 40] [--seed 0] [--out FILE]
 
 Without ``--games`` it runs on embedded games. The result is JSON; ``speedup`` is the ratio of the median times of one
 step together with its list of admissible commands. Every game is played once, so that our caches begin empty.
 """
 
 import argparse
-import importlib.metadata
-import platform
 import resource
 import statistics
 import sys
@@ -16,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import machine
 from threespo import rng
 from threespo.envs.alfworld import Alfworld, Game, GameRecord, compile_game
 from threespo.envs.alfworld.sources import load, splits
@@ -32,8 +31,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    result: dict[str, Any] = {"machine": machine(), "seed": options.seed, "steps": options.steps}
-    result["games_played"] = options.count
+    result: dict[str, Any] = {"seed": options.seed, "steps": options.steps, "games_played": options.count}
     if options.games:
         result["whole_set"], records = whole_set(options.games)
     else:
@@ -42,29 +40,12 @@ def main() -> None:
     result["compile_ms_median"] = 1000 * statistics.median(seconds(lambda r=record: compile_game(r)) for record in records)
     order = sorted(records, key=lambda record: rng.derive(options.seed, "benchmark", record.game_id))
     result.update(compare([compile_game(record) for record in order[: options.count]], options.steps, options.seed))
+    result["machine"] = machine("textworld", "alfworld", "numpy")
     source = "real" if options.games else "embedded"
     out = options.out or RESULTS / f"environments-{source}.json"
     atomic_json(out, result)
     ours, stock = result["step_us_median"], result["stock_step_ms_median"]
     print(f"{out}: speedup {result['speedup']:.0f} ({ours:.1f} us against {stock:.1f} ms)")
-
-
-def machine() -> dict[str, Any]:
-    packages = ("textworld", "alfworld", "numpy")
-    return {
-        "processor": processor(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in packages},
-    }
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 def seconds(function: Any) -> float:

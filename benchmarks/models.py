@@ -10,7 +10,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from threespo.policy.model import Policy, bundle
-from threespo.policy.tiny import SHAPES
+from threespo.policy.teaching import SHAPES
 from threespo.results.provenance import processor, version_of
 
 VOCABULARY = 512

@@ -68,34 +68,43 @@ def shop(tmp_path_factory):
     return Catalogue(out)
 
 
-def _scan(documents, query):
-    """Rank by the formula alone, document by document."""
+def _scan(counted, query):
+    """Rank by the formula alone, document by document; of each the words are counted."""
     f32 = np.float32
-    counted = [Counter(document) for document in documents]
-    number = sum(map(bool, documents))
-    mean = f32(sum(map(len, documents)) / number)
-    total = [0.0] * len(documents)
+    lengths = [counts.total() for counts in counted]
+    number = sum(map(bool, lengths))
+    mean = f32(sum(lengths) / number)
+    total = [0.0] * len(counted)
     for word, repeats in Counter(terms(query)).items():
         holding = [index for index, counts in enumerate(counted) if word in counts]
         if holding:
             weight = f32(repeats) * f32(math.log(1 + (number - len(holding) + 0.5) / (len(holding) + 0.5)))
         for index in holding:
-            length = f32(dequantise(quantise(len(documents[index]))))
+            length = f32(dequantise(quantise(lengths[index])))
             norm = f32(1) / (f32(0.9) * ((f32(1) - f32(0.4)) + f32(0.4) * length / mean))
             total[index] += float(weight - weight / (f32(1) + f32(counted[index][word]) * norm))
     return [f32(score) for score in total]
 
 
-def test_ranking_equals_a_plain_scan(shop):
-    documents = [terms(shop.product(number).searched_text) for number in range(len(shop))]
+def test_ranking_equals_a_plain_scan(shop, monkeypatch):
+    """Also where lists are long enough to be added one by one, and to candidates alone."""
+    counted = [Counter(terms(shop.product(number).searched_text)) for number in range(len(shop))]
     asins = [shop.head(number)[0] for number in range(len(shop))]
-    words = sorted({word for document in documents for word in document})
+    frequent = [word for counts in counted for word in counts]
+    words = sorted(set(frequent))
+    monkeypatch.setattr("threespo.envs.webshop.bm25._FAR_FEWER", 2)
     source = random.Random(5)
-    for _ in range(60):
-        query = " ".join(source.choices(words, k=source.choice((1, 2, 3, 6, 12))))
-        scores = _scan(documents, query)
+    for number in range(160):
+        chosen = source.choices(frequent if number % 2 else words, k=source.choice((1, 2, 3, 6, 12, 40)))
+        # A word repeated decides so early that candidates are sifted more than once.
+        query = " ".join([*chosen, *[source.choice(frequent)] * source.choice((0, 30))])
+        scores = _scan(counted, query)
         order = sorted((index for index, score in enumerate(scores) if score > 0), key=lambda i: (-scores[i], asins[i]))
-        assert list(shop.index.search(query)) == order[:50], query
+        for together, long in ((1 << 12, 1 << 15), (1 << 12, 0), (20, 0), (20, 100)):
+            monkeypatch.setattr("threespo.envs.webshop.bm25._TOGETHER", together)
+            monkeypatch.setattr("threespo.envs.webshop.bm25._LONG", long)
+            shop.index.search.cache_clear()
+            assert list(shop.index.search(query)) == order[:50], (query, together, long)
 
 
 @pytest.mark.parametrize("query", ["", " ", "_", "the of", "zzzz", "x" * 10_000, "lamp " * 2000, "\ud800", "★" * 300])

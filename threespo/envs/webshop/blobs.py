@@ -1,5 +1,6 @@
 """Many small texts in one file, read where they lie."""
 
+import bisect
 import mmap
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,9 +38,9 @@ class Blobs:
     __slots__ = ("_data", "_offsets")
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._offsets = np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
+        self._offsets = memoryview(np.load(folder / f"{name}.npy", mmap_mode="r"))
         self._data: mmap.mmap | bytes = b""
-        if int(self._offsets[-1]):
+        if self._offsets[-1]:
             with (folder / f"{name}.bin").open("rb") as file:
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -51,11 +52,5 @@ class Blobs:
 
     def find(self, text: bytes) -> int | None:
         """Return the index of ``text`` in sorted texts, or None."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self[middle] < text:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < len(self) and self[low] == text else None
+        index = bisect.bisect_left(self, text)
+        return index if index < len(self) and self[index] == text else None

@@ -4,8 +4,10 @@ The inverted index is a list of postings per term: document numbers, and for eac
 term, quantised length). A term has few different pairs, so its scores are computed once per pair and looked up.
 """
 
+import functools
+import itertools
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,17 @@ from threespo.envs.webshop.blobs import Blobs
 K1, B = np.float32(0.9), np.float32(0.4)
 HITS = 50
 _EXACT_LENGTHS = 24
-_REMEMBERED = 4096
-_SEEDS = 4096
+_REMEMBERED = 1 << 12
+_REMEMBERED_TERMS = 1 << 16
+# Postings: how many are added in one go, and how many at least make it worth while to look for candidates before.
+_TOGETHER = 1 << 12
+_LONG = 1 << 15
 _FAR_FEWER = 16
-# Covers the rounding of a sum to float32.
-_MARGIN = 1e-3
+# Covers the rounding of sums, and of a sum to float32.
+_NEARLY = 1 - 1e-6
 
-_List = tuple[float, np.float32, int, int]
-"""The most that a term can add to a score, its weight, and start and end of its postings."""
+_List = tuple[int, int, float, float]
+"""Length and start of a term's postings, the term's weight, and the most that it can add to a score."""
 
 
 def quantise(length: int) -> int:
@@ -63,112 +68,113 @@ def _hits_th(scores: np.ndarray) -> float:
     return float(np.partition(scores, place)[place]) if place >= 0 else 0.0
 
 
+def _narrowed(
+    scores: np.ndarray, seeds: np.ndarray, candidates: np.ndarray | None, remaining: float
+) -> np.ndarray | None:
+    """Return the documents that can be among the best if ``remaining`` can still be added, None while all can."""
+    so_far = scores[seeds if candidates is None else candidates]
+    threshold = _hits_th(so_far) * _NEARLY
+    if candidates is None:
+        return np.flatnonzero(scores >= threshold - remaining) if threshold > remaining else None
+    narrowed: np.ndarray = candidates[so_far >= threshold - remaining]
+    return narrowed
+
+
 class SearchIndex:
     """A memory-mapped inverted index. Equal queries have equal answers; the latest are remembered."""
 
     def __init__(self, folder: Path, rank: np.ndarray, total_terms: int, documents: int) -> None:
         self._terms = Blobs(folder, "terms")
+        # Plain arrays over the mapped files: slices of numpy's own class for these are slow.
         self._starts = np.asarray(np.load(folder / "starts.npy", mmap_mode="r"))
         self._strongest = np.asarray(np.load(folder / "strongest.npy", mmap_mode="r"))
         """For each term, the pair with its highest score."""
         pairs = np.load(folder / "pairs.npy")
-        # Plain arrays over the mapped files: slices of numpy's own class for these are slow.
         self._documents = np.asarray(np.memmap(folder / "documents.bin", dtype=np.int32, mode="r"))
         self._codes = np.asarray(np.memmap(folder / "codes.bin", dtype=code_type(len(pairs)), mode="r"))
         norms = length_norms(total_terms, documents)
-        self._weights = pairs[:, 0].astype(np.float32) * norms[pairs[:, 1]]
-        """For each pair, occurrences times length norm."""
-        self._rank, self._count, self._indexed = rank, len(rank), documents
-        self._cache: OrderedDict[str, tuple[int, ...]] = OrderedDict()
-
-    def search(self, query: str) -> tuple[int, ...]:
-        """Return the numbers of at most 50 products, best first; ties go by asin."""
-        found = self._cache.get(query)
-        if found is None:
-            found = self._cache[query] = self._search(query)
-            if len(self._cache) > _REMEMBERED:
-                self._cache.popitem(last=False)
-        return found
+        self._divisors = np.float32(1) + pairs[:, 0].astype(np.float32) * norms[pairs[:, 1]]
+        """For each pair, 1 + occurrences times length norm."""
+        self._rank, self._count, self._indexed = np.asarray(rank), len(rank), documents
+        self.search = functools.lru_cache(maxsize=_REMEMBERED)(self._search)
+        self._list = functools.lru_cache(maxsize=_REMEMBERED_TERMS)(self._make_list)
+        # Zeros to add up scores in, each array for one search at a time: new ones cost more than the sums.
+        self._zeros = [np.full(self._count, 0.0)]
 
     def _search(self, query: str) -> tuple[int, ...]:
-        """Score no more documents than can be among the best.
+        """Return the numbers of at most 50 products, best first; ties go by asin.
 
-        Some documents of the rarest terms are scored in full; the 50th best of them is a threshold. Terms that even
-        together stay below it cannot lift a document over it, so candidates are the documents of the other terms.
+        The rarest terms are scored in full, the most frequent ones only where they matter.
         """
-        lists = self._lists(query)
+        counted = Counter(terms(query))
+        lists = sorted(item for term, repeats in counted.items() if (item := self._list(term, repeats)))
         if not lists:
             return ()
-        threshold = self._threshold(lists)
-        bounds = np.array([bound for bound, _, _, _ in lists], dtype=np.float64)
-        remaining = np.append(np.cumsum(bounds[::-1])[::-1], 0.0)
-        essential = max(1, int(np.count_nonzero(remaining[:-1] >= threshold - _MARGIN)))
-        scores = np.zeros(self._count)
-        for item in lists[:essential]:
-            self._add(scores, item)
-        candidates = np.asarray(self._documents[lists[0][2] : lists[0][3]])
-        if essential > 1:
-            candidates = np.unique(np.concatenate([self._documents[item[2] : item[3]] for item in lists[:essential]]))
-        for number, item in enumerate(lists[essential:], start=essential):
-            so_far = scores[candidates]
-            threshold = max(threshold, _hits_th(so_far))
-            candidates = candidates[so_far + remaining[number] >= threshold - _MARGIN]
+        ends = itertools.accumulate(length for length, _, _, _ in lists)
+        together = max(1, sum(end <= _TOGETHER for end in ends))
+        scores = self._zeros.pop() if self._zeros else np.zeros(self._count)
+        self._add_together(scores, lists[:together])
+        candidates = self._add_rest(scores, lists, together) if lists[together:] else None
+        if candidates is None:
+            # A term adds something to every document that has it.
+            candidates = np.flatnonzero(scores)
+        found = self._best(candidates, scores[candidates].astype(np.float32))
+        scores.fill(0)
+        self._zeros.append(scores)
+        return found
+
+    def _add_rest(self, scores: np.ndarray, lists: list[_List], done: int) -> np.ndarray | None:
+        """Add the terms after the first ``done`` and return the candidates, None for all that have a score.
+
+        The 50th best document of one term, ``seeds``, is a threshold. Once the terms to come cannot lift a document over it
+        that has nothing yet, candidates are those that they still can lift over it.
+        """
+        seeds = self._postings(lists[done - 1 if lists[done - 1][0] >= HITS else done])[0]
+        candidates, remaining = None, sum(bound for _, _, _, bound in lists[done:])
+        for item in lists[done:]:
+            if item[0] > _LONG:
+                candidates = _narrowed(scores, seeds, candidates, remaining)
             self._add(scores, item, candidates)
-        return self._best(candidates, scores[candidates].astype(np.float32))
+            remaining -= item[3]
+        return _narrowed(scores, seeds, candidates, 0.0)
 
-    def _lists(self, query: str) -> list[_List]:
-        """Return bound, weight and place of each query term's postings, the highest bound first."""
-        found = []
-        for term, repeats in Counter(terms(query)).items():
-            number = self._terms.find(term.encode("utf-8", "surrogatepass"))
-            if number is not None:
-                start, end = int(self._starts[number]), int(self._starts[number + 1])
-                rarity = math.log(1 + (self._indexed - (end - start) + 0.5) / (end - start + 0.5))
-                weight = np.float32(repeats) * np.float32(rarity)
-                bound = float(weight - weight / (np.float32(1) + self._weights[self._strongest[number]]))
-                found.append((bound, weight, start, end))
-        return sorted(found, key=lambda item: (-item[0], item[2]))
+    def _make_list(self, term: str, repeats: int) -> _List | None:
+        """Return what there is of a term that stands ``repeats`` times in the query."""
+        number = self._terms.find(term.encode("utf-8", "surrogatepass"))
+        if number is None:
+            return None
+        start = int(self._starts[number])
+        length = int(self._starts[number + 1]) - start
+        rarity = math.log(1 + (self._indexed - length + 0.5) / (length + 0.5))
+        weight = np.float32(repeats) * np.float32(rarity)
+        bound = weight - weight / self._divisors[self._strongest[number]]
+        return length, start, float(weight), float(bound)
 
-    def _threshold(self, lists: list[_List]) -> float:
-        """Return a score that at least 50 documents reach, as high as is cheaply known."""
-        seeds: list[np.ndarray] = []
-        for _, _, start, end in sorted(lists, key=lambda item: item[3] - item[2]):
-            seeds.append(np.asarray(self._documents[start : min(end, start + _SEEDS)]))
-            if sum(map(len, seeds)) >= _SEEDS:
-                break
-        documents = np.unique(np.concatenate(seeds))
-        scores = np.zeros(len(documents))
-        for item in lists:
-            places, there = self._find(item, documents)
-            scores[there] += self._scores(item[1], self._codes[item[2] + places])
-        return _hits_th(scores)
+    def _postings(self, item: _List) -> tuple[np.ndarray, np.ndarray]:
+        length, start, _, _ = item
+        return self._documents[start : start + length], self._codes[start : start + length]
 
-    def _add(self, scores: np.ndarray, item: _List, candidates: np.ndarray | None = None) -> None:
+    def _add_together(self, scores: np.ndarray, lists: list[_List]) -> None:
+        """Add the scores of several terms."""
+        documents, codes = map(np.concatenate, zip(*map(self._postings, lists), strict=True))
+        lengths, _, weights, _ = zip(*lists, strict=True)
+        weight = np.repeat(np.array(weights, dtype=np.float32), lengths)
+        np.add.at(scores, documents, (weight - weight / self._divisors[codes]).astype(np.float64))
+
+    def _add(self, scores: np.ndarray, item: _List, candidates: np.ndarray | None) -> None:
         """Add a term's scores, where ``candidates`` are far fewer than its documents to these alone."""
-        _, weight, start, end = item
-        if candidates is not None and len(candidates) * _FAR_FEWER < end - start:
-            places, there = self._find(item, candidates)
-            scores[candidates[there]] += self._scores(weight, self._codes[start + places])
+        weight, (documents, codes) = item[2], self._postings(item)
+        if candidates is not None and len(candidates) * _FAR_FEWER < len(documents):
+            places = np.searchsorted(documents, candidates)
+            places[places == len(documents)] = 0
+            there = np.flatnonzero(documents[places] == candidates)
+            scores[candidates[there]] += weight - weight / self._divisors[codes[places[there]]]
         else:
-            scores[self._documents[start:end]] += self._scores(weight, self._codes[start:end])
-
-    def _find(self, item: _List, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the term's postings hold ``documents``, and which of these they hold."""
-        postings = self._documents[item[2] : item[3]]
-        places = np.searchsorted(postings, documents)
-        places[places == len(postings)] = 0
-        there = np.flatnonzero(postings[places] == documents)
-        return places[there], there
-
-    def _scores(self, weight: np.float32, codes: np.ndarray) -> np.ndarray:
-        one = np.float32(1)
-        short = len(codes) < len(self._weights)
-        scores: np.ndarray = weight - weight / (one + (self._weights[codes] if short else self._weights))
-        return scores if short else scores[codes]
+            np.add.at(scores, documents, (weight - weight / self._divisors).astype(np.float64).take(codes))
 
     def _best(self, candidates: np.ndarray, scores: np.ndarray) -> tuple[int, ...]:
         if len(candidates) > HITS:
             kept = scores >= _hits_th(scores)
             candidates, scores = candidates[kept], scores[kept]
         order = np.lexsort((self._rank[candidates], -scores))[:HITS]
-        return tuple(int(number) for number in candidates[order])
+        return tuple(candidates[order].tolist())

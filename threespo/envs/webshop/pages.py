@@ -48,8 +48,8 @@ class Page(NamedTuple):
     buttons: frozenset[str]
 
 
-def make_page(nodes: Iterable[Node], shown: str = "") -> Page:
-    """Return the page of the given nodes; ``shown`` is an additional last part in mode ``text``."""
+def make_page(nodes: Iterable[Node]) -> Page:
+    """Return the page of the given nodes."""
     visible: list[Node] = []
     texts: list[str] = []
     buttons: list[str] = []
@@ -71,7 +71,7 @@ def make_page(nodes: Iterable[Node], shown: str = "") -> Page:
         elif kind == "label":
             options[text] = (*options.get(text, ()), name)
     clickable = dict.fromkeys((*buttons, *products, *options))
-    joined = SEPARATOR.join((*texts, shown) if shown else texts)
+    joined = SEPARATOR.join(texts)
     search = (SEARCH_ACTION,) if SEARCH.lower() in buttons else ()
     return Page(
         tuple(visible),
@@ -141,9 +141,10 @@ def sub_nodes(product: Product, sub_page: str) -> Iterator[Node]:
             yield Node(f" {bullet}")
 
 
-def chosen_text(chosen: Chosen) -> str:
-    """Return how the repaired shop shows what is chosen."""
-    return f"Chosen: {', '.join(f'{name}: {value}' for name, value in chosen)}" if chosen else ""
+def with_chosen(page: Page, chosen: Chosen) -> Page:
+    """Return a page as the repaired shop shows it: what is chosen is the last part in mode ``text``."""
+    joined = f"{page.text}{SEPARATOR}Chosen: {', '.join([f'{name}: {value}' for name, value in chosen])}"
+    return page._replace(text=joined, anchor=quoted(joined))
 
 
 def address(query: str, chosen: Chosen) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from threespo import rng
 from threespo.envs.base import Transition
 from threespo.envs.webshop import pages
+from threespo.envs.webshop.analyzer import terms
 from threespo.envs.webshop.bm25 import HITS
 from threespo.envs.webshop.catalogue import Catalogue
 from threespo.envs.webshop.goals import ShopGoal, drawn_prices, highest_price
@@ -83,6 +84,9 @@ class WebShop:
                 raise InputError(f"webshop: field {field_name!r} is {value!r}; expected one of {', '.join(allowed)}")
         self.catalogue, self.mode, self.fidelity, self.price_seed = catalogue, mode, fidelity, price_seed
         self._nouns = nouns
+        # Patterns, stemmer and lexicon load when they are first used; no step shall wait for that.
+        terms("caf\u00e9s")
+        nouns("shop of unheardofs")
         self._repaired, self._rich = fidelity == "repaired", mode == "text_rich"
         self._page = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(self._make_page)
 
@@ -244,6 +248,8 @@ class WebShop:
     def _make_page(self, kind: str, query: str, number: int, product: int, chosen: Chosen) -> Page:
         if kind == "index":
             return pages.make_page(pages.index_nodes())
+        if chosen:
+            return pages.with_chosen(self._page(kind, query, number, product, ()), chosen)
         if kind == "results":
             hits = self._hits(query)
             start = (number - 1) * pages.PAGE_SIZE
@@ -252,7 +258,7 @@ class WebShop:
             return pages.make_page(pages.results_nodes(number, len(hits), shown, more))
         found = self.catalogue.product(product)
         nodes = pages.item_nodes(found) if kind == "item" else pages.sub_nodes(found, kind)
-        return pages.make_page(nodes, pages.chosen_text(chosen))
+        return pages.make_page(nodes)
 
     def _hits(self, query: str) -> tuple[int, ...]:
         first, *rest = query.split(" ")
