@@ -210,7 +210,7 @@ def _verify(parsed: argparse.Namespace) -> int:
 def _play(parsed: argparse.Namespace) -> int:
     from threespo.play import play
 
-    play(parsed.game, game_id=parsed.game_id, policy=parsed.policy)
+    play(parsed.task, task_id=parsed.task_id, policy=parsed.policy)
     return 0
 
 
@@ -310,9 +310,9 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--catalogue", type=Path, help="folder of a catalogue's JSON files, for kinds that shop")
     verify.add_argument("--only", metavar="ESTIMATOR", help="check the cases of one estimator")
 
-    play = command("play", _play, "play a game in the terminal, or watch a policy play it")
-    play.add_argument("game", type=Path, metavar="GAME_FILE_OR_FOLDER")
-    play.add_argument("--game", dest="game_id", metavar="ID", help="which game, where the file or folder holds several")
+    play = command("play", _play, "play an episode in the terminal, or watch a policy play it")
+    play.add_argument("task", type=Path, metavar="FILE_OR_FOLDER")
+    play.add_argument("--task", dest="task_id", metavar="ID", help="which game or goal, where there are several")
     play.add_argument("--policy", type=Path, metavar="RUN_FOLDER", help="let the policy of this run play")
     return parser
 

@@ -1,84 +1,109 @@
-"""Play one game in the terminal, or watch a policy play it."""
+"""Play one episode in the terminal, or watch a policy play it."""
 
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from threespo.envs.alfworld import Alfworld, Game, compile_game
-from threespo.envs.alfworld.sources import GAME_FILE, load, read_game, splits
-from threespo.envs.base import Environment, StateT, Task, TaskT
+from threespo.envs.base import Environment, Task
+from threespo.envs.episode import Episode, World, act, begin
 from threespo.envs.parsing import parse_response
-from threespo.envs.prompts import alfworld_prompt
 from threespo.errors import InputError
 from threespo.protocol import Sampler, SampleRequest
 
 QUIT = "quit"
 
-Choose = Callable[[str, tuple[str, ...]], str]
-"""A player: takes the observation and the admissible actions, returns an action."""
+Choose = Callable[[Episode], str]
+"""A player: returns the next action."""
 
 
-def play(path: Path, game_id: str | None = None, policy: Path | None = None, out: TextIO | None = None) -> bool:
-    """Play a game by hand, or let the policy of a trained run play it; return whether it was won.
+def play(path: Path, task_id: str | None = None, policy: Path | None = None, out: TextIO | None = None) -> bool:
+    """Play an episode by hand, or let the policy of a trained run play it; return whether it was won.
 
     Parameters:
-        path: a ``game.tw-pddl``, its folder, a ``.jsonl`` or ``.jsonl.xz`` file of games, or a folder of games.
-        game_id: ``TASK/TRIAL``, where there are several games; by default the first.
+        path: ALFWorld: a ``game.tw-pddl``, its folder, a ``.jsonl`` or ``.jsonl.xz`` file of games, or a folder of games.
+            WebShop: the data folder of a study, which holds a catalogue.
+        task_id: which game (``TASK/TRIAL``) or goal (``ASIN/NUMBER``), where there are several; by default the first.
         policy: folder of a run that has been trained.
 
     Raises:
-        InputError: if the game or the run is not there.
+        InputError: if the task or the run is not there, or the run is of another environment.
     """
-    game, out = open_game(path, game_id), out or sys.stdout
+    (env, task), out = open_task(path, task_id), out or sys.stdout
     if policy is None:
-        return play_task(Alfworld(), game, ask(iter(sys.stdin), out), out)
-    player, max_steps = policy_player(policy, game, out)
-    return play_task(Alfworld(), game, player, out, max_steps)
+        return play_task(begin(World(env, sys.maxsize, 0), task), ask(iter(sys.stdin), out), out)
+    world, player = policy_player(policy, env.name, path, out)
+    return play_task(begin(world, task), player, out)
 
 
-def open_game(path: Path, game_id: str | None = None) -> Game:
-    """Return the game that a file or folder holds, see :func:`play`."""
+def open_task(path: Path, task_id: str | None = None) -> tuple[Environment[Any, Any], Task]:
+    """Return what a file or folder holds, see :func:`play`: the environment and one task."""
+    from threespo.runs.data import CATALOGUE
+
+    return _goal(path, task_id) if (path / CATALOGUE).is_dir() else _game(path, task_id)
+
+
+def _game(path: Path, game_id: str | None) -> tuple[Environment[Any, Any], Task]:
+    from threespo.envs.alfworld import Alfworld, compile_game
+    from threespo.envs.alfworld.sources import GAME_FILE, load, read_game, splits
+
     if path.is_dir() and (path / GAME_FILE).exists():
         path = path / GAME_FILE
     if path.name == GAME_FILE:
-        return compile_game(read_game(path))
+        return Alfworld(), compile_game(read_game(path))
     if path.is_file() and ".jsonl" in path.name:
         folder, names = path.parent, [path.name.split(".jsonl", 1)[0]]
     else:
         folder, names = path, splits(path)
     for record in (record for name in names for record in load(folder, name)):
         if game_id in (None, record.game_id):
-            return compile_game(record)
+            return Alfworld(), compile_game(record)
     wanted = f"game {game_id!r}" if game_id else "game"
     raise InputError(
-        f"{path}: no {wanted} there; expected {GAME_FILE}, a .jsonl(.xz) file of games, or a folder of them"
+        f"{path}: no {wanted} there; expected {GAME_FILE}, a .jsonl(.xz) file of games, a folder of them, or the data "
+        "folder of a study"
     )
 
 
-def play_task(
-    env: Environment[TaskT, StateT], task: TaskT, choose: Choose, out: TextIO, max_steps: int | None = None
-) -> bool:
-    """Play ``task`` until it is won, ``max_steps`` are done, or the player says ``quit``; return whether it was won."""
-    state = env.initial(task)
-    out.write(f"{task.task_id} ({task.task_type})\n\n{state.observation}\n")
-    steps = 0
-    while not env.won(state) and (max_steps is None or steps < max_steps):
-        action = choose(state.observation, env.admissible(state))
+def _goal(folder: Path, goal_id: str | None) -> tuple[Environment[Any, Any], Task]:
+    from threespo.envs.webshop import Catalogue, WebShop
+    from threespo.envs.webshop.data import load_goals
+    from threespo.runs.data import CATALOGUE
+
+    catalogue = Catalogue(folder / CATALOGUE)
+    for split in ("test", "calibration", "train"):
+        for goal in load_goals(folder, split, catalogue):
+            if goal_id in (None, goal.task_id):
+                return WebShop(catalogue), goal
+    raise InputError(f"{folder}: no goal {goal_id!r} there; expected ASIN/NUMBER as in its .jsonl.xz files")
+
+
+def play_task(episode: Episode, choose: Choose, out: TextIO) -> bool:
+    """Play on until the episode is over or the player says ``quit``; return whether it was won."""
+    out.write(f"{episode.task.task_id} ({episode.task.task_type})\n{_goal_line(episode)}\n{episode.observation}\n")
+    while not episode.done:
+        action = choose(episode)
         if action.strip() == QUIT:
             out.write("Stopped.\n")
             return False
-        state = env.step(state, action).state
-        steps += 1
-        out.write(f"{state.observation}\n")
-    out.write(f"\n{'Won' if env.won(state) else 'Not won'} after {steps} steps.\n")
-    return env.won(state)
+        episode = act(episode, action)
+        out.write(f"{episode.observation}\n")
+    score = f", score {episode.score:.2f}" if episode.ended and not episode.won else ""
+    out.write(f"\n{'Won' if episode.won else 'Not won'} after {episode.steps} steps{score}.\n")
+    return episode.won
+
+
+def _goal_line(episode: Episode) -> str:
+    """Return the goal where the first observation does not name it."""
+    goal = episode.task.goal
+    return "" if goal in episode.observation else f"Your task is to: {goal}\n"
 
 
 def ask(lines: Iterator[str], out: TextIO) -> Choose:
     """Return a player that reads one action a line; the end of input is a ``quit``."""
 
-    def choose(observation: str, admissible: tuple[str, ...]) -> str:
+    def choose(episode: Episode) -> str:
+        admissible = episode.world.env.admissible(episode.state)
         out.write(f"\nAdmissible: {', '.join(admissible)} ({QUIT} to stop)\n> ")
         out.flush()
         return next(lines, QUIT).rstrip("\n")
@@ -86,14 +111,14 @@ def ask(lines: Iterator[str], out: TextIO) -> Choose:
     return choose
 
 
-def policy_player(folder: Path, task: Task, out: TextIO) -> tuple[Choose, int]:
-    """Return a player that does what a trained run's policy says, and the study's limit of steps.
+def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[World, Choose]:
+    """Return the world of the run's study, and a player that does what a trained run's policy says.
 
     Raises:
-        InputError: if ``folder`` is not the folder of a run of a study, or it has no weights.
+        InputError: if ``folder`` is not the folder of a run of a study, it has no weights, or is of another environment.
     """
     from threespo.policy.model import load_policy
-    from threespo.runs.worlds import make_sampler
+    from threespo.runs.worlds import make_sampler, make_world
     from threespo.study.config import load_study
     from threespo.study.matrix import Paths, find_run
 
@@ -104,23 +129,19 @@ def policy_player(folder: Path, task: Task, out: TextIO) -> tuple[Choose, int]:
         )
     study = load_study(Paths(run_folder.parents[4]).study)
     run = find_run(study, "/".join(run_folder.parts[-4:]))
+    if run.env != env:
+        raise InputError(f"{folder}: a run on {run.env}, and the task is one of {env}; give a run on that")
     sampler = make_sampler(study, load_policy(run_folder / "weights", study.policies[run.policy].dtype), run.policy)
-    settings = study.alfworld
-    return sampled(sampler, task, settings.history_length, study.evaluation.temperature, out), settings.max_steps
+    return make_world(study, env, data), sampled(sampler, study.evaluation.temperature, out)
 
 
-def sampled(
-    sampler: Sampler, task: Task, history_length: int, temperature: float, out: TextIO, seed: int = 0
-) -> Choose:
+def sampled(sampler: Sampler, temperature: float, out: TextIO, seed: int = 0) -> Choose:
     """Return a player that asks ``sampler`` for a response at every step and shows it."""
-    history: list[tuple[str, str]] = []
 
-    def choose(observation: str, admissible: tuple[str, ...]) -> str:
-        prompt = alfworld_prompt(task.goal, observation, admissible, tuple(history), history_length)
-        request = SampleRequest(prompt, 1, ("play", task.task_id, len(history)))
+    def choose(episode: Episode) -> str:
+        request = SampleRequest(episode.prompt, 1, ("play", episode.task.task_id, episode.steps))
         response = sampler.sample((request,), seed=seed, temperature=temperature)[0][0].text
-        action = parse_response(response).action
-        history.append((observation, action))
+        action = parse_response(response, episode.world.env.name).action
         out.write(f"\n{response}\n> {action}\n")
         return action
 

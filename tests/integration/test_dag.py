@@ -100,6 +100,29 @@ def test_a_new_seed_adds_runs_and_reruns_none(finished_copy):
     assert main.loc[main["trained"], "seeds"].tolist() == [3] * 4
 
 
+def test_another_environment_adds_runs_reruns_none_and_stands_in_every_table(finished_copy):
+    shop = "webshop: {products: 500, max_steps: 15, training: {generations: 200}}"
+    done = finished_copy.snakemake(config=("study=ci", f"set={{{shop}}}"))
+    assert done.returncode == 0, done.stderr
+    added = [run.replace("alfworld", "webshop") for run in (*RUNS, *(job.split()[1] for job in REFERENCES))]
+    trained = added[: len(RUNS)]
+    assert finished_copy.ran() == sorted(
+        ["data webshop", "policy tiny-s", f"probe {trained[2]}"]
+        + [f"train {run}" for run in trained]
+        + [f"evaluate {run}" for run in added]
+    )
+    main = pd.read_parquet(finished_copy.results() / "tables" / "main.parquet")
+    assert main.groupby("env")["split"].unique().map(sorted).to_dict() == {
+        "alfworld": ["valid_seen", "valid_unseen"],
+        "webshop": ["test"],
+    }
+    # Two training seeds won 2 and 3 of 4 goals, and had half of the reward for the others.
+    grpo = main[(main["method"] == "grpo") & (main["env"] == "webshop")].iloc[0]
+    assert (grpo["mean"], grpo["score_mean"]) == (pytest.approx(62.5), pytest.approx(81.25))
+    assert (grpo["paper_mean"], grpo["paper_score_mean"]) == (56.8, 75.8)
+    assert "WebShop" in (finished_copy.results() / "report.html").read_text()
+
+
 def test_evaluation_settings_do_not_retrain(finished_copy):
     finished_copy.snakemake("--until", "evaluate", config=("study=ci", "set={evaluation: {temperature: 1.0}}"))
     assert finished_copy.ran() == sorted(EVALUATE)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from threespo.learner.engine import DeepSpeedLearner
 from threespo.methods.registry import METHODS
 from threespo.policy import tiny
 from threespo.policy.cloning import Stage
+from threespo.policy.teaching import Recipe, Shape, lesson_of
 from threespo.runs import checkpoint
 from threespo.runs import probe as probes
 from threespo.runs.choose import choose
-from threespo.runs.data import prepare
+from threespo.runs.data import load_tasks, prepare
 from threespo.runs.evaluate import evaluate
 from threespo.runs.probe import probe
 from threespo.runs.rates import learning_rate
@@ -70,13 +72,10 @@ def prepared(study, tmp_path_factory) -> Path:
     paths = Paths(root)
     prepare(study, "alfworld", paths.data("alfworld"))
     moment = Stage(tokens=15_000, learning_rate=2e-3, prompt_weight=0.1, decision_weight=1.0, batch=8)
-    plan = tiny.Recipe(
-        tiny.Shape(32, 1, 2, 64), (moment,), Stage(2_000, 5e-4, 0.0, 1.0, batch=8), most_weakening_steps=1
-    )
-    folder = paths.policy("alfworld", "tiny-s")
-    world = tiny.World(tiny.Alfworld(), 6, 2)
-    tasks = tiny.task_stream(study.alfworld, paths.data("alfworld"))
-    facts = tiny.build(plan, world, tasks, tiny.load_tasks(paths.data("alfworld"), "calibration"), folder)
+    plan = Recipe(Shape(32, 1, 2, 64), (moment,), Stage(2_000, 5e-4, 0.0, 1.0, batch=8), most_weakening_steps=1)
+    folder, data = paths.policy("alfworld", "tiny-s"), paths.data("alfworld")
+    lesson = replace(lesson_of(study, "alfworld", "s", data), plan=plan)
+    facts = tiny.build(lesson, load_tasks("alfworld", data, "calibration"), folder)
     (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
     return root
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tests.alfworld_mini import mini
 from threespo.envs.alfworld import Alfworld, compile_game
+from threespo.envs.episode import Episode, World, begin
 from threespo.envs.prompts import alfworld_prompt
 from threespo.play import ask, play_task, sampled
 from threespo.protocol import Sample, SampleRequest
@@ -12,10 +13,14 @@ from threespo.protocol import Sample, SampleRequest
 GOAL = "(opened Drawer_bar_1)"
 
 
+def start() -> Episode:
+    return begin(World(Alfworld(), 99, 0), compile_game(mini(GOAL)))
+
+
 def test_a_person_plays_to_the_win() -> None:
     out = io.StringIO()
     won = play_task(
-        Alfworld(), compile_game(mini(GOAL)), ask(iter(["go to drawer 1\n", "dance\n", "open drawer 1\n"]), out), out
+        start(), ask(iter(["go to drawer 1\n", "dance\n", "open drawer 1\n"]), out), out
     )
     assert won
     shown = out.getvalue()
@@ -28,7 +33,7 @@ def test_a_person_plays_to_the_win() -> None:
 def test_quit_and_the_end_of_input_stop_the_game() -> None:
     for lines in (["look\n", "quit\n", "open drawer 1\n"], ["look\n"]):
         out = io.StringIO()
-        assert not play_task(Alfworld(), compile_game(mini(GOAL)), ask(iter(lines), out), out)
+        assert not play_task(start(), ask(iter(lines), out), out)
         assert out.getvalue().endswith("Stopped.\n")
 
 
@@ -48,7 +53,7 @@ class Scripted:
 def test_a_policy_plays_with_its_history() -> None:
     out, game, env = io.StringIO(), compile_game(mini(GOAL)), Alfworld()
     sampler = Scripted(["go to drawer 1", "look", "look"])
-    assert not play_task(env, game, sampled(sampler, game, 2, 1.0, out), out, max_steps=3)
+    assert not play_task(begin(World(env, 3, 2), game), sampled(sampler, 1.0, out), out)
     assert out.getvalue().endswith("Not won after 3 steps.\n")
     assert "> go to drawer 1" in out.getvalue()
     start = env.initial(game)

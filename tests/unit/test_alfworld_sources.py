@@ -10,7 +10,7 @@ from tests.alfworld_mini import GRAMMAR, mini
 from threespo.envs.alfworld import GameRecord, sources
 from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
-from threespo.play import open_game
+from threespo.play import open_task
 
 
 @pytest.fixture(scope="module")
@@ -198,8 +198,8 @@ def test_a_game_to_play_is_found_by_file_folder_and_name(records: list[GameRecor
         (tmp_path / "compact" / "train.jsonl.xz", wanted.game_id),
     ]
     for path, name in places:
-        assert open_game(path, name).record == wanted
+        assert open_task(path, name)[1].record == wanted
     with pytest.raises(InputError, match="no game 'nothing' there"):
-        open_game(tmp_path / "compact", "nothing")
+        open_task(tmp_path / "compact", "nothing")
     with pytest.raises(InputError, match="no game there"):
-        open_game(tmp_path / "nowhere")
+        open_task(tmp_path / "nowhere")

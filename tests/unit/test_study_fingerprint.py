@@ -101,6 +101,13 @@ def test_real_stages_depend_on_what_they_call_and_not_on_other_methods():
     assert all((module.ROOT / name).is_file() for name in grpo if not name.startswith("threespo"))
 
 
+def test_a_stage_of_one_environment_does_not_depend_on_the_other():
+    games, shop = (set(module.describe(module.STAGES["policy"], env)) for env in ("alfworld", "webshop"))
+    assert {"threespo.envs.alfworld.engine", "threespo.policy.explorer"} <= games - shop
+    assert {"threespo.envs.webshop.world", "threespo.policy.webshop_lesson"} <= shop - games
+    assert games | shop <= set(module.describe(module.STAGES["policy"]))
+
+
 def test_every_stage_has_a_fingerprint():
     assert len({module.stage_fingerprint(stage) for stage in module.STAGES}) == len(module.STAGES)
     assert Path(module.__file__).parents[1] == module.ROOT

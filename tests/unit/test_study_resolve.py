@@ -43,7 +43,7 @@ def test_auto_follows_the_gpus(gpus, name):
 
 def test_changes_and_real_games_are_merged_into_the_study(tmp_path):
     settings = {"alfworld": {"max_steps": 50, "games": {"valid_seen": None}}, "policy": {"max_prompt_tokens": 999}}
-    config = {"study": "ci", "alfworld": str(tmp_path), "games": settings, "set": {"alfworld": {"games": {"train": 3}}}}
+    config = {"study": "ci", "alfworld": str(tmp_path), "real": settings, "set": {"alfworld": {"games": {"train": 3}}}}
     resolved = resolve(config, None)
     assert resolved.paths.root == Path("results") / "ci-games"
     assert resolved.study.alfworld.source == "path"

@@ -1,6 +1,7 @@
 """The shipped base policy: made by the present recipe, strong where it should be, weak where it should be."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from threespo.envs.alfworld.embedded import generate
 from threespo.envs.episode import World
 from threespo.errors import InputError
 from threespo.policy import tiny
+from threespo.policy.alfworld_lesson import recipe
+from threespo.policy.teaching import lesson_of
 from threespo.runs.data import prepare
 from threespo.study.config import Study, load_study
 
@@ -39,12 +42,11 @@ def test_studies_use_the_shipped_policies(data, tmp_path, policy):
 
 
 def test_another_recipe_does_not_use_it(study, data):
-    world = World(Alfworld(), 15, 2)
-    tasks = tiny.task_stream(study.alfworld, data)
     known = json.loads((tiny.SHIPPED / "alfworld-small-s" / "policy.json").read_text())["fingerprint"]
-    assert tiny.recipe_fingerprint(tiny.recipe("s", "small"), world, tasks) == known
-    assert tiny.recipe_fingerprint(tiny.recipe("m", "small"), world, tasks) != known
-    assert tiny.recipe_fingerprint(tiny.recipe("s", "small"), World(Alfworld(), 15, 1), tasks) != known
+    lesson = lesson_of(study, "alfworld", "s", data)
+    assert tiny.recipe_fingerprint(lesson) == known
+    assert tiny.recipe_fingerprint(replace(lesson, plan=recipe("m", "small"))) != known
+    assert tiny.recipe_fingerprint(replace(lesson, world=World(Alfworld(), 15, 1))) != known
 
 
 @pytest.mark.parametrize("size", ["s", "m"])
@@ -64,7 +66,7 @@ def test_the_larger_policy_is_about_four_times_the_smaller():
 
 
 @pytest.mark.parametrize(("size", "count"), [("s", 80), ("m", 40)])
-def test_the_claims_hold_on_games_nobody_chose_by(size, count):
+def test_the_claims_hold_on_games_nobody_chose_by(study, data, size, count):
     """Fresh games in unseen rooms; bounds are the claims less three standard errors or more."""
     world = World(Alfworld(), 15, 2)
     games = [compile_game(record) for record in generate("valid_unseen", count, 991, "small")]
@@ -73,7 +75,7 @@ def test_the_claims_hold_on_games_nobody_chose_by(size, count):
     assert strong["success_t1.0"] >= 0.55
     assert base["success_t1.0"] <= 0.35
     assert base["valid_format_t1.0"] >= 0.93
-    bound = tiny.binding(folder / "strong", world, games, 3)
+    bound = tiny.binding(folder / "strong", lesson_of(study, "alfworld", size, data), games, 3)
     assert bound["take_recall"] >= 0.8
     assert bound["take_false_positives"] <= 0.1
 

@@ -9,7 +9,7 @@ from threespo.envs.alfworld import Alfworld, compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.envs.episode import World
 from threespo.policy.cloning import Stage, demonstrations, encode_pairs
-from threespo.policy.tokenizer import PROMPT, RESPONSE, build_tokenizer, vocabulary
+from threespo.policy.tokenizer import PROMPT, RESPONSE, build_tokenizer, shop_vocabulary, vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +65,43 @@ def test_deciding_tokens_are_those_of_the_thought(tokenizer):
     assert "".join(words[start:stop]).startswith(" not here")
     assert "</think>" in words[stop - 1]
     assert "".join(words[stop:]).endswith("desk 1</action><|end|>")
+
+
+SHOP = [
+    "Your task is to: Find me soft, red table lamp with color: navy blue.\n['E00000001A' [SEP] 'Kelobex Table Lamp']\n",
+    "<think> lamp 'e00000001a' </think>\n<action>click[e00000001a]</action>",
+]
+SHOP_NAMES = {"find", "me", "soft", "red", "table", "lamp", "color", "navy blue", "e00000001a", "kelobex", "navy"}
+
+
+@pytest.fixture(scope="module")
+def shop_tokenizer():
+    return build_tokenizer(shop_vocabulary([text.lower() for text in SHOP] * 8, SHOP_NAMES), lowercase=True)
+
+
+def test_in_a_shop_names_are_single_tokens_in_either_case(shop_tokenizer):
+    message = [{"role": "user", "content": SHOP[0]}]
+    text = shop_tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+    tokens = shop_tokenizer.convert_ids_to_tokens(shop_tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert text == f"{PROMPT}{SHOP[0].lower()}<|response|>"
+    assert tokens.count(" table") == 2
+    assert {"e00000001a", "kelobex", " navy blue"} <= set(tokens)
+    assert len(tokens) < 32
+
+
+def test_a_shops_response_reads_as_it_was_written(shop_tokenizer):
+    assert shop_tokenizer.decode(shop_tokenizer(SHOP[1])["input_ids"]) == SHOP[1]
+    tokens = shop_tokenizer.convert_ids_to_tokens(shop_tokenizer(SHOP[1])["input_ids"])
+    assert tokens[:2] == ["<think>", " lamp"]
+    assert tokens.count("e00000001a") == 2
+
+
+def test_what_is_learned_of_a_shop_survives_saving(shop_tokenizer, tmp_path):
+    shop_tokenizer.save_pretrained(tmp_path)
+    Qwen2Config().save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    message = [{"role": "user", "content": SHOP[0]}]
+    for tokenizer in (shop_tokenizer, loaded):
+        text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        assert "find me soft" in text
+    assert loaded(SHOP[1])["input_ids"] == shop_tokenizer(SHOP[1])["input_ids"]

@@ -13,6 +13,9 @@ from threespo.envs.prompts import PROMPTS
 
 NOTHING_HAPPENS = "Nothing happens."
 
+FREE_TEXT = "<your query>"
+"""What stands in WebShop's list of actions where the agent writes words of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -80,10 +83,8 @@ class Outcome:
     """Well-formed response (format validity)."""
     admissible: bool
     """The parsed action was in the admissible list."""
-
-    @property
-    def nothing_happens(self) -> bool:
-        return self.episode.observation == NOTHING_HAPPENS
+    nothing_happens: bool
+    """The environment says so, or is as it was before."""
 
 
 def begin(world: World, task: Task) -> Episode:
@@ -94,8 +95,21 @@ def begin(world: World, task: Task) -> Episode:
 def respond(episode: Episode, response: str) -> Outcome:
     """Parse a response, take the action, and return what it led to. One environment step."""
     parsed = parse_response(response, episode.world.env.name)
-    allowed = parsed.action in episode.world.env.admissible(episode.state)
-    return Outcome(act(episode, parsed.action), parsed.action, parsed.valid, allowed)
+    allowed = is_admissible(parsed.action, episode.world.env.admissible(episode.state))
+    after = act(episode, parsed.action)
+    idle = after.observation == NOTHING_HAPPENS or after.state is episode.state
+    return Outcome(after, parsed.action, parsed.valid, allowed, idle)
+
+
+def is_admissible(action: str, admissible: Sequence[str]) -> bool:
+    """Return whether an action is in the list; an entry with ``<your query>`` stands for every text in its place."""
+    if action in admissible:
+        return True
+    forms = (entry.split(FREE_TEXT) for entry in admissible if FREE_TEXT in entry)
+    return any(
+        action.startswith(before) and action.endswith(after) and len(action) > len(before) + len(after)
+        for before, after in forms
+    )
 
 
 def act(episode: Episode, action: str) -> Episode:

@@ -1,6 +1,6 @@
-"""Behaviour cloning of the scripted explorer: how a tiny policy is taught to read and act.
+"""Behaviour cloning of a scripted teacher: how a tiny policy is taught to read and act.
 
-Demonstrations are made on the fly from an endless stream of games. What is executed is the noisy explorer's action, what
+Demonstrations are made on the fly from an endless stream of tasks. What is executed is the noisy teacher's action, what
 is learned in that state is the careful one's, so the policy learns to recover. The loss covers the whole sequence at
 first (a prompt's many repeated names are what the copying circuit is made of) and mostly the response later.
 """
@@ -10,16 +10,18 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from threespo.envs.base import Task
-from threespo.envs.episode import World, begin, respond
-from threespo.policy.explorer import Carelessness, Decision, decide
+from threespo.envs.episode import World, act, begin
+from threespo.policy.explorer import Carelessness
+from threespo.policy.shopper import Haste
+from threespo.policy.teaching import Decision, Lesson, teacher_of
 from threespo.rng import derive, generator
 
 
@@ -34,7 +36,7 @@ class Stage:
     prompt_weight: float
     """Loss weight of prompt tokens; response tokens weigh 1."""
     decision_weight: float
-    """Loss weight of the deciding tokens, those of the thought after its first word."""
+    """Loss weight of the deciding tokens: those of the thought, or of the response, after the first word."""
     take_weight: float = 1.0
     """Factor on that where an object is taken: one state in ten, so a network learns last to dare it."""
     generated_share: float = 0.0
@@ -42,14 +44,10 @@ class Stage:
     wins in them and fails in others."""
     batch: int = 16
     """Sequences per optimizer step. Small batches matter: many steps, not large ones, build the circuits."""
-    executed: Carelessness = Carelessness(random_action=0.1, failing_action=0.04)
-    """The explorer that plays."""
-    labels: Carelessness | None = Carelessness()
-    """The explorer that is imitated; ``None`` imitates the one that plays, faults included."""
-
-
-TaskStream = Callable[[int, float], Iterator[Task]]
-"""(stream number, share of generated games) -> endless training tasks; the number keeps stages apart."""
+    executed: Carelessness | Haste = Carelessness(random_action=0.1, failing_action=0.04)
+    """The teacher that plays."""
+    labels: Carelessness | Haste | None = Carelessness()
+    """The teacher that is imitated; ``None`` imitates the one that plays, faults included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,8 @@ def response_text(decision: Decision) -> str:
 def demonstrations(
     world: World, tasks: Iterator[Task], stage: Stage, seed: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield (prompt, response) for every state of an endless stream of explorer episodes."""
+    """Yield (prompt, response) for every state of an endless stream of the teacher's episodes."""
+    decide = teacher_of(world.env.name)
     for number, task in enumerate(tasks):
         rng = generator(seed, "demonstration", number)
         episode = begin(world, task)
@@ -80,14 +79,14 @@ def demonstrations(
             played = decide(episode, rng, stage.executed)
             label = played if stage.labels is None else decide(episode, rng, stage.labels)
             yield episode.prompt, response_text(label)
-            episode = respond(episode, response_text(played)).episode
+            episode = act(episode, played.action)
 
 
 class Cloner:
     """Trains a model on demonstrations, one stage at a time."""
 
-    def __init__(self, model: Any, tokenizer: Any, world: World, tasks: TaskStream, seed: int) -> None:
-        self.model, self.tokenizer, self.world, self.tasks, self.seed = model, tokenizer, world, tasks, seed
+    def __init__(self, model: Any, tokenizer: Any, lesson: Lesson) -> None:
+        self.model, self.tokenizer, self.lesson, self.seed = model, tokenizer, lesson, lesson.plan.seed
         self.stages = 0
 
     def run(self, stage: Stage) -> None:
@@ -125,9 +124,9 @@ class Cloner:
 
     def _examples(self, stage: Stage, offset: int = 0) -> Iterator[Example]:
         stream = derive(self.seed, "clone", self.stages, offset)
-        pairs = demonstrations(self.world, self.tasks(stream, stage.generated_share), stage, stream)
+        pairs = demonstrations(self.lesson.world, self.lesson.tasks(stream, stage.generated_share), stage, stream)
         while chunk := list(itertools.islice(pairs, 512)):
-            yield from encode_pairs(self.tokenizer, chunk)
+            yield from encode_pairs(self.tokenizer, chunk, self.lesson.decides)
 
     def _mean_length(self, stage: Stage) -> float:
         sample = list(itertools.islice(self._examples(stage, offset=1), 512))
@@ -163,7 +162,9 @@ class Cloner:
         return (losses * targets).sum() / targets.sum()
 
 
-def encode_pairs(tokenizer: Any, pairs: list[tuple[str, str]]) -> list[Example]:
+def encode_pairs(
+    tokenizer: Any, pairs: list[tuple[str, str]], decides: Literal["thought", "response"] = "thought"
+) -> list[Example]:
     """Turn (prompt, response) texts into training sequences through the tokenizer's chat template."""
     prompts = [
         tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
@@ -176,7 +177,7 @@ def encode_pairs(tokenizer: Any, pairs: list[tuple[str, str]]) -> list[Example]:
     for (_, response), head, tail in zip(pairs, heads, tails, strict=True):
         # The tail is "<think>", the goal noun, the deciding tokens up to the one that closes the thought, the action.
         stop = next((i for i, token in enumerate(tail) if token in closing), len(tail) - 1)
-        span = (len(head) + 2, len(head) + stop + 1)
+        span = (len(head) + 2, len(head) + (stop + 1 if decides == "thought" else len(tail)))
         examples.append(Example((*head, *tail), len(head), span, "<action>take " in response))
     return examples
 

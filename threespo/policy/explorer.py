@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from threespo.envs.episode import Episode
 from threespo.errors import InputError
+from threespo.policy.teaching import Decision
 
 _GOALS: tuple[tuple[str, str], ...] = (
     ("two", r"put two (?P<object>\w+) in (?P<place>\w+)\."),
@@ -58,14 +59,6 @@ class Carelessness:
 
 
 CAREFUL = Carelessness()
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the explorer thinks and does."""
-
-    thought: str
-    action: str
 
 
 def parse_goal(goal: str) -> Goal:

@@ -46,10 +46,27 @@ def vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -
     return sorted(frequent | {f" {noun}" for noun in nouns} | numbers)
 
 
-def build_tokenizer(words: list[str]) -> Qwen2Tokenizer:
-    """Return a tokenizer with the given tokens above a byte alphabet.
+def shop_vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -> list[str]:
+    """Return the names, numbers and fixed phrases of a shop's lower-case ``texts``, sorted.
 
-    It is of the model family's own class, which is what a loader takes for a Qwen2 folder.
+    Args:
+        texts: prompts and responses of training goals.
+        names: words of titles and goals, values of options, numbers of products; each with and without a blank before it.
+        min_count: a phrase is a token of its own from this many occurrences on.
+    """
+    known = {*names, *map(str, range(100))}
+    longest_first = sorted(known, key=lambda name: (-len(name), name))
+    entity = re.compile(r" ?(?<!\w)(?:" + "|".join(map(re.escape, longest_first)) + r")(?!\w)")
+    phrases = Counter(phrase for text in texts for phrase in entity.split(text) if phrase)
+    frequent = {phrase for phrase, count in phrases.items() if count >= min_count}
+    return sorted(frequent | known | {f" {name}" for name in known})
+
+
+def build_tokenizer(words: list[str], lowercase: bool = False) -> Qwen2Tokenizer:
+    """Return a tokenizer with the given tokens above a byte alphabet; with ``lowercase`` its template lowers prompts.
+
+    It is of the model family's own class, which is what a loader takes for a Qwen2 folder. That class keeps no normalizer
+    of ours, so letters are lowered by the chat template.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     marks = [UNKNOWN, PROMPT, RESPONSE, END]
@@ -64,5 +81,6 @@ def build_tokenizer(words: list[str]) -> Qwen2Tokenizer:
     # Added tokens are matched leftmost-longest before the byte model sees the rest.
     tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks], special_tokens=True)
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
-    tokenizer.chat_template = CHAT_TEMPLATE
+    content = "message['content']"
+    tokenizer.chat_template = CHAT_TEMPLATE.replace(content, f"{content} | lower") if lowercase else CHAT_TEMPLATE
     return tokenizer

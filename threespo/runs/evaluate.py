@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from threespo.agents.play import Agent, play_trials
-from threespo.policy.tiny import load_tasks
+from threespo.runs.data import load_tasks
 from threespo.runs.rollout import EpisodeRecord, play_episodes
 from threespo.runs.worlds import judged_source, load_run_policy, make_sampler, make_world
 from threespo.study.stages import evaluation_of
@@ -30,6 +30,7 @@ def evaluate(study: "Study", run: "Run", paths: "Paths") -> None:
 
     Both have no rows where a closed model was to play, there is no key, and its replies are not recorded.
     """
+    study = study.at(run.env)
     episodes, timing = _closed(study, run, paths) if study.policies[run.policy].endpoint else _local(study, run, paths)
     write_table(paths.run(run) / "evaluation_timing.parquet", timing, _TIMING_COLUMNS)
     write_table(paths.run(run) / "evaluation.parquet", episodes, _EPISODE_COLUMNS)
@@ -49,7 +50,7 @@ def _closed(study: "Study", run: "Run", paths: "Paths") -> tuple[Rows, Rows]:
 
     endpoint, agent, evaluation = study.policies[run.policy].endpoint, make_agent(study, run), evaluation_of(study, run)
     assert endpoint is not None
-    games = sum(len(load_tasks(paths.data(run.env), split)) for split in evaluation.splits)
+    games = sum(len(load_tasks(run.env, paths.data(run.env), split)) for split in evaluation.splits)
     for offline in (True, False):
         try:
             with EndpointSampler(endpoint, paths.cassette(run), offline=offline) as sampler:
@@ -57,7 +58,7 @@ def _closed(study: "Study", run: "Run", paths: "Paths") -> tuple[Rows, Rows]:
                     sampler.announce(
                         episodes=games * len(evaluation.seeds) * agent.trials,
                         # A reflection is one more request.
-                        max_steps=study.alfworld.max_steps + (agent.name == "reflexion"),
+                        max_steps=study.environments[run.env].max_steps + (agent.name == "reflexion"),
                         prompt_tokens=study.policies[run.policy].max_prompt_tokens,
                     )
                 return _play(study, run, paths, sampler)
@@ -69,11 +70,11 @@ def _closed(study: "Study", run: "Run", paths: "Paths") -> tuple[Rows, Rows]:
 
 def _play(study: "Study", run: "Run", paths: "Paths", sampler: "Sampler") -> tuple[Rows, Rows]:
     """Return the rows of episodes and of times."""
-    world, evaluation = make_world(study, run.env), evaluation_of(study, run)
+    world, evaluation = make_world(study, run.env, paths.data(run.env)), evaluation_of(study, run)
     episodes: Rows = []
     timing: Rows = []
     for split in evaluation.splits:
-        tasks = load_tasks(paths.data(run.env), split)
+        tasks = load_tasks(run.env, paths.data(run.env), split)
         for seed in evaluation.seeds:
             start = time.perf_counter()
             settings: dict[str, Any] = {"seed": seed, "temperature": evaluation.temperature, "key": ("evaluate", split)}

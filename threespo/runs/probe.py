@@ -18,9 +18,9 @@ from threespo.errors import InputError
 from threespo.methods.judge import Judge, Node
 from threespo.methods.states import state_id, state_key
 from threespo.methods.threespo import Threespo, ThreespoOptions
-from threespo.policy.tiny import load_tasks
 from threespo.protocol import Counters, Sampler
 from threespo.rng import derive
+from threespo.runs.data import load_tasks
 from threespo.runs.rollout import play_on
 from threespo.runs.train import choose_pool, common_settings
 from threespo.runs.worlds import load_run_policy, make_sampler, make_world
@@ -45,6 +45,7 @@ def probe(study: "Study", run: "Run", paths: "Paths") -> None:
     """
     import torch
 
+    study = study.at(run.env)
     torch.set_num_threads(study.training.threads)
     assert study.probe is not None
     rows: list[dict[str, Any]] = []
@@ -56,9 +57,9 @@ def probe(study: "Study", run: "Run", paths: "Paths") -> None:
             continue
         policy = load_run_policy(study, str(folder / "weights"), run.policy)
         epoch, judge = _judge(study, run, folder)
-        pool = choose_pool(load_tasks(paths.data(run.env), "train"), study.training.pool)[: study.probe.games]
+        pool = choose_pool(load_tasks(run.env, paths.data(run.env), "train"), study.training.pool)[: study.probe.games]
         draws = Draws(make_sampler(study, policy, run.policy), derive(run.seed, "probe"), study.training.temperature)
-        found = probed(make_world(study, run.env), pool, judge, draws, study.probe)
+        found = probed(make_world(study, run.env, paths.data(run.env)), pool, judge, draws, study.probe)
         rows += [{"snapshot": number, "epoch": epoch, **row} for row in found]
         rate = sum(row["successes"] for row in found) / max(1, sum(row["continuations"] for row in found))
         print(f"probe {run.run_id} snapshot {number}: {len(found)} states, p(s) {rate:.1%} on average", file=sys.stderr)

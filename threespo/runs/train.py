@@ -15,12 +15,12 @@ from threespo.envs.base import Task
 from threespo.envs.episode import begin
 from threespo.methods.base import CommonSettings
 from threespo.methods.registry import make_method
-from threespo.policy.tiny import load_tasks
 from threespo.protocol import EpochResult
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
 from threespo.runs.answers import Answers
 from threespo.runs.clock import TimedEnvironment, return_free_memory
+from threespo.runs.data import load_tasks
 from threespo.runs.keepsakes import Keepsakes
 from threespo.runs.rates import learning_rate
 from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
@@ -47,14 +47,15 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
         InputError: if another process trains the run, or something that it needs is missing or broken.
     """
     with checkpoint.exclusive(paths.checkpoints(run)):
-        _train(study, run, paths)
+        _train(study.at(run.env), run, paths)
 
 
 def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     training, entry = study.training, study.methods[run.method]
     # Named before games are read, which takes longer.
     policy_source(study, paths, run)
-    world, tasks = make_world(study, run.env), choose_pool(load_tasks(paths.data(run.env), "train"), training.pool)
+    data = paths.data(run.env)
+    world, tasks = make_world(study, run.env, data), choose_pool(load_tasks(run.env, data, "train"), training.pool)
     method = make_method(entry.method, entry.options, common_settings(study, run, tasks))
     policy, learner, critic = _learners(study, run, paths, method.critic_rate)
     trained: dict[str, checkpoint.Saves] = {"learner": learner, **({"critic": critic} if critic else {})}
@@ -162,7 +163,7 @@ def _identity(study: "Study", run: "Run", paths: "Paths") -> str:
         "settings": stages.train_settings(study, run),
         "learning_rate": learning_rate(study, run, paths),
         "base": json.loads((paths.policy(run.env, run.policy) / "policy.json").read_text()),
-        "games": json.loads((paths.data(run.env) / "manifest.json").read_text())["sha256"],
+        "tasks": json.loads((paths.data(run.env) / "manifest.json").read_text()),
     }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 

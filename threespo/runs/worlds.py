@@ -1,27 +1,40 @@
 """From a study to its environment, tasks and policies: what training and evaluation both begin with."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from threespo.envs.base import Environment
 from threespo.envs.episode import World
 from threespo.errors import InputError
+from threespo.runs.data import CATALOGUE
 from threespo.study.config import Study
+from threespo.study.environments import AlfworldSettings, EnvironmentSettings, WebshopSettings
 from threespo.study.matrix import REFERENCE_METHODS, Paths, Run, plays_weights_of
 
 if TYPE_CHECKING:
     from threespo.policy.model import Policy
 
 
-def make_world(study: Study, env: str) -> World:
-    """Return the environment of ``env`` with the study's limits and engine."""
-    settings = study.alfworld
+def make_world(study: Study, env: str, data: Path) -> World:
+    """Return the environment ``env`` with the study's limits and engine; a shop is opened from the data folder."""
+    settings = study.environments[env]
+    return World(_environment(settings, data), settings.max_steps, settings.history_length)
+
+
+def _environment(settings: EnvironmentSettings, data: Path) -> Environment[Any, Any]:
+    if isinstance(settings, WebshopSettings):
+        from threespo.envs.webshop import Catalogue, WebShop
+
+        return WebShop(Catalogue(data / CATALOGUE), mode=settings.mode, fidelity=settings.fidelity)
+    assert isinstance(settings, AlfworldSettings)
     if settings.engine == "textworld":
         from threespo.envs.alfworld.textworld import TextWorldAlfworld
 
-        return World(TextWorldAlfworld(), settings.max_steps, settings.history_length)
+        return TextWorldAlfworld()
     from threespo.envs.alfworld import Alfworld
 
-    return World(Alfworld(), settings.max_steps, settings.history_length)
+    return Alfworld()
 
 
 def policy_source(study: Study, paths: Paths, run: Run) -> str:

@@ -14,47 +14,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from threespo.errors import InputError
 from threespo.policy.endpoint import EndpointSettings
+from threespo.study.environments import ALFWORLD_SPLITS, AlfworldSettings, EnvironmentSettings, WebshopSettings
 from threespo.study.laboratory import LaboratorySettings
 from threespo.study.settings import Name, Seeds, Settings, check_methods
 
-Split = Literal["train", "calibration", "valid_seen", "valid_unseen"]
-
-
-class GameCounts(Settings):
-    """How many games of each split take part (``null``: all that the source has; not for ``embedded``)."""
-
-    train: int | None = Field(default=None, ge=1)
-    """Training games; base policies are cloned from all of them, RL draws from ``training.pool`` of them."""
-    calibration: int | None = Field(default=None, ge=1)
-    """Games for choosing base policies and settings; disjoint from training and evaluation games."""
-    valid_seen: int | None = Field(default=None, ge=1)
-    valid_unseen: int | None = Field(default=None, ge=1)
-
-
-class AlfworldSettings(Settings):
-    """ALFWorld at one scale, from one of three sources."""
-
-    source: Literal["embedded", "path", "official"] = "embedded"
-    """``embedded``: games generated here; ``path``: a folder of real games; ``official``: the release, downloaded."""
-    path: Path | None = None
-    """The folder of games for ``source: path``; for ``official`` the download folder."""
-    engine: Literal["native", "textworld"] = "native"
-    """``textworld`` is the stock engine (extra ``oracle``), some thousand times slower, equal in every text."""
-    difficulty: Literal["small", "medium", "full"] = "small"
-    """Size of the embedded rooms; ignored for real games."""
-    games: GameCounts = GameCounts()
-    max_steps: int = Field(default=50, ge=1)
-    """Steps per episode T_max (tab:hyperparams: 50)."""
-    history_length: int = Field(default=2, ge=0)
-    """Past observation-action pairs in the prompt (verl-agent's setting; the paper does not say)."""
-
-    @model_validator(mode="after")
-    def _source_is_complete(self) -> "AlfworldSettings":
-        if self.source == "path" and self.path is None:
-            raise ValueError("source 'path' needs the field 'path': a folder of ALFWorld games")
-        if self.source == "embedded" and None in self.games.model_dump().values():
-            raise ValueError("source 'embedded' needs a number for every split in 'games'")
-        return self
+Split = Literal["train", "calibration", "valid_seen", "valid_unseen", "test"]
 
 
 class PolicySettings(Settings):
@@ -209,6 +173,7 @@ class EvaluationSettings(Settings):
     """tab:hyperparams: 0.4."""
     seeds: Seeds = (123, 456, 789)
     splits: tuple[Split, ...] = Field(default=("valid_seen", "valid_unseen"), min_length=1)
+    """Of ALFWorld; WebShop has one, ``test``."""
 
 
 class Study(Settings):
@@ -218,7 +183,8 @@ class Study(Settings):
     description: str
     seeds: Seeds
     """Training seeds; spreads in the tables are over these."""
-    alfworld: AlfworldSettings
+    alfworld: AlfworldSettings | None = None
+    webshop: WebshopSettings | None = None
     policies: dict[Name, PolicySettings] = Field(min_length=1)
     methods: dict[Name, MethodSettings] = Field(min_length=1)
     agents: dict[Name, AgentEntry] = Field(default={})
@@ -233,6 +199,45 @@ class Study(Settings):
     """GPUs that the study expects in total; 0 runs everything on CPU cores."""
     gpus_per_run: Literal[0, 1] = 0
     """GPUs of one run: 0 trains on a CPU core. One run is one process."""
+
+    @property
+    def environments(self) -> dict[str, EnvironmentSettings]:
+        """The environments that the study has, by name, in the order of the paper's columns."""
+        both = {"alfworld": self.alfworld, "webshop": self.webshop}
+        return {name: settings for name, settings in both.items() if settings is not None}
+
+    def at(self, env: str) -> "Study":
+        """Return the study as it is in one environment: with its training fields, learning rates and evaluated splits."""
+        own = self.environments[env]
+        training = TrainingSettings.model_validate({**self.training.model_dump(), **own.training})
+        methods = dict(self.methods)
+        for name, other in own.methods.items():
+            entry = methods[name]
+            rate = other.learning_rate or entry.learning_rate
+            methods[name] = entry.model_copy(update={"learning_rate": rate, "options": {**entry.options, **other.options}})
+        splits = self.evaluation.splits if env == "alfworld" else ("test",)
+        evaluation = self.evaluation.model_copy(update={"splits": splits})
+        return self.model_copy(update={"training": training, "methods": methods, "evaluation": evaluation})
+
+    @model_validator(mode="after")
+    def _environments_are_whole(self) -> "Study":
+        if not self.environments:
+            raise ValueError("expected 'alfworld', 'webshop' or both, found neither")
+        for name, settings in self.environments.items():
+            strange = sorted(set(settings.methods) - set(self.methods))
+            if strange:
+                raise ValueError(f"{name}.methods.{strange[0]}: no such entry in the study's 'methods'")
+            if self.tuning and any(other.learning_rate for other in settings.methods.values()):
+                raise ValueError(f"{name}.methods: remove the learning rates, 'tuning' chooses them")
+            try:
+                check_methods(f"{name}.methods", self.at(name).methods)
+            except ValidationError as error:
+                lines = [f"{name}.training.{item['loc'][0]}: {_explain(item)}" for item in error.errors()]
+                raise ValueError("; ".join(lines)) from error
+        strange = sorted(set(self.evaluation.splits) - set(ALFWORLD_SPLITS))
+        if strange:
+            raise ValueError(f"evaluation.splits: {strange[0]!r} is no split of ALFWorld; WebShop's is always 'test'")
+        return self
 
     @model_validator(mode="after")
     def _methods_are_known(self) -> "Study":

@@ -5,8 +5,8 @@ directly or through others, at the top of a file or inside a function. Data file
 folder, and those in folders below it that the module names.
 Handed to the workflow as a parameter, it reruns a stage when, and only when, its code changed.
 
-Left out: the method registry (else every method would depend on every other), and the description of studies, whose
-values reach the stage as parameters of their own.
+Left out: the method registry (else every method would depend on every other), the description of studies, whose values
+reach the stage as parameters of their own, and of a stage for one environment what belongs to the others alone.
 """
 
 import ast
@@ -25,6 +25,12 @@ ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = ("threespo.methods.registry", "threespo.study", "threespo.cli")
 """Modules (with all that lies in them) that decide what runs, but nothing of what a run computes."""
 
+OF_ENVIRONMENT = {
+    "alfworld": ("threespo.envs.alfworld", "threespo.policy.alfworld_lesson", "threespo.policy.explorer"),
+    "webshop": ("threespo.envs.webshop", "threespo.policy.webshop_lesson", "threespo.policy.shopper"),
+}
+"""Modules (with all that lies in them) that a stage for another environment does not run."""
+
 NOT_DATA = (".py", ".pyc", ".md")
 
 STAGES = {
@@ -42,9 +48,9 @@ STAGES = {
 """The modules that each stage's command calls."""
 
 
-def stage_fingerprint(stage: str, method: str | None = None) -> str:
+def stage_fingerprint(stage: str, method: str | None = None, env: str | None = None) -> str:
     """Return the fingerprint of a stage; for ``train`` with the module of the run's method."""
-    return fingerprint(stage_modules(stage, method))
+    return fingerprint(stage_modules(stage, method), env)
 
 
 def stage_modules(stage: str, method: str | None = None) -> tuple[str, ...]:
@@ -53,21 +59,22 @@ def stage_modules(stage: str, method: str | None = None) -> tuple[str, ...]:
 
 
 @functools.cache
-def fingerprint(modules: tuple[str, ...]) -> str:
+def fingerprint(modules: tuple[str, ...], env: str | None = None) -> str:
     """Return 16 hexadecimal digits for the meaning of ``modules`` and of all that they import from this package."""
     digest = hashlib.sha256()
-    for name, value in sorted(describe(modules).items()):
+    for name, value in sorted(describe(modules, env).items()):
         digest.update(f"{name} {value}\n".encode())
     return digest.hexdigest()[:16]
 
 
-def describe(modules: Iterable[str]) -> dict[str, str]:
-    """Return the digest of every module and data file that ``modules`` depend on, by name.
+def describe(modules: Iterable[str], env: str | None = None) -> dict[str, str]:
+    """Return the digest of every module and data file that ``modules`` depend on in environment ``env``, by name.
 
     Raises:
         InputError: if one of ``modules`` does not exist or does not parse.
     """
     found: dict[str, str] = {}
+    others = [name for other, names in OF_ENVIRONMENT.items() if env not in (None, other) for name in names]
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
@@ -78,12 +85,12 @@ def describe(modules: Iterable[str]) -> dict[str, str]:
             raise InputError(f"module {name} does not exist, but a stage of the workflow needs it")
         found[name] = _digest_of_code(source)
         found.update(_data_beside(source))
-        waiting += [other for other in _imports(source, name) if not _is_left_out(other)]
+        waiting += [other for other in _imports(source, name) if not _lies_in(other, (*LEFT_OUT, *others))]
     return found
 
 
-def _is_left_out(name: str) -> bool:
-    return any(name == left or name.startswith(left + ".") for left in LEFT_OUT)
+def _lies_in(name: str, modules: Iterable[str]) -> bool:
+    return any(name == module or name.startswith(module + ".") for module in modules)
 
 
 def _source(name: str) -> Path | None:

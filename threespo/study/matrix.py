@@ -94,7 +94,7 @@ class Paths:
 
 def environments(study: Study) -> list[str]:
     """Return the environments of the study."""
-    return ["alfworld"]
+    return list(study.environments)
 
 
 def local_policies(study: Study) -> list[str]:
@@ -172,7 +172,7 @@ def plays_weights_of(study: Study, run: Run) -> str:
 
 
 def searching_runs(study: Study) -> list[Run]:
-    """Return the runs whose trees are shown: each searching method's first seed, on the first policy."""
+    """Return the runs whose trees are shown: in each environment each searching method's first seed, on the first policy."""
     policy = local_policies(study)[0]
     return [
         run

@@ -149,9 +149,10 @@ def read(paths: Paths, job: Job) -> dict[str, Any] | None:
 def ingredients(study: Study, paths: Paths, job: Job) -> Ingredients:
     """Return what the job depends on, as of now."""
     method = stages.method_of(job.stage, study, job.run or job.method)
+    env = job.run.env if job.run else job.env
     settings = json.loads(_settings(study, paths, job))
     return {
-        "code": describe(stage_modules(job.stage, method)),
+        "code": describe(stage_modules(job.stage, method), env if env in study.environments else None),
         "field": dict(_flat(settings)),
         "input": {name: digest for file in _inputs(study, paths, job) for name, digest in _digests(paths, file)},
     }

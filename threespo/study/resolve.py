@@ -18,7 +18,14 @@ from threespo.study.matrix import Paths
 
 STUDIES = Path("config") / "studies"
 
-CONFIG_KEYS = ("study", "alfworld", "set", "policy_build", "results", "games")
+CONFIG_KEYS = ("study", "alfworld", "webshop", "set", "policy_build", "results", "real")
+
+_REAL = {
+    "alfworld": ("games", "ALFWorld games, either as alfworld-download lays them out or compact (*.jsonl.xz, alfred.pddl, "
+    "grammar.twl2)"),
+    "webshop": ("shop", "WebShop's files: items, instructions and human_goals (.json or .json.xz, or their own names)"),
+}
+"""Environment that a folder of real data can be given for -> the end of the results' folder, and what the folder holds."""
 
 GPUS_OF_PAPER = 4
 """The paper's runs used four GPUs each (tab:compute)."""
@@ -64,7 +71,7 @@ def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
     path = study_file(name)
     study = load_study(path, _overrides(config, path))
     _check_gpus(study, gpus)
-    folder = study.name + ("-games" if config.get("alfworld") else "")
+    folder = study.name + "".join(f"-{ending}" for env, (ending, _) in _REAL.items() if config.get(env))
     why = f"chosen because --resources gpu={gpus or 0} was granted" if asked == "auto" else "as asked"
     return Resolved(study, Paths(Path(str(config.get("results", "results"))) / folder), f"study {study.name!r}, {why}")
 
@@ -115,22 +122,24 @@ def _overrides(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     if config.get("policy_build"):
         overrides["policy_build"] = True
-    if config.get("alfworld"):
-        overrides = merge(overrides, _real_games(Path(str(config["alfworld"])), dict(config.get("games") or {}), path))
+    for env in _REAL:
+        if config.get(env):
+            overrides = merge(overrides, _real_data(env, Path(str(config[env])), dict(config.get("real") or {}), path))
     return merge(overrides, changes)
 
 
-def _real_games(folder: Path, settings: dict[str, Any], path: Path) -> dict[str, Any]:
+def _real_data(env: str, folder: Path, settings: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return what a study changes to play on the real data in ``folder``; ``settings`` is ``real`` of config.yaml."""
     if not folder.is_dir():
-        raise InputError(
-            f"--config alfworld={folder}: no such folder. It must hold ALFWorld games, either as alfworld-download "
-            "lays them out or compact (*.jsonl.xz, alfred.pddl, grammar.twl2)."
-        )
-    own = {"alfworld": {"source": "path", "path": str(folder.resolve())}}
+        raise InputError(f"--config {env}={folder}: no such folder. It must hold {_REAL[env][1]}.")
+    study = load_study(path)
+    if env not in study.environments:
+        raise InputError(f"--config {env}={folder}: {path} has no section {env!r}; choose a study that has one")
+    own = {env: {"source": "path", "path": str(folder.resolve())}}
     # A pretrained model keeps its own limits.
-    tiny = [name for name, policy in load_study(path).policies.items() if policy.kind == "tiny"]
+    tiny = [name for name, policy in study.policies.items() if policy.kind == "tiny"]
     policies = {name: dict(settings.get("policy") or {}) for name in tiny}
-    return merge({"alfworld": settings.get("alfworld") or {}, "policies": policies}, own)
+    return merge({env: settings.get(env) or {}, "policies": policies}, own)
 
 
 def _check_gpus(study: Study, gpus: int | None) -> None:

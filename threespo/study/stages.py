@@ -15,8 +15,8 @@ from threespo.study.contents import file_digest
 from threespo.study.fingerprint import stage_fingerprint
 from threespo.study.matrix import Paths, Run, plays_weights_of, snapshots_of, trials_of
 
-COMPACT = ("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
-"""Files of a compact folder of games."""
+COMPACT = ("*.json", "*.json.xz", "*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
+"""Files of a compact folder of games, or of a folder of products."""
 
 _LABELS_OF_POLICY = {"stands_for"}
 _LABELS_OF_METHOD = {"paper_row"}
@@ -32,12 +32,15 @@ _HABITS_OF_ENDPOINT = {
     "model_env",
 }
 _HABITS = {"checkpoint_every"}
-_EPISODE = {"engine", "max_steps", "history_length"}
+_EPISODE = {"engine", "max_steps", "history_length", "mode", "fidelity"}
+_DIFFERENCES = {"training", "methods"}
+_OF_EMBEDDED = {"difficulty", "products"}
 
 
-def code(stage: str, study: Study, row: Run | str | None = None) -> str:
-    """Return the fingerprint of a stage's code, for a row of the study: a run, or a method of the laboratory."""
-    return stage_fingerprint(stage, method_of(stage, study, row))
+def code(stage: str, study: Study, row: Run | str | None = None, env: str | None = None) -> str:
+    """Return the fingerprint of a stage's code, for a row of the study (a run, or a method of the laboratory) or for an
+    environment."""
+    return stage_fingerprint(stage, method_of(stage, study, row), row.env if isinstance(row, Run) else env)
 
 
 def method_of(stage: str, study: Study, row: Run | str | None) -> str | None:
@@ -50,11 +53,11 @@ def method_of(stage: str, study: Study, row: Run | str | None) -> str | None:
 
 
 def data_settings(study: Study, env: str) -> str:
-    """Return the fields that decide which games are prepared."""
-    games = getattr(study, env)
-    exclude = _PLACE_OF_GAMES | _EPISODE | (set() if games.source == "embedded" else {"difficulty"})
-    folder = games.path if games.source == "path" else None
-    return _text(settings=games.model_dump(mode="json", exclude=exclude), games=_games_of(folder))
+    """Return the fields that decide which tasks are prepared."""
+    own = study.environments[env]
+    exclude = _PLACE_OF_GAMES | _EPISODE | _DIFFERENCES | (set() if own.source == "embedded" else _OF_EMBEDDED)
+    folder = own.path if own.source == "path" else None
+    return _text(settings=own.model_dump(mode="json", exclude=exclude), games=_games_of(folder))
 
 
 def policy_settings(study: Study, env: str, policy: str) -> str:
@@ -68,6 +71,7 @@ def train_settings(study: Study, run: Run) -> str:
 
     A chosen learning rate is an input and not a field.
     """
+    study = study.at(run.env)
     method = study.methods[run.method].model_dump(mode="json", exclude=_LABELS_OF_METHOD)
     # Only searches have trees to record.
     habits = _HABITS if study.methods[run.method].method == "threespo" else _HABITS | {"recorded_tasks"}
@@ -87,6 +91,7 @@ def train_settings(study: Study, run: Run) -> str:
 
 def probe_settings(study: Study, run: Run) -> str:
     """Return the fields that decide a run's probe beside its snapshots: the method's, which say how it scores states."""
+    study = study.at(run.env)
     assert study.probe is not None
     method = study.methods[run.method].model_dump(mode="json", include={"options"})
     training = study.training.model_dump(mode="json", include={"pool", "temperature", "group_size", "threads"})
@@ -98,6 +103,7 @@ def probe_settings(study: Study, run: Run) -> str:
 
 def evaluate_settings(study: Study, run: Run, paths: Paths) -> str:
     """Return the fields that decide a run's evaluation; of a closed model also where its replies come from."""
+    study = study.at(run.env)
     prompted = run.method in study.agents
     agent = study.agents[run.method].model_dump(mode="json", exclude=_LABELS_OF_METHOD | {"policies"}) if prompted else None
     left_out: dict[str, Any] = dict.fromkeys(_LABELS_OF_POLICY | {"learning_rate_scale"}, True)
@@ -127,10 +133,11 @@ def laboratory_settings(study: Study, family: str, method: str) -> str:
 
 
 def evaluation_of(study: Study, run: Run) -> EvaluationSettings:
-    """Return how a run is judged: a trial on the calibration games alone, once."""
+    """Return how a run is judged: a trial on the calibration tasks alone, once."""
+    evaluation = study.at(run.env).evaluation
     if run.rate is None:
-        return study.evaluation
-    return study.evaluation.model_copy(update={"splits": ("calibration",), "seeds": study.evaluation.seeds[:1]})
+        return evaluation
+    return evaluation.model_copy(update={"splits": ("calibration",), "seeds": evaluation.seeds[:1]})
 
 
 def choose_settings(study: Study, env: str, policy: str, method: str) -> str:
@@ -155,7 +162,8 @@ def _replies(study: Study, run: Run, paths: Paths) -> dict[str, Any]:
 def tables_settings(study: Study) -> str:
     """Return the whole study: its labels stand in the tables and the report, and its order is theirs."""
     order = [list(rows) for rows in (study.policies, study.agents, study.methods)]
-    return _text(order=order, study=study.model_dump(mode="json", exclude={"alfworld": _PLACE_OF_GAMES}))
+    left_out = dict.fromkeys(study.environments, _PLACE_OF_GAMES)
+    return _text(order=order, study=study.model_dump(mode="json", exclude=left_out))
 
 
 def _games_of(folder: Path | None) -> str | None:
@@ -168,14 +176,14 @@ def _games_of(folder: Path | None) -> str | None:
         return None
     names = sorted(path for pattern in COMPACT for path in folder.glob(pattern))
     lines = [f"{path.name} {file_digest(path)}" for path in names]
-    if not any(".jsonl" in path.name for path in names):
+    if not any(".json" in path.name for path in names):
         games = sorted(folder.rglob("game.tw-pddl"))
         lines += [f"{path.relative_to(folder).as_posix()} {path.stat().st_size}" for path in games]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def _episode(study: Study, env: str) -> dict[str, Any]:
-    settings: dict[str, Any] = getattr(study, env).model_dump(mode="json", include=_EPISODE)
+    settings: dict[str, Any] = study.environments[env].model_dump(mode="json", include=_EPISODE)
     return settings
 
 

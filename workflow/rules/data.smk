@@ -9,7 +9,7 @@ rule data:
         folder=update(directory(str(PATHS.data("{env}")))),
         contents=marker_of(PATHS.data("{env}")),
     params:
-        code=lambda wildcards: stages.code("data", STUDY),
+        code=lambda wildcards: stages.code("data", STUDY, env=wildcards.env),
         settings=lambda wildcards: stages.data_settings(STUDY, wildcards.env),
     log:
         log_of("data/{env}"),
@@ -25,7 +25,7 @@ rule policy:
         folder=update(directory(str(PATHS.policy("{env}", "{policy}")))),
         contents=marker_of(PATHS.policy("{env}", "{policy}")),
     params:
-        code=lambda wildcards: stages.code("policy", STUDY),
+        code=lambda wildcards: stages.code("policy", STUDY, env=wildcards.env),
         settings=lambda wildcards: stages.policy_settings(STUDY, wildcards.env, wildcards.policy),
         threads=THREADS,
     threads: THREADS

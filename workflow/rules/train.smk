@@ -82,7 +82,7 @@ rule probe:
     output:
         RUN + "/probe.parquet",
     params:
-        code=lambda wildcards: stages.code("probe", STUDY),
+        code=lambda wildcards: stages.code("probe", STUDY, env=wildcards.env),
         settings=lambda wildcards: stages.probe_settings(STUDY, run_of(wildcards)),
         run=lambda wildcards: run_of(wildcards).run_id,
         threads=THREADS,
@@ -104,7 +104,7 @@ rule evaluate:
         episodes=update(RUN + "/evaluation.parquet"),
         timing=RUN + "/evaluation_timing.parquet",
     params:
-        code=lambda wildcards: stages.code("evaluate", STUDY),
+        code=lambda wildcards: stages.code("evaluate", STUDY, env=wildcards.env),
         settings=lambda wildcards: stages.evaluate_settings(STUDY, run_of(wildcards), PATHS),
         run=lambda wildcards: run_of(wildcards).run_id,
         threads=THREADS,

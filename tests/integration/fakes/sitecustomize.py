@@ -22,7 +22,7 @@ def _note(text):
 def _prepare(study, env, out):
     _note(f"data {env}")
     out.mkdir(parents=True, exist_ok=True)
-    (out / "train.jsonl.xz").write_bytes(str(study.alfworld.games).encode())
+    (out / "train.jsonl.xz").write_bytes(study.environments[env].model_dump_json().encode())
 
 
 def _provide(study, env, policy, data, out):
@@ -106,7 +106,7 @@ def _evaluate(study, run, paths):
     if run.rate is not None:
         level = 3 if run.rate == 1e-3 else 2
     of_run = {"env": run.env, "policy": run.policy, "method": run.method, "training_seed": run.seed}
-    splits = study.evaluation.splits if run.rate is None else ("calibration",)
+    splits = study.at(run.env).evaluation.splits if run.rate is None else ("calibration",)
     passes = [(split, seed) for split in splits for seed in study.evaluation.seeds]
     episodes = [
         {
@@ -117,7 +117,7 @@ def _evaluate(study, run, paths):
             "task_id": f"{split}-{game}",
             "task_type": ("put", "heat")[game % 2],
             "success": game < level,
-            "score": float(game < level),
+            "score": 1.0 if game < level else 0.5 * (run.env == "webshop"),
             "steps": 5,
             "invalid_format": 0,
             "inadmissible": 0,

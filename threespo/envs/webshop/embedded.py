@@ -1,7 +1,7 @@
 """The embedded shop: a catalogue of any size that needs no download.
 
 Product i depends on (seed, count, i) and nothing else. Products with goals are spread over the catalogue; each carries a
-short instruction for synthetic goals and a wish in a person's words, and names its brand, so that a search can find it.
+short instruction for synthetic goals and a wish in a person's words. Half of them name the brand.
 """
 
 import functools
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from threespo import rng
 from threespo.envs.webshop.embedded_tables import (
     ASKING,
+    ASKING_FOR_ANY_BRAND,
     DEPARTMENTS,
     ENDINGS,
     MIDDLES,
@@ -32,6 +33,7 @@ PRODUCTS_WITH_GOALS = 6_000
 
 _PRODUCTS_PER_BRAND = 60
 _LEAST_BRANDS = 40
+_NAMES_BRAND = 0.5
 _BRAND_STEP = 1999
 _DIGITS = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 
@@ -65,7 +67,7 @@ def product(index: int, count: int, seed: int) -> Product:
     options = tuple((name, _values(source, name, kind)) for name in kind.options)
     prices = _prices(source, kind)
     title = f"{brand.capitalize()} {kind.name.title()}, {material.title()}, {attributes[0].title()}, {attributes[3].title()}"
-    wanted = attributes[:2]
+    wanted, named = attributes[:2], source.random() < _NAMES_BRAND
     has_goal = index % max(1, count // PRODUCTS_WITH_GOALS) == 0
     return Product(
         asin=_asin(index),
@@ -79,9 +81,9 @@ def product(index: int, count: int, seed: int) -> Product:
         bullets=_bullets(kind, brand, attributes, material),
         options=options,
         attributes=attributes,
-        instruction=f"Find me {wanted[0]}, {wanted[1]} {brand} {kind.name}" if has_goal else None,
+        instruction=f"Find me {wanted[0]}, {wanted[1]} {f'{brand} ' * named}{kind.name}" if has_goal else None,
         instruction_attributes=wanted if has_goal else (),
-        human=(_wish(source, kind, brand, wanted, options),) if has_goal else (),
+        human=(_wish(source, kind, brand if named else "", wanted, options),) if has_goal else (),
     )
 
 
@@ -160,10 +162,10 @@ def _bullets(kind: Kind, brand: str, attributes: tuple[str, ...], material: str)
 def _wish(source: random.Random, kind: Kind, brand: str, wanted: tuple[str, ...], options: Options) -> HumanInstruction:
     chosen = tuple(source.choice(values) for _, values in options)
     listed = source.choice(WITH_OPTIONS).format(options=" and ".join(chosen)) if chosen else ""
-    text = source.choice(ASKING).format(
+    text = source.choice(ASKING if brand else ASKING_FOR_ANY_BRAND).format(
         brand=brand,
         kind=kind.name,
-        a_brand=_with_article(brand),
+        a_brand=_with_article(brand) if brand else "",
         a_kind=_with_article(kind.name),
         first=wanted[0],
         second=wanted[1],

@@ -163,6 +163,16 @@ ASKING = (
     "looking for {brand}, {a_kind}{options}, {first}, {second}.",
     "for a gift i want {a_kind} by {brand}{options} that is {first} and {second}.",
 )
+ASKING_FOR_ANY_BRAND = (
+    "i am looking for {a_kind} that is {first} and {second}{options}.",
+    "please find me {a_kind}. it should be {first} and also {second}{options}.",
+    "i need {a_kind}{options}. it has to be {first} and {second}.",
+    "could you get me {a_kind}? {first} and {second} matter to me{options}.",
+    "show me something {first}: {a_kind}{options}, also {second}.",
+    "my old {kind} broke, so i want to buy one which is {first} and {second}{options}.",
+    "looking for {a_kind}{options}, {first}, {second}.",
+    "for a gift i want {a_kind}{options} that is {first} and {second}.",
+)
 WITH_OPTIONS = (", in {options}", ", {options} please", ", the {options} one", " and i would like {options}")
 
 OPENINGS = (

@@ -2,11 +2,16 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _BOUND = re.compile(r",? and price lower than ([\d.]+) dollars")
 _PRICES = re.compile(r"\$([\d.]+)")
 _WORD = re.compile(r"\w+")
-_SEARCH, _BUY, _NEXT, _ITEM = "search[", "click[buy now]", "click[next >]", re.compile(r"click\[([a-z0-9]{10})\]$")
+_SEARCH, _NEXT = "search[", "click[next >]"
+BUY, BACK = "click[buy now]", "click[back to search]"
+ITEM = re.compile(r"click\[([a-z0-9]{10})\]$")
+"""A click on a product."""
+_ASIN = re.compile(r"[A-Z0-9]{10}")
 _MOST_PAGES = 5
 # How much the last place of a page counts against a product: the engine saw more of it than its title.
 _TRUST = 0.5
@@ -21,64 +26,79 @@ def choose(goal: str, history: Sequence[tuple[str, str]], observation: str, admi
         observation: the page, its parts in quotes.
         admissible: what can be clicked.
     """
-    if _BUY in admissible:
+    if BUY in admissible:
         return _choose_option(goal, history, observation, admissible)
-    if any(_ITEM.match(action) for action in admissible):
+    if any(ITEM.match(action) for action in admissible):
         return _choose_product(goal, history, observation, admissible)
     if any(action.startswith(_SEARCH) for action in admissible):
-        return f"search[{_wish(goal)}]"
-    return _NEXT if _NEXT in admissible else f"search[{_wish(goal)}]"
+        return f"search[{wish_of(goal)}]"
+    return _NEXT if _NEXT in admissible else f"search[{wish_of(goal)}]"
 
 
-def _wish(goal: str) -> str:
+class Offer(NamedTuple):
+    """A product of a result page."""
+
+    place: int
+    """Of its asin among the page's parts."""
+    asin: str
+    title: str
+    price: float
+    """The lowest that the page names; none is infinite."""
+
+
+def wish_of(goal: str) -> str:
     """Return the goal without its price bound."""
     return _BOUND.sub("", goal).strip()
 
 
-def _parts(observation: str) -> list[str]:
+def parts_of(observation: str) -> list[str]:
+    """Return the texts of a page in mode ``text``."""
     return observation.strip("'").split("' [SEP] '")
+
+
+def affordable(goal: str, parts: Sequence[str]) -> list[Offer]:
+    """Return the products of a result page within the goal's price bound, in the page's order."""
+    bound = _BOUND.search(goal)
+    most = float(bound.group(1)) if bound else float("inf")
+    offers = []
+    for place, part in enumerate(parts[:-2]):
+        if _ASIN.fullmatch(part):
+            prices = [float(price) for price in _PRICES.findall(parts[place + 2])]
+            offers.append(Offer(place, part, parts[place + 1], min(prices, default=float("inf"))))
+    return [offer for offer in offers if offer.price <= most and offer.price < float("inf")]
 
 
 def _choose_product(goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]) -> str:
     """Return a click on the affordable product whose title shares most with the goal; earlier ones count more."""
-    bound = _BOUND.search(goal)
-    most = float(bound.group(1)) if bound else float("inf")
-    wanted = set(_WORD.findall(_wish(goal).lower()))
-    parts = _parts(observation)
+    wanted, parts = set(_WORD.findall(wish_of(goal).lower())), parts_of(observation)
     best, best_share = "", -1.0
-    for action in admissible:
-        item = _ITEM.match(action)
-        if item is None or item.group(1).upper() not in parts:
-            continue
-        place = parts.index(item.group(1).upper())
-        title, tag = parts[place + 1], parts[place + 2]
-        prices = [float(price) for price in _PRICES.findall(tag)]
-        words = set(_WORD.findall(title.lower()))
+    for place, asin, title, _ in affordable(goal, parts):
+        action, words = f"click[{asin.lower()}]", set(_WORD.findall(title.lower()))
         share = len(words & wanted) / (1 + len(words)) ** 0.5 - _TRUST * place / len(parts)
-        if prices and min(prices) <= most and share > best_share:
+        if action in admissible and share > best_share:
             best, best_share = action, share
     pages = sum(action == _NEXT for _, action in history)
     if not best and _NEXT in admissible and pages < _MOST_PAGES:
         return _NEXT
-    return best or next(action for action in admissible if _ITEM.match(action))
+    return best or next(action for action in admissible if ITEM.match(action))
 
 
 def _choose_option(goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]) -> str:
     """Return a click on a wanted option that is not yet chosen, then on Buy Now."""
-    values = [action[len("click[") : -1] for action in admissible[admissible.index(_BUY) + 1 :]]
+    values = [action[len("click[") : -1] for action in admissible[admissible.index(BUY) + 1 :]]
     clicked = set()
     for _, action in reversed(history):
-        if _ITEM.match(action) and action[len("click[") : -1] not in values:
+        if ITEM.match(action) and action[len("click[") : -1] not in values:
             break
         clicked.add(action)
-    for group in _groups(_parts(observation), set(values)):
-        value = _mentioned(_wish(goal).lower(), group, values)
+    for group in groups(parts_of(observation), set(values)):
+        value = mentioned(wish_of(goal).lower(), group, values)
         if value is not None and f"click[{value}]" not in clicked:
             return f"click[{value}]"
-    return _BUY
+    return BUY
 
 
-def _groups(parts: Sequence[str], values: set[str]) -> list[list[str]]:
+def groups(parts: Sequence[str], values: set[str]) -> list[list[str]]:
     """Return the values of each option, which follow its name."""
     groups: list[list[str]] = []
     open_group = False
@@ -91,7 +111,7 @@ def _groups(parts: Sequence[str], values: set[str]) -> list[list[str]]:
     return groups
 
 
-def _mentioned(wish: str, group: Sequence[str], values: Sequence[str]) -> str | None:
+def mentioned(wish: str, group: Sequence[str], values: Sequence[str]) -> str | None:
     """Return the group's longest value that the wish mentions outside every longer value of the page."""
     rest = wish
     for value in sorted(values, key=len, reverse=True):

@@ -1,0 +1,131 @@
+"""A study on WebShop: data, policy, training, evaluation, probe, viewer and play, with the real stages."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from threespo.envs.episode import act, begin, respond
+from threespo.play import ask, open_task, play, play_task
+from threespo.policy import tiny
+from threespo.policy.cloning import Stage
+from threespo.policy.shopper import CAREFUL, Haste
+from threespo.policy.teaching import Recipe, Shape, lesson_of
+from threespo.results.viewer import write_view
+from threespo.runs.data import load_tasks, prepare
+from threespo.runs.evaluate import evaluate
+from threespo.runs.probe import probe
+from threespo.runs.train import train
+from threespo.runs.worlds import make_world
+from threespo.study.config import Study, dump_study, parse_study
+from threespo.study.matrix import Paths, find_run
+from threespo.tables import read_table
+
+VALUES = {
+    "name": "shop",
+    "description": "a shop",
+    "seeds": [0],
+    "webshop": {
+        "products": 500,
+        "goals": {"train": 60, "calibration": 6, "test": 5},
+        "max_steps": 6,
+        "history_length": 0,
+        "training": {"generations": 120},
+    },
+    "policies": {"tiny-s": {"kind": "tiny", "stands_for": "qwen2.5-1.5b-instruct", "max_response_tokens": 32}},
+    "methods": {
+        "grpo": {"method": "grpo", "learning_rate": 1e-3},
+        "threespo": {"method": "threespo", "learning_rate": 1e-3, "options": {"preset": "narrow"}},
+    },
+    "training": {"generations": 999_999, "tasks_per_epoch": 2, "group_size": 4, "pool": 4, "kl_coef": 0.0},
+    "evaluation": {"seeds": [1, 2]},
+    "probe": {"methods": ["threespo"], "snapshots": 1, "games": 2, "states": 3, "continuations": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return parse_study(VALUES, "test")
+
+
+@pytest.fixture(scope="module")
+def paths(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    """A shop, a policy after a moment of cloning, and both methods trained with it."""
+    paths = Paths(tmp_path_factory.mktemp("shop"))
+    paths.study.write_text(dump_study(study))
+    data, folder = paths.data("webshop"), paths.policy("webshop", "tiny-s")
+    prepare(study, "webshop", data)
+    moment = Stage(15_000, 2e-3, 0.1, 1.0, batch=8, executed=Haste(random_action=0.2), labels=CAREFUL)
+    plan = Recipe(Shape(32, 1, 2, 64), (moment,), replace(moment, tokens=2_000, labels=None), most_weakening_steps=1)
+    lesson = replace(lesson_of(study, "webshop", "s", data), plan=plan)
+    facts = tiny.build(lesson, load_tasks("webshop", data, "calibration"), folder)
+    (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
+    for method in ("grpo", "threespo"):
+        train(study, find_run(study, f"webshop/tiny-s/{method}/seed-0"), paths)
+    return paths
+
+
+@pytest.mark.slow
+def test_a_policy_learns_evaluates_and_is_probed_in_the_shop(study: Study, paths: Paths) -> None:
+    run = find_run(study, "webshop/tiny-s/threespo/seed-0")
+    metrics = read_table(paths.run(run) / "metrics.parquet")
+    # The budget is that of the environment, to within half a task.
+    assert 60 <= metrics["generations"].iloc[-1] <= 240
+    evaluate(study, run, paths)
+    episodes = read_table(paths.run(run) / "evaluation.parquet")
+    assert set(episodes["split"]) == {"test"}
+    assert len(episodes) == 5 * 2
+    assert (episodes["success"] == (episodes["score"] == 1.0)).all()
+    assert episodes["score"].between(0, 1).all()
+    assert (episodes["steps"] <= 6).all()
+    probe(study, run, paths)
+    assert (read_table(paths.run(run) / "probe.parquet")["continuations"] == 4).all()
+
+
+@pytest.mark.slow
+def test_the_policy_stage_knows_how_much_was_understood(paths: Paths) -> None:
+    facts = json.loads((paths.policy("webshop", "tiny-s") / "policy.json").read_text())
+    understood = facts["strong"]["binding"]
+    assert understood["product_states"] >= 6
+    assert understood["buy_states"] >= 3
+    assert all(0 <= understood[f"{kind}_recall"] <= 1 for kind in ("product", "option", "buy"))
+
+
+@pytest.mark.slow
+def test_searches_in_the_shop_can_be_looked_at(paths: Paths, tmp_path: Path) -> None:
+    page = tmp_path / "trees.html"
+    write_view(paths.root / "runs" / "webshop" / "tiny-s" / "threespo" / "seed-0" / "trees.parquet", page, "a shop")
+    assert "Find me" in page.read_text()
+
+
+@pytest.mark.slow
+def test_a_trained_policy_plays_a_goal(paths: Paths) -> None:
+    out = io.StringIO()
+    play(paths.data("webshop"), policy=paths.root / "runs" / "webshop" / "tiny-s" / "grpo" / "seed-0", out=out)
+    assert "Your task is to: Find me" in out.getvalue()
+    assert "steps" in out.getvalue().splitlines()[-1]
+
+
+def test_a_person_buys_and_is_told_the_score(study: Study, tmp_path: Path) -> None:
+    prepare(study, "webshop", tmp_path)
+    _, goal = open_task(tmp_path)
+    assert open_task(tmp_path, goal.task_id)[1] == goal
+    world, out = make_world(study, "webshop", tmp_path), io.StringIO()
+    lines = iter(["search[table lamp]\n", "click[e00000000y]\n", "click[buy now]\n"])
+    won = play_task(begin(world, goal), ask(lines, out), out)
+    assert not won
+    assert "Not won after 3 steps, score 0." in out.getvalue()
+    assert "Thank you for shopping with us!" in out.getvalue()
+
+
+def test_what_is_not_there_does_nothing_and_any_query_is_admissible(study: Study, tmp_path: Path) -> None:
+    prepare(study, "webshop", tmp_path)
+    start = begin(make_world(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0])
+    for action, idle in (("click[buy now]", True), ("search[lamp]", False), ("dance", True)):
+        assert respond(start, f"<think>so</think><action>{action}</action>").nothing_happens == idle
+    for action, allowed in (("search[lamp]", True), ("search[]", False), ("click[search]", True), ("click[lamp]", False)):
+        assert respond(start, f"<think>so</think><action>{action}</action>").admissible == allowed
+    results = act(start, "search[lamp]")
+    assert respond(results, "<think>so</think><action>click[buy now]</action>").nothing_happens

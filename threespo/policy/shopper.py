@@ -1,0 +1,141 @@
+"""A scripted shopper with thoughts: the teacher of the embedded base policies for WebShop.
+
+It decides from what a prompt shows, so a policy without memory can learn it; only whether a bad page is the best to be had
+does it look up in the past. As of the explorer's, the second word of each thought is the decision ("lamp 'e000000012'").
+"""
+
+import itertools
+import random
+import re
+from dataclasses import dataclass
+
+from threespo.envs.episode import Episode
+from threespo.envs.webshop.shopper import BACK, BUY, ITEM, affordable, groups, mentioned, parts_of, wish_of
+from threespo.policy.teaching import Decision
+
+_OPTIONS = re.compile(r" with [\w ]+: .*")
+_WORD = re.compile(r"\w+")
+_FITS = 3
+"""A product whose title shares so many words with the wish is what is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Haste:
+    """Probabilities of the shopper's faults; all zero is the careful shopper."""
+
+    random_action: float = 0.0
+    """A random admissible action instead of the right one."""
+    failing_action: float = 0.0
+    """A click that does nothing."""
+    short_query: float = 0.0
+    """Searches for the last word of what is wanted."""
+    first_product: float = 0.0
+    """Takes the first product of the page, whatever it is."""
+    first_value: float = 0.0
+    """Takes the first value of an option, whatever is wanted."""
+    skip_option: float = 0.0
+    """Buys although an option is not yet chosen."""
+
+
+CAREFUL = Haste()
+
+
+def wanted_words(goal: str) -> str:
+    """Return what a goal says of the product itself, without its options and its price bound."""
+    return _OPTIONS.sub("", wish_of(goal)).rstrip(",").lower()
+
+
+def decide(episode: Episode, rng: random.Random, faults: Haste = CAREFUL) -> Decision:
+    """Return the shopper's next thought and action; ``rng`` decides the faults only."""
+    return _Look(episode, rng, faults).decide()
+
+
+class _Look:
+    """One look at a page."""
+
+    def __init__(self, episode: Episode, rng: random.Random, faults: Haste) -> None:
+        self.episode, self.rng, self.faults = episode, rng, faults
+        self.goal = episode.task.goal
+        self.wanted = wanted_words(self.goal)
+        self.head = _WORD.findall(self.wanted)[-1]
+        self.admissible = episode.world.env.admissible(episode.state)
+        self.parts = parts_of(episode.observation)
+
+    def decide(self) -> Decision:
+        if self.rng.random() < self.faults.random_action:
+            return self._because("try", self.rng.choice(self._harmless()))
+        if self.rng.random() < self.faults.failing_action:
+            return self._because("try", "click[search]")
+        if BUY in self.admissible:
+            return self._on_item()
+        if any(ITEM.match(action) for action in self.admissible):
+            return self._on_results()
+        if BACK in self.admissible:
+            return self._because("nothing", BACK)
+        return self._search()
+
+    def _because(self, reason: str, action: str) -> Decision:
+        return Decision(f"{self.head} {reason}", action)
+
+    def _harmless(self) -> list[str]:
+        """What a random action is drawn from: a purchase would end the episode."""
+        clicks = [action for action in self.admissible if action != BUY and action.startswith("click[")]
+        return clicks or ["click[search]"]
+
+    def _search(self) -> Decision:
+        short = self.rng.random() < self.faults.short_query
+        return self._because("search", f"search[{self.head if short else self.wanted}]")
+
+    def _on_results(self) -> Decision:
+        if self.rng.random() < self.faults.first_product:
+            return self._take(next(action for action in self.admissible if ITEM.match(action))[len("click[") : -1])
+        best, shared = self._best(self.parts)
+        if not best or (shared < _FITS and not self._searched_well()):
+            return self._because("none", BACK)
+        return self._take(best)
+
+    def _take(self, asin: str) -> Decision:
+        return self._because(f"'{asin}'", f"click[{asin}]")
+
+    def _best(self, parts: list[str]) -> tuple[str, int]:
+        """Return the affordable product whose title shares most words with the wish, the first of equals, and how many."""
+        shared = {
+            offer.asin.lower(): self._shared(offer.title) for offer in affordable(self.goal, parts) or affordable("", parts)
+        }
+        best = max(shared, key=shared.__getitem__, default="")
+        return best, shared.get(best, 0)
+
+    def _shared(self, title: str) -> int:
+        return len(set(_WORD.findall(title.lower())) & set(_WORD.findall(self.wanted)))
+
+    def _searched_well(self) -> bool:
+        """Return whether the last search was for all that is wanted."""
+        searches = [action for _, action in self.episode.history if action.startswith("search[")]
+        return searches[-1:] == [f"search[{self.wanted}]"]
+
+    def _on_item(self) -> Decision:
+        if not self._is_right():
+            return self._because("wrong", BACK)
+        chosen = {value for _, value in self.episode.state.chosen}
+        values = [action[len("click[") : -1] for action in self.admissible[self.admissible.index(BUY) + 1 :]]
+        for group in groups(self.parts, set(values)):
+            value = mentioned(wish_of(self.goal).lower(), group, values)
+            if value is None or value in chosen:
+                continue
+            if self.rng.random() < self.faults.skip_option:
+                break
+            if self.rng.random() < self.faults.first_value:
+                value = group[0]
+            return self._because(f"'{value}'", f"click[{value}]")
+        return self._because("complete", BUY)
+
+    def _is_right(self) -> bool:
+        """Return whether this is what is looked for, or the best of a good search's results."""
+        titles = [before for before, part in itertools.pairwise(self.parts) if part.startswith("Price: ")]
+        if self._shared(titles[0]) >= _FITS:
+            return True
+        taken = [(seen, action) for seen, action in self.episode.history if ITEM.match(action)]
+        if not taken or not self._searched_well():
+            return False
+        seen, action = taken[-1]
+        return action == f"click[{self._best(parts_of(seen))[0]}]"

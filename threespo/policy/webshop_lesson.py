@@ -1,0 +1,112 @@
+"""How tiny policies learn WebShop: from the training goals of the study's own shop, over and over."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from threespo.envs.base import Task
+from threespo.envs.webshop.world import WebShop
+from threespo.policy.cloning import Stage
+from threespo.policy.shopper import CAREFUL, Haste
+from threespo.policy.teaching import SHAPES, Decision, Lesson, Recipe, TaskStream, Turn
+from threespo.policy.tokenizer import shop_vocabulary
+from threespo.rng import generator
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+
+NOISY = Haste(random_action=0.15, failing_action=0.04, short_query=0.2, first_product=0.15, first_value=0.15)
+"""The shopper that plays while the careful one is imitated."""
+
+HASTY = Haste(short_query=0.55, first_product=0.6, first_value=0.3, skip_option=0.5)
+"""The shopper that makes the strong policy weak."""
+
+_WORD = re.compile(r"\w+")
+
+
+def lesson(study: "Study", size: str, data: Path) -> Lesson:
+    """Return the lesson for a study's shop."""
+    from threespo.runs.data import load_tasks
+    from threespo.runs.worlds import make_world
+
+    assert study.webshop is not None
+    settings, world = study.webshop, make_world(study, "webshop", data)
+    shop: WebShop = world.env  # type: ignore[assignment]
+    goals = load_tasks("webshop", data, "train")
+    name = f"webshop-{settings.products}" if settings.source == "embedded" else "webshop-real"
+
+    def tokens(texts: list[str]) -> list[str]:
+        return shop_vocabulary((text.lower() for text in texts), _names(shop, goals))
+
+    return Lesson(name, recipe(size), world, _stream(goals), tokens, True, "response", _telling, _understanding)
+
+
+def recipe(size: str) -> Recipe:
+    """Return the recipe for a size (``s``, ``m``)."""
+    # A larger network learns more from a token, and takes longer over it.
+    rate, effort = {"s": (1.0, 1.0), "m": (0.6, 0.75)}[size]
+    million = int(1_000_000 * effort)
+
+    def stage(millions: float, learning_rate: float, prompt_weight: float, decision_weight: float) -> Stage:
+        return Stage(
+            tokens=int(millions * million),
+            learning_rate=learning_rate * rate,
+            prompt_weight=prompt_weight,
+            decision_weight=decision_weight,
+            executed=NOISY,
+            labels=CAREFUL,
+        )
+
+    # Long enough for the new habits to be whole ones: half-way, the policy clicks on what is not there.
+    weakening = Stage(
+        tokens=4 * million // 10,
+        learning_rate=5e-4 * rate,
+        prompt_weight=0.0,
+        decision_weight=1.0,
+        executed=HASTY,
+        labels=None,
+    )
+    stages = (stage(3, 2e-3, 1.0, 1.0), stage(7, 1.5e-3, 0.1, 4.0), stage(4, 1.2e-3, 0.1, 6.0))
+    return Recipe(SHAPES[size], stages, weakening)
+
+
+def _stream(goals: list[Task]) -> TaskStream:
+    def laps(stream: int, _: float) -> Iterator[Task]:
+        for lap in itertools.count():
+            order = list(goals)
+            generator(stream, "lap", lap).shuffle(order)
+            yield from order
+
+    return laps
+
+
+def _names(shop: WebShop, goals: list[Task]) -> set[str]:
+    """Return the words of titles and goals, the values of options and the numbers of products, in lower case."""
+    names = {word for goal in goals for word in _WORD.findall(goal.goal.lower())}
+    for number in range(len(shop.catalogue)):
+        product = shop.catalogue.product(number)
+        names |= {product.asin.lower(), *_WORD.findall(product.title.lower())}
+        names |= {value.lower() for _, values in product.options for value in values}
+    return {name for name in names if not name.isdigit()}
+
+
+def _telling(decision: Decision) -> bool:
+    """Whether the teacher takes a product, chooses an option, or buys."""
+    return decision.action.startswith("click[")
+
+
+def _understanding(turns: list[Turn]) -> dict[str, float]:
+    """Return the share of result pages on which the policy takes the teacher's product, of pages with an option to be
+    chosen on which it chooses that, and of these on which it buys too early."""
+    kinds: dict[str, list[Turn]] = {"product": [], "option": [], "buy": []}
+    for turn in turns:
+        buys = turn.wanted == "click[buy now]"
+        kinds["buy" if buys else "product" if turn.episode.state.kind == "results" else "option"].append(turn)
+    facts: dict[str, float] = {}
+    for kind, found in kinds.items():
+        facts[f"{kind}_recall"] = sum(turn.taken == turn.wanted for turn in found) / max(1, len(found))
+        facts[f"{kind}_states"] = len(found)
+    early = sum(turn.taken == "click[buy now]" for turn in kinds["option"])
+    return {**facts, "buys_too_early": early / max(1, len(kinds["option"]))}
