@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.integration.conftest import copy_repository
 from threespo.study.contents import file_digest
 
-VARYING = ("timing", "stages", "provenance")
+VARYING = ("timing", "wall_time", "stages", "provenance")
 """Tables that hold times and machines."""
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from tests.chat_server import ChatServer, says
 from threespo.errors import InputError
+from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.paper import read_results
-from threespo.results.tables import COSTS, NOT_RUN, main_results
+from threespo.results.tables import COSTS, main_results
 from threespo.runs.data import prepare
 from threespo.runs.evaluate import evaluate
 from threespo.study.config import Study, parse_study

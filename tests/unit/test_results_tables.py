@@ -9,10 +9,12 @@ import pytest
 
 from threespo.errors import InputError
 from threespo.results import collect
-from threespo.results.findings import findings, limits
+from threespo.results.curves import training_curves, wall_time
+from threespo.results.findings import findings
+from threespo.results.limits import limits
 from threespo.results.outline import TABLES
 from threespo.results.paper import NOTHING, read_results
-from threespo.results.tables import main_results, training_curves, write_tables
+from threespo.results.tables import main_results, write_tables
 from threespo.study.config import load_study
 from threespo.study.matrix import Paths, probed_runs, reference_runs, trained_runs
 from threespo.tables import write_table
@@ -77,7 +79,8 @@ def paths(tmp_path, study):
         types = [{"epoch": 1, "task_type": "put", "state_score_visits": 0.5}]
         write_table(made.run(run) / "task_types.parquet", types)
         write_table(made.run(run) / "trees.parquet", [], COLUMNS)
-        write_table(made.run(run) / "timing.parquet", [{"epoch": 1, "seconds": 2.0, "peak_memory_mb": 5.0}])
+        timing = [{"epoch": epoch, "seconds": 2.0, "peak_memory_mb": 5.0} for epoch in (1, 2, 3)]
+        write_table(made.run(run) / "timing.parquet", timing)
     for run in probed_runs(study):
         write_table(made.run(run) / "probe.parquet", [{"snapshot": 1, "successes": 3, "continuations": 4}])
     return made
@@ -137,6 +140,31 @@ def test_curves_are_the_mean_of_straight_lines_where_all_seeds_have_values(study
     assert np.allclose(grpo["highest"], grpo["generations"] / 1000)
     assert np.allclose(grpo["lowest"], (grpo["generations"] - 50) / 1000)
     assert np.allclose(grpo["mean"], (grpo["highest"] + grpo["lowest"]) / 2)
+
+
+def test_equal_wall_time_is_when_the_first_method_has_spent_its_budget():
+    """Minutes at which epochs end, by method and seed: fast 1, 2 and 3, 4; slow 2, 4 and 6; idle 1, 2 without a path."""
+    ends = {("fast", 0): [1, 2], ("fast", 1): [3, 4], ("slow", 0): [2, 4], ("slow", 1): [6], ("idle", 0): [2, 8]}
+    rows = [
+        {
+            **{"env": "alfworld", "policy": "tiny-s", "method": method, "training_seed": seed, "epoch": epoch},
+            **{"generations": 100 * epoch, "seconds": 60.0 * (end - before), "stage": "train"},
+            "train_success": np.nan if method == "idle" else epoch / 10 + seed / 2,
+        }
+        for (method, seed), times in ends.items()
+        for epoch, (before, end) in enumerate(zip([0, *times], times, strict=False), 1)
+    ]
+    frame = pd.DataFrame(rows)
+    found = wall_time(frame.drop(columns=["seconds", "stage"]), frame.sample(frac=1.0, random_state=0)).set_index("method")
+    assert list(found.index) == ["fast", "slow", "idle"]
+    assert found["minutes"].tolist() == [3.0, 5.0, 8.0]
+    assert found["at_minutes"].tolist() == [3.0] * 3
+    # fast: seed 0 has ended with 0.2, seed 1 is at 0.6 after its first epoch.
+    assert found.loc["fast", ["success_at", "success_end"]].tolist() == pytest.approx([0.4, 0.45])
+    # slow: seed 1 has not ended an epoch by then.
+    assert np.isnan(found.loc["slow", "success_at"])
+    assert found.loc["slow", ["seeds", "generations", "generations_per_minute"]].tolist() == [2, 150.0, 30.0]
+    assert found.loc["idle", ["success_at", "success_end"]].isna().all()
 
 
 def test_methods_own_columns_are_empty_for_others(study, paths):
@@ -207,6 +235,9 @@ def test_the_papers_table_is_read_as_printed():
     assert paper.value("ppo", "qwen2.5-1.5b-instruct", "alfworld", "valid_unseen") == NOTHING
     assert paper.value("nothing", "qwen2.5-1.5b-instruct", "alfworld", "valid_seen") == NOTHING
     assert paper.value("grpo", "qwen2.5-1.5b-instruct", "alfworld", "calibration") == NOTHING
+    shop = [paper.value("hgpo", "qwen2.5-7b-instruct", "webshop", "test", name) for name in ("score", "success")]
+    assert [(value.mean, value.std) for value in shop] == [(88.96, 1.04), (78.51, 1.4)]
+    assert paper.value("hgpo", "qwen2.5-7b-instruct", "alfworld", "valid_seen", "score") == NOTHING
 
 
 def test_the_digitised_curve_ends_where_the_papers_text_says():

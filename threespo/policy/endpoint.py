@@ -26,6 +26,10 @@ _OPENAI = "https://api.openai.com/v1"
 Availability = Literal["key", "cassette", "none"]
 
 
+NOT_RUN = "not run (no API key)"
+"""What is said of a closed model that has no numbers."""
+
+
 class NotRun(InputError):
     """There is neither a key nor a recorded reply, so there is no number to report: "not run (no API key)"."""
 
@@ -290,7 +294,7 @@ class EndpointSampler:
                 "and name the result."
             )
         return NotRun(
-            f"{self.model}: not run (no API key): {count} replies are not recorded in {path}. Set {self.settings.key_env}, "
+            f"{self.model}: {NOT_RUN}: {count} replies are not recorded in {path}. Set {self.settings.key_env}, "
             "or name a cassette that has them: same model, tasks, seed, temperature and max_response_tokens."
         )
 

@@ -10,11 +10,10 @@ import re
 from dataclasses import dataclass
 
 from threespo.envs.episode import Episode
-from threespo.envs.webshop.shopper import BACK, BUY, ITEM, affordable, groups, mentioned, parts_of, wish_of
+from threespo.envs.webshop.shopper import BACK, BUY, ITEM, WORD, best_offer, groups, mentioned, parts_of, wish_of
 from threespo.policy.teaching import Decision
 
 _OPTIONS = re.compile(r" with [\w ]+: .*")
-_WORD = re.compile(r"\w+")
 _FITS = 3
 """A product whose title shares so many words with the wish is what is looked for."""
 
@@ -56,8 +55,8 @@ class _Look:
     def __init__(self, episode: Episode, rng: random.Random, faults: Haste) -> None:
         self.episode, self.rng, self.faults = episode, rng, faults
         self.goal = episode.task.goal
-        self.wanted = wanted_words(self.goal)
-        self.head = _WORD.findall(self.wanted)[-1]
+        self.wish, self.wanted = wish_of(self.goal).lower(), wanted_words(self.goal)
+        self.head = WORD.findall(self.wanted)[-1]
         self.admissible = episode.world.env.admissible(episode.state)
         self.parts = parts_of(episode.observation)
 
@@ -84,34 +83,26 @@ class _Look:
 
     def _search(self) -> Decision:
         short = self.rng.random() < self.faults.short_query
-        return self._because("search", f"search[{self.head if short else self.wanted}]")
+        return self._because("search", f"search[{self.head if short else self.wish}]")
 
     def _on_results(self) -> Decision:
         if self.rng.random() < self.faults.first_product:
             return self._take(next(action for action in self.admissible if ITEM.match(action))[len("click[") : -1])
-        best, shared = self._best(self.parts)
-        if not best or (shared < _FITS and not self._searched_well()):
+        best = best_offer(self.goal, self.parts)
+        if best is None or (self._shared(best.title) < _FITS and not self._searched_well()):
             return self._because("none", BACK)
-        return self._take(best)
+        return self._take(best.asin.lower())
 
     def _take(self, asin: str) -> Decision:
         return self._because(f"'{asin}'", f"click[{asin}]")
 
-    def _best(self, parts: list[str]) -> tuple[str, int]:
-        """Return the affordable product whose title shares most words with the wish, the first of equals, and how many."""
-        shared = {
-            offer.asin.lower(): self._shared(offer.title) for offer in affordable(self.goal, parts) or affordable("", parts)
-        }
-        best = max(shared, key=shared.__getitem__, default="")
-        return best, shared.get(best, 0)
-
     def _shared(self, title: str) -> int:
-        return len(set(_WORD.findall(title.lower())) & set(_WORD.findall(self.wanted)))
+        return len(set(WORD.findall(title.lower())) & set(WORD.findall(self.wanted)))
 
     def _searched_well(self) -> bool:
         """Return whether the last search was for all that is wanted."""
         searches = [action for _, action in self.episode.history if action.startswith("search[")]
-        return searches[-1:] == [f"search[{self.wanted}]"]
+        return searches[-1:] == [f"search[{self.wish}]"]
 
     def _on_item(self) -> Decision:
         if not self._is_right():
@@ -119,7 +110,7 @@ class _Look:
         chosen = {value for _, value in self.episode.state.chosen}
         values = [action[len("click[") : -1] for action in self.admissible[self.admissible.index(BUY) + 1 :]]
         for group in groups(self.parts, set(values)):
-            value = mentioned(wish_of(self.goal).lower(), group, values)
+            value = mentioned(self.wish, group, values)
             if value is None or value in chosen:
                 continue
             if self.rng.random() < self.faults.skip_option:
@@ -138,4 +129,5 @@ class _Look:
         if not taken or not self._searched_well():
             return False
         seen, action = taken[-1]
-        return action == f"click[{self._best(parts_of(seen))[0]}]"
+        best = best_offer(self.goal, parts_of(seen))
+        return best is not None and action == f"click[{best.asin.lower()}]"

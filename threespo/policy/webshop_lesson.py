@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,14 +41,16 @@ def lesson(study: "Study", size: str, data: Path) -> Lesson:
     def tokens(texts: list[str]) -> list[str]:
         return shop_vocabulary((text.lower() for text in texts), _names(shop, goals))
 
-    return Lesson(name, recipe(size), world, _stream(goals), tokens, True, "response", _telling, _understanding)
+    plan = recipe(size, settings.source != "embedded")
+    return Lesson(name, plan, world, _stream(goals), tokens, True, "response", _telling, _understanding)
 
 
-def recipe(size: str) -> Recipe:
-    """Return the recipe for a size (``s``, ``m``)."""
+def recipe(size: str, real: bool) -> Recipe:
+    """Return the recipe for a size (``s``, ``m``) and an embedded or a real catalogue."""
     # A larger network learns more from a token, and takes longer over it.
     rate, effort = {"s": (1.0, 1.0), "m": (0.6, 0.75)}[size]
-    million = int(1_000_000 * effort)
+    # Real pages have twice the tokens, out of eight times as many: with as many sequences it would take two hours.
+    million = int(1_000_000 * effort * (0.5 if real else 1))
 
     def stage(millions: float, learning_rate: float, prompt_weight: float, decision_weight: float) -> Stage:
         return Stage(
@@ -83,12 +86,14 @@ def _stream(goals: list[Task]) -> TaskStream:
 
 
 def _names(shop: WebShop, goals: list[Task]) -> set[str]:
-    """Return the words of titles and goals, the values of options and the numbers of products, in lower case."""
+    """Return words of goals and of more than one title, values of options and numbers of products, in lower case."""
     names = {word for goal in goals for word in _WORD.findall(goal.goal.lower())}
+    titles: Counter[str] = Counter()
     for number in range(len(shop.catalogue)):
         product = shop.catalogue.product(number)
-        names |= {product.asin.lower(), *_WORD.findall(product.title.lower())}
-        names |= {value.lower() for _, values in product.options for value in values}
+        titles.update(set(_WORD.findall(product.title.lower())))
+        names |= {product.asin.lower(), *(value.lower() for _, values in product.options for value in values)}
+    names |= {word for word, count in titles.items() if count > 1}
     return {name for name in names if not name.isdigit()}
 
 

@@ -17,13 +17,14 @@ VISITS = (1, 10)
 """Visits that the paper shows."""
 
 COLUMNS = (
-    "method", "observation", "visit", "epoch", "visits", "successes", "score", "rollouts", "novelty_weight",
+    "env", "method", "observation", "visit", "epoch", "visits", "successes", "score", "rollouts", "novelty_weight",
     "difference_weight", "child", "action", "child_score", "novelty", "difference", "success",
 )  # fmt: skip
 
 
 def case_study(study: "Study", paths: "Paths") -> pd.DataFrame:
-    """Return one row for each sampled child of the state that was expanded most often in a method's recorded trees.
+    """Return one row for each sampled child of the state that was expanded most often in a method's recorded trees in
+    an environment.
 
     The state's own numbers stand in all rows of a visit; roots do not count, since their novelty is never in question. A
     method whose states were expanded less often than ten times is shown at its last visit instead.
@@ -39,7 +40,7 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
     # Of states met equally often the first: ``value_counts`` keeps their order.
     state = expanded["state"].value_counts(sort=False).idxmax()
     met = expanded[expanded["state"] == state].reset_index(drop=True)
-    options = ThreespoOptions.model_validate(study.methods[run.method].options)
+    options = ThreespoOptions.model_validate(study.at(run.env).methods[run.method].options)
     rows: list[dict[str, object]] = []
     for visit in dict.fromkeys(min(one, len(met)) for one in VISITS):
         node = met.iloc[visit - 1]
@@ -50,7 +51,7 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
         }
         here = trees[(trees["epoch"] == node["epoch"]) & (trees["task_id"] == node["task_id"])]
         own = {
-            **{"method": run.method, "visit": visit, **weights},
+            **{"env": run.env, "method": run.method, "visit": visit, **weights},
             **{name: node[name] for name in ("observation", "epoch", "visits", "successes", "score", "rollouts")},
         }
         children = here[here["parent"] == node["node"]]

@@ -1,5 +1,6 @@
 """How figures look and are saved: one style, and the same bytes for the same data."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,10 @@ LABELS = {
     "epoch-end": "update after the epoch",
     "valid_seen": "seen rooms",
     "valid_unseen": "unseen rooms",
+    "test": "test goals",
     "alfworld": "ALFWorld",
+    "webshop": "WebShop",
+    "score": "task score",
 }
 """Names for people. Anything else is shown under its own name."""
 
@@ -87,6 +91,11 @@ _SPARE = (
 def label(name: str) -> str:
     """Return the name that a reader sees."""
     return LABELS.get(name, name)
+
+
+def titled(name: str, env: str, environments: Collection[str]) -> str:
+    """Return ``name``, with its environment before it where there are several."""
+    return f"{label(env)}, {name}" if len(environments) > 1 else name
 
 
 def palette(names: list[str]) -> dict[str, str]:

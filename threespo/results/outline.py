@@ -13,11 +13,16 @@ class Notebook(TypedDict):
     figures: tuple[str, ...]
 
 
+MEASURES = {"alfworld": ("success",), "webshop": ("score", "success")}
+"""What an environment's episodes are judged by, in the order of the paper's columns; ALFWorld's score is its success."""
+
 TABLES = (
     "episodes",
     "metrics",
     "task_types",
+    "state_scores",
     "timing",
+    "wall_time",
     "stages",
     "main",
     "curves",
@@ -33,7 +38,7 @@ NOTEBOOKS: dict[str, Notebook] = {
     "main_results": {"tables": ("main", "episodes"), "figures": ("main_results",)},
     "training_curves": {"tables": ("metrics", "curves"), "figures": ("training_curves", "paper_training_curves")},
     "state_scores": {
-        "tables": ("metrics", "task_types"),
+        "tables": ("metrics", "state_scores"),
         "figures": ("mean_scores", "scores_by_type", "high_scores", "rollouts"),
     },
     "case_study": {"tables": ("case_study",), "figures": ("case_study",)},

@@ -13,8 +13,14 @@ FOLDER = Path("config") / "paper"
 PROMPTED_BASE = "qwen2_5"
 """The paper's row of the untrained base model, beside which our base stands."""
 
-SPLIT_COLUMNS = {"valid_seen": "in", "valid_unseen": "out"}
-"""The paper calls seen rooms in-distribution and unseen ones out-of-distribution."""
+COLUMNS = {
+    ("alfworld", "valid_seen", "success"): "alfworld_in",
+    ("alfworld", "valid_unseen", "success"): "alfworld_out",
+    ("webshop", "test", "score"): "webshop_score",
+    ("webshop", "test", "success"): "webshop_success",
+}
+"""The paper's columns by environment, split and measure; it calls seen rooms in-distribution and unseen ones
+out-of-distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +40,12 @@ class PaperResults:
 
     cells: dict[tuple[str, str, str], PaperValue]
 
-    def value(self, method: str | None, base_model: str, env: str, split: str) -> PaperValue:
+    def value(self, method: str | None, base_model: str, env: str, split: str, measure: str = "success") -> PaperValue:
         """Return the paper's value for one of our cells, or ``NOTHING`` if it has none."""
-        if method is None or split not in SPLIT_COLUMNS:
+        column = COLUMNS.get((env, split, measure))
+        if method is None or column is None:
             return NOTHING
-        return self.cells.get((method, base_model, f"{env}_{SPLIT_COLUMNS[split]}"), NOTHING)
+        return self.cells.get((method, base_model, column), NOTHING)
 
 
 def read_efficiency(folder: Path = FOLDER) -> dict[tuple[str, str], dict[str, float]]:

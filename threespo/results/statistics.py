@@ -1,4 +1,4 @@
-"""Means, spreads and intervals of success rates over training seeds, evaluation seeds and games."""
+"""Means, spreads and intervals of success rates and scores over training seeds, evaluation seeds and games."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _NORMAL_975 = 1.959964
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Success in percent: its mean and what it varies with."""
+    """Success or score in percent: its mean and what it varies with."""
 
     mean: float
     std: float
@@ -32,7 +32,7 @@ class Summary:
 
 
 def summarize(success: "np.ndarray[Any, Any]", key: int) -> Summary:
-    """Summarize ``success``, (training seeds, evaluation seeds, games) of 0 and 1; ``key`` seeds the bootstrap."""
+    """Summarize ``success``, (training seeds, evaluation seeds, games) of 0 to 1; ``key`` seeds the bootstrap."""
     percent = 100.0 * success.astype(np.float64)
     by_seed = percent.mean(axis=(1, 2))
     low, high = bootstrap_interval(percent.mean(axis=1), key)

@@ -1,22 +1,27 @@
 """The tables stage: all runs' results in a handful of parquet files, the same bytes for the same results.
 
-``timing``, ``stages`` and ``provenance`` hold what differs between two equal runs (times, machines, commits) and lie apart.
+``timing``, ``wall_time``, ``stages`` and ``provenance`` hold what differs between two equal runs (times, machines, commits)
+and lie apart.
 """
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from threespo.errors import InputError
+from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.case_study import case_study
+from threespo.results.curves import training_curves, wall_time
+from threespo.results.outline import MEASURES
 from threespo.results.paper import PROMPTED_BASE, PaperResults, read_efficiency, read_results
 from threespo.results.provenance import provenance
-from threespo.results.statistics import bootstrap_interval, summarize
+from threespo.results.state_scores import state_scores
+from threespo.results.statistics import Summary, bootstrap_interval, summarize
 from threespo.rng import derive
 from threespo.runs.choose import trial_success
 from threespo.runs.rates import learning_rate
@@ -26,12 +31,6 @@ from threespo.tables import read_table, write_table
 if TYPE_CHECKING:
     from threespo.study.config import Study
     from threespo.study.matrix import Paths, Run
-
-CURVE_POINTS = 60
-"""Points of a mean training curve."""
-
-NOT_RUN = "not run (no API key)"
-"""What the row of a closed model says that has no numbers."""
 
 PROTOCOL_ONLY = "checks the protocol"
 """What the row of a prompting agent on a tiny policy says, which follows no instructions."""
@@ -54,10 +53,12 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "episodes": episodes,
         "metrics": metrics,
         "timing": timing,
+        "wall_time": wall_time(metrics, timing),
         "stages": collect.stages(study, paths),
         "main": main_results(study, episodes, metrics, read_results(), collect.not_run(study, paths)),
         "curves": training_curves(metrics),
         "task_types": collect.task_types(study, paths),
+        "state_scores": state_scores(study, paths, metrics),
         "efficiency": efficiency(study, metrics),
         "probes": collect.probes(study, paths),
         "case_study": case_study(study, paths),
@@ -79,8 +80,9 @@ def main_results(
 ) -> pd.DataFrame:
     """Return success by environment, policy, method and split, in percent, with the paper's value beside it.
 
-    Rows stand in the study's order: the untrained base, prompting agents, trained methods, the strong clone (the ceiling).
-    ``kind`` tells them apart. Rows of ``not_run`` have no numbers, and ``note`` says why.
+    Where the score says more than success there are the same numbers of it, with ``score_`` before their names. Rows stand
+    in the study's order: the untrained base, prompting agents, trained methods, the strong clone (the ceiling). ``kind``
+    tells them apart. Rows of ``not_run`` have no numbers, and ``note`` says why.
     """
     order = ["base", *study.agents, *study.methods, "strong"]
     rows = [
@@ -93,10 +95,15 @@ def main_results(
             **dict.fromkeys(("seeds", "evaluation_seeds", "games", "episodes"), 0),
         }
         for run in not_run
-        for split in study.evaluation.splits
+        for split in study.at(run.env).evaluation.splits
     ]
-    policies = list(study.policies)
-    rows.sort(key=lambda row: (row["env"], policies.index(row["policy"]), order.index(row["method"]), row["split"]))
+    envs, policies = list(study.environments), list(study.policies)
+    rows.sort(
+        key=lambda row: (
+            *(envs.index(row["env"]), policies.index(row["policy"]), order.index(row["method"])),
+            row["split"],
+        )
+    )
     return pd.DataFrame(rows)
 
 
@@ -136,8 +143,8 @@ def efficiency(study: "Study", metrics: pd.DataFrame) -> pd.DataFrame:
                 **paper.get((env, entry.paper_row or ""), {"paper_rollouts": np.nan, "paper_states": np.nan}),
             }
         )
-    order = list(study.methods)
-    return pd.DataFrame(sorted(rows, key=lambda row: (row["policy"], order.index(row["method"]))))
+    orders = {"env": list(study.environments), "policy": list(study.policies), "method": list(study.methods)}
+    return pd.DataFrame(sorted(rows, key=lambda row: [order.index(row[name]) for name, order in orders.items()]))
 
 
 def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
@@ -158,60 +165,38 @@ def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
-def training_curves(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return each method's training success against generations: mean, least and greatest over training seeds.
-
-    Each seed's epochs are joined by straight lines and read at the same generations, from where all seeds have finished
-    an epoch to where the first one ends.
-    """
-    rows: list[dict[str, Any]] = []
-    for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=True):
-        runs = [run.dropna(subset="train_success") for _, run in group.groupby("training_seed", sort=True)]
-        runs = [run for run in runs if len(run)]
-        if not runs:
-            continue
-        first = max(run["generations"].iloc[0] for run in runs)
-        last = min(run["generations"].iloc[-1] for run in runs)
-        grid = np.linspace(first, max(first, last), CURVE_POINTS)
-        values = np.stack([np.interp(grid, run["generations"], run["train_success"]) for run in runs])
-        names = {"env": env, "policy": policy, "method": method, "seeds": len(runs)}
-        rows += [
-            {**names, "generations": at, "mean": column.mean(), "lowest": column.min(), "highest": column.max()}
-            for at, column in zip(grid, values.T, strict=True)
-        ]
-    return pd.DataFrame(rows)
-
-
 def _main_row(
     study: "Study", group: pd.DataFrame, metrics: pd.DataFrame, paper: PaperResults, names: dict[str, str]
 ) -> dict[str, Any]:
     success = _cube(group, names)
-    summary = summarize(success, derive("bootstrap", *names.values()))
-    first = _cube(group.assign(success=group["first_success"]), names)
     return {
         **_labels(study, names, paper),
         "seeds": success.shape[0],
         "evaluation_seeds": success.shape[1],
         "games": success.shape[2],
         "episodes": success.size,
-        "mean": summary.mean,
-        "std": summary.std,
-        "evaluation_std": summary.evaluation_std,
-        "low": summary.low,
-        "high": summary.high,
-        "t_low": summary.t_low,
-        "t_high": summary.t_high,
-        "first_mean": 100.0 * float(first.mean()),
+        **asdict(summarize(success, derive("bootstrap", *names.values()))),
+        "first_mean": 100.0 * float(_cube(group, names, "first_success").mean()),
+        **_score(group, names),
         "mean_steps": float(group["steps"].mean()),
         **_costs(metrics, names),
     }
 
 
+def _score(group: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
+    """Return the numbers of the score; NaN where it says no more than success."""
+    if "score" not in MEASURES[names["env"]]:
+        return {f"score_{field.name}": np.nan for field in fields(Summary)}
+    summary = summarize(_cube(group, names, "score"), derive("score", *names.values()))
+    return {f"score_{name}": value for name, value in asdict(summary).items()}
+
+
 def _labels(study: "Study", names: dict[str, str], paper: PaperResults, note: str = "") -> dict[str, Any]:
-    """Return what stands in a row beside its own numbers: what it is, and the paper's value."""
+    """Return what stands in a row beside its own numbers: what it is, and the paper's values."""
     method, stands_for = names["method"], study.policies[names["policy"]].stands_for
     kind = "trained" if method in study.methods else "prompted" if method in study.agents else "reference"
-    beside = paper.value(_paper_row(study, method), stands_for, names["env"], names["split"])
+    row = _paper_row(study, method)
+    success, score = (paper.value(row, stands_for, names["env"], names["split"], one) for one in ("success", "score"))
     if not note and kind == "prompted" and study.policies[names["policy"]].kind == "tiny":
         note = PROTOCOL_ONLY
     return {
@@ -220,19 +205,25 @@ def _labels(study: "Study", names: dict[str, str], paper: PaperResults, note: st
         "kind": kind,
         "trained": kind == "trained",
         "note": note,
-        "paper_mean": np.nan if beside.mean is None else beside.mean,
-        "paper_std": np.nan if beside.std is None else beside.std,
+        "paper_mean": _or_nan(success.mean),
+        "paper_std": _or_nan(success.std),
+        "paper_score_mean": _or_nan(score.mean),
+        "paper_score_std": _or_nan(score.std),
     }
 
 
-def _cube(group: pd.DataFrame, names: dict[str, str]) -> "np.ndarray[Any, Any]":
-    """Return success as (training seeds, evaluation seeds, games).
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _cube(group: pd.DataFrame, names: dict[str, str], column: str = "success") -> "np.ndarray[Any, Any]":
+    """Return a column of the episodes as (training seeds, evaluation seeds, games).
 
     Raises:
         InputError: if some seed did not play every game.
     """
     wide = group.pivot_table(
-        index=["training_seed", "evaluation_seed"], columns="task_id", values="success", aggfunc="first"
+        index=["training_seed", "evaluation_seed"], columns="task_id", values=column, aggfunc="first"
     )
     seeds = group["training_seed"].nunique(), group["evaluation_seed"].nunique()
     if wide.isna().any().any() or len(wide) != seeds[0] * seeds[1]:

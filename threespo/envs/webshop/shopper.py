@@ -1,12 +1,13 @@
 """A scripted shopper: shows that goals can be met by reading no more than the agent does."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 _BOUND = re.compile(r",? and price lower than ([\d.]+) dollars")
 _PRICES = re.compile(r"\$([\d.]+)")
-_WORD = re.compile(r"\w+")
+WORD = re.compile(r"\w+")
 _SEARCH, _NEXT = "search[", "click[next >]"
 BUY, BACK = "click[buy now]", "click[back to search]"
 ITEM = re.compile(r"click\[([a-z0-9]{10})\]$")
@@ -68,19 +69,25 @@ def affordable(goal: str, parts: Sequence[str]) -> list[Offer]:
     return [offer for offer in offers if offer.price <= most and offer.price < float("inf")]
 
 
+def best_offer(goal: str, parts: Sequence[str]) -> Offer | None:
+    """Return the affordable product whose title shares most with the goal; earlier ones count more."""
+    wanted = set(WORD.findall(wish_of(goal).lower()))
+
+    def share(offer: Offer) -> float:
+        words = set(WORD.findall(offer.title.lower()))
+        return len(words & wanted) / math.sqrt(1 + len(words)) - _TRUST * offer.place / len(parts)
+
+    return max(affordable(goal, parts), key=share, default=None)
+
+
 def _choose_product(goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]) -> str:
-    """Return a click on the affordable product whose title shares most with the goal; earlier ones count more."""
-    wanted, parts = set(_WORD.findall(wish_of(goal).lower())), parts_of(observation)
-    best, best_share = "", -1.0
-    for place, asin, title, _ in affordable(goal, parts):
-        action, words = f"click[{asin.lower()}]", set(_WORD.findall(title.lower()))
-        share = len(words & wanted) / (1 + len(words)) ** 0.5 - _TRUST * place / len(parts)
-        if action in admissible and share > best_share:
-            best, best_share = action, share
+    best = best_offer(goal, parts_of(observation))
+    if best is not None:
+        return f"click[{best.asin.lower()}]"
     pages = sum(action == _NEXT for _, action in history)
-    if not best and _NEXT in admissible and pages < _MOST_PAGES:
+    if _NEXT in admissible and pages < _MOST_PAGES:
         return _NEXT
-    return best or next(action for action in admissible if ITEM.match(action))
+    return next(action for action in admissible if ITEM.match(action))
 
 
 def _choose_option(goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]) -> str:

@@ -1,0 +1,160 @@
+"""The report's tables: what its template shows, from the study's tables."""
+
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from threespo.results.figures import label, titled
+from threespo.results.outline import MEASURES
+from threespo.results.tables import COSTS
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+
+PARTS = ("sampling", "update", "environment", "method", "logging")
+"""What a training run's time is made of."""
+
+NUMBERS = ("mean", "std", "evaluation_std", "low", "high")
+"""What a cell of the main table shows of a measure, beside the paper's value."""
+
+
+def data_in_words(study: "Study") -> str:
+    """Return what the tasks are, of every environment."""
+    words = []
+    if (games := study.alfworld) is not None:
+        if games.source == "embedded":
+            words.append(f"generated household games in ALFWorld's rules and texts, difficulty “{games.difficulty}”")
+        else:
+            words.append("the real ALFWorld games" + ("" if games.source == "official" else ", from a folder"))
+    if (shop := study.webshop) is not None:
+        goals = "goals that people wrote" if shop.goal_kind == "human" else "goals made of products' options"
+        if shop.source == "embedded":
+            words.append(f"a generated catalogue of {shop.products:,} products in WebShop's pages and rules, {goals}")
+        else:
+            words.append(f"WebShop's own products, {goals}" + ("" if shop.source == "official" else ", from a folder"))
+    return "; ".join(words)
+
+
+def per_environment(study: "Study", values: dict[str, str]) -> str:
+    """Return the value of every environment, named where they differ."""
+    if len(set(values.values())) == 1:
+        return next(iter(values.values()))
+    return " and ".join(f"{values[env]} ({label(env)})" for env in study.environments)
+
+
+def main_tables(study: "Study", main: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a table for each environment and base policy: per method a cell for each split and measure."""
+    return [
+        _main_table(study, main[(main["env"] == env) & (main["policy"] == policy)], env, policy)
+        for env in study.environments
+        for policy in study.policies
+    ]
+
+
+def _main_table(study: "Study", mine: pd.DataFrame, env: str, policy: str) -> dict[str, Any]:
+    measures, splits = MEASURES[env], study.at(env).evaluation.splits
+    columns = [(split, measure) for split in splits for measure in measures]
+    rows = []
+    for method, group in mine.groupby("method", sort=False):
+        cells = {row["split"]: row for row in group.to_dict("records")}
+        several = method in study.agents and study.agents[method].agent in ("retry", "reflexion")
+        shown = [_cell(cells[split], measure, several) for split, measure in columns]
+        rows.append({"method": method, "cells": shown, "any": next(iter(cells.values()))})
+    return {
+        "name": titled(policy, env, study.environments),
+        "stands_for": study.policies[policy].stands_for,
+        "columns": [f"{label(split)}: {label(one)}" if len(measures) > 1 else label(split) for split, one in columns],
+        "rows": rows,
+    }
+
+
+def _cell(row: dict[Hashable, Any], measure: str, several: bool) -> dict[str, Any]:
+    """Return one measure of a row; ``several`` says that success is that of any of several attempts."""
+    prefix = "" if measure == "success" else f"{measure}_"
+    return {
+        **{name: row[prefix + name] for name in NUMBERS},
+        "paper_mean": row[f"paper_{prefix}mean"],
+        "paper_std": row[f"paper_{prefix}std"],
+        "first_mean": row["first_mean"] if several and measure == "success" else None,
+        "episodes": row["episodes"],
+        "note": row["note"],
+    }
+
+
+def task_types(study: "Study", episodes: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return, for each environment, success in percent by task type on its last split, methods as columns."""
+    return [_task_types(study, episodes[episodes["env"] == env], env) for env in study.environments]
+
+
+def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, Any]:
+    split = study.at(env).evaluation.splits[-1]
+    mine = episodes[episodes["split"] == split]
+    wide = 100 * mine.pivot_table(index="task_type", columns=["policy", "method"], values="success", aggfunc="mean")
+    games = mine.groupby("task_type")["task_id"].nunique()
+    order = [
+        (policy, method)
+        for policy in study.policies
+        for method in ("base", *study.agents, *study.methods, "strong")
+        if (policy, method) in wide
+    ]
+    rows = [
+        {"task_type": name, "games": games[name], "values": [wide.loc[name, key] for key in order]}
+        for name in wide.index
+    ]
+    return {"name": titled(label(split), env, study.environments), "columns": order, "rows": rows}
+
+
+def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return what each method's run spent, averaged over training seeds."""
+    rows = []
+    spent = timing[timing["stage"] == "train"].groupby(["env", "policy", "method", "training_seed"])
+    for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=False):
+        runs = group.groupby("training_seed").last()
+        times = [spent.get_group((env, policy, method, seed)) for seed in runs.index]
+        seconds = [frame["seconds"].sum() for frame in times]
+        rows.append(
+            {
+                **{"env": env, "policy": policy, "method": method},
+                **{name: runs[name].mean() for name in ("epoch", *COSTS)},
+                "shares": [_share(times, f"{name}_seconds") for name in PARTS],
+                "minutes": sum(seconds) / len(seconds) / 60,
+                "memory": max(frame["peak_memory_mb"].max() for frame in times),
+            }
+        )
+    return rows
+
+
+def _share(times: list[pd.DataFrame], column: str) -> float:
+    return float(100 * sum(frame[column].sum() for frame in times) / sum(frame["seconds"].sum() for frame in times))
+
+
+def trials(tuning: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return each method's trials, by environment and policy; none where learning rates are given by hand."""
+    names = ["env", "policy", "method"]
+    groups: Iterable[tuple[Any, pd.DataFrame]] = tuning.groupby(names, sort=False)
+    return [{**dict(zip(names, key, strict=True)), "trials": rows.to_dict("records")} for key, rows in groups]
+
+
+def families(laboratory: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the laboratory's rows by family of trees, the best first."""
+    return [
+        {"name": name, "rows": rows.sort_values("mean", ascending=False, kind="stable").to_dict("records")}
+        for name, rows in laboratory.groupby("family", sort=False)
+    ]
+
+
+def stages(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return what each stage took: its jobs, their time together, and the most memory that one of them had."""
+    return [
+        {"stage": name, "jobs": len(jobs), "seconds": jobs["seconds"].sum(), "memory": jobs["peak_memory_mb"].max()}
+        for name, jobs in table.groupby("stage", sort=False)
+    ]
+
+
+def provenance(table: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
+    """Return (name, value) pairs by section."""
+    return {
+        str(section): list(zip(group["name"], group["value"], strict=True))
+        for section, group in table.groupby("section", sort=False)
+    }
