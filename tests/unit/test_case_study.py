@@ -9,7 +9,7 @@ import pytest
 from threespo.results import case_study as module
 from threespo.results.case_study import case_study
 from threespo.study.config import load_study
-from threespo.study.matrix import Paths, searching_runs
+from threespo.study.matrix import Paths, shown_runs
 from threespo.tables import write_table
 from threespo.tree_table import COLUMNS
 
@@ -42,7 +42,7 @@ def tree(epoch, visits):
 @pytest.mark.parametrize(("epochs", "visits"), [(12, [1, 10]), (4, [1, 4]), (1, [1])])
 def test_the_most_expanded_state_at_its_first_and_tenth_visit(tmp_path, epochs, visits):
     study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path)
-    (run,) = searching_runs(study)
+    (run,) = shown_runs(study)
     rows = [row for epoch in range(1, epochs + 1) for row in tree(epoch, float(epoch - 1))]
     write_table(paths.run(run) / "trees.parquet", rows)
     found = case_study(study, paths)
@@ -59,6 +59,6 @@ def test_the_most_expanded_state_at_its_first_and_tenth_visit(tmp_path, epochs, 
 
 def test_without_expansions_there_is_no_case(tmp_path):
     study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path)
-    (run,) = searching_runs(study)
+    (run,) = shown_runs(study)
     write_table(paths.run(run) / "trees.parquet", pd.DataFrame(columns=list(COLUMNS)))
     assert case_study(study, paths).empty

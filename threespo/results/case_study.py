@@ -6,7 +6,7 @@ import pandas as pd
 
 from threespo.methods.threespo import ThreespoOptions
 from threespo.scoring.reward import novelty_weight
-from threespo.study.matrix import searching_runs
+from threespo.study.matrix import shown_runs
 from threespo.tree_table import TREES, read_trees
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def case_study(study: "Study", paths: "Paths") -> pd.DataFrame:
     The state's own numbers stand in all rows of a visit; roots do not count, since their novelty is never in question. A
     method whose states were expanded less often than ten times is shown at its last visit instead.
     """
-    frames = [_of_run(study, run, read_trees(paths.run(run) / TREES)) for run in searching_runs(study)]
+    frames = [_of_run(study, run, read_trees(paths.run(run) / TREES)) for run in shown_runs(study)]
     return pd.DataFrame([row for frame in frames for row in frame], columns=list(COLUMNS))
 
 

@@ -17,7 +17,7 @@ from threespo.results.figures import label, titled
 from threespo.results.findings import findings
 from threespo.results.limits import limits
 from threespo.results.viewer import render_trees
-from threespo.study.matrix import searching_runs
+from threespo.study.matrix import shown_runs
 from threespo.tables import read_table
 from threespo.tree_table import TREES, read_trees
 
@@ -54,7 +54,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             **_opening(study),
             findings=findings(study, tables["main"], tables["episodes"]),
             figures=[_figure(study, paths, name) for name in outline.figures(study)],
-            trees=[_trees(study, paths, run) for run in searching_runs(study)],
+            trees=[_trees(study, paths, run) for run in shown_runs(study)],
             limits=limits(study),
             **_sections(study, tables),
         )

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from threespo.results.collect import RUN_COLUMNS
-from threespo.study.matrix import trained_runs
+from threespo.study.matrix import searching_runs
 from threespo.tree_table import TREES, read_trees
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ def state_scores(study: "Study", paths: "Paths", metrics: pd.DataFrame) -> pd.Da
     mean score. Scores are the method's own, by its own constants, and only tasks whose trees are recorded take part.
     """
     epochs = metrics.groupby(RUN_COLUMNS)["epoch"].max()
-    searches = [run for run in trained_runs(study) if study.methods[run.method].method == "threespo"]
-    frames = [_of_run(run, read_trees(paths.run(run) / TREES), int(epochs.loc[_key(run)])) for run in searches]
+    frames = [
+        _of_run(run, read_trees(paths.run(run) / TREES), int(epochs.loc[_key(run)])) for run in searching_runs(study)
+    ]
     met = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
     rows = []
     for names, group in met.groupby(["env", "policy", "method", "task_type", "third"], sort=False):

@@ -172,13 +172,14 @@ def plays_weights_of(study: Study, run: Run) -> str:
 
 
 def searching_runs(study: Study) -> list[Run]:
+    """Return the runs that search, and so leave trees."""
+    return [run for run in trained_runs(study) if study.methods[run.method].method == "threespo"]
+
+
+def shown_runs(study: Study) -> list[Run]:
     """Return the runs whose trees are shown: in each environment each searching method's first seed, on the first policy."""
     policy = local_policies(study)[0]
-    return [
-        run
-        for run in trained_runs(study)
-        if study.methods[run.method].method == "threespo" and (run.policy, run.seed) == (policy, study.seeds[0])
-    ]
+    return [run for run in searching_runs(study) if (run.policy, run.seed) == (policy, study.seeds[0])]
 
 
 def probed_runs(study: Study) -> list[Run]:
