@@ -13,7 +13,7 @@ from threespo.errors import InputError
 from threespo.policy import tiny
 from threespo.policy.alfworld_lesson import recipe
 from threespo.policy.teaching import lesson_of
-from threespo.runs.data import prepare
+from threespo.runs.data import load_tasks, prepare
 from threespo.study.config import Study, load_study
 
 SMOKE = Path(__file__).parents[2] / "config" / "studies" / "smoke.yaml"
@@ -31,6 +31,14 @@ def data(study, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> tuple[Study, Path]:
+    """The study of `make reproduce`, and its shop."""
+    study, folder = load_study(SMOKE), tmp_path_factory.mktemp("data") / "webshop"
+    prepare(study, "webshop", folder)
+    return study, folder
+
+
 @pytest.mark.parametrize("policy", ["tiny-s", "tiny-m"])
 def test_studies_use_the_shipped_policies(data, tmp_path, policy):
     """Fails when games, explorer, prompts, tokenizer or recipe changed and the policy was not built anew."""
@@ -39,6 +47,31 @@ def test_studies_use_the_shipped_policies(data, tmp_path, policy):
     shipped = tiny.SHIPPED / f"alfworld-small-{policy[-1]}"
     for name in ("policy.json", "base/model.safetensors", "strong/tokenizer.json"):
         assert (tmp_path / "out" / name).read_bytes() == (shipped / name).read_bytes()
+
+
+def test_studies_use_the_shipped_policy_of_the_shop(shop, tmp_path):
+    study, data = shop
+    tiny.provide(study, "webshop", "tiny-s", data, tmp_path / "out")
+    shipped = tiny.SHIPPED / "webshop-500-s"
+    for name in ("policy.json", "base/model.safetensors", "strong/tokenizer.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (shipped / name).read_bytes()
+
+
+def test_what_is_claimed_of_the_shops_policy_holds_on_test_goals(shop):
+    """Goals that nobody chose by; bounds are the claims less three standard errors or more."""
+    study, data = shop
+    facts = json.loads((tiny.SHIPPED / "webshop-500-s" / "policy.json").read_text())
+    assert facts["strong"]["success_t1.0"] >= 0.65
+    assert facts["strong"]["binding"]["product_recall"] >= 0.85
+    assert 0.05 <= facts["base"]["success_t1.0"] <= 0.3
+    assert facts["base"]["valid_format_t1.0"] >= 0.95
+    lesson, goals = lesson_of(study, "webshop", "s", data), load_tasks("webshop", data, "test")[:80]
+    folder = tiny.SHIPPED / "webshop-500-s"
+    strong, base = (tiny.measure(folder / name, lesson.world, goals, 3) for name in ("strong", "base"))
+    assert strong["success_t1.0"] >= 0.5
+    assert strong["admissible_t1.0"] >= 0.8
+    assert base["success_t1.0"] <= 0.3
+    assert tiny.binding(folder / "strong", lesson, goals, 3)["product_recall"] >= 0.75
 
 
 def test_another_recipe_does_not_use_it(study, data):

@@ -68,7 +68,8 @@ class Recipe:
     weakening: "Stage"
     """One step of weakening; repeated until the base is weak enough."""
     target: float = 0.22
-    """Weakening stops at this success rate on calibration tasks at temperature 1.0 (the goal is 10-30 %)."""
+    """Weakening stops at this success rate on calibration tasks at temperature 1.0 (the goal is 10-30 %), once responses are
+    well-formed."""
     most_weakening_steps: int = 12
     seed: int = 20260101
 

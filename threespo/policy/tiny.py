@@ -30,6 +30,9 @@ from threespo.runs.data import load_tasks
 if TYPE_CHECKING:
     from threespo.study.config import Study
 
+WELL_FORMED = 0.95
+"""A base policy has at least this share of well-formed responses at temperature 1.0."""
+
 SHIPPED = Path(__file__).parent / "shipped"
 """Results of the recipe that come with the repository, one folder each, named after what they were made for."""
 
@@ -83,7 +86,8 @@ def build(lesson: Lesson, calibration: list[Task], folder: Path) -> dict[str, An
         save(model, tokenizer, folder / "base")
         facts["base"] = {"weakening_steps": steps, **measure(folder / "base", world, calibration, plan.seed)}
         print(f"base policy: {facts['base']}", file=sys.stderr)
-        if facts["base"]["success_t1.0"] <= plan.target:
+        # A step may disturb more than the habits; the next one settles it.
+        if facts["base"]["success_t1.0"] <= plan.target and facts["base"]["valid_format_t1.0"] >= WELL_FORMED:
             break
     return facts
 
