@@ -36,6 +36,7 @@ WELL_FORMED = 0.95
 SHIPPED = Path(__file__).parent / "shipped"
 """Results of the recipe that come with the repository, one folder each, named after what they were made for."""
 
+
 def provide(study: "Study", env: str, policy_name: str, data: Path, out: Path) -> None:
     """The policy stage: put ``base/``, ``strong/`` and ``policy.json`` into ``out``.
 
