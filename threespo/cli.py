@@ -17,6 +17,7 @@ from threespo.errors import InputError
 if TYPE_CHECKING:
     from threespo.study.config import Study
     from threespo.study.matrix import Paths
+    from threespo.verify import Report
 
 VERIFY_KINDS = (
     "alfworld",
@@ -31,6 +32,9 @@ VERIFY_KINDS = (
     "gae",
 )
 """Kinds of reference files; each is a module of ``threespo.verify`` with a function ``verify``."""
+
+LUCENE = "lucene"
+"""The kind of ``threespo verify`` that has no reference file: the other search engine answers on the spot."""
 
 BAD_INPUT = 2
 """Exit code for wrong input (a study, file or argument), as opposed to a failure of the program (1)."""
@@ -187,14 +191,28 @@ def _why(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _verify(parsed: argparse.Namespace) -> int:
+def _replay(parsed: argparse.Namespace) -> "Report":
     module = importlib.import_module(f"threespo.verify.{parsed.kind}")
     try:
-        report = module.verify(parsed.file, parsed.games, parsed.catalogue, parsed.only)
+        report: Report = module.verify(parsed.file, parsed.games, parsed.catalogue, parsed.only)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         # The values of a reference file are not checked one by one: whatever they lead to, the file is to blame.
         what = f"{type(error).__name__}: {error}"
         raise InputError(f"{parsed.file}: not a reference file of kind {parsed.kind!r} ({what})") from error
+    return report
+
+
+def _verify(parsed: argparse.Namespace) -> int:
+    if parsed.kind == LUCENE:
+        from threespo.verify import lucene
+
+        if parsed.file is not None:
+            raise InputError(f"verify {LUCENE}: takes no reference file, found {parsed.file}; give --catalogue DIR alone")
+        report = lucene.verify(parsed.catalogue, parsed.queries, parsed.index)
+    elif parsed.file is None:
+        raise InputError(f"verify {parsed.kind}: needs a reference file; name it after the kind")
+    else:
+        report = _replay(parsed)
     summary = {
         "kind": parsed.kind,
         "cases": report.cases,
@@ -304,11 +322,13 @@ def _parser() -> argparse.ArgumentParser:
     reasons.add_argument("target", type=Path, metavar="TARGET", help="a file or folder of results, e.g. results/smoke")
 
     verify = command("verify", _verify, "replay a reference file; exit code 1 if anything differs")
-    verify.add_argument("kind", choices=VERIFY_KINDS)
-    verify.add_argument("file", type=Path)
+    verify.add_argument("kind", choices=(*VERIFY_KINDS, LUCENE))
+    verify.add_argument("file", type=Path, nargs="?", help=f"the reference file; none for {LUCENE}")
     verify.add_argument("--games", type=Path, help="folder of games, for kinds that play")
     verify.add_argument("--catalogue", type=Path, help="folder of a catalogue's JSON files, for kinds that shop")
     verify.add_argument("--only", metavar="ESTIMATOR", help="check the cases of one estimator")
+    verify.add_argument("--queries", type=int, default=200, metavar="N", help=f"for {LUCENE}: how many searches to compare")
+    verify.add_argument("--index", type=Path, metavar="FOLDER", help=f"for {LUCENE}: where its index is, or is to be kept")
 
     play = command("play", _play, "play an episode in the terminal, or watch a policy play it")
     play.add_argument("task", type=Path, metavar="FILE_OR_FOLDER")

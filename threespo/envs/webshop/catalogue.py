@@ -9,9 +9,9 @@ import hashlib
 import json
 import math
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from threespo.envs.webshop.products import HumanInstruction, Product
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json
 
-FORMAT = 1
+FORMAT = 2
 _META = "catalogue.json"
 _REMEMBERED = 1 << 12
 
@@ -107,11 +107,25 @@ def _dump(values: Any) -> bytes:
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
+class SearchEngine(Protocol):
+    """Finds products."""
+
+    def search(self, query: str) -> tuple[int, ...]:
+        """Return the numbers of at most 50 products, best first."""
+
+
+def is_catalogue(folder: Path) -> bool:
+    """Return whether there is a compiled catalogue in ``folder``."""
+    return (folder / _META).is_file()
+
+
 class Catalogue:
     """A compiled catalogue. Products are numbered in the order in which they were compiled."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine: "Callable[[Catalogue], SearchEngine] | None" = None) -> None:
+        """Open the catalogue in ``folder``; ``engine`` makes another search engine than that of its own index."""
         self.folder = folder
+        self._engine = engine
         try:
             self.facts: dict[str, Any] = json.loads((folder / _META).read_text(encoding="utf-8"))
             if self.facts["format"] != FORMAT:
@@ -123,19 +137,21 @@ class Catalogue:
             self._kinds = np.load(folder / "kinds.npy", mmap_mode="r")
             self._goals = {name: np.load(folder / f"{name}.npy") for name in ("synthetic", "human")}
             rank = np.load(folder / "rank.npy", mmap_mode="r")
-            self.index = SearchIndex(folder, rank, self.facts["terms"], self.facts["indexed"])
+            self.index: SearchEngine = SearchIndex(folder, rank, self.facts["terms"], self.facts["indexed"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{folder}: no compiled catalogue, or a broken one ({error}); remove it and prepare the data again"
             ) from error
         self.product = functools.lru_cache(maxsize=_REMEMBERED)(self._product)
         self.head = functools.lru_cache(maxsize=_REMEMBERED)(self._head)
+        if engine is not None:
+            self.index = engine(self)
 
     def __len__(self) -> int:
         return len(self._heads)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Catalogue, (self.folder,)
+        return Catalogue, (self.folder, self._engine)
 
     def _head(self, number: int) -> tuple[str, str, str]:
         """Return asin, title and price tag of a product."""

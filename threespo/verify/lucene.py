@@ -1,0 +1,166 @@
+"""Compare our search with Lucene itself, on queries drawn from the catalogue."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+from threespo import rng
+from threespo.envs.webshop import Catalogue
+from threespo.envs.webshop.catalogue import is_catalogue
+from threespo.envs.webshop.lucene import LuceneSearch, build_index
+from threespo.envs.webshop.products import Product
+from threespo.errors import InputError
+from threespo.verify import Report, timed_report
+from threespo.verify.shop import open_catalogue
+
+_SHOWN = 5
+_TRIES = 200
+_MARKS = ".,:;'’\"_-–/&+*#@()\u00ad"
+
+
+def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> Report:
+    """Compare the ranked lists of ``queries`` queries; a list counts as equal only in the same order.
+
+    Queries with other lists are printed to standard error, the first few.
+
+    Args:
+        catalogue: a folder of the original's JSON files, or a compiled catalogue.
+        queries: how many; equal catalogues have equal queries.
+        index: the folder of the Lucene index; made if it is not there. None for one that is removed at the end.
+
+    Raises:
+        InputError: if pyserini or Java is missing, or ``catalogue`` is no catalogue.
+    """
+    if queries < 1:
+        raise InputError(f"--queries {queries}: expected at least 1")
+    with timed_report("lucene") as report, _open(catalogue) as shop, _lucene(shop, index) as lucene:
+        overlaps, firsts, kinds = [], 0, dict.fromkeys(_KINDS, 0)
+        for kind, query in draw_queries(shop, queries):
+            found, expected = shop.index.search(query), lucene.search(query)
+            overlaps.append(len({*found} & {*expected}) / max(len(found), len(expected)) if found or expected else 1.0)
+            firsts += found[:1] == expected[:1]
+            kinds[kind] += 1
+            report.count(found == expected)
+            if found != expected and report.mismatches <= _SHOWN:
+                _show(shop, kind, query, found, expected)
+        report.details = {
+            "equal_in_order": 1 - report.mismatches / report.cases,
+            "least_overlap": min(overlaps),
+            "mean_overlap": sum(overlaps) / report.cases,
+            "top_1": firsts / report.cases,
+            **{f"queries_{kind}": number for kind, number in kinds.items()},
+        }
+    return report
+
+
+@contextlib.contextmanager
+def _open(folder: Path | None) -> Iterator[Catalogue]:
+    if folder is not None and is_catalogue(folder):
+        yield Catalogue(folder)
+    else:
+        with open_catalogue(folder) as shop:
+            yield shop
+
+
+@contextlib.contextmanager
+def _lucene(shop: Catalogue, folder: Path | None) -> Iterator[LuceneSearch]:
+    with tempfile.TemporaryDirectory(prefix="threespo-lucene-") as temporary:
+        index = Path(temporary) / "index" if folder is None else folder
+        if not index.exists():
+            build_index(shop, index)
+        yield LuceneSearch(index, shop)
+
+
+def _show(shop: Catalogue, kind: str, query: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    place = next(
+        (place for place, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
+        min(len(found), len(expected)),
+    )
+    ours, theirs = ([shop.head(number)[0] for number in numbers[place : place + 3]] for numbers in (found, expected))
+    print(f"{kind} query {query!r}: from place {place + 1} on {ours}, by Lucene {theirs}", file=sys.stderr)
+
+
+def draw_queries(shop: Catalogue, count: int) -> Iterator[tuple[str, str]]:
+    """Yield kind and text of ``count`` queries, the kinds in turn; one that the catalogue has nothing for is left out."""
+    kinds = list(_KINDS)
+    drawn = 0
+    while kinds and drawn < count:
+        kind = kinds[drawn % len(kinds)]
+        query = _KINDS[kind](shop, rng.generator("verify lucene", kind, drawn))
+        if query is None:
+            kinds.remove(kind)
+            continue
+        drawn += 1
+        yield kind, query
+
+
+def _some(shop: Catalogue, source: Random, fits: Callable[[Product], object]) -> Product | None:
+    tried = (shop.product(source.randrange(len(shop))) for _ in range(_TRIES))
+    return next((product for product in tried if fits(product)), None)
+
+
+def _words(shop: Catalogue, source: Random, count: int) -> list[str]:
+    """Return words of as many products."""
+    products = [_some(shop, source, lambda product: product.searched_text.split()) for _ in range(count)]
+    return [source.choice(product.searched_text.split()) for product in products if product is not None]
+
+
+def _goal(shop: Catalogue, source: Random) -> str | None:
+    """Return an instruction, worded as a goal's: a person's, or a synthetic one with an option of each kind."""
+    product = _some(shop, source, lambda product: product.instruction or product.human)
+    if product is None:
+        return None
+    if product.human and (not product.instruction or source.random() < 0.5):
+        return source.choice(product.human).text
+    wish = ", and ".join(f"{name}: {source.choice(values)}" for name, values in product.options if values)
+    bound = f", and price lower than {source.randrange(10, 200, 10):.2f} dollars"
+    return f"{product.instruction}{f' with {wish}' if wish else ''}{bound}"
+
+
+def _title(shop: Catalogue, source: Random) -> str | None:
+    """Return a title without some of its words."""
+    product = _some(shop, source, lambda product: product.title.split())
+    if product is None:
+        return None
+    words = product.title.split()
+    kept = source.randint(1, len(words))
+    return " ".join(words[place] for place in sorted(source.sample(range(len(words)), kept)))
+
+
+def _word(shop: Catalogue, source: Random) -> str | None:
+    return next(iter(_words(shop, source, 1)), None)
+
+
+def _soup(shop: Catalogue, source: Random) -> str | None:
+    """Return words of several products, some more than once."""
+    words = _words(shop, source, source.randint(2, 15))
+    return " ".join([*words, *source.choices(words, k=source.randint(0, 3))]) if words else None
+
+
+def _glued(shop: Catalogue, source: Random) -> str | None:
+    """Return words with marks between them instead of blanks, where it is the analyzer that decides what is found."""
+    words = _words(shop, source, source.randint(2, 5))
+    return source.choice(_MARKS).join(words) if words else None
+
+
+def _foreign(shop: Catalogue, source: Random) -> str | None:
+    """Return a stretch of text with a character that is not ASCII."""
+    product = _some(shop, source, lambda product: not product.searched_text.isascii())
+    if product is None:
+        return None
+    words = product.searched_text.split()
+    place = source.choice([place for place, word in enumerate(words) if not word.isascii()] or [0])
+    return " ".join(words[max(0, place - 2) : place + 3])
+
+
+_KINDS: dict[str, Callable[[Catalogue, Random], str | None]] = {
+    "goal": _goal,
+    "title": _title,
+    "word": _word,
+    "soup": _soup,
+    "glued": _glued,
+    "foreign": _foreign,
+}
