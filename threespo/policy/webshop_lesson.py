@@ -49,8 +49,8 @@ def recipe(size: str, real: bool) -> Recipe:
     """Return the recipe for a size (``s``, ``m``) and an embedded or a real catalogue."""
     # A larger network learns more from a token, and takes longer over it.
     rate, effort = {"s": (1.0, 1.0), "m": (0.6, 0.75)}[size]
-    # Real pages have twice the tokens, out of five times as many: as long a course would take hours.
-    million = int(1_000_000 * effort * (0.2 if real else 1))
+    # Real pages are twice as long: the number of sequences, not of tokens, is what is kept.
+    million = int(1_000_000 * effort * (2 if real else 1))
 
     def stage(millions: float, learning_rate: float, prompt_weight: float, decision_weight: float) -> Stage:
         return Stage(
