@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from threespo.envs.episode import act, begin, respond
+from threespo.agents.play import Agent, play_trials
+from threespo.envs.episode import World, act, begin, respond
+from threespo.envs.webshop import Catalogue, WebShop
+from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
 from threespo.play import ask, open_task, play, play_task
 from threespo.policy import tiny
 from threespo.policy.cloning import Stage
 from threespo.policy.shopper import CAREFUL, Haste
 from threespo.policy.teaching import Recipe, Shape, lesson_of
+from threespo.protocol import Sample, SampleRequest
 from threespo.results.viewer import write_view
 from threespo.runs.data import load_tasks, prepare
 from threespo.runs.evaluate import evaluate
@@ -125,7 +129,51 @@ def test_what_is_not_there_does_nothing_and_any_query_is_admissible(study: Study
     start = begin(make_world(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0])
     for action, idle in (("click[buy now]", True), ("search[lamp]", False), ("dance", True)):
         assert respond(start, f"<think>so</think><action>{action}</action>").nothing_happens == idle
-    for action, allowed in (("search[lamp]", True), ("search[]", False), ("click[search]", True), ("click[lamp]", False)):
+    for action, allowed in (
+        ("search[lamp]", True), ("search[]", False), ("click[search]", True), ("click[lamp]", False),
+        ("search[a [b]]", False), ("search[x] click[y]", False),
+    ):  # fmt: skip
         assert respond(start, f"<think>so</think><action>{action}</action>").admissible == allowed
     results = act(start, "search[lamp]")
-    assert respond(results, "<think>so</think><action>click[buy now]</action>").nothing_happens
+    for again in ("click[buy now]", "search[lamp]"):
+        assert respond(results, f"<think>so</think><action>{again}</action>").nothing_happens
+
+
+def test_an_agent_reflects_as_a_shopper_and_keeps_its_best_score(study: Study, tmp_path: Path) -> None:
+    prepare(study, "webshop", tmp_path)
+    world, goal = make_world(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0]
+    best = goal.task_id.split("/")[0].lower()
+    # The second attempt buys the first product that it sees; the first one the right product, without its option.
+    lines = iter([f"search[{goal.goal}]", f"click[{best}]", "click[buy now]", "Buy later.", "search[zinc]", "search[lamp]"])
+
+    asked: list[str] = []
+
+    class Scripted:
+        def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+            asked.extend(request.prompt for request in requests)
+            return [[Sample((), (), f"<think>so</think><action>{next(lines, 'look')}</action>", True)] for _ in requests]
+
+    (record,) = play_trials(world, [goal], Scripted(), Agent("reflexion", 2), seed=1, temperature=1.0, key=())
+    assert not record.episode.won
+    assert record.episode.score == 0
+    assert 0.3 < record.score < 1
+    (reflection,) = [prompt for prompt in asked if "what went wrong" in prompt]
+    assert reflection.startswith("\nYou are an expert autonomous agent operating in the WebShop e\u2011commerce")
+    assert "ALFRED" not in "".join(asked)
+
+
+def test_a_description_that_no_prompt_holds_is_cut_in_the_repaired_shop_alone(tmp_path: Path) -> None:
+    products = [item._replace(description="long " * 4000) for item in products_of("embedded", count=500)]
+    prepare_shop(tmp_path / "shop", products)
+    catalogue = Catalogue(tmp_path / "shop" / "catalogue")
+    goal = load_goals(tmp_path / "shop", "test", catalogue)[0]
+    lengths = {}
+    for fidelity in ("repaired", "original"):
+        episode = begin(World(WebShop(catalogue, fidelity=fidelity), 9, 0), goal)
+        for action in ("search[lamp]", f"click[{episode.world.env.catalogue.product(0).asin.lower()}]"):
+            episode = act(episode, action)
+        item = next(action for action in episode.world.env.admissible(episode.state) if action.startswith("click[e0"))
+        page = act(act(episode, item), "click[description]")
+        lengths[fidelity] = len(page.observation)
+    assert lengths["repaired"] < 3_100
+    assert lengths["original"] > 19_000

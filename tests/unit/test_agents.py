@@ -108,7 +108,7 @@ def test_a_long_attempt_is_shown_from_its_end():
     (record,) = play_trials(world, tasks(), sampler, agent, seed=0, temperature=0.4, key=("k",))
     assert record.steps == 10, "of both attempts"
     (reflection,) = [request.prompt for request in sampler.asked if "what went wrong" in request.prompt]
-    assert "within 5 step(s)" in reflection
+    assert "in 5 step(s)" in reflection
     assert "Observation 3" not in reflection
     assert "[Observation 4: 's3', Action 4: 'stay']\n[Observation 5: 's3', Action 5: 'stay']" in reflection
 

@@ -86,6 +86,8 @@ def test_it_recovers_from_a_bad_search_and_from_a_wrong_product(shop):
             "find me hand made bar stool",
         ),
         ("Find me Bar Stool, and price lower than 40.00 dollars", "find me bar stool"),
+        ("a [red] lamp, and price lower than 9.5 dollars", "a red lamp"),
+        ("a lamp and price lower than 9.9.9 dollars", "a lamp and price lower than 9.9.9 dollars"),
         ("i need a bar stool, the red one, and price lower than 9.00 dollars", "i need a bar stool, the red one"),
     ],
 )

@@ -71,6 +71,9 @@ def test_what_is_different_in_one_environment_stays_there():
         ({"webshop": {"methods": {"gigpo": {"options": {"omega": 1}}}}}, r"webshop\.methods\.gigpo: .*omega"),
         ({"webshop": {"products": 499}}, r"webshop\.products: .*greater than or equal to 500"),
         ({"webshop": {"fidelity": "exact"}}, r"webshop\.fidelity: .*'original' or 'repaired'"),
+        ({"webshop": {"mode": "text_rich"}}, r"webshop\.mode: tiny policies learn to read 'text' only"),
+        ({"webshop": {"fidelity": "original", "history_length": 0}}, r"webshop\.history_length: expected 1 or more"),
+        ({"webshop": {"training": {"threads": 4}}}, r"webshop\.training\.threads: the same in all environments"),
         ({"webshop": {"source": "path"}}, r"webshop: source 'path' needs the field 'path'"),
         ({"evaluation": {"splits": ["test"]}}, r"evaluation\.splits: 'test' is no split of ALFWorld"),
         (
@@ -92,6 +95,24 @@ def test_the_shop_of_a_study(tmp_path):
     world = make_world(study, "webshop", tmp_path)
     assert (world.max_steps, world.history_length, world.env.fidelity) == (9, 2, "repaired")
     assert world.env.admissible(world.env.initial(splits["test"][0])) == ("search[<your query>]", "click[search]")
+
+
+def test_more_goals_than_there_are_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"'goals\.test' is 900, but this catalogue has 500"):
+        prepare(study_with(webshop={"goals": {"test": 900}}), "webshop", tmp_path / "shop")
+    assert not (tmp_path / "shop").exists()
+
+
+def test_files_put_there_by_hand_count_by_content(tmp_path):
+    """Of the official shop, too, whose files nobody downloads."""
+    settings = {}
+    for source in ("path", "official"):
+        for content in ("[]", "[1]"):
+            (tmp_path / "items_shuffle.json").write_text(content)
+            settings[source, content] = stages.data_settings(
+                study_with(webshop={"source": source, "path": str(tmp_path)}), "webshop"
+            )
+    assert len(set(settings.values())) == 4
 
 
 def test_only_what_matters_to_an_environment_reruns_it():

@@ -227,3 +227,14 @@ def test_content_lists_change_with_a_byte_and_ignore_hidden_markers(tmp_path):
 
 def test_trained_runs_cover_the_matrix():
     assert len(trained_runs(study(seeds=[1, 2, 3]))) == 3 * 2
+
+
+def test_beside_real_data_embedded_environments_are_left_out(tmp_path):
+    both = resolve({"study": "smoke"}, None)
+    assert list(both.study.environments) == ["alfworld", "webshop"]
+    shop = resolve({"study": "smoke", "webshop": str(tmp_path), "real": {"policy": {"max_response_tokens": 64}}}, None)
+    assert list(shop.study.environments) == ["webshop"]
+    assert shop.paths.root.name == "smoke-shop"
+    assert shop.study.policies["tiny-s"].max_response_tokens == 64
+    with pytest.raises(InputError, match="has no section 'webshop'"):
+        resolve({"study": "ablations", "webshop": str(tmp_path)}, None)

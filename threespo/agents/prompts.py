@@ -17,9 +17,15 @@ _DIRECT = (
 
 _NOTES = "You have tried this task before and did not complete it. After each attempt you noted:\n{notes}\n\n"
 
+_AGENTS = {
+    "alfworld": "an expert agent operating in the ALFRED Embodied Environment",
+    "webshop": "an expert autonomous agent operating in the WebShop e\u2011commerce environment",
+}
+"""Who the environments' templates say that the model is."""
+
 _REFLECT = (
-    "\nYou are an expert agent operating in the ALFRED Embodied Environment. Your task was to: {goal}\n"
-    "You did not complete it within {steps} step(s). These are the last observations and the actions you took:\n"
+    "\nYou are {agent}. Your task was to: {goal}\n"
+    "You did not complete it in {steps} step(s). These are the last observations and the actions you took:\n"
     "{history}\n"
     "{notes}"
     "In a few sentences, say what went wrong and what you will do differently in your next attempt.\n"
@@ -51,7 +57,13 @@ def reflection_prompt(episode: Episode, notes: Sequence[str], characters: int) -
     while len(lines) > 1 and sum(map(len, lines)) > characters:
         lines = lines[1:]
     history = "\n".join(lines)
-    return _REFLECT.format(goal=episode.task.goal, steps=episode.steps, history=history, notes=_noted(notes))
+    return _REFLECT.format(
+        agent=_AGENTS[episode.world.env.name],
+        goal=episode.task.goal,
+        steps=episode.steps,
+        history=history,
+        notes=_noted(notes),
+    )
 
 
 def _lines(episode: Episode, thoughts: Sequence[str] | None = None) -> list[str]:

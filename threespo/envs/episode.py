@@ -3,6 +3,7 @@
 Going on from an older ``Episode`` is all that backtracking takes: state, history and step count come with the reference.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -84,7 +85,7 @@ class Outcome:
     admissible: bool
     """The parsed action was in the admissible list."""
     nothing_happens: bool
-    """The environment says so, or is as it was before."""
+    """ALFWorld says so; elsewhere the state is what it was before."""
 
 
 def begin(world: World, task: Task) -> Episode:
@@ -97,18 +98,19 @@ def respond(episode: Episode, response: str) -> Outcome:
     parsed = parse_response(response, episode.world.env.name)
     allowed = is_admissible(parsed.action, episode.world.env.admissible(episode.state))
     after = act(episode, parsed.action)
-    idle = after.observation == NOTHING_HAPPENS or after.state is episode.state
+    says_so = episode.world.env.name == "alfworld"
+    idle = after.observation == NOTHING_HAPPENS if says_so else after.state == episode.state
     return Outcome(after, parsed.action, parsed.valid, allowed, idle)
 
 
 def is_admissible(action: str, admissible: Sequence[str]) -> bool:
-    """Return whether an action is in the list; an entry with ``<your query>`` stands for every text in its place."""
+    """Return whether an action is in the list; an entry with ``<your query>`` stands for any text in its place, of one line
+    and without brackets."""
     if action in admissible:
         return True
     forms = (entry.split(FREE_TEXT) for entry in admissible if FREE_TEXT in entry)
     return any(
-        action.startswith(before) and action.endswith(after) and len(action) > len(before) + len(after)
-        for before, after in forms
+        re.fullmatch(rf"{re.escape(before)}[^\[\]\n]+{re.escape(after)}", action) is not None for before, after in forms
     )
 
 

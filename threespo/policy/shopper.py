@@ -1,7 +1,8 @@
 """A scripted shopper with thoughts: the teacher of the embedded base policies for WebShop.
 
-It decides from what a prompt shows, so a policy without memory can learn it; only whether a bad page is the best to be had
-does it look up in the past. As of the explorer's, the second word of each thought is the decision ("lamp 'e000000012'").
+It decides from what a prompt of the repaired shop shows, so a policy without memory can learn it; only whether a bad page is
+the best to be had does it look up in the past. As of the explorer's, the second word of each thought is the decision
+("lamp 'e000000012'").
 """
 
 import itertools
@@ -56,7 +57,7 @@ class _Look:
         self.episode, self.rng, self.faults = episode, rng, faults
         self.goal = episode.task.goal
         self.wish, self.wanted = wish_of(self.goal).lower(), wanted_words(self.goal)
-        self.head = WORD.findall(self.wanted)[-1]
+        self.head = (WORD.findall(self.wanted) or ["it"])[-1]
         self.admissible = episode.world.env.admissible(episode.state)
         self.parts = parts_of(episode.observation)
 
@@ -123,7 +124,7 @@ class _Look:
     def _is_right(self) -> bool:
         """Return whether this is what is looked for, or the best of a good search's results."""
         titles = [before for before, part in itertools.pairwise(self.parts) if part.startswith("Price: ")]
-        if self._shared(titles[0]) >= _FITS:
+        if self._shared(" ".join(titles)) >= _FITS:
             return True
         taken = [(seen, action) for seen, action in self.episode.history if ITEM.match(action)]
         if not taken or not self._searched_well():

@@ -158,7 +158,8 @@ def binding(folder: Path, lesson: Lesson, tasks: list[Task], seed: int) -> dict[
 def recipe_fingerprint(lesson: Lesson) -> str:
     """Return a hash of the recipe and of the first demonstrations that it leads to.
 
-    So it changes if tasks, teacher, prompts or tokenizer come out differently, and not with how the code is written.
+    So it changes if tasks, teacher or prompts come out differently, and not with how the code is written. The tokenizer and
+    the training loop are not in it: whoever changes them builds the shipped policies anew (``policy_build``).
     """
     from threespo.policy.cloning import demonstrations
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from threespo.envs.base import Task
 from threespo.envs.webshop.world import WebShop
+from threespo.errors import InputError
 from threespo.policy.cloning import Stage
 from threespo.policy.shopper import CAREFUL, Haste
 from threespo.policy.teaching import SHAPES, Decision, Lesson, Recipe, TaskStream, Turn
@@ -17,6 +18,8 @@ from threespo.rng import generator
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
+
+MOST_PRODUCTS = 5_000
 
 NOISY = Haste(random_action=0.15, failing_action=0.04, short_query=0.2, first_product=0.15, first_value=0.15)
 """The shopper that plays while the careful one is imitated."""
@@ -35,6 +38,11 @@ def lesson(study: "Study", size: str, data: Path) -> Lesson:
     assert study.webshop is not None
     settings, world = study.webshop, make_world(study, "webshop", data)
     shop: WebShop = world.env  # type: ignore[assignment]
+    if len(shop.catalogue) > MOST_PRODUCTS:
+        raise InputError(
+            f"webshop: {len(shop.catalogue):,} products; a tiny policy has a token for each and reads at most "
+            f"{MOST_PRODUCTS:,}. Give a smaller catalogue, or a policy of kind 'pretrained'."
+        )
     goals = load_tasks("webshop", data, "train")
     name = f"webshop-{settings.products}" if settings.source == "embedded" else "webshop-real"
 

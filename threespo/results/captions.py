@@ -9,7 +9,8 @@ FIGURES = {
     "main_results": (
         "Success on tasks that training never saw",
         "Each small dot is one training seed (mean over evaluation seeds), the large dot their mean, the bar the 95 % "
-        "bootstrap interval over seeds and tasks. Diamonds are the paper's values: another model at another scale.",
+        "bootstrap interval over seeds and tasks. Diamonds are the paper's values: another model at another scale. WebShop "
+        "has a task score besides.",
     ),
     "training_curves": (
         "Success during training against generations",

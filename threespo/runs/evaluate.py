@@ -103,7 +103,7 @@ def _row(study: "Study", run: "Run", split: str, seed: int, record: EpisodeRecor
     episode = record.episode
     values = (
         run.env, run.policy, run.method, run.seed, split, seed, study.evaluation.temperature, episode.task.task_id,
-        episode.task.task_type, episode.won, episode.score, record.steps, record.invalid_format, record.inadmissible,
+        episode.task.task_type, episode.won, record.score, record.steps, record.invalid_format, record.inadmissible,
         record.trials, episode.won if record.first_won is None else record.first_won,
     )  # fmt: skip
     return dict(zip(_EPISODE_COLUMNS, values, strict=True))

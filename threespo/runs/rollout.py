@@ -23,16 +23,23 @@ class EpisodeRecord:
     """Attempts at the task; the episode is the last one."""
     first_won: bool | None = None
     """Whether the first of several attempts succeeded."""
+    earlier_score: float = 0.0
+    """The best score of earlier attempts."""
+
+    @property
+    def score(self) -> float:
+        """The best score of all attempts, as success is that of any."""
+        return max(self.episode.score, self.earlier_score)
 
     def after(self, earlier: "EpisodeRecord | None") -> "EpisodeRecord":
-        """Return the record with the steps and faults of an earlier attempt added."""
+        """Return the record with the steps, faults and score of an earlier attempt added."""
         if earlier is None:
             return self
         sums = {
             name: getattr(self, name) + getattr(earlier, name)
             for name in ("steps", "invalid_format", "inadmissible", "nothing_happens")
         }
-        return replace(self, **sums)
+        return replace(self, **sums, earlier_score=earlier.score)
 
 
 class Prompter(Protocol):

@@ -227,6 +227,8 @@ class Study(Settings):
             strange = sorted(set(settings.methods) - set(self.methods))
             if strange:
                 raise ValueError(f"{name}.methods.{strange[0]}: no such entry in the study's 'methods'")
+            if "threads" in settings.training:
+                raise ValueError(f"{name}.training.threads: the same in all environments; set it in 'training'")
             if self.tuning and any(other.learning_rate for other in settings.methods.values()):
                 raise ValueError(f"{name}.methods: remove the learning rates, 'tuning' chooses them")
             try:
@@ -234,6 +236,13 @@ class Study(Settings):
             except ValidationError as error:
                 lines = [f"{name}.training.{item['loc'][0]}: {_explain(item)}" for item in error.errors()]
                 raise ValueError("; ".join(lines)) from error
+        shop = self.webshop
+        if shop and any(policy.kind == "tiny" for policy in self.policies.values()):
+            # What the teacher decides by must be in the prompt.
+            if shop.mode != "text":
+                raise ValueError("webshop.mode: tiny policies learn to read 'text' only")
+            if shop.fidelity == "original" and not shop.history_length:
+                raise ValueError("webshop.history_length: expected 1 or more, as original pages do not show what is chosen")
         strange = sorted(set(self.evaluation.splits) - set(ALFWORLD_SPLITS))
         if strange:
             raise ValueError(f"evaluation.splits: {strange[0]!r} is no split of ALFWorld; WebShop's is always 'test'")
@@ -262,7 +271,8 @@ class Study(Settings):
             raise ValueError("policies: expected at least one that can be trained, found endpoints only")
         idle = [
             name
-            for name, entry in self.methods.items()
+            for env in self.environments
+            for name, entry in self.at(env).methods.items()
             if entry.method == "threespo" and entry.minibatch and entry.options.get("update_unit") != "epoch"
         ]
         if idle:

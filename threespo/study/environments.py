@@ -10,6 +10,10 @@ from threespo.study.settings import Name, Settings
 ALFWORLD_SPLITS = ("train", "calibration", "valid_seen", "valid_unseen")
 
 
+SHOP_DOWNLOADS = Path("downloads") / "webshop"
+"""Where the files of the official shop are looked for, unless ``path`` says otherwise."""
+
+
 class GameCounts(Settings):
     """How many games of each split take part (``null``: all that the source has; not for ``embedded``)."""
 
@@ -86,7 +90,8 @@ class WebshopSettings(EnvironmentSettings):
     """WebShop at one scale, from one of three sources.
 
     ``embedded``: a catalogue generated here; ``path``: the folder ``path`` with the original's JSON files; ``official``: the
-    same, which says how to get them.
+    same (by default ``downloads/webshop``), which says how to get them. Goals are distinct and in one order in all studies,
+    whatever ``fidelity`` says of pages and rewards.
     """
 
     products: int = Field(default=1000, ge=500, le=1_200_000)

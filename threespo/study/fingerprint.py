@@ -84,13 +84,19 @@ def describe(modules: Iterable[str], env: str | None = None) -> dict[str, str]:
         if source is None:
             raise InputError(f"module {name} does not exist, but a stage of the workflow needs it")
         found[name] = _digest_of_code(source)
-        found.update(_data_beside(source))
+        beside = _data_beside(source).items()
+        found.update({file: value for file, value in beside if not _of_other(file, env)})
         waiting += [other for other in _imports(source, name) if not _lies_in(other, (*LEFT_OUT, *others))]
     return found
 
 
 def _lies_in(name: str, modules: Iterable[str]) -> bool:
     return any(name == module or name.startswith(module + ".") for module in modules)
+
+
+def _of_other(file: str, env: str | None) -> bool:
+    """Whether a data file is a shipped policy of another environment."""
+    return env is not None and any(f"shipped/{other}-" in file for other in OF_ENVIRONMENT if other != env)
 
 
 def _source(name: str) -> Path | None:

@@ -122,6 +122,10 @@ def _overrides(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     if config.get("policy_build"):
         overrides["policy_build"] = True
+    if any(config.get(env) for env in _REAL):
+        # Next to real data, embedded stand-ins would be other experiments under the same names: real prompts are longer.
+        there = load_study(path).environments
+        overrides.update({env: None for env, own in there.items() if own.source == "embedded" and not config.get(env)})
     for env in _REAL:
         if config.get(env):
             overrides = merge(overrides, _real_data(env, Path(str(config[env])), dict(config.get("real") or {}), path))

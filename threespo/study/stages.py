@@ -12,6 +12,7 @@ from typing import Any
 
 from threespo.study.config import EvaluationSettings, Study
 from threespo.study.contents import file_digest
+from threespo.study.environments import SHOP_DOWNLOADS
 from threespo.study.fingerprint import stage_fingerprint
 from threespo.study.matrix import Paths, Run, plays_weights_of, snapshots_of, trials_of
 
@@ -56,7 +57,9 @@ def data_settings(study: Study, env: str) -> str:
     """Return the fields that decide which tasks are prepared."""
     own = study.environments[env]
     exclude = _PLACE_OF_GAMES | _EPISODE | _DIFFERENCES | (set() if own.source == "embedded" else _OF_EMBEDDED)
-    folder = own.path if own.source == "path" else None
+    # The files of the official shop are put there by hand; official games are downloaded, and are what they are.
+    by_hand = own.source == "path" or (own.source == "official" and env == "webshop")
+    folder = own.path or SHOP_DOWNLOADS if by_hand else None
     return _text(settings=own.model_dump(mode="json", exclude=exclude), games=_games_of(folder))
 
 

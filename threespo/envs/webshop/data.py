@@ -91,6 +91,11 @@ def prepare_shop(
 def _write(splits: Splits, folder: Path, limits: dict[str, int]) -> dict[str, int]:
     counts = {}
     for name, goals in splits._asdict().items():
+        if limits.get(name, 0) > len(goals):
+            raise InputError(
+                f"webshop: field 'goals.{name}' is {limits[name]}, but this catalogue has {len(goals)}; lower it, or leave "
+                "it out for all"
+            )
         chosen = goals[: limits.get(name, len(goals))]
         counts[name] = len(chosen)
         rows = "".join(json.dumps(goal.as_row(), ensure_ascii=False) + "\n" for goal in chosen)

@@ -130,15 +130,15 @@ def item_nodes(product: Product) -> Iterator[Node]:
         yield Node(button if button == BUY else button.capitalize(), "button")
 
 
-def sub_nodes(product: Product, sub_page: str) -> Iterator[Node]:
-    """Yield description, features or reviews of a product; there are no reviews."""
+def sub_nodes(product: Product, sub_page: str, longest: int | None = None) -> Iterator[Node]:
+    """Yield description, features or reviews of a product, texts cut after ``longest`` characters; there are no reviews."""
     yield Node(BACK, "button")
     yield Node(PREVIOUS, "button")
     if sub_page == "description":
-        yield Node(product.description)
+        yield Node(product.description[:longest])
     elif sub_page == "features":
         for bullet in product.bullets:
-            yield Node(f" {bullet}")
+            yield Node(f" {bullet[:longest]}")
 
 
 def with_chosen(page: Page, chosen: Chosen) -> Page:

@@ -5,14 +5,15 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_BOUND = re.compile(r",? and price lower than ([\d.]+) dollars")
-_PRICES = re.compile(r"\$([\d.]+)")
+_BOUND = re.compile(r",? and price lower than (\d+(?:\.\d+)?) dollars\s*$")
+_PRICES = re.compile(r"\$(\d+(?:\.\d+)?)")
 WORD = re.compile(r"\w+")
 _SEARCH, _NEXT = "search[", "click[next >]"
 BUY, BACK = "click[buy now]", "click[back to search]"
 ITEM = re.compile(r"click\[([a-z0-9]{10})\]$")
 """A click on a product."""
 _ASIN = re.compile(r"[A-Z0-9]{10}")
+_BRACKETS = re.compile(r"[\[\]\s]+")
 _MOST_PAGES = 5
 # How much the last place of a page counts against a product: the engine saw more of it than its title.
 _TRUST = 0.5
@@ -48,8 +49,8 @@ class Offer(NamedTuple):
 
 
 def wish_of(goal: str) -> str:
-    """Return the goal without its price bound."""
-    return _BOUND.sub("", goal).strip()
+    """Return the goal without its price bound, and without brackets, which an action cannot hold."""
+    return _BRACKETS.sub(" ", _BOUND.sub("", goal)).strip()
 
 
 def parts_of(observation: str) -> list[str]:

@@ -22,6 +22,9 @@ Mode = Literal["text", "text_rich"]
 Fidelity = Literal["original", "repaired"]
 
 _ACTION = re.compile(r"(.+)\[(.+)\]")
+LONGEST_TEXT = 3_000
+"""Characters that the repaired shop shows of a description or a feature; some go on for 16,000, which no prompt holds."""
+
 _REMEMBERED_PAGES = 1 << 12
 
 
@@ -257,7 +260,8 @@ class WebShop:
             shown = ((hit, self.catalogue.head(hit)) for hit in hits[start : start + pages.PAGE_SIZE])
             return pages.make_page(pages.results_nodes(number, len(hits), shown, more))
         found = self.catalogue.product(product)
-        nodes = pages.item_nodes(found) if kind == "item" else pages.sub_nodes(found, kind)
+        longest = LONGEST_TEXT if self._repaired else None
+        nodes = pages.item_nodes(found) if kind == "item" else pages.sub_nodes(found, kind, longest)
         return pages.make_page(nodes)
 
     def _hits(self, query: str) -> tuple[int, ...]:
