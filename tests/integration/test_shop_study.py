@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from threespo.policy.shopper import CAREFUL, Haste
 from threespo.policy.teaching import Recipe, Shape, lesson_of
 from threespo.protocol import Sample, SampleRequest
 from threespo.results.viewer import write_view
+from threespo.runs import checkpoint
 from threespo.runs.data import load_tasks, prepare
 from threespo.runs.evaluate import evaluate
 from threespo.runs.probe import probe
@@ -86,6 +88,31 @@ def test_a_policy_learns_evaluates_and_is_probed_in_the_shop(study: Study, paths
     assert (episodes["steps"] <= 6).all()
     probe(study, run, paths)
     assert (read_table(paths.run(run) / "probe.parquet")["continuations"] == 4).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["grpo", "threespo"])
+def test_an_interrupted_run_in_the_shop_ends_in_the_same_bytes(
+    study: Study, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    run, other = find_run(study, f"webshop/tiny-s/{method}/seed-0"), Paths(tmp_path)
+    for name in ("data", "policy"):
+        (tmp_path / name).symlink_to(paths.root / name)
+    save = checkpoint.save
+
+    def save_then_die(*arguments: Any) -> None:
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "save", save_then_die)
+        with pytest.raises(KeyboardInterrupt):
+            train(study, run, other)
+    assert not (other.run(run) / "metrics.parquet").exists()
+    train(study, run, other)
+    for name in ("metrics.parquet", "task_types.parquet", "trees.parquet", "weights/model.safetensors"):
+        assert (other.run(run) / name).read_bytes() == (paths.run(run) / name).read_bytes()
+    assert len(read_table(other.run(run) / "metrics.parquet")) > 1
 
 
 @pytest.mark.slow
