@@ -207,7 +207,7 @@ class Study(Settings):
         return {name: settings for name, settings in both.items() if settings is not None}
 
     def at(self, env: str) -> "Study":
-        """Return the study as it is in one environment: with its training fields, learning rates and evaluated splits."""
+        """Return the study as it is in one environment: with that one's training fields, methods and evaluated splits."""
         own = self.environments[env]
         training = TrainingSettings.model_validate({**self.training.model_dump(), **own.training})
         methods = dict(self.methods)
