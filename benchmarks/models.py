@@ -1,7 +1,6 @@
 """What the benchmarks of sampling and update share: a random model of the tiny policies' shape, and the machine."""
 
 import dataclasses
-import platform
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,9 +8,9 @@ from typing import Any
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from benchmarks.machine import machine as described
 from threespo.policy.model import Policy, bundle
 from threespo.policy.teaching import SHAPES
-from threespo.results.provenance import processor, version_of
 
 VOCABULARY = 512
 
@@ -55,13 +54,8 @@ def random_policy(size: str, seed: int, dtype: torch.dtype) -> Policy:
 
 
 def machine() -> dict[str, Any]:
-    return {
-        "processor": processor(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "threads": torch.get_num_threads(),
-        **{name: version_of(name) for name in ("torch", "transformers", "deepspeed", "trl")},
-    }
+    """Return the machine as all benchmarks describe it, and the threads of torch."""
+    return {**described("torch", "transformers", "deepspeed", "trl"), "threads": torch.get_num_threads()}
 
 
 def fastest(rivals: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from threespo.policy.cloning import Stage
 from threespo.policy.explorer import Carelessness
 from threespo.policy.teaching import SHAPES, Decision, Lesson, Recipe, TaskStream, Turn
 from threespo.policy.tokenizer import vocabulary
-from threespo.rng import derive, generator
+from threespo.rng import generator
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -28,15 +28,9 @@ def lesson(study: "Study", size: str, data: Path) -> Lesson:
     settings = study.alfworld
     assert settings is not None
     difficulty = settings.difficulty if settings.source == "embedded" else "real"
-    plan, tasks = recipe(size, difficulty), task_stream(settings, data)
-
-    def tokens(texts: list[str]) -> list[str]:
-        games = itertools.islice(tasks(derive(plan.seed, "tokenizer"), 0.0), 600)
-        names = {name.split()[0] for game in games for name in (*game.receptacles, *game.objects)}  # type: ignore[attr-defined]
-        return vocabulary(texts, names)
-
-    world = World(Alfworld(), settings.max_steps, settings.history_length)
-    return Lesson(f"alfworld-{difficulty}", plan, world, tasks, tokens, False, "thought", _telling, _understanding)
+    world, tasks = World(Alfworld(), settings.max_steps, settings.history_length), task_stream(settings, data)
+    plan = recipe(size, difficulty)
+    return Lesson(f"alfworld-{difficulty}", plan, world, tasks, _tokens, False, "thought", _telling, _understanding)
 
 
 def recipe(size: str, difficulty: str) -> Recipe:
@@ -96,6 +90,11 @@ def task_stream(settings: "AlfworldSettings", data: Path) -> TaskStream:
                 yield game
 
     return mixed
+
+
+def _tokens(texts: list[str], games: list[Task]) -> list[str]:
+    names = {name.split()[0] for game in games for name in (*game.receptacles, *game.objects)}  # type: ignore[attr-defined]
+    return vocabulary(texts, names)
 
 
 def _telling(decision: Decision) -> bool:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from threespo.envs.episode import Episode
-from threespo.envs.webshop.shopper import BACK, BUY, ITEM, WORD, best_offer, groups, mentioned, parts_of, wish_of
+from threespo.envs.webshop.shopper import BACK, BUY, ITEM, WORD, best_offer, missing_options, parts_of, target, wish_of
 from threespo.policy.teaching import Decision
 
 _OPTIONS = re.compile(r" with [\w ]+: .*")
@@ -88,14 +88,15 @@ class _Look:
 
     def _on_results(self) -> Decision:
         if self.rng.random() < self.faults.first_product:
-            return self._take(next(action for action in self.admissible if ITEM.match(action))[len("click[") : -1])
+            return self._take(next(target(action) for action in self.admissible if ITEM.match(action)))
         best = best_offer(self.goal, self.parts)
         if best is None or (self._shared(best.title) < _FITS and not self._searched_well()):
             return self._because("none", BACK)
         return self._take(best.asin.lower())
 
-    def _take(self, asin: str) -> Decision:
-        return self._because(f"'{asin}'", f"click[{asin}]")
+    def _take(self, name: str) -> Decision:
+        """Click on a product or an option value."""
+        return self._because(f"'{name}'", f"click[{name}]")
 
     def _shared(self, title: str) -> int:
         return len(set(WORD.findall(title.lower())) & set(WORD.findall(self.wanted)))
@@ -109,16 +110,10 @@ class _Look:
         if not self._is_right():
             return self._because("wrong", BACK)
         chosen = {value for _, value in self.episode.state.chosen}
-        values = [action[len("click[") : -1] for action in self.admissible[self.admissible.index(BUY) + 1 :]]
-        for group in groups(self.parts, set(values)):
-            value = mentioned(self.wish, group, values)
-            if value is None or value in chosen:
-                continue
+        for value, group in missing_options(self.goal, self.parts, self.admissible, chosen):
             if self.rng.random() < self.faults.skip_option:
                 break
-            if self.rng.random() < self.faults.first_value:
-                value = group[0]
-            return self._because(f"'{value}'", f"click[{value}]")
+            return self._take(group[0] if self.rng.random() < self.faults.first_value else value)
         return self._because("complete", BUY)
 
     def _is_right(self) -> bool:

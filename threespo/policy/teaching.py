@@ -92,8 +92,8 @@ class Lesson:
     plan: Recipe
     world: World
     tasks: TaskStream
-    vocabulary: Callable[[list[str]], list[str]]
-    """Texts of demonstrations -> the tokens of the tokenizer."""
+    vocabulary: Callable[[list[str], list[Task]], list[str]]
+    """Texts of demonstrations, and the tasks that they are of -> the tokens of the tokenizer."""
     lowercase: bool
     """Whether letters are the same in both cases."""
     decides: Literal["thought", "response"]

@@ -178,10 +178,10 @@ def _tokenizer(lesson: Lesson) -> Any:
     from threespo.policy.tokenizer import build_tokenizer
 
     plan = lesson.plan
-    tasks = itertools.islice(lesson.tasks(derive(plan.seed, "tokenizer"), 0.0), 600)
+    tasks = list(itertools.islice(lesson.tasks(derive(plan.seed, "tokenizer"), 0.0), 600))
     noisy = replace(plan.stages[0], labels=None)
-    pairs = itertools.islice(demonstrations(lesson.world, tasks, noisy, plan.seed), 6000)
-    return build_tokenizer(lesson.vocabulary([text for pair in pairs for text in pair]), lesson.lowercase)
+    pairs = itertools.islice(demonstrations(lesson.world, iter(tasks), noisy, plan.seed), 6000)
+    return build_tokenizer(lesson.vocabulary([text for pair in pairs for text in pair], tasks), lesson.lowercase)
 
 
 def _sampler(folder: Path) -> Any:

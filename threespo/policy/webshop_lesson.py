@@ -46,7 +46,7 @@ def lesson(study: "Study", size: str, data: Path) -> Lesson:
     goals = load_tasks("webshop", data, "train")
     name = f"webshop-{settings.products}" if settings.source == "embedded" else "webshop-real"
 
-    def tokens(texts: list[str]) -> list[str]:
+    def tokens(texts: list[str], _: list[Task]) -> list[str]:
         return shop_vocabulary((text.lower() for text in texts), _names(shop, goals))
 
     plan = recipe(size, settings.source != "embedded")

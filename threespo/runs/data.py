@@ -10,7 +10,7 @@ from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json
 from threespo.rng import derive
-from threespo.study.environments import ALFWORLD_SPLITS, SHOP_DOWNLOADS, AlfworldSettings, WebshopSettings
+from threespo.study.environments import ALFWORLD_SPLITS, AlfworldSettings, WebshopSettings
 
 if TYPE_CHECKING:
     from threespo.envs.alfworld.game import GameRecord
@@ -47,10 +47,9 @@ def load_tasks(env: str, data: Path, split: str) -> "list[Task]":
 def _prepare_shop(settings: WebshopSettings, out: Path) -> None:
     from threespo.envs.webshop.data import prepare_shop, products_of
 
-    folder = settings.path or SHOP_DOWNLOADS
     manifest = prepare_shop(
         out,
-        products_of(settings.source, path=folder, count=settings.products, seed=_EMBEDDED_SEED),
+        products_of(settings.source, path=settings.folder, count=settings.products, seed=_EMBEDDED_SEED),
         goals=settings.goal_kind,
         limits={split: count for split, count in settings.goals.model_dump().items() if count is not None},
     )

@@ -53,11 +53,11 @@ def train(study: "Study", run: "Run", paths: "Paths") -> None:
 def _train(study: "Study", run: "Run", paths: "Paths") -> None:
     training, entry = study.training, study.methods[run.method]
     # Named before games are read, which takes longer.
-    policy_source(study, paths, run)
+    source = policy_source(study, paths, run)
     data = paths.data(run.env)
     world, tasks = make_world(study, run.env, data), choose_pool(load_tasks(run.env, data, "train"), training.pool)
     method = make_method(entry.method, entry.options, common_settings(study, run, tasks))
-    policy, learner, critic = _learners(study, run, paths, method.critic_rate)
+    policy, learner, critic = _learners(study, run, paths, source, method.critic_rate)
     trained: dict[str, checkpoint.Saves] = {"learner": learner, **({"critic": critic} if critic else {})}
     budget = study.tuning.generations if study.tuning and run.rate is not None else training.generations
     progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), trained)
@@ -101,16 +101,16 @@ def _train(study: "Study", run: "Run", paths: "Paths") -> None:
 
 
 def _learners(
-    study: "Study", run: "Run", paths: "Paths", critic_rate: float | None
+    study: "Study", run: "Run", paths: "Paths", source: str, critic_rate: float | None
 ) -> "tuple[Policy, DeepSpeedLearner, DeepSpeedCritic | None]":
-    """Return the policy that is trained, what trains it, and the method's critic if it has one."""
+    """Return the policy that is trained from the weights in ``source``, what trains it, and the method's critic if any."""
     import torch
 
     from threespo.learner.critic import DeepSpeedCritic
     from threespo.learner.engine import DeepSpeedLearner, OptimSettings
 
     torch.set_num_threads(study.training.threads)
-    training, source = study.training, policy_source(study, paths, run)
+    training = study.training
     policy = load_run_policy(study, source, run.policy)
     reference = load_run_policy(study, source, run.policy) if training.kl_coef else None
     optim = OptimSettings(

@@ -57,6 +57,11 @@ class EnvironmentSettings(Settings):
     methods: dict[Name, MethodDifference] = Field(default={})
     """Entries of the study's ``methods`` that are different in this environment."""
 
+    @property
+    def folder(self) -> Path | None:
+        """Where somebody has put the files that the source reads; ``None`` for what is made here or downloaded."""
+        return self.path if self.source == "path" else None
+
     @model_validator(mode="after")
     def _source_has_a_folder(self) -> "EnvironmentSettings":
         if self.source == "path" and self.path is None:
@@ -104,3 +109,8 @@ class WebshopSettings(EnvironmentSettings):
     """With all quirks of the original, or as it was meant (docs/webshop.md)."""
     max_steps: int = Field(default=30, ge=1)
     """Steps per episode T_max (the paper: 30; verl-agent's scripts: 15)."""
+
+    @property
+    def folder(self) -> Path | None:
+        """As everywhere; the official files, too, are put there by hand."""
+        return None if self.source == "embedded" else self.path or SHOP_DOWNLOADS

@@ -12,7 +12,6 @@ from typing import Any
 
 from threespo.study.config import EvaluationSettings, Study
 from threespo.study.contents import file_digest
-from threespo.study.environments import SHOP_DOWNLOADS
 from threespo.study.fingerprint import stage_fingerprint
 from threespo.study.matrix import Paths, Run, plays_weights_of, snapshots_of, trials_of
 
@@ -57,10 +56,7 @@ def data_settings(study: Study, env: str) -> str:
     """Return the fields that decide which tasks are prepared."""
     own = study.environments[env]
     exclude = _PLACE_OF_GAMES | _EPISODE | _DIFFERENCES | (set() if own.source == "embedded" else _OF_EMBEDDED)
-    # The files of the official shop are put there by hand; official games are downloaded, and are what they are.
-    by_hand = own.source == "path" or (own.source == "official" and env == "webshop")
-    folder = own.path or SHOP_DOWNLOADS if by_hand else None
-    return _text(settings=own.model_dump(mode="json", exclude=exclude), games=_games_of(folder))
+    return _text(settings=own.model_dump(mode="json", exclude=exclude), games=_games_of(own.folder))
 
 
 def policy_settings(study: Study, env: str, policy: str) -> str:
@@ -179,7 +175,7 @@ def _games_of(folder: Path | None) -> str | None:
         return None
     names = sorted(path for pattern in COMPACT for path in folder.glob(pattern))
     lines = [f"{path.name} {file_digest(path)}" for path in names]
-    if not any(".json" in path.name for path in names):
+    if not any(".jsonl" in path.name for path in names):
         games = sorted(folder.rglob("game.tw-pddl"))
         lines += [f"{path.relative_to(folder).as_posix()} {path.stat().st_size}" for path in games]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

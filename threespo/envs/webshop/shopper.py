@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 _BOUND = re.compile(r",? and price lower than (\d+(?:\.\d+)?) dollars\s*$")
@@ -93,17 +93,35 @@ def _choose_product(goal: str, history: Sequence[tuple[str, str]], observation: 
 
 def _choose_option(goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]) -> str:
     """Return a click on a wanted option that is not yet chosen, then on Buy Now."""
-    values = [action[len("click[") : -1] for action in admissible[admissible.index(BUY) + 1 :]]
+    values = _values(admissible)
     clicked = set()
     for _, action in reversed(history):
-        if ITEM.match(action) and action[len("click[") : -1] not in values:
+        if ITEM.match(action) and target(action) not in values:
             break
-        clicked.add(action)
-    for group in groups(parts_of(observation), set(values)):
-        value = mentioned(wish_of(goal).lower(), group, values)
-        if value is not None and f"click[{value}]" not in clicked:
-            return f"click[{value}]"
-    return BUY
+        clicked.add(target(action))
+    missing = next(missing_options(goal, parts_of(observation), admissible, clicked), None)
+    return BUY if missing is None else f"click[{missing[0]}]"
+
+
+def missing_options(
+    goal: str, parts: Sequence[str], admissible: Sequence[str], chosen: Collection[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield each option value of an item's page that is wanted and not ``chosen``, with all values of its option."""
+    values, wish = _values(admissible), wish_of(goal).lower()
+    for group in groups(parts, set(values)):
+        value = mentioned(wish, group, values)
+        if value is not None and value not in chosen:
+            yield value, group
+
+
+def target(action: str) -> str:
+    """Return what a click is on."""
+    return action.removeprefix("click[").removesuffix("]")
+
+
+def _values(admissible: Sequence[str]) -> list[str]:
+    """Return the option values of an item's page, whose actions come after Buy Now."""
+    return [target(action) for action in admissible[admissible.index(BUY) + 1 :]]
 
 
 def groups(parts: Sequence[str], values: set[str]) -> list[list[str]]:
