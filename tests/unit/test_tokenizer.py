@@ -96,6 +96,16 @@ def test_a_shops_response_reads_as_it_was_written(shop_tokenizer):
     assert tokens.count("e00000001a") == 2
 
 
+def test_only_forms_that_occur_are_tokens_on_demand():
+    everything = shop_vocabulary([text.lower() for text in SHOP] * 8, {*SHOP_NAMES, "sofa"})
+    seen = shop_vocabulary([text.lower() for text in SHOP] * 8, {*SHOP_NAMES, "sofa"}, seen_only=True)
+    assert {"sofa", " sofa", "table", " table"} <= set(everything)
+    assert {" table", "e00000001a", " navy blue"} <= set(seen)
+    assert not {"sofa", " sofa", "table", "navy blue"} & set(seen)
+    tokenizer = build_tokenizer(seen, lowercase=True)
+    assert tokenizer.decode(tokenizer("a sofa table")["input_ids"]) == "a sofa table"
+
+
 def test_what_is_learned_of_a_shop_survives_saving(shop_tokenizer, tmp_path):
     shop_tokenizer.save_pretrained(tmp_path)
     Qwen2Config().save_pretrained(tmp_path)

@@ -154,12 +154,12 @@ class Cloner:
             weights[row, example.prompt_length : length] = 1.0
             weights[row, slice(*example.thought)] = stage.decision_weight * (stage.take_weight if example.takes else 1)
         # Padding is on the right: causal attention never looks at it, so no mask is needed.
-        logits = self.model(input_ids=tokens[:, :-1], use_cache=False).logits
-        losses = torch.nn.functional.cross_entropy(
-            logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1), reduction="none"
-        )
-        targets = weights[:, 1:].reshape(-1)
-        return (losses * targets).sum() / targets.sum()
+        hidden = self.model.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
+        # The head over the vocabulary is most of a tiny model's work, so only tokens that weigh something go through it.
+        targets, weighed = tokens[:, 1:], weights[:, 1:]
+        counts = weighed > 0
+        losses = torch.nn.functional.cross_entropy(self.model.lm_head(hidden[counts]), targets[counts], reduction="none")
+        return (losses * weighed[counts]).sum() / weighed.sum()
 
 
 def encode_pairs(

@@ -46,20 +46,28 @@ def vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -
     return sorted(frequent | {f" {noun}" for noun in nouns} | numbers)
 
 
-def shop_vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -> list[str]:
+def shop_vocabulary(
+    texts: Iterable[str], names: Iterable[str], min_count: int = 8, seen_only: bool = False
+) -> list[str]:
     """Return the names, numbers and fixed phrases of a shop's lower-case ``texts``, sorted.
 
     Args:
         texts: prompts and responses of training goals.
         names: words of titles and goals, values of options, numbers of products; each with and without a blank before it.
         min_count: a phrase is a token of its own from this many occurrences on.
+        seen_only: names are tokens only in the forms that occur in ``texts``; bytes spell the rest.
     """
     known = {*names, *map(str, range(100))}
     longest_first = sorted(known, key=lambda name: (-len(name), name))
-    entity = re.compile(r" ?(?<!\w)(?:" + "|".join(map(re.escape, longest_first)) + r")(?!\w)")
-    phrases = Counter(phrase for text in texts for phrase in entity.split(text) if phrase)
+    entity = re.compile(r"( ?(?<!\w)(?:" + "|".join(map(re.escape, longest_first)) + r")(?!\w))")
+    phrases: Counter[str] = Counter()
+    seen: set[str] = set()
+    for text in texts:
+        parts = entity.split(text)
+        phrases.update(filter(None, parts[::2]))
+        seen.update(parts[1::2])
     frequent = {phrase for phrase, count in phrases.items() if count >= min_count}
-    return sorted(frequent | known | {f" {name}" for name in known})
+    return sorted(frequent | (seen if seen_only else known | {f" {name}" for name in known}))
 
 
 def build_tokenizer(words: list[str], lowercase: bool = False) -> Qwen2Tokenizer:

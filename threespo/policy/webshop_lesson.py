@@ -44,12 +44,14 @@ def lesson(study: "Study", size: str, data: Path) -> Lesson:
             f"{MOST_PRODUCTS:,}. Give a smaller catalogue, or a policy of kind 'pretrained'."
         )
     goals = load_tasks("webshop", data, "train")
-    name = f"webshop-{settings.products}" if settings.source == "embedded" else "webshop-real"
+    real = settings.source != "embedded"
+    name = "webshop-real" if real else f"webshop-{settings.products}"
 
     def tokens(texts: list[str], _: list[Task]) -> list[str]:
-        return shop_vocabulary((text.lower() for text in texts), _names(shop, goals))
+        # Most words of real titles and options never come up: tokens for all would double the time of every step.
+        return shop_vocabulary((text.lower() for text in texts), _names(shop, goals), seen_only=real)
 
-    plan = recipe(size, settings.source != "embedded")
+    plan = recipe(size, real)
     return Lesson(name, plan, world, _stream(goals), tokens, True, "response", _telling, _understanding)
 
 
@@ -57,8 +59,7 @@ def recipe(size: str, real: bool) -> Recipe:
     """Return the recipe for a size (``s``, ``m``) and an embedded or a real catalogue."""
     # A larger network learns more from a token, and takes longer over it.
     rate, effort = {"s": (1.0, 1.0), "m": (0.6, 0.75)}[size]
-    # Real pages are twice as long: the number of sequences, not of tokens, is what is kept.
-    million = int(1_000_000 * effort * (2 if real else 1))
+    million = int(1_000_000 * effort)
 
     def stage(millions: float, learning_rate: float, prompt_weight: float, decision_weight: float) -> Stage:
         return Stage(
@@ -71,14 +72,20 @@ def recipe(size: str, real: bool) -> Recipe:
         )
 
     weakening = Stage(
-        tokens=million // 10,
+        tokens=million // (5 if real else 10),
         learning_rate=5e-4 * rate,
         prompt_weight=0.0,
         decision_weight=1.0,
         executed=HASTY,
         labels=None,
     )
-    stages = (stage(3, 2e-3, 1.0, 1.0), stage(7, 1.5e-3, 0.1, 4.0), stage(4, 1.2e-3, 0.1, 6.0))
+    # Real pages are twice as long. After the first stage their prompts have no weight, so nearly all tokens skip the head.
+    later, tokens = (0.0, (4, 12, 6)) if real else (0.1, (3, 7, 4))
+    stages = (
+        stage(tokens[0], 2e-3, 1.0, 1.0),
+        stage(tokens[1], 1.5e-3, later, 4.0),
+        stage(tokens[2], 1.2e-3, later, 6.0),
+    )
     return Recipe(SHAPES[size], stages, weakening)
 
 
