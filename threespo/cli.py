@@ -171,6 +171,15 @@ def _report(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _claims(parsed: argparse.Namespace) -> int:
+    from threespo.results.claims.page import lines
+    from threespo.tables import read_table
+
+    _, paths = _load_with_paths(parsed)
+    print(*lines(read_table(paths.tables / "claims.parquet")), sep="\n")
+    return 0
+
+
 def _view(parsed: argparse.Namespace) -> int:
     from threespo.results.viewer import write_view
     from threespo.tree_table import TREES
@@ -310,6 +319,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, about in (
         ("tables", _tables, "gather all runs into tables"),
         ("report", _report, "write the report from tables and notebooks"),
+        ("claims", _claims, "print what a finished study says of each of the paper's claims"),
     ):
         _add_study(command(name, run, about))
 

@@ -131,7 +131,8 @@ def finish(study, folder):
         write_table(paths.run(run) / "evaluation.parquet", episodes_of(study, run))
         write_table(paths.run(run) / "evaluation_timing.parquet", [{"split": "x", "evaluation_seed": 1, "seconds": 1.0}])
     for run in trained_runs(study):
-        types = [{"epoch": epoch, "task_type": kind, "env_steps": 9} for epoch in (1, 2, 3) for kind in TYPES[run.env]]
+        common = {"env_steps": 9, "state_score_visits": 0.5}
+        types = [{"epoch": epoch, "task_type": kind, **common} for epoch in (1, 2, 3) for kind in TYPES[run.env]]
         searched = trees_of(run) if run.method != "grpo" else []
         write_table(paths.run(run) / "metrics.parquet", metrics_of(run))
         write_table(paths.run(run) / "timing.parquet", timing_of(run))

@@ -8,7 +8,7 @@ import pandas as pd
 
 from threespo.results.figures import label, titled
 from threespo.results.outline import MEASURES
-from threespo.results.statistics import difference_interval
+from threespo.results.statistics import by_game, difference_interval
 from threespo.rng import derive
 from threespo.study.matrix import local_policies
 
@@ -117,13 +117,7 @@ def _difference(
 ) -> tuple[float, _Interval]:
     """Return how many points ``row`` is above ``other``, and a 95 % bootstrap interval over seeds and games."""
     played = setting.played
-    first, second = (_by_game(played[played["method"] == one["method"]], measure) for one in (row, other))
+    first, second = (by_game(played[played["method"] == one["method"]], measure) for one in (row, other))
     low, high = difference_interval(first, second, derive("difference", row["policy"], row["method"], other["method"]))
     mean = "mean" if measure == "success" else f"{measure}_mean"
     return row[mean] - other[mean], _Interval(low, high)
-
-
-def _by_game(played: pd.DataFrame, measure: str) -> "np.ndarray[Any, Any]":
-    """Return success or score in percent as (training seeds, games), averaged over evaluation seeds."""
-    wide = played.pivot_table(index="training_seed", columns="task_id", values=measure, aggfunc="mean")
-    return np.asarray(100.0 * wide.to_numpy(dtype=np.float64))

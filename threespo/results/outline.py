@@ -31,6 +31,8 @@ TABLES = (
     "case_study",
     "tuning",
     "laboratory",
+    "claims",
+    "regret",
     "provenance",
 )
 
@@ -43,6 +45,8 @@ NOTEBOOKS: dict[str, Notebook] = {
     },
     "case_study": {"tables": ("case_study",), "figures": ("case_study",)},
     "calibration": {"tables": ("probes",), "figures": ("calibration",)},
+    "claims": {"tables": ("claims",), "figures": ("claims",)},
+    "theory": {"tables": ("regret",), "figures": ("regret",)},
 }
 """The notebooks, the tables that each one loads, and the figures that it draws."""
 

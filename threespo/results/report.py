@@ -13,6 +13,7 @@ from threespo.errors import InputError
 from threespo.files import atomic_text
 from threespo.results import outline, sections
 from threespo.results.captions import caption
+from threespo.results.claims.page import page, preset_label
 from threespo.results.figures import label, titled
 from threespo.results.findings import findings
 from threespo.results.limits import limits
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 
 SHOWN = (
-    "main", "episodes", "metrics", "timing", "wall_time", "stages", "efficiency", "tuning", "laboratory", "provenance",
+    "main", "episodes", "metrics", "timing", "wall_time", "stages", "efficiency", "tuning", "laboratory", "claims",
+    "provenance",
 )  # fmt: skip
 """Tables that the report is made from."""
 
@@ -76,6 +78,7 @@ def _opening(study: "Study") -> dict[str, str]:
 def _sections(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Return the report's tables by the names that its template has for them."""
     return {
+        "claims": page(tables["claims"]),
         "main_tables": sections.main_tables(study, tables["main"]),
         "task_types": sections.task_types(study, tables["episodes"]),
         "efficiency": tables["efficiency"].to_dict("records"),
@@ -97,7 +100,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(label=label, spread=_spread, number=_number, count=_count)
+    environment.filters.update(label=label, spread=_spread, number=_number, count=_count, preset=preset_label)
     return environment
 
 

@@ -1,10 +1,14 @@
 """Means, spreads and intervals of success rates and scores over training seeds, evaluation seeds and games."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RESAMPLES = 2000
 
@@ -61,13 +65,27 @@ def bootstrap_interval(values: "np.ndarray[Any, Any]", key: int, resamples: int 
 def difference_interval(
     first: "np.ndarray[Any, Any]", second: "np.ndarray[Any, Any]", key: int, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
-    """Return the 95 % percentile interval of ``mean(first) - mean(second)``, each (seeds, games) over the same games.
+    """Return the 95 % percentile interval of ``mean(first) - mean(second)``, each (seeds, games) over the same games."""
+    return contrast_interval([(1.0, first), (-1.0, second)], key, resamples)
 
-    A resample plays the same games for both, so what makes a game hard cancels; seeds are drawn for each.
+
+def contrast_interval(
+    terms: Sequence[tuple[float, "np.ndarray[Any, Any]"]], key: int, resamples: int = RESAMPLES
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of a weighted sum of means, each of (seeds, games) over the same games.
+
+    A resample plays the same games for all, so what makes a game hard cancels; seeds are drawn for each.
     """
     random = np.random.Generator(np.random.Philox(key=key))
-    games = random.integers(first.shape[1], size=(resamples, first.shape[1]))
-    return _percentiles(_resampled_means(first, games, random) - _resampled_means(second, games, random))
+    games = random.integers(terms[0][1].shape[1], size=(resamples, terms[0][1].shape[1]))
+    drawn = [weight * _resampled_means(values, games, random) for weight, values in terms]
+    return _percentiles(np.sum(drawn, axis=0))
+
+
+def by_game(played: "pd.DataFrame", measure: str) -> "np.ndarray[Any, Any]":
+    """Return success or score of one method's episodes in percent, (training seeds, games), the mean of evaluation seeds."""
+    wide = played.pivot_table(index="training_seed", columns="task_id", values=measure, aggfunc="mean")
+    return np.asarray(100.0 * wide.to_numpy(dtype=np.float64))
 
 
 def _resampled_means(

@@ -16,9 +16,12 @@ from threespo.errors import InputError
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.case_study import case_study
+from threespo.results.claims.finding import Evidence
+from threespo.results.claims.rules import read_claims
+from threespo.results.claims.verdicts import verdicts
 from threespo.results.curves import training_curves, wall_time
 from threespo.results.outline import MEASURES
-from threespo.results.paper import PROMPTED_BASE, PaperResults, read_efficiency, read_results
+from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.provenance import provenance
 from threespo.results.state_scores import state_scores
 from threespo.results.statistics import Summary, bootstrap_interval, summarize
@@ -27,6 +30,7 @@ from threespo.runs.choose import trial_success
 from threespo.runs.rates import learning_rate
 from threespo.study.matrix import laboratory_rows, trial_runs
 from threespo.tables import read_table, write_table
+from threespo.theory.bandit import regret_table
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -49,21 +53,24 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         collect.metrics(study, paths),
         collect.timing(study, paths),
     )
+    types, paper = collect.task_types(study, paths), read_paper()
     tables = {
         "episodes": episodes,
         "metrics": metrics,
         "timing": timing,
         "wall_time": wall_time(metrics, timing),
         "stages": collect.stages(study, paths),
-        "main": main_results(study, episodes, metrics, read_results(), collect.not_run(study, paths)),
+        "main": main_results(study, episodes, metrics, paper.results, collect.not_run(study, paths)),
         "curves": training_curves(metrics),
-        "task_types": collect.task_types(study, paths),
+        "task_types": types,
         "state_scores": state_scores(study, paths, metrics),
-        "efficiency": efficiency(study, metrics),
+        "efficiency": efficiency(study, metrics, paper),
         "probes": collect.probes(study, paths),
         "case_study": case_study(study, paths),
         "tuning": tuning(study, paths),
         "laboratory": laboratory(study, paths),
+        "claims": verdicts(read_claims(), Evidence(study, episodes, metrics, types, paper)),
+        "regret": regret_table(),
         "provenance": provenance(study, paths, timing),
     }
     for name, frame in tables.items():
@@ -123,13 +130,12 @@ def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["env", "policy", "method", "learning_rate", "success", "chosen"])
 
 
-def efficiency(study: "Study", metrics: pd.DataFrame) -> pd.DataFrame:
+def efficiency(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
     """Return what each method's runs spent and how many different states they met, means over training seeds, with the
     paper's rollouts and unique states (tab:efficiency) beside.
 
     ``states`` counts the different observations that the environment has shown in a run; ``ratio`` is states per generation.
     """
-    paper = read_efficiency()
     rows = []
     for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=False):
         ends = group.groupby("training_seed").last()
@@ -140,7 +146,7 @@ def efficiency(study: "Study", metrics: pd.DataFrame) -> pd.DataFrame:
             {
                 **{"env": env, "policy": policy, "method": method, **units, "states": states},
                 "ratio": states / units["generations"],
-                **paper.get((env, entry.paper_row or ""), {"paper_rollouts": np.nan, "paper_states": np.nan}),
+                **paper.efficiency.get((env, entry.paper_row or ""), {"paper_rollouts": np.nan, "paper_states": np.nan}),
             }
         )
     orders = {"env": list(study.environments), "policy": list(study.policies), "method": list(study.methods)}

@@ -1,6 +1,7 @@
 # Tables, executed notebooks, the report.
 
-PAPER = ["config/paper/results.yaml", "config/paper/efficiency.csv", "config/paper/fig3a.csv"]
+FIGURE_3A = "config/paper/fig3a.csv"
+PAPER = ["config/paper/results.yaml", "config/paper/efficiency.csv", FIGURE_3A, "config/paper/claims.yaml"]
 TREES = [str(PATHS.run(run) / "trees.parquet") for run in searching_runs(STUDY)]
 KINDS = ["png", "svg", "csv"]
 DRAWN = {name: NOTEBOOKS[name] for name in notebooks(STUDY)}
@@ -23,7 +24,7 @@ rule tables:
         trees=TREES,
         laboratory=[str(PATHS.laboratory(*row)) for row in laboratory_rows(STUDY)],
         choices=[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
-        paper=PAPER[:2],
+        paper=PAPER,
     output:
         [table(name) if name == "provenance" else update(table(name)) for name in TABLES],
     params:
@@ -44,7 +45,7 @@ for name, parts in DRAWN.items():
         input:
             notebook=f"notebooks/{name}.ipynb",
             tables=[table(needed) for needed in parts["tables"]],
-            paper=PAPER[2] if name == "training_curves" else [],
+            paper=FIGURE_3A if name == "training_curves" else [],
         output:
             notebook=str(PATHS.notebooks / f"{name}.ipynb"),
             figures=[update(str(PATHS.figures / f"{figure}.{kind}")) for figure in parts["figures"] for kind in KINDS],

@@ -1,0 +1,1 @@
+"""The paper's claims: rules (``rules``), and what a study's numbers say of them (``verdicts``)."""

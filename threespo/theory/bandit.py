@@ -1,0 +1,118 @@
+"""The bandit of sec. 3.5: one state, whose actions win with fixed probabilities, and rollouts shared out by state score.
+
+The paper's theorem says that the allocation regret, rollouts of actions other than the hardest times how much easier they
+are, grows with the logarithm of the rounds. Its proof leaves out the ceiling of eq. 3 and the gate of eq. 1, and needs an
+alpha that grows with the number of rounds. ``VARIANTS`` are the rule as printed and the rules that the proof is about.
+"""
+
+import math
+from dataclasses import astuple, dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from threespo.rng import derive
+from threespo.scoring.state import ScoreSettings
+
+PROBABILITIES = (0.1, 0.3, 0.5, 0.7)
+"""p*(a) of the actions; the smallest gap is 0.2."""
+
+DEPTH = 2
+"""t, the least at which lambda(t) is not 0."""
+
+MARKS = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+"""Rounds I at which the regret is read."""
+
+SEEDS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How rollouts are shared out."""
+
+    ceiling: bool = True
+    """n = ceil(G_max S); otherwise G_max S in expectation, by randomised rounding."""
+    gate: bool = True
+    """The indicator of eq. 1."""
+    alpha_of_rounds: bool = False
+    """alpha is what the theorem asks for, 2 log I / (min gap log 2), instead of the printed 50."""
+
+
+VARIANTS = {
+    "as printed": Rule(),
+    "without the gate": Rule(gate=False),
+    "without gate and ceiling": Rule(ceiling=False, gate=False),
+    "the theorem's": Rule(ceiling=False, gate=False, alpha_of_rounds=True),
+}
+
+
+class Course(NamedTuple):
+    """What has come together after every round, both (seeds, rounds)."""
+
+    regret: NDArray[np.float64]
+    """R(i)."""
+    rollouts: NDArray[np.float64]
+    """Of all actions."""
+
+
+def play(rule: Rule, rounds: int, settings: ScoreSettings | None = None, seeds: int = SEEDS) -> Course:
+    """Play the bandit for so many rounds.
+
+    Args:
+        rule: how rollouts are shared out.
+        rounds: I.
+        settings: constants of eq. 1 and eq. 3; the paper's by default.
+        seeds: independent repetitions.
+    """
+    settings = settings or ScoreSettings()
+    truth = np.array(PROBABILITIES)
+    gaps = truth - truth.min()
+    if rule.alpha_of_rounds:
+        least = float(min(gap for gap in gaps if gap > 0))
+        settings = replace(settings, alpha=2 * math.log(rounds) / (least * math.log(2)))
+    random = np.random.Generator(np.random.Philox(key=derive("bandit", *map(int, astuple(rule)), rounds)))
+    tried = np.zeros((seeds, len(truth)))
+    won = np.zeros((seeds, len(truth)))
+    spent, drawn = np.empty((seeds, rounds)), np.empty((seeds, rounds))
+    for number in range(rounds):
+        count = _allocation(tried, won, rule, settings, random)
+        tried += count
+        won += random.binomial(count, truth)
+        spent[:, number], drawn[:, number] = count @ gaps, count.sum(axis=1)
+    return Course(np.cumsum(spent, axis=1), np.cumsum(drawn, axis=1))
+
+
+def regret_table() -> pd.DataFrame:
+    """Return every variant's regret at ``MARKS``, its mean over seeds, the least and the greatest, and the mean number of
+    rollouts until then."""
+    rows = []
+    for name, rule in VARIANTS.items():
+        # The theorem's alpha depends on I, so every I is a bandit of its own.
+        whole = None if rule.alpha_of_rounds else play(rule, MARKS[-1])
+        for mark in MARKS:
+            regret, rollouts = (values[:, mark - 1] for values in whole or play(rule, mark))
+            numbers = {"mean": regret.mean(), "lowest": regret.min(), "highest": regret.max(), "rollouts": rollouts.mean()}
+            rows.append({"variant": name, "rounds": mark, **numbers})
+    return pd.DataFrame(rows)
+
+
+def _allocation(
+    tried: NDArray[np.float64],
+    won: NDArray[np.float64],
+    rule: Rule,
+    settings: ScoreSettings,
+    random: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Return n(a) by eq. 1 and eq. 3, (seeds, actions)."""
+    rate = won / (tried + settings.eps)
+    score = np.exp(-settings.alpha * math.log(DEPTH) * rate)
+    if rule.gate:
+        score = np.where((tried - won >= settings.xi) & (rate <= settings.zeta), 0.0, score)
+    wanted = settings.g_max * score
+    # An open gate is worth one rollout however small S is, as in ``state_score``. Without the ceiling, chance rounds.
+    chance = random.random(wanted.shape)
+    rounded = np.maximum(np.ceil(wanted - 1e-9), score > 0) if rule.ceiling else np.floor(wanted + chance)
+    count: NDArray[np.int64] = rounded.astype(np.int64)
+    return count
