@@ -73,10 +73,8 @@ def trained(columns, epochs=20, env="alfworld", policy="tiny-s"):
     return pd.DataFrame(rows)
 
 
-EVEN = {
-    name: lambda share, seed: share
-    for name in ("train_success", "detail_state_met", "detail_state_high_visits", "detail_state_score_visits")
-}
+COUNTED = ("epoch_paths", "epoch_successes", "detail_state_met", "detail_state_high_visits", "detail_state_score_visits")
+EVEN = {name: lambda share, seed: share for name in COUNTED}
 """Columns that rise alike."""
 
 
@@ -201,22 +199,41 @@ def test_costs_are_ratios_of_the_end_of_training(study, paper):
     assert judge(study, paper, each, metrics=trained(met)).loc[TRAINING, "measured"] == pytest.approx(2.75)
 
 
+def paths_from(at, count=128, end=1.0):
+    """Paths of which none is won before a share of training, and all (or so many) after it."""
+    return {
+        "epoch_paths": lambda share, seed: count,
+        "epoch_successes": lambda share, seed: count * end * float(share >= at),
+    }
+
+
 def test_sooner_counts_generations_and_bounds_runs_that_never_arrive(study, paper):
-    rule = {"kind": "sooner", "upper": "3spo", "lower": "grpo", "success": 0.6, "at_least": 1.4}
+    rule = {"kind": "sooner", "upper": "hgpo", "lower": "grpo", "success": 0.6, "at_least": 1.4}
 
-    def step(at):
-        return {"train_success": lambda share, seed: float(share >= at)}
+    def found(ours, theirs, **fields):
+        metrics = trained({"hgpo": ours, "grpo": theirs})
+        return judge(study, paper, {**rule, **fields}, metrics=metrics).loc[("tiny-s", "", "", "training")]
 
-    # The mean of three epochs is above 0.6 one epoch after the step: 6 and 11 of 20 epochs.
-    found = judge(study, paper, rule, metrics=trained({"threespo-literal": step(0.25), "grpo": step(0.5)})).loc[TRAINING]
-    assert (found["measured"], found["verdict"]) == (pytest.approx(11 / 6), "holds")
-    never = judge(study, paper, rule, metrics=trained({"threespo-literal": step(0.25), "grpo": step(2)})).loc[TRAINING]
+    # The share over three epochs is above 0.6 one epoch after the step: 6 and 11 of 20 epochs.
+    both = found(paths_from(0.25), paths_from(0.5))
+    assert (both["measured"], both["verdict"]) == (pytest.approx(11 / 6), "holds")
+    never = found(paths_from(0.25), paths_from(2))
     assert (never["measured"], never["low"], never["high"]) == (pytest.approx(20 / 6), pytest.approx(20 / 6), math.inf)
-    assert (never["verdict"], "2 of 2 runs of grpo never reach it" in never["detail"]) == ("holds", True)
-    ours = judge(study, paper, rule, metrics=trained({"threespo-literal": step(2), "grpo": step(0.5)})).loc[TRAINING]
-    assert (ours["verdict"], ours["low"]) == ("fails", 0)
-    none = judge(study, paper, rule, metrics=trained({"threespo-literal": step(2), "grpo": step(2)})).loc[TRAINING]
+    assert (never["verdict"], never["detail"]) == ("holds", "2 of 2 runs of grpo never reach it")
+    late = found(paths_from(2), paths_from(0.5))
+    assert (late["verdict"], late["low"]) == ("fails", 0)
+    none = found(paths_from(2), paths_from(2))
     assert (none["verdict"], math.isnan(none["measured"])) == ("unclear", True)
+    few = found(paths_from(0.25, count=4), paths_from(0.5))
+    assert (few["verdict"], few["low"]) == ("fails", 0), "a success rate of four paths says nothing"
+
+
+def test_a_searchs_training_success_is_not_held_against_plain_episodes(study, paper):
+    metrics = trained({"threespo-literal": paths_from(0.25), "grpo": paths_from(0.5)})
+    rule = {"kind": "sooner", "upper": "3spo", "lower": "grpo", "success": 0.6, "at_least": 1.4}
+    found = judge(study, paper, rule, metrics=metrics).loc[TRAINING]
+    assert (found["measured"], found["verdict"]) == (pytest.approx(11 / 6), "unclear")
+    assert "not that of plain episodes" in found["detail"]
 
 
 def test_early_shares_and_the_course_of_scores(study, paper):

@@ -85,6 +85,7 @@ def metrics_of(run):
         {
             "epoch": epoch, "generations": GENERATIONS[run.env] * epoch, "env_steps": 9, "completed_paths": 8 * epoch,
             "optimizer_steps": epoch, "train_success": 0.2 * epoch, "detail_state_met": 30.0,
+            "epoch_paths": 10, "epoch_successes": 2 * epoch,
             "detail_state_high_visits": 0.5, **scores, **(search if run.method != "grpo" else {}),
         }
         for epoch in (1, 2, 3)

@@ -72,6 +72,8 @@ def paths(tmp_path, study):
                 "completed_paths": 8 * epoch,
                 "optimizer_steps": epoch,
                 "train_success": 0.1 * epoch,
+                "epoch_paths": 8,
+                "epoch_successes": epoch,
                 **detail,
             }
             for epoch in (1, 2, 3)

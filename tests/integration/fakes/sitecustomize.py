@@ -48,6 +48,7 @@ def _train(study, run, paths):
     metrics, timing, types = [], [], []
     for epoch in range(1, 5):
         counts = dict(zip(counted, (75 * epoch, 75 * epoch, 8 * epoch, epoch, epoch + run.seed), strict=True))
+        counts["epoch_paths"] = 8
         states = {f"detail_state_{name}": 0.5 for name in ("met", *STATES)}
         search = {"detail_expansions": 9.0, "detail_capped_expansions": 1.0, "detail_n_0": 2.0, "detail_n_1": 7.0}
         own = {**states, **(search if study.methods[run.method].method == "threespo" else {})}

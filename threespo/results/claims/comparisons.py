@@ -59,7 +59,7 @@ def _paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tup
 def _pairs(
     pairs: list[tuple[str, str]], place: Place, measure: str, within: float | None, played: pd.DataFrame, study: "Study"
 ) -> Finding:
-    """Compare every pair of rows and report the one that speaks most against the claim."""
+    """Compare every pair of rows and report the one that speaks most against the claim; at least half must be there."""
     found: list[tuple[float, float, float, str]] = []
     missing: list[str] = []
     for pair in pairs:
@@ -70,7 +70,7 @@ def _pairs(
             key = derive("claim", place.env, place.policy, *map(str, names), measure)
             low, high = difference_interval(first, second, key)
             found.append((float(first.mean() - second.mean()), low, high, f"{names[0]} and {names[1]}"))
-    if not found:
+    if 2 * len(found) < len(pairs):
         return Finding("not here")
     worst = min(found) if within is None else max(found, key=lambda one: abs(one[0]))
     measured, low, high, names_of_worst = worst

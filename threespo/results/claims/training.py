@@ -3,7 +3,8 @@
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,16 @@ from threespo.results.claims.finding import Evidence, Finding, Place, Verdict, i
 from threespo.results.claims.rules import ByType, Cost, Course, Early, Sooner
 from threespo.results.paper import PaperNumbers
 
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+
 GRID = 60
 """Points at which a course of training is read."""
+
+LEAST_PATHS = 64
+"""Paths that a training success is read from: 3SPO as printed may take four an epoch."""
+
+NOT_ALIKE = "a search's training success is not that of plain episodes"
 
 
 def of_training(rule: Cost | Sooner | Early | Course | ByType, evidence: Evidence) -> Iterator[dict[str, Any]]:
@@ -34,10 +43,18 @@ def of_training(rule: Cost | Sooner | Early | Course | ByType, evidence: Evidenc
                 runs[row] = [run.sort_values("epoch") for _, run in frame[frame["method"] == name].groupby("training_seed")]
         found = _judge(rule, runs) if rows[0] in runs and (len(rows) == 1 or len(runs) > 1) else Finding("not here")
         if found.verdict == "holds" and len(runs) < len(rows):
-            found = Finding("unclear", found.measured, found.low, found.high, "not all rows are in this study")
+            found = replace(found, verdict="unclear", detail="not all rows are in this study")
+        if isinstance(rule, Sooner) and found.verdict != "not here" and not _alike(place, rows, study):
+            found = replace(found, verdict="unclear", detail="; ".join(filter(None, (NOT_ALIKE, found.detail))))
         printed = rule.printed if isinstance(rule, Cost | Sooner) else None
         common = {"env": env, "policy": policy, "preset": preset, "measure": "training", "printed": printed}
         yield {**common, "paper": _of_paper(rule, evidence.paper), **found.as_row()}
+
+
+def _alike(place: Place, rows: tuple[str, ...], study: "Study") -> bool:
+    """Return whether the rows' paths are all those of searches, or all plain episodes."""
+    names = [place.method(study, row) for row in rows]
+    return len({name is not None and study.methods[name].method == "threespo" for name in names}) == 1
 
 
 def _lower(rule: Cost | Sooner | Early) -> tuple[str, ...]:
@@ -95,9 +112,9 @@ def _sooner(rule: Sooner, runs: dict[str, list[pd.DataFrame]]) -> Finding:
 
 
 def _reached(run: pd.DataFrame, success: float) -> tuple[float, bool]:
-    """Return the generations after which the mean of three epochs' success is first reached, or all, and whether it was."""
-    smooth = run["train_success"].rolling(3, min_periods=1).mean()
-    there = run.loc[smooth >= success, "generations"]
+    """Return the generations after which the success of three epochs' paths is first reached, or all, and whether it was."""
+    paths, won = (run[name].rolling(3, min_periods=1).sum() for name in ("epoch_paths", "epoch_successes"))
+    there = run.loc[(paths >= LEAST_PATHS) & (won >= success * paths), "generations"]
     return (float(there.iloc[0]), True) if len(there) else (float(run["generations"].iloc[-1]), False)
 
 

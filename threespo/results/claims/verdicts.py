@@ -26,11 +26,7 @@ def verdicts(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:
     """Return a row for every claim in every place that it speaks of, at least one for each claim."""
     rows: list[dict[str, Any]] = []
     for claim in claims:
-        found = list(_of_claim(claim, evidence)) or [{"verdict": "not here"}]
-        if any(row["verdict"] != "not here" for row in found):
-            found = [row for row in found if row["verdict"] != "not here"]
-        else:
-            found = found[:1]
+        found = [row for row in _of_claim(claim, evidence) if row["verdict"] != "not here"] or [{"verdict": "not here"}]
         common = {"claim": claim.id, "text": claim.claim, "where": claim.where, "rule": claim.rule.kind}
         rows += [{**common, **row} for row in found]
     frame = pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
