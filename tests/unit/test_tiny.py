@@ -67,7 +67,7 @@ def test_what_is_claimed_of_the_shops_policy_holds_on_test_goals(shop):
     assert facts["base"]["valid_format_t1.0"] >= 0.95
     lesson, goals = lesson_of(study, "webshop", "s", data), load_tasks("webshop", data, "test")[:80]
     folder = tiny.SHIPPED / "webshop-500-s"
-    strong, base = (tiny.measure(folder / name, lesson.world, goals, 3) for name in ("strong", "base"))
+    strong, base = (tiny.measure(folder / name, lesson, goals, 3) for name in ("strong", "base"))
     assert strong["success_t1.0"] >= 0.5
     assert strong["admissible_t1.0"] >= 0.8
     assert base["success_t1.0"] <= 0.3
@@ -101,14 +101,14 @@ def test_the_larger_policy_is_about_four_times_the_smaller():
 @pytest.mark.parametrize(("size", "count"), [("s", 80), ("m", 40)])
 def test_the_claims_hold_on_games_nobody_chose_by(study, data, size, count):
     """Fresh games in unseen rooms; bounds are the claims less three standard errors or more."""
-    world = World(Alfworld(), 15, 2)
+    lesson = lesson_of(study, "alfworld", size, data)
     games = [compile_game(record) for record in generate("valid_unseen", count, 991, "small")]
     folder = tiny.SHIPPED / f"alfworld-small-{size}"
-    strong, base = (tiny.measure(folder / name, world, games, 3) for name in ("strong", "base"))
+    strong, base = (tiny.measure(folder / name, lesson, games, 3) for name in ("strong", "base"))
     assert strong["success_t1.0"] >= 0.55
     assert base["success_t1.0"] <= 0.35
     assert base["valid_format_t1.0"] >= 0.93
-    bound = tiny.binding(folder / "strong", lesson_of(study, "alfworld", size, data), games, 3)
+    bound = tiny.binding(folder / "strong", lesson, games, 3)
     assert bound["take_recall"] >= 0.8
     assert bound["take_false_positives"] <= 0.1
 

@@ -30,7 +30,7 @@ def lesson(study: "Study", size: str, data: Path) -> Lesson:
     difficulty = settings.difficulty if settings.source == "embedded" else "real"
     world, tasks = World(Alfworld(), settings.max_steps, settings.history_length), task_stream(settings, data)
     plan = recipe(size, difficulty)
-    return Lesson(f"alfworld-{difficulty}", plan, world, tasks, _tokens, False, "thought", _telling, _understanding)
+    return Lesson(f"alfworld-{difficulty}", plan, world, tasks, _tokens, False, "thought", 32, _telling, _understanding)
 
 
 def recipe(size: str, difficulty: str) -> Recipe:

@@ -98,6 +98,8 @@ class Lesson:
     """Whether letters are the same in both cases."""
     decides: Literal["thought", "response"]
     """Where the deciding tokens end: with the thought, or with the action, in which a shop's agent writes a query."""
+    response_tokens: int
+    """The longest response that is sampled when the policy is measured."""
     telling: Callable[[Decision], bool]
     """Whether a decision of the careful teacher tells something about understanding."""
     understanding: Callable[[list[Turn]], dict[str, float]]

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from threespo.envs.base import Task
-from threespo.envs.episode import World, act, begin
+from threespo.envs.episode import act, begin
 from threespo.envs.parsing import parse_response
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json
-from threespo.policy.teaching import Lesson, Shape, Turn, lesson_of, teacher_of
+from threespo.policy.teaching import Lesson, Recipe, Shape, Turn, lesson_of, teacher_of
 from threespo.rng import derive, generator
 from threespo.runs.data import load_tasks
 
@@ -67,7 +67,7 @@ def build(lesson: Lesson, calibration: list[Task], folder: Path) -> dict[str, An
     from threespo.policy import linear
     from threespo.policy.cloning import Cloner
 
-    plan, world = lesson.plan, lesson.world
+    plan = lesson.plan
     torch.set_num_threads(1)
     torch.manual_seed(derive(plan.seed, "weights") % 2**63)
     tokenizer = _tokenizer(lesson)
@@ -79,18 +79,25 @@ def build(lesson: Lesson, calibration: list[Task], folder: Path) -> dict[str, An
     save(model, tokenizer, folder / "strong")
     facts: dict[str, Any] = {"recipe": asdict(plan)}
     facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    facts["strong"] = measure(folder / "strong", world, calibration, plan.seed)
-    facts["strong"]["binding"] = binding(folder / "strong", lesson, calibration, plan.seed)
+    played = measure(folder / "strong", lesson, calibration, plan.seed)
+    facts["strong"] = {**played, "binding": binding(folder / "strong", lesson, calibration, plan.seed)}
     print(f"strong policy: {facts['strong']}", file=sys.stderr)
-    for steps in range(1, plan.most_weakening_steps + 1):
+    steps = 0
+    # A step may disturb more than the habits; the next one settles it. Where the strong policy wins little, it is the base.
+    while not _weak_enough(played, plan) and steps < plan.most_weakening_steps:
         cloner.run(plan.weakening)
+        steps += 1
         save(model, tokenizer, folder / "base")
-        facts["base"] = {"weakening_steps": steps, **measure(folder / "base", world, calibration, plan.seed)}
-        print(f"base policy: {facts['base']}", file=sys.stderr)
-        # A step may disturb more than the habits; the next one settles it.
-        if facts["base"]["success_t1.0"] <= plan.target and facts["base"]["valid_format_t1.0"] >= WELL_FORMED:
-            break
+        played = measure(folder / "base", lesson, calibration, plan.seed)
+        print(f"base policy, {steps} steps weaker: {played}", file=sys.stderr)
+    if not steps:
+        save(model, tokenizer, folder / "base")
+    facts["base"] = {"weakening_steps": steps, **played}
     return facts
+
+
+def _weak_enough(played: dict[str, float], plan: Recipe) -> bool:
+    return played["success_t1.0"] <= plan.target and played["valid_format_t1.0"] >= WELL_FORMED
 
 
 def new_model(shape: Shape, tokenizer: Any) -> Any:
@@ -119,11 +126,11 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def measure(folder: Path, world: World, tasks: list[Task], seed: int) -> dict[str, float]:
+def measure(folder: Path, lesson: Lesson, tasks: list[Task], seed: int) -> dict[str, float]:
     """Return success at temperatures 1.0 and 0.4 and format validity (at 1.0) on ``tasks``, each played once."""
     from threespo.runs.rollout import play_episodes
 
-    sampler = _sampler(folder)
+    sampler, world = _sampler(folder, lesson), lesson.world
     facts: dict[str, float] = {}
     for temperature in (1.0, 0.4):
         records = play_episodes(world, tasks, sampler, seed=seed, temperature=temperature, key=("calibration",))
@@ -147,7 +154,7 @@ def binding(folder: Path, lesson: Lesson, tasks: list[Task], seed: int) -> dict[
                 states.append((episode, decision.action))
             episode = act(episode, decision.action)
     requests = tuple(SampleRequest(episode.prompt, 1, ("binding", i)) for i, (episode, _) in enumerate(states))
-    samples = _sampler(folder).sample(requests, seed=seed, temperature=1.0)
+    samples = _sampler(folder, lesson).sample(requests, seed=seed, temperature=1.0)
     turns = [
         Turn(episode, wanted, parse_response(sample.text, world.env.name).action)
         for (episode, wanted), (sample,) in zip(states, samples, strict=True)
@@ -184,11 +191,12 @@ def _tokenizer(lesson: Lesson) -> Any:
     return build_tokenizer(lesson.vocabulary([text for pair in pairs for text in pair], tasks), lesson.lowercase)
 
 
-def _sampler(folder: Path) -> Any:
+def _sampler(folder: Path, lesson: Lesson) -> Any:
     from threespo.policy.model import load_policy
     from threespo.policy.sampler import TorchSampler
 
-    return TorchSampler(load_policy(folder, dtype="float32"), max_new_tokens=32, max_batch_rows=256, max_prompt_tokens=4096)
+    policy = load_policy(folder, dtype="float32")
+    return TorchSampler(policy, lesson.response_tokens, max_batch_rows=256, max_prompt_tokens=policy.max_context)
 
 
 def _matches(shipped: Path, fingerprint: str) -> bool:

@@ -52,7 +52,9 @@ def lesson(study: "Study", size: str, data: Path) -> Lesson:
         return shop_vocabulary((text.lower() for text in texts), _names(shop, goals), seen_only=real)
 
     plan = recipe(size, real)
-    return Lesson(name, plan, world, _stream(goals), tokens, True, "response", _telling, _understanding)
+    # A search for the whole wish is as long as the wish: 62 tokens among the real goals, 29 among embedded ones.
+    longest = 64 if real else 32
+    return Lesson(name, plan, world, _stream(goals), tokens, True, "response", longest, _telling, _understanding)
 
 
 def recipe(size: str, real: bool) -> Recipe:
