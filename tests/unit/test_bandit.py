@@ -1,7 +1,5 @@
 """The bandit of the paper's theory: against eq. 1 and eq. 3 themselves, and against what can be computed by hand."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -44,15 +42,14 @@ def test_with_the_ceiling_regret_is_at_least_linear():
 
 
 def test_the_gate_gives_up_the_hardest_action():
-    """It wins once in ten, which the gate calls hopeless: so the printed rule samples most what it should sample least."""
+    """It wins once in ten, which is zeta: in most seeds the gate closes on what the theory wants sampled most."""
     with_gate, without = (play(VARIANTS[name], 1000).rollouts[:, -1].mean() for name in ("as printed", "without the gate"))
     assert with_gate < 0.8 * without
 
 
 def test_the_theorems_rule_hardly_samples_at_all():
+    # With alpha = 2 log I / (0.2 log 2) an action won once in ten is worth 8 / I rollouts a round.
     course = play(VARIANTS["the theorem's"], 10_000)
-    # With alpha = 2 log I / (0.2 log 2) an action won once in ten is worth 8 I^-1 rollouts a round.
-    assert 8 * math.exp(-2 * math.log(10_000) / (0.2 * math.log(2)) * math.log(DEPTH) * 0.1) == pytest.approx(8e-4)
     assert course.rollouts[:, -1].mean() < 100
     assert course.regret[:, -1].mean() < 30
 

@@ -62,7 +62,7 @@ def paths(tmp_path, study):
         write_table(made.run(run) / "evaluation.parquet", episodes)
         write_table(made.run(run) / "evaluation_timing.parquet", timing)
     for run in trained_runs(study):
-        scores = {"detail_state_score_visits": 0.5, "detail_state_high_visits": 0.5}
+        scores = {"detail_state_score_unique": 0.5, "detail_state_high_unique": 0.5}
         detail = {"detail_state_met": 30.0, **scores, **({"detail_gated": 1.0} if run.method != "grpo" else {})}
         metrics = [
             {
@@ -79,7 +79,7 @@ def paths(tmp_path, study):
             for epoch in (1, 2, 3)
         ]
         write_table(made.run(run) / "metrics.parquet", metrics)
-        types = [{"epoch": 1, "task_type": "put", "state_score_visits": 0.5}]
+        types = [{"epoch": 1, "task_type": "put", "state_score_unique": 0.5}]
         write_table(made.run(run) / "task_types.parquet", types)
         write_table(made.run(run) / "trees.parquet", [], COLUMNS)
         timing = [{"epoch": epoch, "seconds": 2.0, "peak_memory_mb": 5.0} for epoch in (1, 2, 3)]

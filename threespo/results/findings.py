@@ -8,8 +8,7 @@ import pandas as pd
 
 from threespo.results.figures import label, titled
 from threespo.results.outline import MEASURES
-from threespo.results.statistics import by_game, difference_interval
-from threespo.rng import derive
+from threespo.results.statistics import method_difference
 from threespo.study.matrix import local_policies
 
 if TYPE_CHECKING:
@@ -116,8 +115,5 @@ def _difference(
     setting: _Setting, row: dict[str, Any], other: dict[str, Any], measure: str = "success"
 ) -> tuple[float, _Interval]:
     """Return how many points ``row`` is above ``other``, and a 95 % bootstrap interval over seeds and games."""
-    played = setting.played
-    first, second = (by_game(played[played["method"] == one["method"]], measure) for one in (row, other))
-    low, high = difference_interval(first, second, derive("difference", row["policy"], row["method"], other["method"]))
-    mean = "mean" if measure == "success" else f"{measure}_mean"
-    return row[mean] - other[mean], _Interval(low, high)
+    difference, low, high = method_difference(setting.played, row["method"], other["method"], measure)
+    return difference, _Interval(low, high)

@@ -14,9 +14,9 @@ def limits(study: "Study") -> list[str]:
     if any(policy.kind == "tiny" for policy in study.policies.values()):
         known.append(
             "The policy is a tiny model made for this study, not the paper's. Its base was first cloned from a "
-            "scripted teacher until it plays well (the strong clone, shown as the ceiling) and then made careless on "
-            "purpose: part of what training gains is the un-learning of injected habits. Compare signs and orders with the "
-            "paper, not sizes."
+            "scripted teacher until it plays well (the strong clone, shown as the ceiling) and then, unless that wins "
+            "little, made careless on purpose: part of what training gains is the un-learning of injected habits. Compare "
+            "signs and orders with the paper, not sizes."
         )
     known += _data(study)
     if len(study.seeds) < 3:

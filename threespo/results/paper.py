@@ -50,41 +50,20 @@ class PaperResults:
 
 @dataclass(frozen=True, slots=True)
 class PaperNumbers:
-    """All that is kept of the paper's numbers."""
+    """The paper's tables."""
 
     results: PaperResults
     efficiency: dict[tuple[str, str], dict[str, float]]
     """(environment, method) -> ``paper_rollouts`` and ``paper_states``."""
-    curves: dict[str, list[tuple[float, float]]]
-    """Method -> (epoch, training success in 0 to 1) of figure 3a."""
 
 
 def read_paper(folder: Path = FOLDER) -> PaperNumbers:
-    """Read all numbers.
+    """Read both tables.
 
     Raises:
         InputError: if a file is missing or does not have the expected form.
     """
-    return PaperNumbers(read_results(folder), read_efficiency(folder), read_curves(folder))
-
-
-def read_curves(folder: Path = FOLDER) -> dict[str, list[tuple[float, float]]]:
-    """Return the training curves of figure 3a by method, (epoch, success), without the points that could not be read off.
-
-    Raises:
-        InputError: if ``fig3a.csv`` is missing or does not have the expected form.
-    """
-    path = folder / "fig3a.csv"
-    curves: dict[str, list[tuple[float, float]]] = {}
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            for row in csv.DictReader(lines):
-                for name in set(row) - {"epoch"}:
-                    if row[name]:
-                        curves.setdefault(name, []).append((float(row["epoch"]), float(row[name])))
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: not readable as figure 3a ({error!r}); restore it from the repository") from error
-    return curves
+    return PaperNumbers(read_results(folder), read_efficiency(folder))
 
 
 def read_efficiency(folder: Path = FOLDER) -> dict[tuple[str, str], dict[str, float]]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from threespo.rng import derive
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -86,6 +88,16 @@ def by_game(played: "pd.DataFrame", measure: str) -> "np.ndarray[Any, Any]":
     """Return success or score of one method's episodes in percent, (training seeds, games), the mean of evaluation seeds."""
     wide = played.pivot_table(index="training_seed", columns="task_id", values=measure, aggfunc="mean")
     return np.asarray(100.0 * wide.to_numpy(dtype=np.float64))
+
+
+def method_difference(played: "pd.DataFrame", first: str, second: str, measure: str) -> tuple[float, float, float]:
+    """Return how many points the method ``first`` is above ``second``, with its 95 % interval over seeds and games.
+
+    ``played`` are the episodes of one environment, policy and split.
+    """
+    upper, lower = (by_game(played[played["method"] == name], measure) for name in (first, second))
+    low, high = difference_interval(upper, lower, derive("difference", str(played["policy"].iloc[0]), first, second))
+    return float(upper.mean() - lower.mean()), low, high
 
 
 def _resampled_means(

@@ -11,7 +11,7 @@ import types
 from pathlib import Path
 
 GAMES = 4
-STATES = ("score_visits", "score_unique", "score_known", "high_visits")
+STATES = ("score_visits", "score_unique", "score_known", "high_visits", "high_unique")
 
 
 def _note(text):
@@ -54,7 +54,7 @@ def _train(study, run, paths):
         own = {**states, **(search if study.methods[run.method].method == "threespo" else {})}
         metrics.append({"epoch": epoch, **counts, "train_success": (epoch + run.seed) / 8, "loss": rate, "kl": 0.0, **own})
         kinds = ("pick_and_place_simple", "heat")
-        types += [{"epoch": epoch, "task_type": kind, "state_score_visits": 0.5} for kind in kinds]
+        types += [{"epoch": epoch, "task_type": kind, "state_score_unique": 0.5} for kind in kinds]
         parts = ("sampling", "update", "environment", "method", "logging")
         seconds = {"seconds": time.time() % 1, **{f"{part}_seconds": 0.1 for part in parts}}
         timing.append({"epoch": epoch, **seconds, "generations_per_second": 100.0, "peak_memory_mb": 100.0})

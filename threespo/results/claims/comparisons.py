@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from threespo.results.claims.finding import Evidence, Finding, Place, inside, policy_for, presets, side
+from threespo.results.claims.finding import Evidence, Finding, Place, of_one_seed, policy_for, presets, side, together
 from threespo.results.claims.rules import Above, Gain, Order
 from threespo.results.paper import COLUMNS
-from threespo.results.statistics import by_game, contrast_interval, difference_interval
+from threespo.results.statistics import by_game, contrast_interval, method_difference
 from threespo.rng import derive
 from threespo.study.matrix import local_policies
 
@@ -35,19 +35,33 @@ def of_column(
             found = _gain(rule, env, preset, measure, played, study)
             yield {**common, "preset": preset, "paper": paper, **found.as_row()}
         return
-    upper_and_lower = itertools.pairwise(rule.rows) if isinstance(rule, Order) else itertools.product(rule.upper, rule.lower)
-    pairs = list(upper_and_lower)
-    rows = tuple(dict.fromkeys(itertools.chain(*pairs)))
-    within = rule.within if isinstance(rule, Above) else None
     for policy in local_policies(study):
         model = study.policies[policy].stands_for
         if model in rule.models:
-            gaps = [_paper_gap(evidence, *pair, model, cell) for pair in pairs]
-            paper = min((gap for gap in gaps if not math.isnan(gap)), default=math.nan)
-            for preset in presets(study, env, rows):
+            for preset in presets(study, env, _rows(rule)):
+                place = Place(env, policy, preset)
+                pairs, missing = _pairs(rule, place, study)
+                gaps = [_paper_gap(evidence, *pair, model, cell) for pair in pairs]
+                paper = min((gap for gap in gaps if not math.isnan(gap)), default=math.nan)
                 mine = played[played["policy"] == policy]
-                found = _pairs(pairs, Place(env, policy, preset), measure, within, mine, study)
+                bound = rule.by if isinstance(rule, Above) else 0.0
+                each = dict(_compare(pair, place, measure, bound, mine, study) for pair in pairs)
+                found = together(each, missing)
                 yield {**common, "policy": policy, "preset": preset, "paper": paper, **found.as_row()}
+
+
+def _rows(rule: Above | Order) -> tuple[str, ...]:
+    return rule.rows if isinstance(rule, Order) else (*rule.upper, *rule.lower)
+
+
+def _pairs(rule: Above | Order, place: Place, study: "Study") -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the pairs of rows that the study can compare, and the rows that it lacks."""
+    there = {row for row in _rows(rule) if place.method(study, row)}
+    missing = [row for row in _rows(rule) if row not in there]
+    if isinstance(rule, Order):
+        # Neighbours among those that are there: a gap in the order does not excuse what stands on either side of it.
+        return list(itertools.pairwise(row for row in rule.rows if row in there)), missing
+    return [pair for pair in itertools.product(rule.upper, rule.lower) if there.issuperset(pair)], missing
 
 
 def _paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tuple[str, str, str]) -> float:
@@ -56,33 +70,20 @@ def _paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tup
     return math.nan if values[0] is None or values[1] is None else values[0] - values[1]
 
 
-def _pairs(
-    pairs: list[tuple[str, str]], place: Place, measure: str, within: float | None, played: pd.DataFrame, study: "Study"
-) -> Finding:
-    """Compare every pair of rows and report the one that speaks most against the claim; at least half must be there."""
-    found: list[tuple[float, float, float, str]] = []
-    missing: list[str] = []
-    for pair in pairs:
-        names = [place.method(study, row) for row in pair]
-        missing += [row for row, name in zip(pair, names, strict=True) if name is None]
-        if None not in names:
-            first, second = (by_game(played[played["method"] == name], measure) for name in names)
-            key = derive("claim", place.env, place.policy, *map(str, names), measure)
-            low, high = difference_interval(first, second, key)
-            found.append((float(first.mean() - second.mean()), low, high, f"{names[0]} and {names[1]}"))
-    if 2 * len(found) < len(pairs):
-        return Finding("not here")
-    worst = min(found) if within is None else max(found, key=lambda one: abs(one[0]))
-    measured, low, high, names_of_worst = worst
-    verdict = side(low, high, 0.0) if within is None else inside(low, high, within)
-    if within is None and any(one[2] < 0 for one in found):
-        verdict = "fails"
-    words = [f"the least of {len(found)} differences, {names_of_worst}"] if len(found) > 1 else []
-    if missing:
-        # What is missing could still contradict it.
-        verdict = "unclear" if verdict == "holds" else verdict
-        words.append(f"not in this study: {', '.join(dict.fromkeys(missing))}")
-    return Finding(verdict, measured, low, high, "; ".join(words))
+def _compare(
+    pair: tuple[str, str], place: Place, measure: str, bound: float, played: pd.DataFrame, study: "Study"
+) -> tuple[str, Finding]:
+    """Return what is compared, and the finding."""
+    first, second = (str(place.method(study, row)) for row in pair)
+    difference, low, high = method_difference(played, first, second, measure)
+    found = Finding(side(low, high, bound), difference, low, high)
+    # What is prompted has no training seeds.
+    trained = [name for name in (first, second) if name in study.methods]
+    return f"{first} and {second}", of_one_seed(found, min(_seeds(played, name) for name in trained))
+
+
+def _seeds(played: pd.DataFrame, method: str) -> int:
+    return int(played.loc[played["method"] == method, "training_seed"].nunique())
 
 
 def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:
@@ -101,7 +102,8 @@ def _gain(rule: Gain, env: str, preset: str | None, measure: str, played: pd.Dat
         upper, lower = (by_game(mine[mine["method"] == name], measure) for name in names)
         terms += [(sign, upper), (-sign, lower)]
     low, high = contrast_interval(terms, derive("claim", env, str(preset), measure, rule.more_with))
-    return Finding(side(low, high, 0.0), float(sum(weight * one.mean() for weight, one in terms)), low, high)
+    found = Finding(side(low, high, 0.0), float(sum(weight * one.mean() for weight, one in terms)), low, high)
+    return of_one_seed(found, min(len(one) for _, one in terms))
 
 
 def _both(study: "Study", env: str, policy: str, preset: str | None, rows: Sequence[str]) -> list[str] | None:

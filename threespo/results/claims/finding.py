@@ -1,9 +1,8 @@
 """What a claim is judged by, where, and with which result."""
 
-import itertools
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
 
 Verdict = Literal["holds", "fails", "unclear", "not here", "open"]
-"""``unclear``: the interval admits both, or rows are missing; ``not here``: the study lacks what is compared; ``open``: no
-study of ours decides it."""
+"""``unclear``: the interval admits both, rows are missing, or there is too little to see it; ``not here``: the study lacks
+what is compared; ``open``: no study here decides it."""
 
 SAME_ROW = {"3spo_alpha_50": "3spo"}
 """A row of a sensitivity table that is the full method."""
@@ -65,7 +64,14 @@ class Place:
                     return name
         # A tiny policy follows no instructions, so there is nothing to learn from prompting it.
         agents = study.agents if study.policies[self.policy].kind == "pretrained" else {}
-        return next((name for name, agent in agents.items() if agent.paper_row == row), None)
+        return next(
+            (
+                name
+                for name, agent in agents.items()
+                if agent.paper_row == row and (agent.policies is None or self.policy in agent.policies)
+            ),
+            None,
+        )
 
 
 def presets(study: "Study", env: str, rows: tuple[str, ...]) -> list[str | None]:
@@ -97,7 +103,30 @@ def inside(low: float, high: float, bound: float) -> Verdict:
     return "holds" if -bound <= low and high <= bound else "fails" if high < -bound or low > bound else "unclear"
 
 
-def range_of(first: list[float], second: list[float], of: Callable[[float, float], float]) -> tuple[float, float]:
-    """Return the least and the greatest that ``of`` gives for any pair of seeds."""
-    values = [of(a, b) for a, b in itertools.product(first, second)]
-    return min(values), max(values)
+def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Finding:
+    """Return the finding of a claim on several named pairs: it fails with any of them, and holds only with all.
+
+    The pair that decides is reported: the worst, by the end of its interval.
+    """
+    if not found:
+        return Finding("not here")
+    failed = {name: one for name, one in found.items() if one.verdict == "fails"}
+    unclear = {name: one for name, one in found.items() if one.verdict == "unclear"}
+    name, worst = min((failed or unclear or found).items(), key=lambda item: item[1].high if failed else item[1].low)
+    absent = list(dict.fromkeys(missing))
+    verdict: Verdict = "unclear" if absent and worst.verdict == "holds" else worst.verdict
+    words = [name if len(found) > 1 else "", worst.detail, f"not in this study: {', '.join(absent)}" if absent else ""]
+    return replace(worst, verdict=verdict, detail="; ".join(filter(None, words)))
+
+
+def over_seeds(verdicts: Iterable[bool]) -> Verdict:
+    """Return what all seeds say, or that they differ."""
+    said = list(verdicts)
+    return "holds" if all(said) else "unclear" if any(said) else "fails"
+
+
+def of_one_seed(finding: Finding, seeds: int) -> Finding:
+    """Return the finding, which is unclear with a single training seed: nothing is known of its spread."""
+    if seeds > 1 or finding.verdict not in ("holds", "fails"):
+        return finding
+    return replace(finding, verdict="unclear", detail="; ".join(filter(None, (finding.detail, "one training seed"))))

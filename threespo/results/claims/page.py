@@ -12,6 +12,9 @@ RATIOS = ("cost", "sooner")
 PLAIN = ("course", "by_type", "formula")
 """Rules whose number is a ratio, or neither ratio nor difference in points."""
 
+SETTLED = ("formula", "known")
+"""Rules that no run decides."""
+
 
 def number(rule: str, value: float) -> str:
     """Return a measured or printed number in the unit of its rule; nothing for NaN."""
@@ -30,18 +33,18 @@ def interval(rule: str, low: float, high: float) -> str:
 def page(table: pd.DataFrame) -> dict[str, Any]:
     """Return what the report shows of ``claims``: the presets, the compared claims by place, and the others by kind."""
     claims = table.groupby("claim", sort=False)["verdict"].first()
-    formula = table["rule"] == "formula"
-    compared = table[~table["verdict"].isin(["open", "not here"]) & ~formula]
+    settled = table["rule"].isin(SETTLED)
+    compared = table[~table["verdict"].isin(["open", "not here"]) & ~settled]
     return {
         "presets": [name for name in compared["preset"].unique() if name],
         "compared": list(_compared(compared)),
-        "formulas": table[formula].to_dict("records"),
+        "settled": table[settled].to_dict("records"),
         "open": table[table["verdict"] == "open"].to_dict("records"),
         "absent": table[table["verdict"] == "not here"].to_dict("records"),
         "total": len(claims),
         "counts": {
             "compared": compared["claim"].nunique(),
-            "formulas": int(formula.sum()),
+            "settled": int(settled.sum()),
             "open": int((claims == "open").sum()),
             "absent": int((claims == "not here").sum()),
         },

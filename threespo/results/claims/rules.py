@@ -17,6 +17,8 @@ from threespo.study.settings import Name, Settings
 
 Model = Literal["qwen2.5-1.5b-instruct", "qwen2.5-7b-instruct"]
 Column = Literal["alfworld_in", "alfworld_out", "webshop_score", "webshop_success"]
+StateColumn = Literal["detail_state_score_unique", "detail_state_high_unique"]
+TaskType = Literal["pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place"]
 Rows = Annotated[tuple[Name, ...], Field(min_length=1)]
 Points = Annotated[dict[Column, float | None], Field(min_length=1)]
 """Columns of the main table -> the difference that the paper's text prints for it, in points, if it prints one."""
@@ -25,15 +27,15 @@ BOTH: tuple[Model, ...] = ("qwen2.5-1.5b-instruct", "qwen2.5-7b-instruct")
 
 
 class Above(Settings):
-    """Every row of ``upper`` is above every row of ``lower``, or, with ``within``, no further from it than that."""
+    """Every row of ``upper`` is above every row of ``lower``, by more than so many points."""
 
     kind: Literal["above"]
     upper: Rows
     lower: Rows
     columns: Points
     models: tuple[Model, ...] = BOTH
-    within: float | None = None
-    """Points."""
+    by: float = 0.0
+    """Below zero: no further below than that."""
 
 
 class Order(Settings):
@@ -57,45 +59,37 @@ class Gain(Settings):
 
 
 class Cost(Settings):
-    """``upper`` has so many times what each of ``lower`` has, at the end of training in ALFWorld."""
+    """``upper`` has met more different states per generation than each of ``lower`` at the end of training in ALFWorld.
+
+    All methods of a study have one budget of generations, so this is the ratio of the states themselves.
+    """
 
     kind: Literal["cost"]
-    quantity: Literal["states", "states_per_generation"]
     upper: Name
     lower: Rows
-    at_least: float
-    printed: float | None = None
 
 
 class Sooner(Settings):
-    """``upper`` comes to a training success in so many times fewer generations than ``lower``, in ALFWorld."""
+    """``upper`` reaches a training success in fewer generations than ``lower``, in ALFWorld; both have to be searches, or
+    neither, since the success of a search's own paths is not that of plain episodes."""
 
     kind: Literal["sooner"]
     upper: Name
     lower: Name
     success: float
-    at_least: float
-    printed: float | None = None
 
 
 class Early(Settings):
-    """In the first part of training in ALFWorld a column of ``metrics`` (a share) is so many points higher, or no further
-    apart."""
+    """In the first part of training in ALFWorld a column of ``metrics`` (a share) is higher, or no further than so many
+    points away."""
 
     kind: Literal["early"]
-    column: str
+    column: StateColumn
     upper: Name
     lower: Rows
     until: float
     """Share of training."""
-    at_least: float | None = None
     within: float | None = None
-
-    @model_validator(mode="after")
-    def _one_bound(self) -> Self:
-        if (self.at_least is None) == (self.within is None):
-            raise ValueError("expected either at_least or within")
-        return self
 
 
 class Course(Settings):
@@ -103,22 +97,23 @@ class Course(Settings):
 
     kind: Literal["course"]
     row: Name
-    column: str
+    column: StateColumn
     start: float
     stop: float
     change_within: float | None = None
+    at_least: float | None = None
     spearman_below: float | None = None
     """Rank correlation with time."""
-    end: tuple[float, float] | None = None
-    """Bounds of the value at ``stop``."""
+    printed: float | None = None
+    """Where the course ends in the paper."""
 
 
 class ByType(Settings):
-    """At these shares of training the mean score rises from one ALFWorld task type to the next."""
+    """Towards these shares of the epochs the mean score rises from one ALFWorld task type to the next."""
 
     kind: Literal["by_type"]
     row: Name
-    types: Rows
+    types: tuple[TaskType, ...]
     at: tuple[float, ...]
 
 
@@ -135,6 +130,14 @@ class Formula(Settings):
         return self
 
 
+class Known(Settings):
+    """Decided by the paper's own text and numbers, or by how the environments and the method are."""
+
+    kind: Literal["known"]
+    holds: bool
+    because: str
+
+
 class Open(Settings):
     """Nothing here decides it."""
 
@@ -149,7 +152,7 @@ class Claim(Settings):
     claim: str
     where: str
     rule: Annotated[
-        Above | Order | Gain | Cost | Sooner | Early | Course | ByType | Formula | Open, Field(discriminator="kind")
+        Above | Order | Gain | Cost | Sooner | Early | Course | ByType | Formula | Known | Open, Field(discriminator="kind")
     ]
 
 

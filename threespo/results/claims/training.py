@@ -3,104 +3,104 @@
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from threespo.results.claims.finding import Evidence, Finding, Place, Verdict, inside, policy_for, presets, range_of, side
+from threespo.results.claims.finding import (
+    Evidence,
+    Finding,
+    Place,
+    inside,
+    of_one_seed,
+    over_seeds,
+    policy_for,
+    presets,
+    side,
+    together,
+)
 from threespo.results.claims.rules import ByType, Cost, Course, Early, Sooner
 from threespo.results.paper import PaperNumbers
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
 
-GRID = 60
-"""Points at which a course of training is read."""
+LEAST_EPOCHS = 3
+"""Epochs that a part of training is read from. A run's first is none of them: it is scored before anything is counted."""
 
 LEAST_PATHS = 64
 """Paths that a training success is read from: 3SPO as printed may take four an epoch."""
 
-NOT_ALIKE = "a search's training success is not that of plain episodes"
+TOO_COARSE = Finding("unclear", detail="the study's epochs are too long to see it")
+
+Runs = dict[str, list[pd.DataFrame]]
+"""Row of the paper -> the epochs of each training seed."""
 
 
 def of_training(rule: Cost | Sooner | Early | Course | ByType, evidence: Evidence) -> Iterator[dict[str, Any]]:
-    """Judge a rule on the course of training, which the paper shows for ALFWorld and the small model."""
+    """Judge a rule for every preset of 3SPO that the study trains."""
     env, study = "alfworld", evidence.study
     policy = policy_for(study, "qwen2.5-1.5b-instruct")
     if env not in study.environments or policy is None:
         yield {"env": env, "verdict": "not here"}
         return
     rows = (rule.row,) if isinstance(rule, Course | ByType) else (rule.upper, *_lower(rule))
+    frame = evidence.task_types if isinstance(rule, ByType) else evidence.metrics
+    frame = frame[(frame["env"] == env) & (frame["policy"] == policy)]
     for preset in presets(study, env, rows):
-        place = Place(env, policy, preset)
-        frame = evidence.task_types if isinstance(rule, ByType) else evidence.metrics
-        frame = frame[(frame["env"] == env) & (frame["policy"] == policy)]
-        runs = {}
-        for row in rows:
-            if name := place.method(study, row):
-                runs[row] = [run.sort_values("epoch") for _, run in frame[frame["method"] == name].groupby("training_seed")]
-        found = _judge(rule, runs) if rows[0] in runs and (len(rows) == 1 or len(runs) > 1) else Finding("not here")
-        if found.verdict == "holds" and len(runs) < len(rows):
-            found = replace(found, verdict="unclear", detail="not all rows are in this study")
-        if isinstance(rule, Sooner) and found.verdict != "not here" and not _alike(place, rows, study):
-            found = replace(found, verdict="unclear", detail="; ".join(filter(None, (NOT_ALIKE, found.detail))))
-        printed = rule.printed if isinstance(rule, Cost | Sooner) else None
-        common = {"env": env, "policy": policy, "preset": preset, "measure": "training", "printed": printed}
-        yield {**common, "paper": _of_paper(rule, evidence.paper), **found.as_row()}
+        runs = _runs(frame, Place(env, policy, preset), rows, study)
+        found = _judge(rule, runs, [row for row in rows if row not in runs]) if rows[0] in runs else Finding("not here")
+        found = of_one_seed(found, min((len(of_row) for of_row in runs.values()), default=0))
+        common = {"env": env, "policy": policy, "preset": preset, "measure": "training"}
+        numbers = {"printed": rule.printed if isinstance(rule, Course) else None, "paper": _of_paper(rule, evidence.paper)}
+        yield {**common, **numbers, **found.as_row()}
 
 
-def _alike(place: Place, rows: tuple[str, ...], study: "Study") -> bool:
-    """Return whether the rows' paths are all those of searches, or all plain episodes."""
-    names = [place.method(study, row) for row in rows]
-    return len({name is not None and study.methods[name].method == "threespo" for name in names}) == 1
+def _runs(frame: pd.DataFrame, place: Place, rows: tuple[str, ...], study: "Study") -> Runs:
+    names = {row: name for row in rows if (name := place.method(study, row))}
+    return {
+        row: [run.sort_values("epoch") for _, run in frame[frame["method"] == name].groupby("training_seed")]
+        for row, name in names.items()
+    }
 
 
 def _lower(rule: Cost | Sooner | Early) -> tuple[str, ...]:
     return (rule.lower,) if isinstance(rule, Sooner) else rule.lower
 
 
-def _judge(rule: Cost | Sooner | Early | Course | ByType, runs: dict[str, list[pd.DataFrame]]) -> Finding:
+def _judge(rule: Cost | Sooner | Early | Course | ByType, runs: Runs, missing: list[str]) -> Finding:
     match rule:
         case Cost():
-            ends = {row: [_end(run, rule.quantity) for run in of_row] for row, of_row in runs.items()}
-            return _least_ratio(ends, rule.upper, rule.at_least)
+            ratios = {f"to {row}": _ratio(runs[rule.upper], runs[row]) for row in rule.lower if row in runs}
+            return together(ratios, missing)
         case Sooner():
-            return _sooner(rule, runs)
+            return _sooner(rule, runs) if rule.lower in runs else Finding("not here")
         case Early():
-            shares = {row: [100 * _first_part(run, rule) for run in of_row] for row, of_row in runs.items()}
-            return _early(rule, shares)
+            gaps = {f"from {row}": _early(rule, runs[rule.upper], runs[row]) for row in rule.lower if row in runs}
+            return together(gaps, missing)
         case Course():
             return _course(rule, runs[rule.row])
         case ByType():
             return _by_type(rule, runs[rule.row])
 
 
-def _end(run: pd.DataFrame, quantity: str) -> float:
-    last = run.iloc[-1]
-    states = float(last["detail_state_met"])
-    return states if quantity == "states" else states / float(last["generations"])
+def _ratio(upper: list[pd.DataFrame], lower: list[pd.DataFrame]) -> Finding:
+    """Judge the ratio of the states met per generation; its range is that of all pairs of seeds."""
+    first, second = (
+        [float(run["detail_state_met"].iloc[-1] / run["generations"].iloc[-1]) for run in runs] for runs in (upper, lower)
+    )
+    low, high = min(first) / max(second), max(first) / min(second)
+    return Finding(side(low, high, 1.0), _mean(first) / _mean(second), low, high)
 
 
-def _least_ratio(values: dict[str, list[float]], upper: str, at_least: float) -> Finding:
-    """Judge the least of the ratios of ``upper`` to the others; its interval is that of all pairs of seeds."""
-    found = [
-        (_mean(values[upper]) / _mean(values[row]), *range_of(values[upper], values[row], lambda a, b: a / b), row)
-        for row in values
-        if row != upper
-    ]
-    ratio, low, high, row = min(found)
-    return Finding(side(low, high, at_least), ratio, low, high, f"to {row}" if len(found) > 1 else "")
-
-
-def _sooner(rule: Sooner, runs: dict[str, list[pd.DataFrame]]) -> Finding:
+def _sooner(rule: Sooner, runs: Runs) -> Finding:
     """Judge the ratio of the generations after which training success is first reached; a run that never reaches it takes
     at least all it had."""
-    upper, lower = ([_reached(run, rule.success) for run in runs[row]] for row in (rule.upper, rule.lower))
-    low = min(b for b, _ in lower) / max(a if done else math.inf for a, done in upper)
-    high = max(b if done else math.inf for b, done in lower) / min(a for a, _ in upper)
-    ratio = _mean([b for b, _ in lower]) / _mean([a for a, _ in upper])
+    both = [[_reached(run, rule.success) for run in runs[row]] for row in (rule.upper, rule.lower)]
+    if any(one is None for of_row in both for one in of_row):
+        return Finding("unclear", detail=f"fewer than {LEAST_PATHS} paths in three epochs")
+    upper, lower = ([one for one in of_row if one is not None] for of_row in both)
     never = [
         f"{sum(not done for _, done in of_row)} of {len(of_row)} runs of {row} never reach it"
         for row, of_row in ((rule.upper, upper), (rule.lower, lower))
@@ -108,84 +108,83 @@ def _sooner(rule: Sooner, runs: dict[str, list[pd.DataFrame]]) -> Finding:
     ]
     if not any(done for _, done in (*upper, *lower)):
         return Finding("unclear", detail="; ".join(never))
-    return Finding(side(low, high, rule.at_least), ratio, low, high, "; ".join(never))
+    low = min(b for b, _ in lower) / max(a if done else math.inf for a, done in upper)
+    high = max(b if done else math.inf for b, done in lower) / min(a for a, _ in upper)
+    ratio = _mean([b for b, _ in lower]) / _mean([a for a, _ in upper])
+    return Finding(side(low, high, 1.0), ratio, low, high, "; ".join(never))
 
 
-def _reached(run: pd.DataFrame, success: float) -> tuple[float, bool]:
-    """Return the generations after which the success of three epochs' paths is first reached, or all, and whether it was."""
+def _reached(run: pd.DataFrame, success: float) -> tuple[float, bool] | None:
+    """Return the generations after which the success of three epochs' paths is first reached, or all, and whether it was;
+    nothing where there were never enough paths."""
     paths, won = (run[name].rolling(3, min_periods=1).sum() for name in ("epoch_paths", "epoch_successes"))
+    if paths.max() < LEAST_PATHS:
+        return None
     there = run.loc[(paths >= LEAST_PATHS) & (won >= success * paths), "generations"]
     return (float(there.iloc[0]), True) if len(there) else (float(run["generations"].iloc[-1]), False)
 
 
-def _first_part(run: pd.DataFrame, rule: Early) -> float:
-    early = run[run["generations"] <= rule.until * run["generations"].iloc[-1]]
-    return float((early if len(early) else run.iloc[:1])[rule.column].mean())
+def _part(run: pd.DataFrame, start: float, stop: float) -> pd.DataFrame | None:
+    """Return the epochs that end between two shares of a run's generations; nothing where they are too few to be read."""
+    share = run["generations"] / run["generations"].iloc[-1]
+    part = run[(share >= start) & (share <= stop) & (run["epoch"] > run["epoch"].iloc[0])]
+    return part if len(part) >= LEAST_EPOCHS else None
 
 
-def _early(rule: Early, shares: dict[str, list[float]]) -> Finding:
-    found = [
-        (_mean(shares[rule.upper]) - _mean(shares[row]), *range_of(shares[rule.upper], shares[row], lambda a, b: a - b), row)
-        for row in rule.lower
-        if row in shares
-    ]
-    if rule.within is not None:
-        gap, low, high, row = max(found, key=lambda one: abs(one[0]))
-        return Finding(inside(low, high, rule.within), gap, low, high, f"from {row}")
-    gap, low, high, row = min(found)
-    assert rule.at_least is not None
-    return Finding(side(low, high, rule.at_least), gap, low, high, f"from {row}")
+def _early(rule: Early, upper: list[pd.DataFrame], lower: list[pd.DataFrame]) -> Finding:
+    parts = [[_part(run, 0.0, rule.until) for run in runs] for runs in (upper, lower)]
+    if any(part is None for of_row in parts for part in of_row):
+        return TOO_COARSE
+    first, second = ([100 * float(part[rule.column].mean()) for part in of_row if part is not None] for of_row in parts)
+    low, high, gap = min(first) - max(second), max(first) - min(second), _mean(first) - _mean(second)
+    verdict = side(low, high, 0.0) if rule.within is None else inside(low, high, rule.within)
+    return Finding(verdict, gap, low, high)
 
 
 def _course(rule: Course, runs: list[pd.DataFrame]) -> Finding:
-    at = np.linspace(rule.start, rule.stop, GRID)
-    read = [np.interp(at, run["generations"] / run["generations"].iloc[-1], run[rule.column]) for run in runs]
-    course = np.mean(read, axis=0)
-    if rule.change_within is not None:
-        change = float(course.max() - course.min())
-        return Finding("holds" if change <= rule.change_within else "fails", change, detail=f"starts at {course[0]:.2f}")
-    # A course that does not move has no order.
-    order = float(pd.Series(course).rank().corr(pd.Series(at).rank())) if np.ptp(course) else 0.0
-    steady = rule.spearman_below is None or order <= rule.spearman_below
-    there = rule.end is None or rule.end[0] <= course[-1] <= rule.end[1]
-    words = f"from {course[0]:.2f} to {course[-1]:.2f}; rank correlation with time {order:.2f}"
-    return Finding("holds" if steady and there else "fails", float(course[-1]), detail=words)
+    """Judge each seed's course. What is reported is its end, or its change where that is what is bounded."""
+    parts = [part for run in runs if (part := _part(run, rule.start, rule.stop)) is not None]
+    if len(parts) < len(runs):
+        return TOO_COARSE
+    said, changes = [], []
+    for part in parts:
+        values = part[rule.column]
+        changes.append(float(np.ptp(values)))
+        # A course that does not move has no order.
+        order = float(values.rank().corr(part["generations"].rank())) if changes[-1] else 0.0
+        bounds = (
+            rule.change_within is None or changes[-1] <= rule.change_within,
+            rule.at_least is None or values.min() >= rule.at_least,
+            rule.spearman_below is None or order <= rule.spearman_below,
+        )
+        said.append(all(bounds))
+    ends = [float(part[rule.column].iloc[-1]) for part in parts]
+    first = _mean([float(part[rule.column].iloc[0]) for part in parts])
+    words = f"from {first:.2f} to {_mean(ends):.2f}, as a mean of the seeds"
+    return Finding(over_seeds(said), _mean(ends), min(ends), max(ends), words)
 
 
 def _by_type(rule: ByType, runs: list[pd.DataFrame]) -> Finding:
-    """Judge the order of task types at each share of training, by the mean of the eighth of training before it."""
+    """Judge the order of task types towards each share of the epochs, by the mean of the quarter before it."""
     rises = []
     for run in runs:
         last = run["epoch"].max()
         for share in rule.at:
-            part = run[(run["epoch"] <= share * last) & (run["epoch"] > (share - 0.125) * last)]
-            means = part.groupby("task_type")["state_score_visits"].mean()
-            if not set(rule.types) <= set(means.index):
-                return Finding("not here")
+            part = run[(run["epoch"] <= share * last) & (run["epoch"] > max(1, (share - 0.25) * last))]
+            means = part.groupby("task_type")["state_score_unique"].mean()
+            if part["epoch"].nunique() < LEAST_EPOCHS or not set(rule.types) <= set(means.index):
+                return TOO_COARSE
             rises.append(all(means[a] < means[b] for a, b in itertools.pairwise(rule.types)))
-    verdict: Verdict = "holds" if all(rises) else "unclear" if any(rises) else "fails"
-    return Finding(verdict, sum(rises) / len(rises), detail=f"in {sum(rises)} of {len(rises)} looks")
+    return Finding(over_seeds(rises), sum(rises) / len(rises), detail=f"in {sum(rises)} of {len(rises)} looks")
 
 
 def _of_paper(rule: Cost | Sooner | Early | Course | ByType, paper: PaperNumbers) -> float:
-    """Return what the paper's own table or picture gives for a rule; NaN where there is none."""
-    if isinstance(rule, Cost):
-        of_row = {row: paper.efficiency.get(("alfworld", row)) for row in (rule.upper, *rule.lower)}
-        units = {
-            row: one["paper_states"] / (one["paper_rollouts"] if rule.quantity == "states_per_generation" else 1)
-            for row, one in of_row.items()
-            if one
-        }
-        return min((units[rule.upper] / units[row] for row in rule.lower if row in units), default=math.nan)
-    if isinstance(rule, Sooner):
-        reached = {}
-        for row in (rule.upper, rule.lower):
-            curve = paper.curves.get(row)
-            if curve is None:
-                return math.nan
-            reached[row] = next(epoch for epoch, success in curve if success >= rule.success)
-        return reached[rule.lower] / reached[rule.upper]
-    return math.nan
+    """Return the ratio that the paper's efficiency table gives; NaN for other rules, and where a row is not in it."""
+    if not isinstance(rule, Cost):
+        return math.nan
+    table = {row: paper.efficiency.get(("alfworld", row)) for row in (rule.upper, *rule.lower)}
+    each = {row: one["paper_states"] / one["paper_rollouts"] for row, one in table.items() if one}
+    return min((each[rule.upper] / each[row] for row in rule.lower if row in each), default=math.nan)
 
 
 def _mean(values: list[float]) -> float:

@@ -13,7 +13,7 @@ import pandas as pd
 from threespo.results.claims.comparisons import of_column
 from threespo.results.claims.finding import Evidence
 from threespo.results.claims.formulas import FORMULAS
-from threespo.results.claims.rules import Above, Claim, Formula, Gain, Open, Order
+from threespo.results.claims.rules import Above, Claim, Formula, Gain, Known, Open, Order
 from threespo.results.claims.training import of_training
 
 VERDICT_COLUMNS = (
@@ -40,6 +40,8 @@ def _of_claim(claim: Claim, evidence: Evidence) -> Iterator[dict[str, Any]]:
     match rule:
         case Open():
             yield {"verdict": "open", "detail": rule.because}
+        case Known():
+            yield {"verdict": "holds" if rule.holds else "fails", "detail": rule.because}
         case Formula():
             holds, measured, detail = FORMULAS[rule.name]()
             yield {"verdict": "holds" if holds else "fails", "measured": measured, "detail": detail}
