@@ -103,8 +103,13 @@ def method_difference(played: "pd.DataFrame", first: str, second: str, measure: 
 def _resampled_means(
     values: "np.ndarray[Any, Any]", games: "np.ndarray[Any, Any]", random: np.random.Generator
 ) -> "np.ndarray[Any, Any]":
-    seeds = random.integers(len(values), size=(len(games), len(values)))
-    return np.array([values[np.ix_(*chosen)].mean() for chosen in zip(seeds, games, strict=True)])
+    """Return the mean of every resample; ``games`` are those drawn, (resamples, games), seeds are drawn here."""
+    resamples, count = games.shape
+    seeds = random.integers(len(values), size=(resamples, len(values)))
+    # How often each resample draws a game: the means over drawn games are then one product.
+    places = games + count * np.arange(resamples)[:, None]
+    drawn = np.bincount(places.ravel(), minlength=games.size).reshape(games.shape)
+    return np.asarray(np.take_along_axis(drawn @ values.T / count, seeds, axis=1).mean(axis=1))
 
 
 def _percentiles(means: "np.ndarray[Any, Any]") -> tuple[float, float]:

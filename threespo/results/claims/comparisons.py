@@ -78,12 +78,9 @@ def _compare(
     difference, low, high = method_difference(played, first, second, measure)
     found = Finding(side(low, high, bound), difference, low, high)
     # What is prompted has no training seeds.
-    trained = [name for name in (first, second) if name in study.methods]
-    return f"{first} and {second}", of_one_seed(found, min(_seeds(played, name) for name in trained))
-
-
-def _seeds(played: pd.DataFrame, method: str) -> int:
-    return int(played.loc[played["method"] == method, "training_seed"].nunique())
+    trained = played[played["method"].isin({first, second} & set(study.methods))]
+    seeds = trained.groupby("method")["training_seed"].nunique().min() if len(trained) else len(study.seeds)
+    return f"{first} and {second}", of_one_seed(found, int(seeds))
 
 
 def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:
