@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from threespo.cli import main
 from threespo.errors import InputError
 from threespo.results import collect
 from threespo.results.curves import training_curves, wall_time
@@ -15,7 +16,7 @@ from threespo.results.limits import limits
 from threespo.results.outline import TABLES
 from threespo.results.paper import NOTHING, read_results
 from threespo.results.tables import main_results, write_tables
-from threespo.study.config import load_study
+from threespo.study.config import dump_study, load_study
 from threespo.study.matrix import Paths, probed_runs, reference_runs, trained_runs
 from threespo.tables import write_table
 from threespo.tree_table import COLUMNS
@@ -102,6 +103,19 @@ def test_every_table_is_written_and_equal_when_written_again(study, paths):
     assert all(
         (paths.tables / f"{name}.parquet").read_bytes() == before[name] for name in names if name != "provenance"
     )
+
+
+def test_the_verdicts_are_printed_and_a_study_without_tables_is_named(study, paths, capsys):
+    paths.study.write_text(dump_study(study))
+    assert main(["claims", str(paths.study)]) == 2
+    assert "claims.parquet" in capsys.readouterr().err
+    write_tables(study, paths)
+    capsys.readouterr()
+    assert main(["claims", str(paths.study)]) == 0
+    said = capsys.readouterr().out
+    # GRPO wins two or three of four games, 3SPO one.
+    assert "grpo-alfworld: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5" in said
+    assert "fails     tenth-visit" in said
 
 
 def test_states_and_generations_stand_beside_the_papers(study, paths):
