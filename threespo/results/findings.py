@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from threespo.results.claims.finding import preset_of
 from threespo.results.figures import label, titled
 from threespo.results.outline import MEASURES
 from threespo.results.statistics import method_difference
@@ -62,7 +63,7 @@ def _only(frame: pd.DataFrame, values: dict[str, str]) -> pd.DataFrame:
 
 
 def _preset(study: "Study", row: dict[str, Any]) -> str:
-    return str(study.at(row["env"]).methods[row["method"]].options.get("preset", "literal"))
+    return preset_of(study.at(row["env"]).methods[row["method"]].options)
 
 
 def _against_base(setting: _Setting, row: dict[str, Any], base: dict[str, Any]) -> str:

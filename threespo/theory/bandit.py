@@ -57,25 +57,17 @@ class Course(NamedTuple):
     """Of all actions."""
 
 
-def play(rule: Rule, rounds: int, settings: ScoreSettings | None = None, seeds: int = SEEDS) -> Course:
-    """Play the bandit for so many rounds.
-
-    Args:
-        rule: how rollouts are shared out.
-        rounds: I.
-        settings: constants of eq. 1 and eq. 3; the paper's by default.
-        seeds: independent repetitions.
-    """
-    settings = settings or ScoreSettings()
+def play(rule: Rule, rounds: int) -> Course:
+    """Play ``SEEDS`` bandits for ``rounds`` rounds each, at the paper's constants of eq. 1 and eq. 3."""
+    settings = ScoreSettings()
     truth = np.array(PROBABILITIES)
     gaps = truth - truth.min()
     if rule.alpha_of_rounds:
         least = float(min(gap for gap in gaps if gap > 0))
         settings = replace(settings, alpha=2 * math.log(rounds) / (least * math.log(2)))
     random = np.random.Generator(np.random.Philox(key=derive("bandit", *map(int, astuple(rule)), rounds)))
-    tried = np.zeros((seeds, len(truth)))
-    won = np.zeros((seeds, len(truth)))
-    spent, drawn = np.empty((seeds, rounds)), np.empty((seeds, rounds))
+    tried, won = np.zeros((SEEDS, len(truth))), np.zeros((SEEDS, len(truth)))
+    spent, drawn = np.empty((SEEDS, rounds)), np.empty((SEEDS, rounds))
     for number in range(rounds):
         count = _allocation(tried, won, rule, settings, random)
         tried += count

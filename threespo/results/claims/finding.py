@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from threespo.results.paper import PaperNumbers
-from threespo.study.matrix import local_policies
+from threespo.study.matrix import local_policies, prompted_runs
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -63,15 +63,10 @@ class Place:
                 if entry.paper_row == wanted and (entry.method != "threespo" or preset_of(entry.options) == self.preset):
                     return name
         # A tiny policy follows no instructions, so there is nothing to learn from prompting it.
-        agents = study.agents if study.policies[self.policy].kind == "pretrained" else {}
-        return next(
-            (
-                name
-                for name, agent in agents.items()
-                if agent.paper_row == row and (agent.policies is None or self.policy in agent.policies)
-            ),
-            None,
-        )
+        if study.policies[self.policy].kind != "pretrained":
+            return None
+        prompted = (run.method for run in prompted_runs(study) if (run.env, run.policy) == (self.env, self.policy))
+        return next((name for name in prompted if study.agents[name].paper_row == row), None)
 
 
 def presets(study: "Study", env: str, rows: tuple[str, ...]) -> list[str | None]:

@@ -142,18 +142,18 @@ def _early(rule: Early, upper: list[pd.DataFrame], lower: list[pd.DataFrame]) ->
 
 
 def _course(rule: Course, runs: list[pd.DataFrame]) -> Finding:
-    """Judge each seed's course. What is reported is its end, or its change where that is what is bounded."""
+    """Judge each seed's course; what is reported is where it ends."""
     parts = [part for run in runs if (part := _part(run, rule.start, rule.stop)) is not None]
     if len(parts) < len(runs):
         return TOO_COARSE
-    said, changes = [], []
+    said = []
     for part in parts:
         values = part[rule.column]
-        changes.append(float(np.ptp(values)))
+        change = float(np.ptp(values))
         # A course that does not move has no order.
-        order = float(values.rank().corr(part["generations"].rank())) if changes[-1] else 0.0
+        order = float(values.rank().corr(part["generations"].rank())) if change else 0.0
         bounds = (
-            rule.change_within is None or changes[-1] <= rule.change_within,
+            rule.change_within is None or change <= rule.change_within,
             rule.at_least is None or values.min() >= rule.at_least,
             rule.spearman_below is None or order <= rule.spearman_below,
         )
