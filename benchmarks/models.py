@@ -9,8 +9,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.machine import machine as described
+from threespo.imitation.curriculum import SHAPES
 from threespo.policy.model import Policy, bundle
-from threespo.policy.teaching import SHAPES
 
 VOCABULARY = 512
 

@@ -18,7 +18,8 @@ import torch
 
 from benchmarks.models import VOCABULARY, machine, random_policy
 from threespo.files import atomic_json
-from threespo.learner.engine import DeepSpeedLearner, OptimSettings
+from threespo.learner.engine import DeepSpeedLearner
+from threespo.learner.optim import OptimSettings
 from threespo.policy.sampler import TorchSampler
 from threespo.protocol import LossSettings, Row, SampleRequest, UpdateRequest
 

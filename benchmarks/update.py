@@ -18,8 +18,9 @@ import torch
 from benchmarks.models import VOCABULARY, fastest, machine, random_policy
 from benchmarks.peer_trl import loss_step
 from threespo.files import atomic_json
-from threespo.learner.engine import DeepSpeedLearner, OptimSettings
+from threespo.learner.engine import DeepSpeedLearner
 from threespo.learner.forward import ResponseScorer, cut, group_rows, pack
+from threespo.learner.optim import OptimSettings
 from threespo.policy.model import Policy
 from threespo.protocol import LossSettings, Row, UpdateRequest
 

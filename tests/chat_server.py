@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Action = Callable[["Handler", "Asked"], None]
-"""Answers one request, or does not."""
+"""Driver one request, or does not."""
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
@@ -28,7 +28,7 @@ class Asked:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one connection."""
+    """Driver one connection."""
 
     server: "ChatServer"
     protocol_version = "HTTP/1.1"

@@ -1,11 +1,11 @@
-"""A toy world for tests: states are strings, actions are edges, and nothing is learned from text."""
+"""A toy environment for tests: states are strings, actions are edges, and nothing is learned from text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from threespo.envs.base import Transition
-from threespo.envs.episode import Episode, World, begin
+from threespo.envs.episode import Episode, EpisodeSetup, begin
 from threespo.methods.base import CommonSettings
 from threespo.protocol import Row, Sample, UpdateRequest, UpdateStats
 
@@ -59,7 +59,7 @@ def make_task(graph: Mapping[str, Mapping[str, str]], goals: set[str], root: str
 
 
 def start(task: ToyTask, max_steps: int = 10) -> Episode:
-    return begin(World(ToyEnv(), max_steps, 2), task)
+    return begin(EpisodeSetup(ToyEnv(), max_steps, 2), task)
 
 
 def answer(action: str, tokens: int = 3) -> Sample:

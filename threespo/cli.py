@@ -10,13 +10,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from threespo.errors import InputError
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
-    from threespo.study.matrix import Paths
+    from threespo.study.paths import Paths
+    from threespo.study.run_settings import TrainSettings
     from threespo.verify import Report
 
 VERIFY_KINDS = (
@@ -35,6 +36,20 @@ VERIFY_KINDS = (
 
 LUCENE = "lucene"
 """The kind of ``threespo verify`` that has no reference file: the other search engine answers on the spot."""
+
+STAGE_HELP = {
+    "data": "prepare the tasks of an environment",
+    "policy": "provide the base policy (and its strong clone) of an environment",
+    "train": "train one run; an interrupted one goes on from its last checkpoint",
+    "evaluate": "evaluate one run's final policy",
+    "tune": "choose a method's learning rate from its trials",
+    "probe": "set a run's state scores beside true success probabilities",
+    "decision_trees": "try a method on decision trees, many seeds",
+    "tables": "gather all runs into tables",
+    "notebook": "execute a notebook on the tables",
+    "report": "write the report from tables and notebooks",
+}
+"""The stages of a study (``threespo.study.stages``), each a command."""
 
 BAD_INPUT = 2
 """Exit code for wrong input (a study, file or argument), as opposed to a failure of the program (1)."""
@@ -60,114 +75,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _study(parsed: argparse.Namespace) -> int:
-    from threespo.study.config import dump_study, load_study
+    from threespo.study.load import dump_study, load_study
     from threespo.study.resolve import study_file
 
-    print(dump_study(load_study(study_file(parsed.study), _mapping(parsed.set))), end="")
+    print(dump_study(load_study(study_file(parsed.study), _mapping(parsed.set)), options=True), end="")
     return 0
 
 
-def _data(parsed: argparse.Namespace) -> int:
-    from threespo.runs.data import prepare
-    from threespo.study.records import Job, recorded
+def _run_stage(parsed: argparse.Namespace) -> int:
+    """Do the work of one job (``threespo.study.stages``) and write down what it was made of."""
+    from threespo.envs.registry import load
+    from threespo.runs.gpus import claim
+    from threespo.study.records import recorded
+    from threespo.study.stages import STAGES, Job, check_job
 
     study, paths = _load_with_paths(parsed)
-    with recorded(study, paths, Job("data", parsed.env)):
-        prepare(study, parsed.env, paths.data(parsed.env))
-    return 0
+    stage = STAGES[parsed.stage]
+    job = Job(parsed.stage, "/".join(getattr(parsed, argument) for argument in stage.arguments))
+    check_job(study, job)
+    settings, work = job.settings(study, paths), load(stage.calls)
 
+    with claim(settings.gpus):
+        if getattr(parsed, "profile", False):
+            from threespo.runs.clock import profiled
 
-def _policy(parsed: argparse.Namespace) -> int:
-    from threespo.policy.tiny import provide
-    from threespo.study.records import Job, recorded
-
-    study, paths = _load_with_paths(parsed)
-    with recorded(study, paths, Job("policy", parsed.env, parsed.policy)):
-        provide(study, parsed.env, parsed.policy, paths.data(parsed.env), paths.policy(parsed.env, parsed.policy))
-    return 0
-
-
-def _train(parsed: argparse.Namespace) -> int:
-    from threespo.gpus import claim
-    from threespo.runs.clock import profiled
-    from threespo.runs.train import train
-    from threespo.study.matrix import find_run
-    from threespo.study.records import Job, recorded
-
-    study, paths = _load_with_paths(parsed)
-    run = find_run(study, parsed.run)
-    if parsed.profile:
-        with claim(study.gpus_per_run):
-            profiled(paths, run.run_id, lambda apart: train(study, run, apart))
-        return 0
-    with claim(study.gpus_per_run), recorded(study, paths, Job("train", run=run)):
-        train(study, run, paths)
-    return 0
-
-
-def _laboratory(parsed: argparse.Namespace) -> int:
-    from threespo.runs.laboratory import laboratory
-    from threespo.study.records import Job, recorded
-
-    study, paths = _load_with_paths(parsed)
-    with recorded(study, paths, Job("laboratory", parsed.family, method=parsed.method)):
-        laboratory(study, parsed.family, parsed.method, paths)
-    return 0
-
-
-def _probe(parsed: argparse.Namespace) -> int:
-    from threespo.gpus import claim
-    from threespo.runs.probe import probe
-    from threespo.study.matrix import find_run
-    from threespo.study.records import Job, recorded
-
-    study, paths = _load_with_paths(parsed)
-    run = find_run(study, parsed.run)
-    with claim(study.gpus_per_run), recorded(study, paths, Job("probe", run=run)):
-        probe(study, run, paths)
-    return 0
-
-
-def _choose(parsed: argparse.Namespace) -> int:
-    from threespo.runs.choose import choose
-    from threespo.study.records import Job, recorded
-
-    study, paths = _load_with_paths(parsed)
-    with recorded(study, paths, Job("choose", parsed.env, parsed.policy, method=parsed.method)):
-        choose(study, parsed.env, parsed.policy, parsed.method, paths)
-    return 0
-
-
-def _evaluate(parsed: argparse.Namespace) -> int:
-    from threespo.gpus import claim
-    from threespo.runs.evaluate import evaluate
-    from threespo.study.matrix import find_run, gpus_of
-    from threespo.study.records import Job, recorded
-
-    study, paths = _load_with_paths(parsed)
-    run = find_run(study, parsed.run)
-    with claim(gpus_of(study, run)), recorded(study, paths, Job("evaluate", run=run)):
-        evaluate(study, run, paths)
-    return 0
-
-
-def _tables(parsed: argparse.Namespace) -> int:
-    from threespo.results.tables import write_tables
-    from threespo.study.records import Job, recorded
-
-    study, paths = _load_with_paths(parsed)
-    with recorded(study, paths, Job("tables")):
-        write_tables(study, paths)
-    return 0
-
-
-def _report(parsed: argparse.Namespace) -> int:
-    from threespo.results.report import write_report
-    from threespo.study.records import Job, recorded
-
-    study, paths = _load_with_paths(parsed)
-    with recorded(study, paths, Job("report")):
-        write_report(study, paths)
+            profiled(cast("TrainSettings", settings), work)
+        else:
+            with recorded(study, paths, job):
+                work(settings)
     return 0
 
 
@@ -176,15 +111,15 @@ def _claims(parsed: argparse.Namespace) -> int:
     from threespo.tables import read_table
 
     _, paths = _load_with_paths(parsed)
-    print(*lines(read_table(paths.tables / "claims.parquet")), sep="\n")
+    print(*lines(read_table(paths.table("claims"))), sep="\n")
     return 0
 
 
 def _view(parsed: argparse.Namespace) -> int:
     from threespo.results.viewer import write_view
-    from threespo.tree_table import TREES
+    from threespo.study.paths import RunFolder
 
-    file = parsed.trees if parsed.trees.suffix == ".parquet" else parsed.trees / TREES
+    file = parsed.trees if parsed.trees.suffix == ".parquet" else RunFolder(parsed.trees).trees
     folders = file.resolve().parent.parts
     run = "/".join(folders[folders.index("runs") + 1 :]) if "runs" in folders else folders[-1]
     out = parsed.out or file.with_suffix(".html")
@@ -235,16 +170,16 @@ def _verify(parsed: argparse.Namespace) -> int:
 
 
 def _play(parsed: argparse.Namespace) -> int:
-    from threespo.play import play
+    from threespo.runs.play import play
 
     play(parsed.task, task_id=parsed.task_id, policy=parsed.policy)
     return 0
 
 
 def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
-    from threespo.study.config import load_study
-    from threespo.study.contents import file_digest
-    from threespo.study.matrix import Paths
+    from threespo.study.checksums import file_digest
+    from threespo.study.load import load_study
+    from threespo.study.paths import Paths
 
     study = load_study(parsed.study)
     # Every workflow call writes the file, dry runs included: a job must not go on with another one's settings.
@@ -286,42 +221,17 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file")
     study.add_argument("--set", metavar="YAML", help="fields to change, e.g. '{training: {generations: 500}}'")
 
-    data = command("data", _data, "prepare the games of a study")
-    _add_study(data)
-    data.add_argument("--env", required=True)
-
-    policy = command("policy", _policy, "provide the base policy (and its strong clone) of a study")
-    _add_study(policy)
-    policy.add_argument("--env", required=True)
-    policy.add_argument("--policy", required=True)
-
-    choose = command("choose", _choose, "choose a method's learning rate from its trials")
-    _add_study(choose)
-    for name in ("env", "policy", "method"):
-        choose.add_argument(f"--{name}", required=True)
-
-    trees = command("laboratory", _laboratory, "try a method on decision trees, many seeds")
-    _add_study(trees)
-    for name in ("family", "method"):
-        trees.add_argument(f"--{name}", required=True)
-
-    for name, run, about in (
-        ("train", _train, "train one run; an interrupted one goes on from its last checkpoint"),
-        ("probe", _probe, "set a run's state scores beside true success probabilities"),
-        ("evaluate", _evaluate, "evaluate one run's final policy"),
-    ):
-        added = command(name, run, about)
+    for stage, about in STAGE_HELP.items():
+        added = command(stage.replace("_", "-"), _run_stage, about)
+        added.set_defaults(stage=stage)
         _add_study(added)
-        added.add_argument("--run", required=True, metavar="RUN_ID", help="ENV/POLICY/METHOD/seed-N, of a trial rate-R")
-        if name == "train":
+        for argument in _arguments(stage):
+            what = "ENV/POLICY/METHOD/seed-N, of a trial rate-R" if argument == "run" else None
+            added.add_argument(f"--{argument}", required=True, help=what)
+        if stage == "train":
             added.add_argument("--profile", action="store_true", help="train apart, keep nothing but the time by function")
 
-    for name, run, about in (
-        ("tables", _tables, "gather all runs into tables"),
-        ("report", _report, "write the report from tables and notebooks"),
-        ("claims", _claims, "print what a finished study says of each of the paper's claims"),
-    ):
-        _add_study(command(name, run, about))
+    _add_study(command("claims", _claims, "print what a finished study says of each of the paper's claims"))
 
     view = command("view", _view, "make a page of a run's search trees, to explore in a browser")
     view.add_argument("trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet")
@@ -345,6 +255,12 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--task", dest="task_id", metavar="ID", help="which game or goal, where there are several")
     play.add_argument("--policy", type=Path, metavar="RUN_FOLDER", help="let the policy of this run play")
     return parser
+
+
+def _arguments(stage: str) -> tuple[str, ...]:
+    from threespo.study.stages import STAGES
+
+    return STAGES[stage].arguments
 
 
 def _add_study(parser: argparse.ArgumentParser) -> None:

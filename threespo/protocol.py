@@ -156,11 +156,11 @@ class EpochResult:
     by_type: dict[str, dict[str, float]] = field(default_factory=dict)
     """The same numbers and counts for the tasks of each type alone, as far as they can be told apart."""
     trees: list[dict[str, Any]] = field(default_factory=list)
-    """Nodes of the search trees of ``CommonSettings.recorded`` tasks (columns: ``threespo/tree_table.py``)."""
+    """Nodes of the search trees of ``CommonSettings.recorded`` tasks (columns: ``threespo/methods/tree_table.py``)."""
 
 
 class Sampler(Protocol):
-    """Answers sample requests with the current policy."""
+    """Driver sample requests with the current policy."""
 
     def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
         """Return ``count`` samples for each request, in order."""

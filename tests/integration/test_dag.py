@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from tests.integration.soak import VARYING
-from threespo.study.contents import file_digest
+from threespo.study.checksums import file_digest
 
 pytestmark = pytest.mark.slow
 
@@ -161,7 +161,7 @@ def test_what_a_killed_job_leaves_behind_does_not_stop_the_next(finished_copy):
     left = finished_copy.folder / ".snakemake" / "backups" / "results" / "ci" / "policy" / "alfworld" / "tiny-s"
     left.mkdir(parents=True)
     (left / "policy.json").write_text("{}")
-    (finished_copy.results() / "policy" / "alfworld" / "tiny-s.contents.json").unlink()
+    (finished_copy.results() / "policy" / "alfworld" / "tiny-s.checksums.json").unlink()
     done = finished_copy.snakemake("--until", "policy")
     assert done.returncode == 0, done.stderr
     assert finished_copy.ran() == ["policy tiny-s"]

@@ -7,24 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threespo.imitation.webshop_expert import CAREFUL, ExpertNoise
 
-from threespo.agents.play import Agent, play_trials
-from threespo.envs.episode import World, act, begin, respond
+from threespo.agents.trials import Agent, play_trials
+from threespo.envs.episode import EpisodeSetup, act, begin, respond
 from threespo.envs.webshop import Catalogue, WebShop
 from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
-from threespo.play import ask, open_task, play, play_task
-from threespo.policy import tiny
-from threespo.policy.cloning import Stage
-from threespo.policy.shopper import CAREFUL, Haste
-from threespo.policy.teaching import Recipe, Shape, lesson_of
+from threespo.imitation.cloning import Stage
+from threespo.imitation.curriculum import Recipe, Shape, curriculum_of
 from threespo.protocol import Sample, SampleRequest
 from threespo.results.viewer import write_view
 from threespo.runs import checkpoint
 from threespo.runs.data import load_tasks, prepare
 from threespo.runs.evaluate import evaluate
+from threespo.runs.play import ask, open_task, play, play_task
 from threespo.runs.probe import probe
+from threespo.runs.setup import make_setup
 from threespo.runs.train import train
-from threespo.runs.worlds import make_world
 from threespo.study.config import Study, dump_study, parse_study
 from threespo.study.matrix import Paths, find_run
 from threespo.tables import read_table
@@ -63,10 +62,10 @@ def paths(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Paths:
     paths.study.write_text(dump_study(study))
     data, folder = paths.data("webshop"), paths.policy("webshop", "tiny-s")
     prepare(study, "webshop", data)
-    moment = Stage(15_000, 2e-3, 0.1, 1.0, batch=8, executed=Haste(random_action=0.2), labels=CAREFUL)
+    moment = Stage(15_000, 2e-3, 0.1, 1.0, batch=8, executed=ExpertNoise(random_action=0.2), labels=CAREFUL)
     plan = Recipe(Shape(32, 1, 2, 64), (moment,), replace(moment, tokens=2_000, labels=None), most_weakening_steps=1)
-    lesson = replace(lesson_of(study, "webshop", "s", data), plan=plan)
-    facts = tiny.build(lesson, load_tasks("webshop", data, "calibration"), folder)
+    curriculum = replace(curriculum_of(study, "webshop", "s", data), plan=plan)
+    facts = base_policy.build(curriculum, load_tasks("webshop", data, "calibration"), folder)
     (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
     for method in ("grpo", "threespo"):
         train(study, find_run(study, f"webshop/tiny-s/{method}/seed-0"), paths)
@@ -143,9 +142,9 @@ def test_a_person_buys_and_is_told_the_score(study: Study, tmp_path: Path) -> No
     prepare(study, "webshop", tmp_path)
     _, goal = open_task(tmp_path)
     assert open_task(tmp_path, goal.task_id)[1] == goal
-    world, out = make_world(study, "webshop", tmp_path), io.StringIO()
+    setup, out = make_setup(study, "webshop", tmp_path), io.StringIO()
     lines = iter(["search[table lamp]\n", "click[e00000000y]\n", "click[buy now]\n"])
-    won = play_task(begin(world, goal), ask(lines, out), out)
+    won = play_task(begin(setup, goal), ask(lines, out), out)
     assert not won
     assert "Not won after 3 steps, score 0." in out.getvalue()
     assert "Thank you for shopping with us!" in out.getvalue()
@@ -153,7 +152,7 @@ def test_a_person_buys_and_is_told_the_score(study: Study, tmp_path: Path) -> No
 
 def test_what_is_not_there_does_nothing_and_any_query_is_admissible(study: Study, tmp_path: Path) -> None:
     prepare(study, "webshop", tmp_path)
-    start = begin(make_world(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0])
+    start = begin(make_setup(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0])
     for action, idle in (("click[buy now]", True), ("search[lamp]", False), ("dance", True)):
         assert respond(start, f"<think>so</think><action>{action}</action>").nothing_happens == idle
     for action, allowed in (
@@ -168,7 +167,7 @@ def test_what_is_not_there_does_nothing_and_any_query_is_admissible(study: Study
 
 def test_an_agent_reflects_as_a_shopper_and_keeps_its_best_score(study: Study, tmp_path: Path) -> None:
     prepare(study, "webshop", tmp_path)
-    world, goal = make_world(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0]
+    setup, goal = make_setup(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0]
     best = goal.task_id.split("/")[0].lower()
     # The second attempt buys the first product that it sees; the first one the right product, without its option.
     lines = iter([f"search[{goal.goal}]", f"click[{best}]", "click[buy now]", "Buy later.", "search[zinc]", "search[lamp]"])
@@ -180,7 +179,7 @@ def test_an_agent_reflects_as_a_shopper_and_keeps_its_best_score(study: Study, t
             asked.extend(request.prompt for request in requests)
             return [[Sample((), (), f"<think>so</think><action>{next(lines, 'look')}</action>", True)] for _ in requests]
 
-    (record,) = play_trials(world, [goal], Scripted(), Agent("reflexion", 2), seed=1, temperature=1.0, key=())
+    (record,) = play_trials(setup, [goal], Scripted(), Agent("reflexion", 2), seed=1, temperature=1.0, key=())
     assert not record.episode.won
     assert record.episode.score == 0
     assert 0.3 < record.score < 1
@@ -196,10 +195,10 @@ def test_a_description_that_no_prompt_holds_is_cut_in_the_repaired_shop_alone(tm
     goal = load_goals(tmp_path / "shop", "test", catalogue)[0]
     lengths = {}
     for fidelity in ("repaired", "original"):
-        episode = begin(World(WebShop(catalogue, fidelity=fidelity), 9, 0), goal)
-        for action in ("search[lamp]", f"click[{episode.world.env.catalogue.product(0).asin.lower()}]"):
+        episode = begin(EpisodeSetup(WebShop(catalogue, fidelity=fidelity), 9, 0), goal)
+        for action in ("search[lamp]", f"click[{episode.setup.env.catalogue.product(0).asin.lower()}]"):
             episode = act(episode, action)
-        item = next(action for action in episode.world.env.admissible(episode.state) if action.startswith("click[e0"))
+        item = next(action for action in episode.setup.env.admissible(episode.state) if action.startswith("click[e0"))
         page = act(act(episode, item), "click[description]")
         lengths[fidelity] = len(page.observation)
     assert lengths["repaired"] < 3_100

@@ -7,24 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threespo.runs.rates import learning_rate
 
 from threespo import cli
 from threespo.envs.alfworld import compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
+from threespo.imitation.cloning import Stage
+from threespo.imitation.curriculum import Recipe, Shape, curriculum_of
 from threespo.learner.engine import DeepSpeedLearner
 from threespo.methods.registry import METHODS
-from threespo.policy import tiny
-from threespo.policy.cloning import Stage
-from threespo.policy.teaching import Recipe, Shape, lesson_of
 from threespo.runs import checkpoint
 from threespo.runs import probe as probes
-from threespo.runs.choose import choose
 from threespo.runs.data import load_tasks, prepare
 from threespo.runs.evaluate import evaluate
 from threespo.runs.probe import probe
-from threespo.runs.rates import learning_rate
 from threespo.runs.train import _draw, choose_pool, common_settings, train
+from threespo.runs.tuning import choose
 from threespo.study import stages
 from threespo.study.config import Study, dump_study, parse_study
 from threespo.study.matrix import Paths, find_run, trials_of
@@ -74,8 +73,8 @@ def prepared(study, tmp_path_factory) -> Path:
     moment = Stage(tokens=15_000, learning_rate=2e-3, prompt_weight=0.1, decision_weight=1.0, batch=8)
     plan = Recipe(Shape(32, 1, 2, 64), (moment,), Stage(2_000, 5e-4, 0.0, 1.0, batch=8), most_weakening_steps=1)
     folder, data = paths.policy("alfworld", "tiny-s"), paths.data("alfworld")
-    lesson = replace(lesson_of(study, "alfworld", "s", data), plan=plan)
-    facts = tiny.build(lesson, load_tasks("alfworld", data, "calibration"), folder)
+    curriculum = replace(curriculum_of(study, "alfworld", "s", data), plan=plan)
+    facts = base_policy.build(curriculum, load_tasks("alfworld", data, "calibration"), folder)
     (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
     return root
 
@@ -365,7 +364,7 @@ def test_what_an_unfinished_run_of_other_settings_left_is_not_delivered(study, p
         patch.setattr(DeepSpeedLearner, "export", die)
         with pytest.raises(KeyboardInterrupt):
             train(seldom, run, paths)
-    assert list((paths.checkpoints(run) / "keepsakes").glob("trees-*"))
+    assert list((paths.checkpoints(run) / "artifacts").glob("trees-*"))
     none = parse_study(VALUES | {"training": VALUES["training"] | {"recorded_tasks": 0}}, "test")
     train(none, run, paths)
     assert read_table(paths.run(run) / "trees.parquet").empty

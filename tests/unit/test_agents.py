@@ -1,13 +1,13 @@
 """Prompting agents: what they ask, what they remember, and how attempts are counted."""
 
 from tests.toy import ToyEnv, make_task
-from threespo.agents.play import Agent, play_trials
 from threespo.agents.prompts import direct_prompt, react_prompt
-from threespo.envs.episode import World, begin, respond
+from threespo.agents.rollout import play_episodes
+from threespo.agents.trials import Agent, play_trials
+from threespo.envs.episode import EpisodeSetup, begin, respond
 from threespo.protocol import Sample
-from threespo.runs.rollout import play_episodes
 
-WORLD = World(ToyEnv(), 2, 2)
+SETUP = EpisodeSetup(ToyEnv(), 2, 2)
 MAZE = {"s1": {"left": "s2", "right": "s3"}, "s2": {"win": "goal"}, "s3": {"stay": "s3"}}
 
 
@@ -16,7 +16,7 @@ def tasks(count=1):
 
 
 class Scripted:
-    """Answers from the prompt and remembers what it was asked."""
+    """Driver from the prompt and remembers what it was asked."""
 
     def __init__(self, answer):
         self.answer, self.asked = answer, []
@@ -35,7 +35,7 @@ def act(action, thought="hm"):
 
 def play(agent, answer, count=1):
     sampler = Scripted(answer)
-    records = play_trials(WORLD, tasks(count), sampler, agent, seed=5, temperature=0.4, key=("evaluate", "unseen"))
+    records = play_trials(SETUP, tasks(count), sampler, agent, seed=5, temperature=0.4, key=("evaluate", "unseen"))
     return records, sampler.asked
 
 
@@ -44,7 +44,7 @@ def lost(request):
 
 
 def test_react_is_the_papers_prompt_and_can_keep_thoughts_in_the_history():
-    start = begin(WORLD, tasks()[0])
+    start = begin(SETUP, tasks()[0])
     assert react_prompt(start, []) == react_prompt(start) == start.prompt
     later = respond(start, act("left")).episode
     assert react_prompt(later) == later.prompt
@@ -54,7 +54,7 @@ def test_react_is_the_papers_prompt_and_can_keep_thoughts_in_the_history():
 
 
 def test_direct_asks_for_no_reasoning_and_a_response_without_it_is_well_formed():
-    prompt = direct_prompt(begin(WORLD, tasks()[0]))
+    prompt = direct_prompt(begin(SETUP, tasks()[0]))
     assert "think" not in prompt
     assert prompt.endswith("Answer with nothing else.\n")
     (record,), _ = play(Agent("direct"), lambda request: "<action>left</action>")
@@ -102,10 +102,10 @@ def test_reflexion_carries_its_notes_and_asks_after_failures_only():
 
 
 def test_a_long_attempt_is_shown_from_its_end():
-    world = World(ToyEnv(), 5, 2)
+    setup = EpisodeSetup(ToyEnv(), 5, 2)
     sampler = Scripted(lambda request: "x" if "what went wrong" in request.prompt else lost(request))
     agent = Agent("reflexion", trials=2, reflection_characters=100)
-    (record,) = play_trials(world, tasks(), sampler, agent, seed=0, temperature=0.4, key=("k",))
+    (record,) = play_trials(setup, tasks(), sampler, agent, seed=0, temperature=0.4, key=("k",))
     assert record.steps == 10, "of both attempts"
     (reflection,) = [request.prompt for request in sampler.asked if "what went wrong" in request.prompt]
     assert "in 5 step(s)" in reflection
@@ -131,6 +131,6 @@ def test_first_attempts_are_plain_rollouts_of_the_same_draws():
         _, asked = play(Agent(name, trials=1 if name == "react" else 2), lost)
         first[name] = [(request.key, request.prompt) for request in asked[:2]]
     sampler = Scripted(lost)
-    play_episodes(WORLD, tasks(), sampler, seed=5, temperature=0.4, key=("evaluate", "unseen"))
+    play_episodes(SETUP, tasks(), sampler, seed=5, temperature=0.4, key=("evaluate", "unseen"))
     assert [(request.key, request.prompt) for request in sampler.asked] == first["react"]
     assert first["react"] == first["retry"] == first["reflexion"]

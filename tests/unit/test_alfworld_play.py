@@ -5,16 +5,16 @@ from collections.abc import Sequence
 
 from tests.alfworld_mini import mini
 from threespo.envs.alfworld import Alfworld, compile_game
-from threespo.envs.episode import Episode, World, begin
+from threespo.envs.episode import Episode, EpisodeSetup, begin
 from threespo.envs.prompts import alfworld_prompt
-from threespo.play import ask, play_task, sampled
 from threespo.protocol import Sample, SampleRequest
+from threespo.runs.play import ask, play_task, sampled
 
 GOAL = "(opened Drawer_bar_1)"
 
 
 def start() -> Episode:
-    return begin(World(Alfworld(), 99, 0), compile_game(mini(GOAL)))
+    return begin(EpisodeSetup(Alfworld(), 99, 0), compile_game(mini(GOAL)))
 
 
 def test_a_person_plays_to_the_win() -> None:
@@ -53,7 +53,7 @@ class Scripted:
 def test_a_policy_plays_with_its_history() -> None:
     out, game, env = io.StringIO(), compile_game(mini(GOAL)), Alfworld()
     sampler = Scripted(["go to drawer 1", "look", "look"])
-    assert not play_task(begin(World(env, 3, 2), game), sampled(sampler, 1.0, out), out)
+    assert not play_task(begin(EpisodeSetup(env, 3, 2), game), sampled(sampler, 1.0, out), out)
     assert out.getvalue().endswith("Not won after 3 steps.\n")
     assert "> go to drawer 1" in out.getvalue()
     start = env.initial(game)

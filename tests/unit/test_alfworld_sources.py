@@ -10,7 +10,7 @@ from tests.alfworld_mini import GRAMMAR, mini
 from threespo.envs.alfworld import GameRecord, sources
 from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
-from threespo.play import open_task
+from threespo.runs.play import open_task
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from threespo.methods.tree_table import COLUMNS
 from threespo.results import case_study as module
 from threespo.results.case_study import case_study
 from threespo.study.config import load_study
 from threespo.study.matrix import Paths, shown_runs
 from threespo.tables import write_table
-from threespo.tree_table import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from threespo.policy.cloning import Cloner, Example, Stage
+from threespo.imitation.cloning import Cloner, Example, Stage
 
 BATCH = [Example((5, 6, 7, 8, 9, 10, 11), 4, (5, 6)), Example((3, 2, 12, 13), 2, (3, 3))]
 

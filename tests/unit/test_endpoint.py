@@ -17,15 +17,15 @@ from pydantic import ValidationError
 
 from tests import chat_server
 from tests.chat_server import ChatServer, answers, completion, says
+from threespo.agents.rollout import play_episodes
 from threespo.envs.alfworld import Alfworld, compile_game
 from threespo.envs.alfworld.embedded import generate
-from threespo.envs.episode import World
+from threespo.envs.episode import EpisodeSetup
 from threespo.errors import InputError
 from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies
 from threespo.policy.chat import Spacing
 from threespo.policy.endpoint import EndpointSampler, EndpointSettings, NotRun, availability, estimate_cost
 from threespo.protocol import Sample, SampleRequest
-from threespo.runs.rollout import play_episodes
 
 KEY = "sk-fake-0123456789abcdef-SECRET"
 
@@ -120,7 +120,7 @@ def test_samples_keep_the_order_of_requests_when_replies_come_in_reverse(serve, 
 
 def test_whole_episodes_are_played_and_played_again_from_the_cassette(serve, sampler, monkeypatch):
     """Two real games side by side; the server knows their walkthroughs and tells them apart by their tasks."""
-    world = World(Alfworld(), 30, 2)
+    setup = EpisodeSetup(Alfworld(), 30, 2)
     records = list({record.goal: record for record in generate("train", 8, 1, "small")}.values())[:2]
     plans = {record.goal: list(record.walkthrough) for record in records}
 
@@ -132,12 +132,12 @@ def test_whole_episodes_are_played_and_played_again_from_the_cassette(serve, sam
     server.otherwise = play
     tasks = [compile_game(record) for record in records]
     options = {"seed": 1, "temperature": 0.4, "key": ("evaluate",)}
-    played = play_episodes(world, tasks, sampler(), **options)
+    played = play_episodes(setup, tasks, sampler(), **options)
     assert [(one.episode.won, one.invalid_format, one.inadmissible) for one in played] == [(True, 0, 0)] * 2
     assert [one.episode.steps for one in played] == [len(record.walkthrough) for record in records]
     server.stop()
     monkeypatch.delenv("OPENAI_API_KEY")
-    assert play_episodes(world, tasks, sampler(), **options) == played
+    assert play_episodes(setup, tasks, sampler(), **options) == played
 
 
 def test_no_more_requests_are_under_way_than_allowed(serve, sampler):

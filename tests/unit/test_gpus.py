@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from threespo.errors import InputError
-from threespo.gpus import VISIBLE, claim
+from threespo.runs.gpus import VISIBLE, claim
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_claims_do_not_overlap_and_are_given_back(four, tmp_path):
 
 def test_a_killed_run_leaves_no_claim(four, tmp_path):
     code = (
-        "import os, pathlib, signal; from threespo.gpus import claim\n"
+        "import os, pathlib, signal; from threespo.runs.gpus import claim\n"
         f"with claim(4, folder=pathlib.Path({str(tmp_path)!r})): os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9

@@ -10,8 +10,8 @@ import torch
 from tests.models import policy, prompt
 from threespo.errors import InputError
 from threespo.learner.critic import DeepSpeedCritic
-from threespo.learner.engine import OptimSettings
 from threespo.learner.loss import value_losses
+from threespo.learner.optim import OptimSettings
 from threespo.policy.model import Policy
 from threespo.protocol import ValueRequest, ValueRow, ValueUpdateRequest
 

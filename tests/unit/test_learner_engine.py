@@ -12,7 +12,8 @@ import torch
 
 from tests.models import naive_logprobs, policy, requests, rows
 from threespo.errors import InputError
-from threespo.learner.engine import DeepSpeedLearner, OptimSettings
+from threespo.learner.engine import DeepSpeedLearner
+from threespo.learner.optim import OptimSettings
 from threespo.policy.model import Policy, load_policy
 from threespo.policy.sampler import TorchSampler
 from threespo.protocol import Aggregation, LossSettings, Row, UpdateRequest, UpdateStats

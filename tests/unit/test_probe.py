@@ -3,11 +3,11 @@
 import torch
 
 from tests.toy import common
-from threespo.envs.episode import World
+from threespo.decision_trees.tabular import TabularPolicy
+from threespo.envs.episode import EpisodeSetup
 from threespo.envs.prompts import tree_prompt
 from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities
 from threespo.methods.threespo import Threespo, ThreespoOptions
-from threespo.policy.tabular import TabularPolicy
 from threespo.runs.probe import COLUMNS, Draws, probed
 from threespo.study.config import ProbeSettings
 
@@ -15,15 +15,15 @@ TASKS = [TreeTask(number, depth=3, branching=2, solutions=3) for number in range
 MANY = ProbeSettings(methods=("x",), games=4, states=100, continuations=400)
 
 
-def judged(key="task_obs", **counts):
+def scorer_with(key="task_obs", **counts):
     method = Threespo(ThreespoOptions(alpha=1.0, state_key=key), common())
     method.table.counts.update(counts)
-    return method.judge(0)
+    return method.scorer(0)
 
 
-def rows(judge, settings=MANY):
+def rows(scorer, settings=MANY):
     policy = TabularPolicy(2, 0.0, torch.tensor([0.4, -0.4]))
-    found = probed(World(TreeEnv(), 3, 0), TASKS, judge, Draws(policy, 5, 1.0), settings)
+    found = probed(EpisodeSetup(TreeEnv(), 3, 0), TASKS, scorer, Draws(policy, 5, 1.0), settings)
 
     def choose(task):
         return lambda look: dict(zip("01", policy.probabilities(tree_prompt(task.goal, look)), strict=True))

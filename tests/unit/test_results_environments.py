@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from threespo.methods.tree_table import COLUMNS
 from threespo.policy.endpoint import NOT_RUN
-from threespo.results import collect, outline
+from threespo.results import collect
+from threespo.results.caveats import limits
 from threespo.results.findings import findings
-from threespo.results.limits import limits
 from threespo.results.paper import read_results
 from threespo.results.report import write_report
 from threespo.results.tables import main_results, write_tables
 from threespo.study.config import load_study
 from threespo.study.matrix import Paths, evaluated_runs, probed_runs, prompted_runs, trained_runs
 from threespo.tables import write_table
-from threespo.tree_table import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 CI = ROOT / "config" / "studies" / "ci.yaml"
@@ -281,7 +281,7 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
     write_tables(study, paths)
     names = {"alfworld": "ALFWorld", "webshop": "WebShop"}
     before = [f"{names[env]}, " if len(environments) > 1 else "" for env in environments]
-    drawn = {name: draw(name, paths) for name in outline.notebooks(study)}
+    drawn = {name: draw(name, paths) for name in catalogue.notebooks(study)}
     parts = {"alfworld": ["seen rooms", "unseen rooms"], "webshop": ["test goals", "test goals"]}
     expected = [f"{head}tiny-s, {part}" for head, env in zip(before, environments, strict=True) for part in parts[env]]
     assert titles(drawn["main_results"][0]) == expected

@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from threespo.results.catalogue import TABLES
 
 from threespo.cli import main
 from threespo.errors import InputError
+from threespo.methods.tree_table import COLUMNS
 from threespo.results import collect
+from threespo.results.caveats import limits
 from threespo.results.curves import training_curves, wall_time
 from threespo.results.findings import findings
-from threespo.results.limits import limits
-from threespo.results.outline import TABLES
 from threespo.results.paper import NOTHING, read_results
 from threespo.results.tables import main_results, write_tables
 from threespo.study.config import dump_study, load_study
 from threespo.study.matrix import Paths, probed_runs, reference_runs, trained_runs
 from threespo.tables import write_table
-from threespo.tree_table import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 SPLITS = ("valid_seen", "valid_unseen")

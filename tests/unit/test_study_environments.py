@@ -6,7 +6,7 @@ import pytest
 
 from threespo.errors import InputError
 from threespo.runs.data import load_tasks, prepare
-from threespo.runs.worlds import make_world
+from threespo.runs.setup import make_setup
 from threespo.study import stages
 from threespo.study.config import merge, parse_study
 from threespo.study.matrix import Run, environments, trained_runs
@@ -92,9 +92,9 @@ def test_the_shop_of_a_study(tmp_path):
     prepare(study, "webshop", tmp_path)
     splits = {split: load_tasks("webshop", tmp_path, split) for split in ("train", "calibration", "test")}
     assert {split: len(goals) for split, goals in splits.items()} == {"train": 30, "calibration": 5, "test": 7}
-    world = make_world(study, "webshop", tmp_path)
-    assert (world.max_steps, world.history_length, world.env.fidelity) == (9, 2, "repaired")
-    assert world.env.admissible(world.env.initial(splits["test"][0])) == ("search[<your query>]", "click[search]")
+    setup = make_setup(study, "webshop", tmp_path)
+    assert (setup.max_steps, setup.history_length, setup.env.fidelity) == (9, 2, "repaired")
+    assert setup.env.admissible(setup.env.initial(splits["test"][0])) == ("search[<your query>]", "click[search]")
 
 
 def test_more_goals_than_there_are_are_refused(tmp_path):

@@ -103,8 +103,8 @@ def test_real_stages_depend_on_what_they_call_and_not_on_other_methods():
 
 def test_a_stage_of_one_environment_does_not_depend_on_the_other():
     games, shop = (set(module.describe(module.STAGES["policy"], env)) for env in ("alfworld", "webshop"))
-    assert {"threespo.envs.alfworld.engine", "threespo.policy.explorer"} <= games - shop
-    assert {"threespo.envs.webshop.world", "threespo.policy.webshop_lesson"} <= shop - games
+    assert {"threespo.envs.alfworld.engine", "threespo.imitation.alfworld_expert"} <= games - shop
+    assert {"threespo.envs.webshop.shop", "threespo.imitation.webshop_curriculum"} <= shop - games
     assert not [name for name in games if "webshop" in name]
     assert not [name for name in shop if "alfworld" in name]
     assert games | shop <= set(module.describe(module.STAGES["policy"]))

@@ -7,8 +7,8 @@ import pytest
 
 from threespo.errors import InputError
 from threespo.study import records, stages
+from threespo.study.checksums import contents, write_checksums
 from threespo.study.config import load_study
-from threespo.study.contents import contents, write_contents
 from threespo.study.matrix import Paths, Run, prompted_runs, trained_runs, trial_runs
 from threespo.study.resolve import resolve, write_study
 
@@ -221,8 +221,8 @@ def test_content_lists_change_with_a_byte_and_ignore_hidden_markers(tmp_path):
     assert contents(folder) == before
     (folder / "deep" / "a").write_text("2")
     assert contents(folder) != before
-    write_contents(folder)
-    assert json.loads((tmp_path / "weights.contents.json").read_text()) == contents(folder)
+    write_checksums(folder)
+    assert json.loads((tmp_path / "weights.checksums.json").read_text()) == contents(folder)
 
 
 def test_trained_runs_cover_the_matrix():

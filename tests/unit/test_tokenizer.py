@@ -7,9 +7,9 @@ from transformers import AutoTokenizer, Qwen2Config
 
 from threespo.envs.alfworld import Alfworld, compile_game
 from threespo.envs.alfworld.embedded import generate
-from threespo.envs.episode import World
-from threespo.policy.cloning import Stage, demonstrations, encode_pairs
-from threespo.policy.tokenizer import PROMPT, RESPONSE, build_tokenizer, shop_vocabulary, vocabulary
+from threespo.envs.episode import EpisodeSetup
+from threespo.imitation.cloning import Stage, demonstrations, encode_pairs
+from threespo.imitation.tokenizer import PROMPT, RESPONSE, build_tokenizer, shop_vocabulary, vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def games():
 @pytest.fixture(scope="module")
 def pairs(games):
     stage = Stage(tokens=1, learning_rate=1e-3, prompt_weight=1, decision_weight=1)
-    return list(demonstrations(World(Alfworld(), 15, 2), iter(games), stage, 1))
+    return list(demonstrations(EpisodeSetup(Alfworld(), 15, 2), iter(games), stage, 1))
 
 
 @pytest.fixture(scope="module")

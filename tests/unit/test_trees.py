@@ -11,8 +11,8 @@ from tests.toy import answer, common, drive, make_task, start
 from tests.unit.test_search import observed, random_graphs
 from threespo.envs.episode import act
 from threespo.methods.threespo import Threespo, ThreespoOptions
+from threespo.methods.tree_table import COLUMNS
 from threespo.methods.trees import SearchLog
-from threespo.tree_table import COLUMNS
 
 
 def recorded(graph, goals=("s2",), *, epochs=1, max_steps=4, record=True, **options):

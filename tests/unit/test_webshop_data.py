@@ -11,7 +11,7 @@ from threespo.envs.webshop import Catalogue, WebShop, compile_catalogue
 from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
 from threespo.envs.webshop.embedded import generate
 from threespo.envs.webshop.goals import goal_from_row, original_goals, repaired_goals
-from threespo.envs.webshop.shopper import choose
+from threespo.envs.webshop.heuristics import choose
 from threespo.envs.webshop.sources import read_array, read_products
 from threespo.envs.webshop.splits import original_splits, split_goals
 from threespo.errors import InputError

@@ -17,12 +17,6 @@ _DIRECT = (
 
 _NOTES = "You have tried this task before and did not complete it. After each attempt you noted:\n{notes}\n\n"
 
-_AGENTS = {
-    "alfworld": "an expert agent operating in the ALFRED Embodied Environment",
-    "webshop": "an expert autonomous agent operating in the WebShop e\u2011commerce environment",
-}
-"""Who the environments' templates say that the model is."""
-
 _REFLECT = (
     "\nYou are {agent}. Your task was to: {goal}\n"
     "You did not complete it in {steps} step(s). These are the last observations and the actions you took:\n"
@@ -58,7 +52,7 @@ def reflection_prompt(episode: Episode, notes: Sequence[str], characters: int) -
         lines = lines[1:]
     history = "\n".join(lines)
     return _REFLECT.format(
-        agent=_AGENTS[episode.world.env.name],
+        agent=episode.setup.env.text.persona,
         goal=episode.task.goal,
         steps=episode.steps,
         history=history,

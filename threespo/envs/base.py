@@ -5,7 +5,10 @@ from an older reference. Nothing is replayed, copied or restored.
 """
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from threespo.envs.prompts import PromptTemplate
 
 
 class Task(Protocol):
@@ -52,10 +55,25 @@ class Transition(NamedTuple, Generic[StateT]):
     """Whether the episode is over without the step limit: so it is where it is won, and by a purchase in a shop."""
 
 
+@dataclass(frozen=True, slots=True)
+class TextInterface:
+    """How an environment and a language model speak to each other."""
+
+    prompt: PromptTemplate
+    persona: str
+    """Who the template says that the model is."""
+    fallback_length: int
+    """Characters at the end of a response without action tags that are taken for its action."""
+    idle: str | None = None
+    """The observation that says that an action did nothing; ``None``: it did nothing if the state is what it was."""
+
+
 class Environment(Protocol[TaskT, StateT]):
     """An environment. Methods are pure: no hidden state, no randomness."""
 
     name: str
+    """Its name in ``threespo.envs.registry``."""
+    text: TextInterface
 
     def initial(self, task: TaskT) -> StateT:
         """Return the first state of the task."""

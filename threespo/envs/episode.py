@@ -10,17 +10,14 @@ from typing import Any
 
 from threespo.envs.base import Environment, Task
 from threespo.envs.parsing import parse_response
-from threespo.envs.prompts import PROMPTS
-
-NOTHING_HAPPENS = "Nothing happens."
 
 FREE_TEXT = "<your query>"
 """What stands in WebShop's list of actions where the agent writes words of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What all episodes of a run share."""
+class EpisodeSetup:
+    """What all episodes of a run share: the environment, the step limit T_max, and how much history a prompt shows."""
 
     env: Environment[Any, Any]
     max_steps: int
@@ -31,7 +28,7 @@ class World:
 class Episode:
     """One point of one episode."""
 
-    world: World
+    setup: EpisodeSetup
     task: Task
     state: Any
     history: tuple[tuple[str, str], ...] = ()
@@ -53,7 +50,7 @@ class Episode:
     @property
     def done(self) -> bool:
         """Over by itself, or at the step limit T_max."""
-        return self.ended or self.steps >= self.world.max_steps
+        return self.ended or self.steps >= self.setup.max_steps
 
     @property
     def prompt(self) -> str:
@@ -61,13 +58,13 @@ class Episode:
         return self.ask()
 
     def ask(self, lines: Sequence[str] | None = None, instruction: str | None = None, preface: str = "") -> str:
-        """Return the prompt of the environment's template, changed as ``alfworld_prompt`` says."""
-        return PROMPTS[self.world.env.name](
+        """Return the prompt of the environment's template, changed as ``PromptTemplate`` says."""
+        return self.setup.env.text.prompt(
             self.task.goal,
             self.observation,
-            self.world.env.admissible(self.state),
+            self.setup.env.admissible(self.state),
             self.history,
-            self.world.history_length,
+            self.setup.history_length,
             lines=lines,
             instruction=instruction,
             preface=preface,
@@ -88,18 +85,19 @@ class Outcome:
     """ALFWorld says so; elsewhere the state is what it was before."""
 
 
-def begin(world: World, task: Task) -> Episode:
+def begin(setup: EpisodeSetup, task: Task) -> Episode:
     """Return the start of an episode of ``task``."""
-    return Episode(world, task, world.env.initial(task))
+    return Episode(setup, task, setup.env.initial(task))
 
 
 def respond(episode: Episode, response: str) -> Outcome:
     """Parse a response, take the action, and return what it led to. One environment step."""
-    parsed = parse_response(response, episode.world.env.name)
-    allowed = is_admissible(parsed.action, episode.world.env.admissible(episode.state))
+    env = episode.setup.env
+    parsed = parse_response(response, env.text.fallback_length)
+    allowed = is_admissible(parsed.action, env.admissible(episode.state))
+
     after = act(episode, parsed.action)
-    says_so = episode.world.env.name == "alfworld"
-    idle = after.observation == NOTHING_HAPPENS if says_so else after.state == episode.state
+    idle = after.state == episode.state if env.text.idle is None else after.observation == env.text.idle
     return Outcome(after, parsed.action, parsed.valid, allowed, idle)
 
 
@@ -116,7 +114,7 @@ def is_admissible(action: str, admissible: Sequence[str]) -> bool:
 
 def act(episode: Episode, action: str) -> Episode:
     """Take an action, as the environment reads it, and return what it led to."""
-    transition = episode.world.env.step(episode.state, action)
+    transition = episode.setup.env.step(episode.state, action)
     return replace(
         episode,
         state=transition.state,

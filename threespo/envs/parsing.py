@@ -4,7 +4,6 @@ import re
 from typing import NamedTuple
 
 _CHINESE = re.compile("[\u4e00-\u9fff]")
-_FALLBACK_LENGTH = {"alfworld": 30, "webshop": 20, "tree": 30}
 
 
 class ParsedAction(NamedTuple):
@@ -15,16 +14,20 @@ class ParsedAction(NamedTuple):
     """Both tag pairs present and no Chinese character. Admissibility is another matter and is not judged here."""
 
 
-def parse_response(response: str, env: str = "alfworld") -> ParsedAction:
-    """Return the lower-cased text between the action tags; without tags, the tail of the response.
+def parse_response(response: str, fallback_length: int) -> ParsedAction:
+    """Return the lower-cased text between the action tags; without tags, the end of the response.
 
-    The tail (30 characters in ALFWorld, 20 in WebShop) is what the reference sends to the environment when the tags are
-    missing; it is reproduced because it decides the next observation.
+    The reference sends that end to the environment when the tags are missing. It is reproduced because it decides the next
+    observation.
+
+    Args:
+        response: what the model wrote.
+        fallback_length: characters of that end (``TextInterface.fallback_length``: 30 in ALFWorld, 20 in WebShop).
     """
     lowered = response.lower()
     start, end = lowered.find("<action>"), lowered.find("</action>")
     if start < 0 or end < 0:
-        return ParsedAction(lowered[-_FALLBACK_LENGTH[env] :], False)
+        return ParsedAction(lowered[-fallback_length:], False)
     action = lowered[start + len("<action>") : end].strip()
     well_formed = "<think>" in response and "</think>" in response and _CHINESE.search(response) is None
     return ParsedAction(action, well_formed)

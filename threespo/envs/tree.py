@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from threespo.envs.base import Transition
+from threespo.envs.base import TextInterface, Transition
 from threespo.rng import derive
 
 CORRIDOR, DEAD_END = "a corridor", "a dead end"
@@ -84,10 +84,16 @@ class TreeState:
         return self.task.look(self.node)
 
 
+def tree_prompt(goal: str, observation: str, *_: object, **__: object) -> str:
+    """Return all that a table needs to know of a decision tree (a ``PromptTemplate``)."""
+    return f"{goal}\n{observation}"
+
+
 class TreeEnv:
     """The environment. Actions are the numbers of branches; anything else, and any step in a dead end, changes nothing."""
 
     name = "tree"
+    text = TextInterface(prompt=tree_prompt, persona="", fallback_length=30)
 
     def initial(self, task: TreeTask) -> TreeState:
         return TreeState(task, ())

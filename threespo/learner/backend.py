@@ -13,7 +13,7 @@ from torch import Tensor, distributed, nn
 from torch._C._distributed_c10d import HashStore
 
 if TYPE_CHECKING:
-    from threespo.learner.engine import OptimSettings
+    from threespo.learner.optim import OptimSettings
 
 T = TypeVar("T")
 

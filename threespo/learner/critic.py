@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from threespo.errors import InputError
 from threespo.learner import attention, backend, checkpoint
-from threespo.learner.engine import OptimSettings, check_settings, identity, not_finite
+from threespo.learner.engine import check_settings, identity, not_finite
 from threespo.learner.forward import Group, Pack, cut, group_rows, pack
 from threespo.learner.loss import value_losses
+from threespo.learner.optim import OptimSettings
 from threespo.policy import linear
 from threespo.policy.model import Policy, parse_dtype
 from threespo.protocol import ValueRequest, ValueRow, ValueStats, ValueUpdateRequest

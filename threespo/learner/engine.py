@@ -17,29 +17,9 @@ from threespo.files import atomic_folder, atomic_json
 from threespo.learner import backend, checkpoint
 from threespo.learner.forward import Group, Pack, ResponseScorer, cut, group_rows, pack
 from threespo.learner.loss import k3, policy_losses, token_weights
+from threespo.learner.optim import OptimSettings
 from threespo.policy.model import Policy, parse_dtype
 from threespo.protocol import LossSettings, Row, UpdateRequest, UpdateStats
-
-
-@dataclass(frozen=True, slots=True)
-class OptimSettings:
-    """Settings of the optimizer and of how a batch is computed."""
-
-    lr: float = 1e-6
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
-    grad_clip: float = 1.0
-    """Largest norm of the gradient."""
-    micro_batch_tokens: int = 2048
-    """Packed tokens computed at once; bounds memory and has no influence on the step but rounding."""
-    zero_stage: int = 0
-    dtype: str = "float32"
-    """``float32`` or ``bfloat16`` (with float32 master weights)."""
-    temperature: float = 1.0
-    """Sampling temperature, which the log-probabilities include."""
-    padded_width: int | None = None
-    """Constant of ``seq-mean-token-sum-norm``, in tokens; ``None``: the longest response of the batch."""
-    gradient_checkpointing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,23 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from threespo.envs.episode import Episode, Outcome
 from threespo.methods.advantages import Population
 from threespo.methods.states import StateStatistics
 from threespo.protocol import Aggregation, EpochResult, LossSettings, MethodSteps, Row, Sample
 from threespo.rng import generator
+from threespo.settings import Settings
 
 T = TypeVar("T")
 
 _COUNTS = ("env_steps", "completed_paths", "successes", "invalid_format", "inadmissible", "nothing_happens")
 
 
-class MethodOptions(BaseModel):
-    """Base of a method's typed options: immutable, no unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class MethodOptions(Settings):
+    """Base of a method's typed options."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""The methods by name. Adding one is a file, an options class, and a line here."""
+"""The methods by name. Adding one is a file with an options class, and a line here (CONTRIBUTING.md)."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -12,17 +12,25 @@ from threespo.methods.threespo import Threespo, ThreespoOptions
 from threespo.methods.tree_grpo import TreeGrpo, TreeGrpoOptions
 from threespo.methods.vine import Vine, VineOptions
 
-_METHODS: dict[str, tuple[Any, type[MethodOptions]]] = {
-    "ppo": (Ppo, PpoOptions),
-    "grpo": (grpo.make, grpo.GrpoOptions),
-    "rloo": (rloo.make, rloo.RlooOptions),
-    "gigpo": (gigpo.make, gigpo.GigpoOptions),
-    "hgpo": (hgpo.make, hgpo.HgpoOptions),
-    "dapo": (Dapo, DapoOptions),
-    "reinforce_pp": (reinforce_pp.make, reinforce_pp.ReinforcePpOptions),
-    "tree_grpo": (TreeGrpo, TreeGrpoOptions),
-    "vine": (Vine, VineOptions),
-    "threespo": (Threespo, ThreespoOptions),
+
+class _Entry(NamedTuple):
+    make: Any
+    options: type[MethodOptions]
+    searches: bool = False
+    """It searches trees of states, and so leaves trees, state scores and probes."""
+
+
+_METHODS = {
+    "ppo": _Entry(Ppo, PpoOptions),
+    "grpo": _Entry(grpo.make, grpo.GrpoOptions),
+    "rloo": _Entry(rloo.make, rloo.RlooOptions),
+    "gigpo": _Entry(gigpo.make, gigpo.GigpoOptions),
+    "hgpo": _Entry(hgpo.make, hgpo.HgpoOptions),
+    "dapo": _Entry(Dapo, DapoOptions),
+    "reinforce_pp": _Entry(reinforce_pp.make, reinforce_pp.ReinforcePpOptions),
+    "tree_grpo": _Entry(TreeGrpo, TreeGrpoOptions),
+    "vine": _Entry(Vine, VineOptions),
+    "threespo": _Entry(Threespo, ThreespoOptions, searches=True),
 }
 
 METHODS = tuple(_METHODS)
@@ -38,14 +46,24 @@ def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
     if method not in _METHODS:
         raise ValueError(f"no method {method!r}; there are: {', '.join(_METHODS)}")
     try:
-        return _METHODS[method][1].model_validate(options)
+        return _METHODS[method].options.model_validate(options)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "options"
         raise ValueError(f"options.{field}: {first['msg']}") from error
 
 
+def full_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return all options of a method as JSON values, with those that presets and defaults fill in."""
+    return check_options(method, options).model_dump(mode="json")
+
+
 def make_method(method: str, options: dict[str, Any], common: CommonSettings) -> Method:
     """Return a fresh method of a run."""
-    made: Method = _METHODS[method][0](check_options(method, options), common)
+    made: Method = _METHODS[method].make(check_options(method, options), common)
     return made
+
+
+def searches(method: str) -> bool:
+    """Return whether a method searches trees of states."""
+    return _METHODS[method].searches

@@ -14,7 +14,7 @@ from typing import Any
 
 from threespo.envs.episode import Episode, respond
 from threespo.methods.base import CommonSettings, Tally, Turn, make_row
-from threespo.methods.judge import Judge, Node, SearchSettings, Subtree
+from threespo.methods.scorer import Node, SearchSettings, StateScorer, Subtree
 from threespo.methods.trees import SearchLog, TreeRecord
 from threespo.protocol import Row, SampleRequest
 from threespo.rng import generator
@@ -53,7 +53,7 @@ class Search:
 
     slot: int
     """Place of the task in the epoch."""
-    judge: Judge
+    scorer: StateScorer
     common: CommonSettings
     tally: Tally
     log: SearchLog
@@ -73,11 +73,11 @@ class Search:
     @property
     def settings(self) -> SearchSettings:
         """How the search is read."""
-        return self.judge.settings
+        return self.scorer.settings
 
     def run(self, start: Episode) -> Expansion:
         """Search from ``start`` until nothing is left to try or a cap is reached."""
-        root = Node(start, (self.judge.key(start),))
+        root = Node(start, (self.scorer.key(start),))
         if self.record:
             self.record.root(start, root.path[-1])
         frontier: list[Node] = [root]
@@ -107,10 +107,10 @@ class Search:
         self, node: Node, frontier: list[Node]
     ) -> Generator[SampleRequest | Groups, Any, tuple[list[Node], bool]]:
         """Sample from a state and learn from the children; return the frontier, and whether the path goes on."""
-        score = self.judge.score(node)
+        score = self.scorer.score(node)
         rollouts = self._rollouts(node, score)
         if self.record:
-            self.record.counts(node.number, self.judge.table.get(node.path[-1]), score)
+            self.record.counts(node.number, self.scorer.table.get(node.path[-1]), score)
         if not rollouts:
             self.log.gated_roots += len(node.path) == 1
             if self.settings.count_gated:
@@ -119,12 +119,12 @@ class Search:
                 # The path ends here, and what was sampled on it is learned from.
                 yield self._released()
             return frontier, False
-        self.log.expansion(node.path[-1], score, self.judge.table.get(node.path[-1])[0])
+        self.log.expansion(node.path[-1], score, self.scorer.table.get(node.path[-1])[0])
         self.tally.states.visit(node.episode, rollouts)
         if self.record:
             self.record.expansion(node.number, self.expansions, rollouts)
         prompt = node.episode.prompt
-        samples = yield SampleRequest(prompt, rollouts, ("search", self.judge.number, self.slot, self.expansions))
+        samples = yield SampleRequest(prompt, rollouts, ("search", self.scorer.number, self.slot, self.expansions))
         self.expansions += 1
         self.generations += rollouts
         children = self._children(node, score, prompt, samples)
@@ -164,7 +164,7 @@ class Search:
 
     def _probes(self) -> bool:
         """Return whether a gated state is sampled all the same."""
-        draw = generator(self.common.seed, "probe", self.judge.number, self.slot, self.expansions, self.probes)
+        draw = generator(self.common.seed, "probe", self.scorer.number, self.slot, self.expansions, self.probes)
         self.probes += 1
         return draw.random() < self.settings.gate_probe
 
@@ -178,18 +178,18 @@ class Search:
         for sample in samples:
             outcome = respond(node.episode, sample.text)
             self.tally.turn(outcome)
-            key = self.judge.key(outcome.episode)
+            key = self.scorer.key(outcome.episode)
             # Of children in the same state only one is tried: what it leads to counts for all of them.
             above = (*node.above, below.setdefault(key, Subtree()))
             child = Node(outcome.episode, (*node.path, key), self.nodes, above)
             self.nodes += 1
             turn = Turn(node.episode, prompt, sample, outcome)
-            terms = self.judge.reward(node, score, child)
+            terms = self.scorer.reward(node, score, child)
             children.append(Child(turn, child, terms, self.common.invalid_penalty * (not outcome.valid)))
             self.log.child(terms)
             if self.record:
                 self.record.child(node.number, child.path, sample.text, outcome, children[-1].reward, terms)
-                self.record.counts(child.number, self.judge.table.get(key), self.judge.score(child))
+                self.record.counts(child.number, self.scorer.table.get(key), self.scorer.score(child))
         return children
 
     def _rows(self, children: list[Child]) -> tuple[Row, ...]:
@@ -223,7 +223,7 @@ class Search:
         """
         order = list(children)
         if self.settings.tie_break == "random":
-            generator(self.common.seed, "ties", self.judge.number, self.slot, self.expansions).shuffle(order)
+            generator(self.common.seed, "ties", self.scorer.number, self.slot, self.expansions).shuffle(order)
         order.sort(key=lambda child: -child.reward)
         going: dict[Any, Node] = {}
         for place, child in enumerate(order):
@@ -242,7 +242,7 @@ class Search:
     def _count(self, node: Node, won: bool) -> None:
         """Count a path that ends at ``node``."""
         gated = not node.episode.done
-        self.judge.table.complete(node.path if gated or self.settings.count_terminal else node.path[:-1], won)
+        self.scorer.table.complete(node.path if gated or self.settings.count_terminal else node.path[:-1], won)
         for subtree in node.above:
             subtree.paths += 1
             subtree.successes += won

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings, minibatches
-from threespo.methods.judge import Judge, SearchSettings
+from threespo.methods.base import CommonSettings, Tally, loss_settings, minibatches
+from threespo.methods.scorer import SearchOptions, SearchSettings, StateScorer
 from threespo.methods.search import Expansion, Search
 from threespo.methods.states import StateStatistics
 from threespo.methods.trees import SearchLog, TreeRecord
@@ -34,8 +34,11 @@ _IMPROVED: dict[str, Any] = {**_NARROW, "credit": "subtree"}
 _PRESETS = {"calibrated": _CALIBRATED, "narrow": _NARROW, "improved": _IMPROVED}
 
 
-class ThreespoOptions(MethodOptions):
-    """Options of 3SPO. Defaults are the preset ``literal``; G_max is the study's group size."""
+class ThreespoOptions(SearchOptions):
+    """Options of 3SPO: how it searches (``SearchOptions``), and what decides scores, budgets and updates.
+
+    Defaults are the preset ``literal``; G_max is the study's group size.
+    """
 
     preset: Literal["literal", "calibrated", "narrow", "improved"] = "literal"
     """Fills in what is not given explicitly."""
@@ -43,71 +46,20 @@ class ThreespoOptions(MethodOptions):
     # Eq. 1, the score
     alpha: float = Field(default=50.0, ge=0)
     """lambda(t) = alpha ln t (tab:hyperparams: 50; calibrated: 1)."""
-    clock: Literal["depth", "depth_plus_1", "paths", "epoch"] = "depth"
-    """t: 1-based depth in the path (appendix, depth-dependent factor), that plus 1, completed paths of the run plus 1 (the
-    released code), or the epoch's number."""
-    next_clock: Literal["t", "t_plus_1"] = "t_plus_1"
-    """Whether S(s_t+1) in eq. 2 is taken at its own t, or at that of s_t (sec. 3.3 writes lambda(t))."""
     xi: float = Field(default=10.0, gt=0)
     """Failures from which the gate can close (tab:hyperparams: 10)."""
     zeta: float = Field(default=0.1, ge=0)
     """Success rate above which it stays open (tab:hyperparams: 0.1)."""
-    state_key: Literal["obs", "task_obs", "history"] = "obs"
-    """What a state is: the observation alone, shared by all tasks (sec. 3.1, sec. 4.4); goal and observation; or goal,
-    observation and the last ``key_history`` steps."""
-    key_history: int = Field(default=2, ge=1)
-    """Steps in the key ``history``."""
 
     # The gate
-    gate: bool = True
-    """The indicator of eq. 1; false leaves it out."""
-    gate_at_root: bool = True
-    """Whether a task whose first state is gated is given up (as printed), or always tried."""
     gate_decay: float = Field(default=1.0, gt=0, le=1)
     """Factor on all counts at each epoch's end; 1 keeps the gate absorbing, as eq. 1 prints it."""
     gate_reset_every: int | None = Field(default=None, ge=1)
     """Epochs after which all counts are forgotten; never by default."""
-    gate_probe: float = Field(default=0.0, ge=0, le=1)
-    """Chance that a gated state is sampled once all the same."""
-    gate_in_reward: Literal["zero", "ungated", "one"] = "zero"
-    """S of a gated s_t+1 in eq. 2: 0 as printed, its exponential, or 1 (as difficult as can be)."""
-
-    # Counting
-    count_terminal: bool = True
-    """A path's last observation counts as a state of it (rows of the pipeline figure; the released code leaves it out)."""
-    count_siblings: bool = True
-    """Children that end their path count when they are sampled; otherwise when the search comes to them."""
-    count_gated: bool = False
-    """A path that ends at a gated state counts as failed."""
-
-    # Eq. 2, the reward
-    omega_k: float = Field(default=0.1, ge=0)
-    """Decay of the novelty weight (tab:hyperparams: 0.1)."""
-    omega_fixed: float | None = Field(default=None, ge=0, le=0.5)
-    """Ablation w/o adaptive omega: 0.25 weighs both terms alike; the printed 0.5 removes the difference."""
-    novelty: Literal["path", "changed", "global", "none"] = "path"
-    """Novel is an observation that is not on the path (tau^t), that differs from the last, or that no path has completed
-    through; ``none`` is the ablation w/o R_novel."""
-    difference: bool = True
-    """False is the ablation w/o Delta S."""
-    success: Literal["won", "score"] = "won"
-    """R_success: 1 on winning, or the environment's score at the end (graded in WebShop)."""
 
     # Eq. 3 and Algorithm 1
     g_max: int | None = Field(default=None, ge=1)
     """G_max, the most samples of one state. Default: the study's group size (tab:hyperparams: 8 and 8)."""
-    uniform: bool = False
-    """Ablation w/o adaptive n: G_max samples wherever the gate is open; with ``gate: false`` everywhere."""
-    frontier: Literal["children", "resample", "restart", "none"] = "children"
-    """On backtracking go on from an untried child, or sample its parent anew (the released code); ``none`` takes one path a
-    task, ``restart`` begins again at the root until a cap is reached (ablation w/o backtracking)."""
-    backtrack: Literal["deepest", "oldest"] = "deepest"
-    """Which untried child comes next when a path has ended: of the deepest (Algorithm 1), or of those nearest to the root;
-    the best of the siblings that were sampled last."""
-    tie_break: Literal["random", "first"] = "random"
-    """Order of children with equal rewards."""
-    keep_duplicates: bool = False
-    """Try children with the same observation each for itself."""
     max_generations_per_task: int | None = Field(default=None, ge=1)
     """Cap on one task's generations per epoch (tab:efficiency: 4.5e5 / 6,400 = 70). Default: group size x longest episode,
     which is what a group of whole episodes may use and the least that lets one path be searched at full width."""
@@ -119,17 +71,8 @@ class ThreespoOptions(MethodOptions):
     """When samples are learned from: after the state (Algorithm 1), one optimizer step for each; after the tick, one step
     for all states expanded in it; after the path, one step for each of its states (the post-trajectory control: the same
     steps, later); or after the epoch, in the mini-batches of the other methods."""
-    credit: Literal["step", "subtree"] = "step"
-    """What R_success of a child is when its group is learned from: that of the transition (eq. 2), or the success rate of
-    all completed paths of the search that go on from it. The latter is known when the search has ended, so no update
-    comes before (``state`` and ``path`` then mean one step for each state); children without a completed path are left out.
-    Ranks are always by the transition's own reward."""
     inner_epochs: int = Field(default=1, ge=1)
     """Passes over the samples of an update."""
-    normalise: bool = True
-    """Divide a group's rewards by their standard deviation."""
-    std_floor: float = Field(default=0.0, ge=0)
-    """Groups whose rewards spread less are not learned from."""
 
     @model_validator(mode="before")
     @classmethod
@@ -145,12 +88,11 @@ class Threespo:
     def __init__(self, options: ThreespoOptions, common: CommonSettings) -> None:
         self.options, self.common = options, common
         self.table, self.states = StateTable(), StateStatistics()
-        shared = {name for name in SearchSettings.__dataclass_fields__ if name in ThreespoOptions.model_fields}
         self.settings = SearchSettings(
             score=ScoreSettings(options.alpha, options.xi, options.zeta, g_max=options.g_max or common.group_size),
             release="search" if options.credit == "subtree" else "path" if options.update_unit == "path" else "state",
             max_paths=options.max_paths_per_task,
-            **{name: getattr(options, name) for name in shared},
+            **options.model_dump(include=set(SearchOptions.model_fields)),
         )
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
@@ -165,8 +107,8 @@ class Threespo:
         while waiting:
             active.append(len(waiting))
             samples = yield tuple(request for _, request in waiting)
-            answers = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
-            yield from self._learn([group for answer in answers if isinstance(answer, tuple) for group in answer], kept)
+            groups = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
+            yield from self._learn([group for ripe in groups if isinstance(ripe, tuple) for group in ripe], kept)
             self.table.commit()
             waiting, late = _advance([search for search, _ in waiting])
             yield from self._learn(late, kept)
@@ -198,13 +140,13 @@ class Threespo:
         self.states = StateStatistics.restore(memory["states"])
 
     def _search(self, number: int, slot: int, start: Episode, tally: Tally, log: SearchLog) -> Search:
-        cap = self.options.max_generations_per_task or self.common.group_size * start.world.max_steps
+        cap = self.options.max_generations_per_task or self.common.group_size * start.setup.max_steps
         record = TreeRecord() if start.task.task_id in self.common.recorded else None
-        return Search(slot, self.judge(number), self.common, tally, log, cap, record=record)
+        return Search(slot, self.scorer(number), self.common, tally, log, cap, record=record)
 
-    def judge(self, number: int) -> Judge:
+    def scorer(self, number: int) -> StateScorer:
         """Return how states are scored in an epoch."""
-        return Judge(number, self.table, self.settings)
+        return StateScorer(number, self.table, self.settings)
 
     def _learn(self, groups: list[tuple[Row, ...]], kept: list[tuple[Row, ...]]) -> Iterator[UpdateRequest]:
         """Ask for the update on groups that are ripe, or keep them for the epoch's end."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from threespo.envs.episode import Episode, Outcome
 from threespo.methods.states import HIGH_SCORE, state_id
+from threespo.methods.tree_table import COLUMNS
 from threespo.scoring.reward import RewardTerms
 from threespo.scoring.state import StateScore
-from threespo.tree_table import COLUMNS
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class SearchLog:
 
 @dataclass(slots=True)
 class TreeRecord:
-    """The nodes of one search, as rows of ``threespo.tree_table.COLUMNS``, without the epoch."""
+    """The nodes of one search, as rows of ``threespo.methods.tree_table.COLUMNS``, without the epoch."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from threespo.envs.registry import presentation
+
 if TYPE_CHECKING:
     from threespo.study.config import Study
 
@@ -42,7 +44,7 @@ FIGURES = {
         "The paper's figure of high-score ratios, measured as above. Lines are means over training seeds, smoothed over "
         "three epochs.",
     ),
-    "rollouts": (
+    "samples_per_state": (
         "Where 3SPO's samples go",
         "Expansions by n(s), the number of samples drawn there (0: gated, nothing is drawn), over all runs of a method; a "
         "capped expansion draws one sample and stands apart.",
@@ -53,7 +55,7 @@ FIGURES = {
         "tenth visit (or the last, if there are fewer). Bars: the weights of novelty and of the difference of scores in "
         "eq. 2. Dots: the scores of the children that were sampled; filled if they counted as new.",
     ),
-    "calibration": (
+    "score_reliability": (
         "Does the score measure what it claims?",
         "Each dot is a state of a frozen policy: its true success probability, estimated by playing on from it many times, "
         "against the counted success rate N_success / N_total (above) and against S(s) (below). The line is what a perfect "
@@ -75,16 +77,8 @@ FIGURES = {
     ),
 }
 
-KINDS = {
-    "alfworld": "ALFWorld's kinds are easy, medium and hard as the paper has them: Pick & Place, Examine in Light, "
-    "Pick Two & Place.",
-    "webshop": "WebShop's are the categories of its products.",
-}
-"""What ``scores_by_type`` tells apart in an environment."""
-
-
 def caption(study: "Study", name: str) -> tuple[str, str]:
     """Return the title and the caption of a figure."""
     title, text = FIGURES[name]
-    kinds = [KINDS[env] for env in study.environments] if name == "scores_by_type" else []
+    kinds = [presentation(env).task_types for env in study.environments] if name == "scores_by_type" else []
     return title, " ".join([text, *kinds])

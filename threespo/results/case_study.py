@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from threespo.methods.threespo import ThreespoOptions
+from threespo.methods.tree_table import read_trees
 from threespo.scoring.reward import novelty_weight
 from threespo.study.matrix import shown_runs
-from threespo.tree_table import TREES, read_trees
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
-    from threespo.study.matrix import Paths, Run
+    from threespo.study.paths import Paths, Run
 
 VISITS = (1, 10)
 """Visits that the paper shows."""
@@ -29,7 +29,7 @@ def case_study(study: "Study", paths: "Paths") -> pd.DataFrame:
     The state's own numbers stand in all rows of a visit; roots do not count, since their novelty is never in question. A
     method whose states were expanded less often than ten times is shown at its last visit instead.
     """
-    frames = [_of_run(study, run, read_trees(paths.run(run) / TREES)) for run in shown_runs(study)]
+    frames = [_of_run(study, run, read_trees(paths.run(run).trees)) for run in shown_runs(study)]
     return pd.DataFrame([row for frame in frames for row in frame], columns=list(COLUMNS))
 
 

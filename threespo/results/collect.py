@@ -1,13 +1,16 @@
 """Every run's tables as one, each row with the run that it belongs to, in a fixed order."""
 
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from threespo.errors import InputError
 from threespo.study import records
-from threespo.study.matrix import Paths, Run, evaluated_runs, local_policies, probed_runs, prompted_runs, trained_runs
+from threespo.study.matrix import evaluated_runs, local_policies, probed_runs, prompted_runs, trained_runs
+from threespo.study.paths import Paths, Run
+from threespo.study.stages import jobs
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ def episodes(study: "Study", paths: Paths) -> pd.DataFrame:
     Raises:
         InputError: if a run's table is missing, belongs to another run, or holds an episode twice.
     """
-    frame = _concatenate(evaluated_runs(study), paths, "evaluation.parquet", _may_be_empty(study))
+    frame = _concatenate(evaluated_runs(study), paths, "evaluation", _may_be_empty(study))
     doubled = frame[frame.duplicated(EPISODE_KEY)]
     if len(doubled):
         first = doubled.iloc[0][EPISODE_KEY].to_dict()
@@ -35,7 +38,7 @@ def episodes(study: "Study", paths: Paths) -> pd.DataFrame:
 
 def metrics(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per epoch of every trained run; a method's own columns are NaN for the others."""
-    frame = _concatenate(trained_runs(study), paths, "metrics.parquet")
+    frame = _concatenate(trained_runs(study), paths, "metrics")
     details = sorted(name for name in frame.columns if name.startswith("detail_"))
     common = [name for name in frame.columns if name not in details]
     return frame[common + details].sort_values([*RUN_COLUMNS, "epoch"], ignore_index=True)
@@ -43,21 +46,21 @@ def metrics(study: "Study", paths: Paths) -> pd.DataFrame:
 
 def task_types(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per epoch and task type of every trained run."""
-    frame = _concatenate(trained_runs(study), paths, "task_types.parquet")
+    frame = _concatenate(trained_runs(study), paths, "task_types")
     return frame.sort_values([*RUN_COLUMNS, "epoch", "task_type"], ignore_index=True)
 
 
 def probes(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per probed state, scores beside estimated success probabilities."""
     runs = probed_runs(study)
-    return _concatenate(runs, paths, "probe.parquet") if runs else pd.DataFrame(columns=[*RUN_COLUMNS, "snapshot"])
+    return _concatenate(runs, paths, "probe") if runs else pd.DataFrame(columns=[*RUN_COLUMNS, "snapshot"])
 
 
 def timing(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return where the time went: one row per training epoch and per evaluation pass, told apart by ``stage``."""
-    evaluations = _concatenate(evaluated_runs(study), paths, "evaluation_timing.parquet", _may_be_empty(study))
+    evaluations = _concatenate(evaluated_runs(study), paths, "evaluation_timing", _may_be_empty(study))
     parts = [
-        _concatenate(trained_runs(study), paths, "timing.parquet").assign(stage="train"),
+        _concatenate(trained_runs(study), paths, "timing").assign(stage="train"),
         evaluations.assign(stage="evaluate"),
     ]
     frame = pd.concat(parts, ignore_index=True)
@@ -69,15 +72,15 @@ def timing(study: "Study", paths: Paths) -> pd.DataFrame:
 
 def stages(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return what every job took when it last ran: seconds, processor seconds, peak memory."""
-    done = [(job, records.read(paths, job)) for job in records.jobs(study)]
+    done = [(job, records.read(paths, job)) for job in jobs(study)]
     rows = [{"stage": job.stage, "name": job.name, **record["took"]} for job, record in done if record]
     return pd.DataFrame(rows, columns=["stage", "name", "seconds", "processor_seconds", "peak_memory_mb"])
 
 
 def not_run(study: "Study", paths: Paths) -> list[Run]:
     """Return the rows of closed models that were not run, for want of a key."""
-    mine = [run for run in prompted_runs(study) if run.policy in _may_be_empty(study)]
-    return [run for run in mine if read_table(paths.run(run) / "evaluation.parquet").empty]
+    closed = [run for run in prompted_runs(study) if run.policy in _may_be_empty(study)]
+    return [run for run in closed if read_table(paths.run(run).evaluation).empty]
 
 
 def _may_be_empty(study: "Study") -> set[str]:
@@ -91,7 +94,7 @@ def _concatenate(runs: Iterable[Run], paths: Paths, name: str, may_be_empty: Col
 
 
 def _of_run(run: Run, paths: Paths, name: str, may_be_empty: bool) -> pd.DataFrame:
-    path = paths.run(run) / name
+    path: Path = getattr(paths.run(run), name)
     frame = read_table(path)
     if frame.empty and not may_be_empty:
         raise InputError(f"{path}: has no rows; delete it and run the workflow again")

@@ -1,8 +1,11 @@
 """How figures look and are saved: one style, and the same bytes for the same data."""
 
+import functools
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from threespo.envs.registry import ENVIRONMENTS, presentation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,14 +77,9 @@ LABELS = {
     "tick": "update after each tick",
     "post-trajectory": "update after the path",
     "epoch-end": "update after the epoch",
-    "valid_seen": "seen rooms",
-    "valid_unseen": "unseen rooms",
-    "test": "test goals",
-    "alfworld": "ALFWorld",
-    "webshop": "WebShop",
-    "score": "task score",
 }
-"""Names for people. Anything else is shown under its own name."""
+"""Display names of methods; those of environments, splits and measures are the environments' own
+(``envs/ENVIRONMENT/presentation.py``). Anything else is shown under its own name."""
 
 _SPARE = (
     "#64b5cd", "#8c8c8c", "#a87855", "#cc7474", "#7a9e3b", "#b07aa1", "#e0a030", "#3d6b99", "#9c755f", "#59a14f",
@@ -90,7 +88,14 @@ _SPARE = (
 
 def label(name: str) -> str:
     """Return the name that a reader sees."""
-    return LABELS.get(name, name)
+    return {**_labels_of_environments(), **LABELS}.get(name, name)
+
+
+@functools.cache
+def _labels_of_environments() -> dict[str, str]:
+    known = {name: presentation(name) for name in ENVIRONMENTS}
+    labels = {name: text for one in known.values() for name, text in one.labels.items()}
+    return {**labels, **{name: one.label for name, one in known.items()}}
 
 
 def titled(name: str, env: str, environments: Collection[str]) -> str:
@@ -100,8 +105,8 @@ def titled(name: str, env: str, environments: Collection[str]) -> str:
 
 def palette(names: list[str]) -> dict[str, str]:
     """Return a colour for every name: a method keeps its colour in all figures."""
-    strange = [name for name in names if name not in COLOURS]
-    return {**{name: _SPARE[index % len(_SPARE)] for index, name in enumerate(strange)}, **COLOURS}
+    unknown = [name for name in names if name not in COLOURS]
+    return {**{name: _SPARE[index % len(_SPARE)] for index, name in enumerate(unknown)}, **COLOURS}
 
 
 def set_style() -> None:

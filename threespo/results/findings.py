@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from threespo.envs.registry import presentation
+from threespo.methods.registry import searches
 from threespo.results.claims.finding import preset_of
 from threespo.results.figures import label, titled
-from threespo.results.outline import MEASURES
 from threespo.results.statistics import method_difference
 from threespo.study.matrix import local_policies
 
@@ -40,18 +41,18 @@ class _Setting:
 def _of_policy(study: "Study", env: str, policy: str, main: pd.DataFrame, episodes: pd.DataFrame) -> list[str]:
     here = {"env": env, "policy": policy, "split": study.at(env).evaluation.splits[-1]}
     rows = {row["method"]: row for row in _only(main, here).to_dict("records")}
-    setting = _Setting(titled(policy, env, study.environments), _only(episodes, here), "score" in MEASURES[env])
+    setting = _Setting(titled(policy, env, study.environments), _only(episodes, here), "score" in presentation(env).measures)
     trained = [rows[name] for name in study.methods if name in rows]
-    searches = [row for row in trained if study.methods[row["method"]].method == "threespo"]
+    searching = [row for row in trained if searches(study.methods[row["method"]].method)]
     groups = [row for row in trained if study.methods[row["method"]].method in ("grpo", "gigpo")]
     # What an environment asks of all does not make a variant: a preset is one by the study's own entry.
-    whole = [row for row in searches if set(study.methods[row["method"]].options) <= {"preset"}]
+    whole = [row for row in searching if set(study.methods[row["method"]].options) <= {"preset"}]
     presets = {_preset(study, row): row for row in whole}
     sentences = [_against_base(setting, row, rows["base"]) for row in trained]
     sentences += [_compare(setting, row, other) for row in whole for other in groups]
     sentences += [
         _compare(setting, row, presets[_preset(study, row)])
-        for row in searches
+        for row in searching
         if row not in whole and _preset(study, row) in presets
     ]
     return sentences

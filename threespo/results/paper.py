@@ -7,8 +7,7 @@ from pathlib import Path
 import yaml
 
 from threespo.errors import InputError
-
-FOLDER = Path("config") / "paper"
+from threespo.study.paths import PAPER
 
 PROMPTED_BASE = "qwen2_5"
 """The paper's row of the untrained base model, beside which our base stands."""
@@ -57,7 +56,7 @@ class PaperNumbers:
     """(environment, method) -> ``paper_rollouts`` and ``paper_states``."""
 
 
-def read_paper(folder: Path = FOLDER) -> PaperNumbers:
+def read_paper(folder: Path = PAPER) -> PaperNumbers:
     """Read both tables.
 
     Raises:
@@ -66,7 +65,7 @@ def read_paper(folder: Path = FOLDER) -> PaperNumbers:
     return PaperNumbers(read_results(folder), read_efficiency(folder))
 
 
-def read_efficiency(folder: Path = FOLDER) -> dict[tuple[str, str], dict[str, float]]:
+def read_efficiency(folder: Path = PAPER) -> dict[tuple[str, str], dict[str, float]]:
     """Return the paper's rollouts and unique states by (environment, method).
 
     Raises:
@@ -86,7 +85,7 @@ def read_efficiency(folder: Path = FOLDER) -> dict[tuple[str, str], dict[str, fl
         raise InputError(f"{path}: not readable as the paper's table ({error!r}); restore it from the repository") from error
 
 
-def read_results(folder: Path = FOLDER) -> PaperResults:
+def read_results(folder: Path = PAPER) -> PaperResults:
     """Read ``results.yaml``.
 
     Raises:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from threespo.policy.cassette import read_replies
-from threespo.study.config import dump_study
+from threespo.study.load import dump_study
 from threespo.study.matrix import prompted_runs
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
-    from threespo.study.matrix import Paths
+    from threespo.study.paths import Paths
 
 LIBRARIES = ("torch", "transformers", "deepspeed", "numpy", "pandas", "snakemake", "papermill", "vllm", "alfworld")
 

@@ -11,20 +11,22 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.files import atomic_text
-from threespo.results import outline, sections
+from threespo.methods.tree_table import read_trees
+from threespo.results import sections
 from threespo.results.captions import caption
+from threespo.results.caveats import caveats
 from threespo.results.claims.page import page, preset_label
 from threespo.results.figures import label, titled
 from threespo.results.findings import findings
-from threespo.results.limits import limits
 from threespo.results.viewer import render_trees
+from threespo.study import catalogue
 from threespo.study.matrix import shown_runs
+from threespo.study.run_settings import ResultSettings
 from threespo.tables import read_table
-from threespo.tree_table import TREES, read_trees
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
-    from threespo.study.matrix import Paths, Run
+    from threespo.study.paths import Paths, Run
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -40,13 +42,23 @@ SHOWN_TREES = 4
 MISSING = "–"
 
 
+def make_report(settings: ResultSettings) -> None:
+    """The report stage: write ``report.html``, and then the file that says that it is done.
+
+    Raises:
+        InputError: if a table or figure is missing.
+    """
+    write_report(settings.study, settings.paths)
+    atomic_text(settings.paths.report_done, "")
+
+
 def write_report(study: "Study", paths: "Paths") -> None:
     """Write ``report.html``.
 
     Raises:
         InputError: if a table or figure is missing.
     """
-    tables = {name: read_table(paths.tables / f"{name}.parquet") for name in SHOWN}
+    tables = {name: read_table(paths.table(name)) for name in SHOWN}
     html = (
         _environment()
         .get_template("report.html.j2")
@@ -55,9 +67,9 @@ def write_report(study: "Study", paths: "Paths") -> None:
             several=len(study.environments) > 1,
             **_opening(study),
             findings=findings(study, tables["main"], tables["episodes"]),
-            figures=[_figure(study, paths, name) for name in outline.figures(study)],
+            figures=[_figure(study, paths, name) for name in catalogue.figures(study)],
             trees=[_trees(study, paths, run) for run in shown_runs(study)],
-            limits=limits(study),
+            caveats=caveats(study),
             **_sections(study, tables),
         )
     )
@@ -105,7 +117,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _figure(study: "Study", paths: "Paths", name: str) -> dict[str, str]:
-    path = paths.figures / f"{name}.svg"
+    path = paths.figure(name, "svg")
     try:
         encoded = base64.b64encode(path.read_bytes()).decode("ascii")
     except OSError as error:
@@ -116,7 +128,7 @@ def _figure(study: "Study", paths: "Paths", name: str) -> dict[str, str]:
 
 def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:
     """Return the page of a run's search trees, for a frame of its own."""
-    trees = read_trees(paths.run(run) / TREES)
+    trees = read_trees(paths.run(run).trees)
     # Games that were met most often show best how a search changes.
     met = trees.groupby("task_id")["epoch"].nunique().sort_values(ascending=False, kind="stable")
     page = render_trees(trees[trees["task_id"].isin(met.index[:SHOWN_TREES])], f"{label(run.method)}, {run.run_id}")

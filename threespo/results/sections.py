@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from threespo.envs.registry import presentation
 from threespo.results.figures import label, titled
-from threespo.results.outline import MEASURES
 from threespo.results.tables import COSTS
 
 if TYPE_CHECKING:
@@ -21,19 +21,7 @@ NUMBERS = ("mean", "std", "evaluation_std", "low", "high")
 
 def data_in_words(study: "Study") -> str:
     """Return what the tasks are, of every environment."""
-    words = []
-    if (games := study.alfworld) is not None:
-        if games.source == "embedded":
-            words.append(f"generated household games in ALFWorld's rules and texts, difficulty “{games.difficulty}”")
-        else:
-            words.append("the real ALFWorld games" + ("" if games.source == "official" else ", from a folder"))
-    if (shop := study.webshop) is not None:
-        goals = "goals that people wrote" if shop.goal_kind == "human" else "goals made of products' options"
-        if shop.source == "embedded":
-            words.append(f"a generated catalogue of {shop.products:,} products in WebShop's pages and rules, {goals}")
-        else:
-            words.append(f"WebShop's own products, {goals}" + ("" if shop.source == "official" else ", from a folder"))
-    return "; ".join(words)
+    return "; ".join(presentation(env).describe(section) for env, section in study.environments.items())
 
 
 def per_environment(study: "Study", values: dict[str, str]) -> str:
@@ -52,11 +40,11 @@ def main_tables(study: "Study", main: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _main_table(study: "Study", mine: pd.DataFrame, env: str, policy: str) -> dict[str, Any]:
-    measures, splits = MEASURES[env], study.at(env).evaluation.splits
+def _main_table(study: "Study", main: pd.DataFrame, env: str, policy: str) -> dict[str, Any]:
+    measures, splits = presentation(env).measures, study.at(env).evaluation.splits
     columns = [(split, measure) for split in splits for measure in measures]
     rows = []
-    for method, group in mine.groupby("method", sort=False):
+    for method, group in main.groupby("method", sort=False):
         cells = {row["split"]: row for row in group.to_dict("records")}
         several = method in study.agents and study.agents[method].agent in ("retry", "reflexion")
         shown = [_cell(cells[split], measure, several) for split, measure in columns]
@@ -89,9 +77,9 @@ def task_types(study: "Study", episodes: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, Any]:
     split = study.at(env).evaluation.splits[-1]
-    mine = episodes[episodes["split"] == split]
-    wide = 100 * mine.pivot_table(index="task_type", columns=["policy", "method"], values="success", aggfunc="mean")
-    games = mine.groupby("task_type")["task_id"].nunique()
+    played = episodes[episodes["split"] == split]
+    wide = 100 * played.pivot_table(index="task_type", columns=["policy", "method"], values="success", aggfunc="mean")
+    games = played.groupby("task_type")["task_id"].nunique()
     order = [
         (policy, method)
         for policy in study.policies

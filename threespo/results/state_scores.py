@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from threespo.methods.tree_table import read_trees
 from threespo.results.collect import RUN_COLUMNS
 from threespo.study.matrix import searching_runs
-from threespo.tree_table import TREES, read_trees
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
-    from threespo.study.matrix import Paths, Run
+    from threespo.study.paths import Paths, Run
 
 THIRDS = ("early", "middle", "late")
 """Thirds of a run's epochs."""
@@ -32,7 +32,7 @@ def state_scores(study: "Study", paths: "Paths", metrics: pd.DataFrame) -> pd.Da
     """
     epochs = metrics.groupby(RUN_COLUMNS)["epoch"].max()
     frames = [
-        _of_run(run, read_trees(paths.run(run) / TREES), int(epochs.loc[_key(run)])) for run in searching_runs(study)
+        _of_run(run, read_trees(paths.run(run).trees), int(epochs.loc[_key(run)])) for run in searching_runs(study)
     ]
     met = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
     rows = []

@@ -6,12 +6,13 @@ and lie apart.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from threespo.envs.registry import presentation
 from threespo.errors import InputError
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
@@ -20,26 +21,34 @@ from threespo.results.claims.finding import Evidence
 from threespo.results.claims.rules import read_claims
 from threespo.results.claims.verdicts import verdicts
 from threespo.results.curves import training_curves, wall_time
-from threespo.results.outline import MEASURES
 from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.provenance import provenance
 from threespo.results.state_scores import state_scores
 from threespo.results.statistics import Summary, bootstrap_interval, summarize
 from threespo.rng import derive
-from threespo.runs.choose import trial_success
-from threespo.runs.rates import learning_rate
-from threespo.study.matrix import laboratory_rows, trial_runs
+from threespo.runs.tuning import chosen_rate, trial_success
+from threespo.study.matrix import decision_tree_rows, trial_runs
+from threespo.study.run_settings import ResultSettings
 from threespo.tables import read_table, write_table
 from threespo.theory.bandit import regret_table
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
-    from threespo.study.matrix import Paths, Run
+    from threespo.study.paths import Paths, Run
 
 PROTOCOL_ONLY = "checks the protocol"
 """What the row of a prompting agent on a tiny policy says, which follows no instructions."""
 
 COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
+
+
+def make_tables(settings: ResultSettings) -> None:
+    """The tables stage: gather all runs of a study.
+
+    Raises:
+        InputError: if a run's results are missing or do not belong together.
+    """
+    write_tables(settings.study, settings.paths)
 
 
 def write_tables(study: "Study", paths: "Paths") -> None:
@@ -74,7 +83,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "provenance": provenance(study, paths, timing),
     }
     for name, frame in tables.items():
-        write_table(paths.tables / f"{name}.parquet", frame)
+        write_table(paths.table(name), frame)
     print(f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs", file=sys.stderr)
 
 
@@ -123,7 +132,7 @@ def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
             "method": run.method,
             "learning_rate": run.rate,
             "success": 100.0 * trial_success(run, paths),
-            "chosen": run.rate == learning_rate(study, replace(run, rate=None), paths),
+            "chosen": run.rate == chosen_rate(paths, run),
         }
         for run in trial_runs(study)
     ]
@@ -159,8 +168,8 @@ def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
     units = ("generations", "optimizer_steps", "coverage", "allocation", "regret")
     names = ["family", "method", "learning_rate", "seeds", "start", "mean", "low", "high", *units]
     rows = []
-    for family, method in laboratory_rows(study):
-        frame = read_table(paths.laboratory(family, method))
+    for family, method in decision_tree_rows(study):
+        frame = read_table(paths.decision_trees(family, method))
         ends = frame.groupby("seed").last()
         percent = 100.0 * ends["success"].to_numpy(dtype=np.float64)
         low, high = bootstrap_interval(percent[:, None], derive("laboratory", family, method))
@@ -191,7 +200,7 @@ def _main_row(
 
 def _score(group: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
     """Return the numbers of the score; NaN where it says no more than success."""
-    if "score" not in MEASURES[names["env"]]:
+    if "score" not in presentation(names["env"]).measures:
         return {f"score_{field.name}": np.nan for field in fields(Summary)}
     summary = summarize(_cube(group, names, "score"), derive("score", *names.values()))
     return {f"score_{name}": value for name, value in asdict(summary).items()}

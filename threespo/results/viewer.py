@@ -14,7 +14,7 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.files import atomic_text
-from threespo.tree_table import COUNTS, FLAGS, INTEGERS, REWARDS, TEXTS, read_trees
+from threespo.methods.tree_table import COUNTS, FLAGS, INTEGERS, REWARDS, TEXTS, read_trees
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -14,14 +14,15 @@ from typing import Any
 
 from threespo.envs.base import Environment, Task, Transition
 from threespo.files import atomic_text
-from threespo.study.matrix import Paths
+from threespo.study.paths import Paths
+from threespo.study.run_settings import TrainSettings
 
 
 class TimedEnvironment:
     """An environment that adds up the time spent in it; it costs about a hundredth of a step."""
 
     def __init__(self, env: Environment[Any, Any]) -> None:
-        self.name, self._env, self.seconds = env.name, env, 0.0
+        self.name, self.text, self._env, self.seconds = env.name, env.text, env, 0.0
 
     def initial(self, task: Task) -> Any:
         return self._timed(self._env.initial, task)
@@ -44,18 +45,19 @@ class TimedEnvironment:
         return result
 
 
-def profiled(paths: Paths, run_id: str, work: Callable[[Paths], None], functions: int = 60) -> None:
+def profiled(settings: TrainSettings, work: Callable[[TrainSettings], None], functions: int = 60) -> None:
     """Do ``work`` under Python's profiler and write the functions that took longest, by their own time, to ``profiles/``.
 
     It works in a folder of its own, with the study's games and policies, so that slowed-down times never become results.
     """
     profiler, text = cProfile.Profile(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("data", "policy"):
-            (Path(folder) / name).symlink_to((paths.root / name).absolute())
-        profiler.runcall(work, Paths(Path(folder)))
+        apart = Paths(Path(folder))
+        for name in ("data", "policy", "tuning"):
+            (apart.root / name).symlink_to((settings.paths.root / name).absolute())
+        profiler.runcall(work, settings.model_copy(update={"paths": apart}))
     pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(functions)
-    file = paths.root / "profiles" / f"{run_id}.txt"
+    file = settings.paths.profile(settings.run)
     atomic_text(file, text.getvalue())
     print(f"profile: {file}", file=sys.stderr)
 

@@ -4,17 +4,16 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from threespo.agents.play import Agent, play_trials
-from threespo.runs.data import load_tasks
-from threespo.runs.rollout import EpisodeRecord, play_episodes
-from threespo.runs.worlds import judged_source, load_run_policy, make_sampler, make_world
-from threespo.study.stages import evaluation_of
+from threespo.agents.rollout import EpisodeRecord, play_episodes
+from threespo.agents.trials import Agent, play_trials
+from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, setup_of
+from threespo.study.config import AgentSettings
+from threespo.study.endpoint import EndpointSettings
+from threespo.study.run_settings import EvaluateSettings
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
     from threespo.protocol import Sampler
-    from threespo.study.config import Study
-    from threespo.study.matrix import Paths, Run
 
 _EPISODE_COLUMNS = (
     "env", "policy", "method", "training_seed", "split", "evaluation_seed", "temperature", "task_id", "task_type", "success",
@@ -25,84 +24,85 @@ Rows = list[dict[str, Any]]
 _TIMING_COLUMNS = ("split", "evaluation_seed", "episodes", "seconds")
 
 
-def evaluate(study: "Study", run: "Run", paths: "Paths") -> None:
+def evaluate(settings: EvaluateSettings) -> None:
     """Write ``evaluation.parquet`` (one row per episode) and ``evaluation_timing.parquet``.
 
     Both have no rows where a closed model was to play, there is no key, and its replies are not recorded.
     """
-    study = study.at(run.env)
-    episodes, timing = _closed(study, run, paths) if study.policies[run.policy].endpoint else _local(study, run, paths)
-    write_table(paths.run(run) / "evaluation_timing.parquet", timing, _TIMING_COLUMNS)
-    write_table(paths.run(run) / "evaluation.parquet", episodes, _EPISODE_COLUMNS)
+    episodes, timing = _closed(settings, settings.endpoint) if settings.endpoint else _local(settings)
+    folder = settings.paths.run(settings.run)
+    write_table(folder.evaluation_timing, timing, _TIMING_COLUMNS)
+    write_table(folder.evaluation, episodes, _EPISODE_COLUMNS)
 
 
-def _local(study: "Study", run: "Run", paths: "Paths") -> tuple[Rows, Rows]:
+def _local(settings: EvaluateSettings) -> tuple[Rows, Rows]:
     import torch
 
-    torch.set_num_threads(study.training.threads)
-    policy = load_run_policy(study, judged_source(study, paths, run), run.policy)
-    return _play(study, run, paths, make_sampler(study, policy, run.policy))
+    torch.set_num_threads(settings.threads)
+    own = settings.weights == "run"
+    source = str(settings.paths.run(settings.run).weights) if own else policy_source(settings)
+    return _play(settings, make_sampler(settings.sampling, load_run_policy(settings, source)))
 
 
-def _closed(study: "Study", run: "Run", paths: "Paths") -> tuple[Rows, Rows]:
+def _closed(settings: EvaluateSettings, endpoint: EndpointSettings) -> tuple[Rows, Rows]:
     """Play with a closed model: from its recorded replies if they are all there, else with the service."""
     from threespo.policy.endpoint import EndpointSampler, NotRun
 
-    endpoint, agent, evaluation = study.policies[run.policy].endpoint, make_agent(study, run), evaluation_of(study, run)
-    assert endpoint is not None
-    games = sum(len(load_tasks(run.env, paths.data(run.env), split)) for split in evaluation.splits)
+    agent, evaluation = make_agent(settings.agent), settings.evaluation
+    games = sum(len(load_tasks(settings, split)) for split in evaluation.splits)
     for offline in (True, False):
         try:
-            with EndpointSampler(endpoint, paths.cassette(run), offline=offline) as sampler:
+            with EndpointSampler(endpoint, settings.paths.cassette(settings.run), offline=offline) as sampler:
                 if sampler.available == "key":
                     sampler.announce(
                         episodes=games * len(evaluation.seeds) * agent.trials,
                         # A reflection is one more request.
-                        max_steps=study.environments[run.env].max_steps + (agent.name == "reflexion"),
-                        prompt_tokens=study.policies[run.policy].max_prompt_tokens,
+                        max_steps=settings.episode.max_steps + (agent.name == "reflexion"),
+                        prompt_tokens=settings.sampling.max_prompt_tokens,
                     )
-                return _play(study, run, paths, sampler)
+                return _play(settings, sampler)
         except NotRun as reason:
             said = reason
-    print(f"evaluate {run.run_id}: {said}", file=sys.stderr)
+    print(f"evaluate {settings.run.run_id}: {said}", file=sys.stderr)
     return [], []
 
 
-def _play(study: "Study", run: "Run", paths: "Paths", sampler: "Sampler") -> tuple[Rows, Rows]:
+def _play(settings: EvaluateSettings, sampler: "Sampler") -> tuple[Rows, Rows]:
     """Return the rows of episodes and of times."""
-    world, evaluation = make_world(study, run.env, paths.data(run.env)), evaluation_of(study, run)
+    setup, evaluation, name = setup_of(settings), settings.evaluation, settings.run.run_id
     episodes: Rows = []
     timing: Rows = []
     for split in evaluation.splits:
-        tasks = load_tasks(run.env, paths.data(run.env), split)
+        tasks = load_tasks(settings, split)
         for seed in evaluation.seeds:
             start = time.perf_counter()
-            settings: dict[str, Any] = {"seed": seed, "temperature": evaluation.temperature, "key": ("evaluate", split)}
-            if run.method in study.agents:
-                records = play_trials(world, tasks, sampler, make_agent(study, run), **settings)
+            draws: dict[str, Any] = {"seed": seed, "temperature": evaluation.temperature, "key": ("evaluate", split)}
+            if settings.agent:
+                records = play_trials(setup, tasks, sampler, make_agent(settings.agent), **draws)
             else:
-                records = play_episodes(world, tasks, sampler, **settings)
-            episodes += [_row(study, run, split, seed, record) for record in records]
+                records = play_episodes(setup, tasks, sampler, **draws)
+            episodes += [_row(settings, split, seed, record) for record in records]
+
             seconds = time.perf_counter() - start
             timing.append({"split": split, "evaluation_seed": seed, "episodes": len(records), "seconds": seconds})
             won = sum(record.episode.won for record in records) / len(records)
-            print(f"evaluate {run.run_id} {split} seed {seed}: {won:.1%} of {len(records)}", file=sys.stderr, flush=True)
+            print(f"evaluate {name} {split} seed {seed}: {won:.1%} of {len(records)}", file=sys.stderr, flush=True)
     return episodes, timing
 
 
-def make_agent(study: "Study", run: "Run") -> Agent:
-    """Return the prompting agent of a run; those without repeated attempts have one trial."""
-    entry = study.agents[run.method]
-    trials = entry.trials if entry.agent in ("retry", "reflexion") else 1
+def make_agent(settings: AgentSettings | None) -> Agent:
+    """Return a prompting agent; those without repeated attempts have one trial."""
+    assert settings is not None, "a closed model has no weights, so only agents play it"
+    trials = settings.trials if settings.agent in ("retry", "reflexion") else 1
     return Agent(
-        entry.agent, trials, entry.reflection_characters, entry.note_characters, entry.thoughts_in_history
+        settings.agent, trials, settings.reflection_characters, settings.note_characters, settings.thoughts_in_history
     )
 
 
-def _row(study: "Study", run: "Run", split: str, seed: int, record: EpisodeRecord) -> dict[str, Any]:
-    episode = record.episode
+def _row(settings: EvaluateSettings, split: str, seed: int, record: EpisodeRecord) -> dict[str, Any]:
+    run, episode = settings.run, record.episode
     values = (
-        run.env, run.policy, run.method, run.seed, split, seed, study.evaluation.temperature, episode.task.task_id,
+        run.env, run.policy, run.method, run.seed, split, seed, settings.evaluation.temperature, episode.task.task_id,
         episode.task.task_type, episode.won, record.score, record.steps, record.invalid_format, record.inadmissible,
         record.trials, episode.won if record.first_won is None else record.first_won,
     )  # fmt: skip

@@ -10,25 +10,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from threespo.agents.rollout import play_on
 from threespo.envs.base import Task
-from threespo.envs.episode import Episode, World, act, begin
+from threespo.envs.episode import Episode, EpisodeSetup, act, begin
 from threespo.errors import InputError
-from threespo.methods.judge import Judge, Node
+from threespo.methods.scorer import Node, StateScorer
 from threespo.methods.states import state_id, state_key
 from threespo.methods.threespo import Threespo, ThreespoOptions
 from threespo.protocol import Counters, Sampler
 from threespo.rng import derive
-from threespo.runs.data import load_tasks
-from threespo.runs.rollout import play_on
+from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, setup_of
 from threespo.runs.train import choose_pool, common_settings
-from threespo.runs.worlds import load_run_policy, make_sampler, make_world
+from threespo.study.config import ProbeSettings
+from threespo.study.run_settings import ProbeRunSettings
 from threespo.tables import write_table
-
-if TYPE_CHECKING:
-    from threespo.study.config import ProbeSettings, Study
-    from threespo.study.matrix import Paths, Run
 
 COLUMNS = (
     "snapshot", "epoch", "task_id", "task_type", "depth", "state", "continuations", "successes", "visits",
@@ -36,45 +33,48 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def probe(study: "Study", run: "Run", paths: "Paths") -> None:
+def probe(settings: ProbeRunSettings) -> None:
     """Write ``probe.parquet``: one row for each probed state of each snapshot.
 
     ``successes`` of ``continuations`` episodes that go on from the state are won; ``visits`` and ``counted_successes`` are
     N_total and N_success. ``sharing_games`` counts the probed games in which an equal state key was met, and
     ``sharing_histories`` the different ways that led to it. Rows with one ``state`` and different p(s) are aliased.
+
+    Raises:
+        InputError: if the run has left no snapshot.
     """
     import torch
 
-    study = study.at(run.env)
-    torch.set_num_threads(study.training.threads)
-    assert study.probe is not None
+    torch.set_num_threads(settings.threads)
+    run, folder = settings.run, settings.paths.run(settings.run)
+    pool = choose_pool(load_tasks(settings, "train"), settings.training.pool)[: settings.probe.games]
     rows: list[dict[str, Any]] = []
-    for number in range(1, study.probe.snapshots + 1):
-        folder = paths.snapshots(run) / f"{number:02d}"
-        if not folder.exists():
+    for number in range(1, settings.probe.snapshots + 1):
+        snapshot = folder.snapshots / f"{number:02d}"
+        if not snapshot.exists():
             # Epochs may be longer than the parts of the budget that snapshots are taken in.
             print(f"probe {run.run_id}: no snapshot was taken in part {number} of the budget", file=sys.stderr)
             continue
-        policy = load_run_policy(study, str(folder / "weights"), run.policy)
-        epoch, judge = _judge(study, run, folder)
-        pool = choose_pool(load_tasks(run.env, paths.data(run.env), "train"), study.training.pool)[: study.probe.games]
-        draws = Draws(make_sampler(study, policy, run.policy), derive(run.seed, "probe"), study.training.temperature)
-        found = probed(make_world(study, run.env, paths.data(run.env)), pool, judge, draws, study.probe)
+
+        sampler = make_sampler(settings.sampling, load_run_policy(settings, str(snapshot / "weights")))
+        epoch, scorer = _scorer(settings, snapshot)
+        draws = Draws(sampler, derive(run.seed, "probe"), settings.training.temperature)
+        found = probed(setup_of(settings), pool, scorer, draws, settings.probe)
         rows += [{"snapshot": number, "epoch": epoch, **row} for row in found]
+
         rate = sum(row["successes"] for row in found) / max(1, sum(row["continuations"] for row in found))
         print(f"probe {run.run_id} snapshot {number}: {len(found)} states, p(s) {rate:.1%} on average", file=sys.stderr)
     if not rows:
-        raise InputError(f"{paths.snapshots(run)}: no snapshot; lower probe.snapshots or raise training.generations")
-    write_table(paths.run(run) / "probe.parquet", rows, COLUMNS)
+        raise InputError(f"{folder.snapshots}: no snapshot; lower probe.snapshots or raise training.generations")
+    write_table(folder.probe, rows, COLUMNS)
 
 
-def _judge(study: "Study", run: "Run", folder: Path) -> tuple[int, Judge]:
+def _scorer(settings: ProbeRunSettings, snapshot: Path) -> tuple[int, StateScorer]:
     """Return a snapshot's epoch, and the method's statistics as they were then."""
-    kept = json.loads((folder / "memory.json").read_text())
-    options = ThreespoOptions.model_validate(study.methods[run.method].options)
-    method = Threespo(options, common_settings(study, run, []))
+    kept = json.loads((snapshot / "memory.json").read_text())
+    method = Threespo(ThreespoOptions.model_validate(settings.options), common_settings(settings, []))
     method.restore(kept["memory"])
-    return kept["epoch"], method.judge(kept["epoch"])
+    return kept["epoch"], method.scorer(kept["epoch"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ class Draws:
 
 
 def probed(
-    world: World, pool: Sequence[Task], judge: Judge, draws: Draws, settings: "ProbeSettings"
+    setup: EpisodeSetup, pool: Sequence[Task], scorer: StateScorer, draws: Draws, settings: ProbeSettings
 ) -> list[dict[str, Any]]:
     """Play every task of ``pool`` once; return a row for each chosen state on the way (``COLUMNS`` from the third on)."""
-    walks = draws.play([begin(world, task) for task in pool], [("walk", task.task_id) for task in pool])
+    walks = draws.play([begin(setup, task) for task in pool], [("walk", task.task_id) for task in pool])
     states = [state for walk in walks for state in _states(walk)]
-    games = Counter(key for key, _ in {(judge.key(state), state.task.task_id) for state in states})
-    histories = Counter(key for key, _ in {(judge.key(state), _look(state)) for state in states})
+    games = Counter(key for key, _ in {(scorer.key(state), state.task.task_id) for state in states})
+    histories = Counter(key for key, _ in {(scorer.key(state), _look(state)) for state in states})
     shuffled = sorted(states, key=lambda state: derive("probe", draws.seed, state.task.task_id, state.steps))
     chosen = shuffled[: settings.states]
     forks = [(state, number) for state in chosen for number in range(settings.continuations)]
@@ -107,10 +107,10 @@ def probed(
     rows = []
     for place, state in enumerate(chosen):
         here = slice(place * settings.continuations, (place + 1) * settings.continuations)
-        won, key = sum(end.won for end in ends[here]), judge.key(state)
-        node = Node(state, (*(judge.key(earlier) for earlier in _states(state)), key))
-        score, open_score = judge.score(node), judge.score(node, gate=False)
-        total, counted = judge.table.get(key)
+        won, key = sum(end.won for end in ends[here]), scorer.key(state)
+        node = Node(state, (*(scorer.key(earlier) for earlier in _states(state)), key))
+        score, open_score = scorer.score(node), scorer.score(node, gate=False)
+        total, counted = scorer.table.get(key)
         rows.append(
             {
                 "task_id": state.task.task_id,
@@ -126,7 +126,7 @@ def probed(
                 "score_without_gate": open_score.score,
                 "sharing_games": games[key],
                 "sharing_histories": histories[key],
-                "alpha": judge.settings.score.alpha,
+                "alpha": scorer.settings.score.alpha,
             }
         )
     return rows
@@ -134,7 +134,7 @@ def probed(
 
 def _states(last: Episode) -> list[Episode]:
     """Return the states on the way to ``last``, from the start of its episode, without it."""
-    states, episode = [], begin(last.world, last.task)
+    states, episode = [], begin(last.setup, last.task)
     for _, action in last.history:
         states.append(episode)
         episode = act(episode, action)

@@ -1,4 +1,4 @@
-"""Training one run: a loop that answers a method's requests with a sampler and a learner until the budget is spent."""
+"""Training one run: a loop that driver a method's requests with a sampler and a learner until the budget is spent."""
 
 import hashlib
 import itertools
@@ -8,125 +8,146 @@ import resource
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from threespo.envs.base import Task
 from threespo.envs.episode import begin
+from threespo.envs.registry import ENVIRONMENTS
 from threespo.methods.base import CommonSettings
 from threespo.methods.registry import make_method
 from threespo.protocol import EpochResult
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
-from threespo.runs.answers import Answers
+from threespo.runs.artifacts import RunArtifacts
 from threespo.runs.clock import TimedEnvironment, return_free_memory
-from threespo.runs.data import load_tasks
-from threespo.runs.keepsakes import Keepsakes
-from threespo.runs.rates import learning_rate
-from threespo.runs.worlds import load_run_policy, make_sampler, make_world, policy_source
-from threespo.study import stages
-from threespo.study.matrix import snapshots_of
+from threespo.runs.driver import Driver
+from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, setup_of
+from threespo.runs.tuning import learning_rate
+from threespo.study.fingerprint import fingerprint
+from threespo.study.paths import MANIFEST, POLICY_FILE
+from threespo.study.run_settings import TrainSettings
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
     from threespo.learner.critic import DeepSpeedCritic
     from threespo.learner.engine import DeepSpeedLearner
     from threespo.policy.model import Policy
-    from threespo.study.config import Study
-    from threespo.study.matrix import Paths, Run
 
 _MEANS = ("loss", "policy_loss", "kl", "entropy", "clip_fraction", "approx_kl", "grad_norm", "sampler_gap")
 
 
-def train(study: "Study", run: "Run", paths: "Paths") -> None:
-    """Train ``run``; write its metrics, times, weights and keepsakes (``threespo.runs.keepsakes``) into its folder.
+def train(settings: TrainSettings) -> None:
+    """Train a run; write its metrics, times, weights and artifacts (``threespo.runs.artifacts``) into its folder.
 
     Resumes from the newest checkpoint, to the same bytes as an uninterrupted run.
 
     Raises:
         InputError: if another process trains the run, or something that it needs is missing or broken.
     """
-    with checkpoint.exclusive(paths.checkpoints(run)):
-        _train(study.at(run.env), run, paths)
+    with checkpoint.exclusive(settings.paths.checkpoints(settings.run)):
+        _train(settings)
 
 
-def _train(study: "Study", run: "Run", paths: "Paths") -> None:
-    training, entry = study.training, study.methods[run.method]
-    # Named before games are read, which takes longer.
-    source = policy_source(study, paths, run)
-    data = paths.data(run.env)
-    world, tasks = make_world(study, run.env, data), choose_pool(load_tasks(run.env, data, "train"), training.pool)
-    method = make_method(entry.method, entry.options, common_settings(study, run, tasks))
-    policy, learner, critic = _learners(study, run, paths, source, method.critic_rate)
+def _train(settings: TrainSettings) -> None:
+    training, checkpoints = settings.training, settings.paths.checkpoints(settings.run)
+
+    # A missing policy is named before games are read, which takes longer.
+    source = policy_source(settings)
+    setup, tasks = setup_of(settings), choose_pool(load_tasks(settings, "train"), training.pool)
+    method = make_method(settings.method, settings.options, common_settings(settings, tasks))
+    policy, learner, critic = _learners(settings, source, method.critic_rate)
     trained: dict[str, checkpoint.Saves] = {"learner": learner, **({"critic": critic} if critic else {})}
-    budget = study.tuning.generations if study.tuning and run.rate is not None else training.generations
-    progress = checkpoint.load(paths.checkpoints(run), _identity(study, run, paths), trained)
-    method.restore(progress.memory) if progress.epoch else None
-    keepsakes, snapshots = Keepsakes(paths.checkpoints(run)), snapshots_of(study, run)
-    if not progress.epoch:
+
+    progress = checkpoint.load(checkpoints, _identity(settings), trained)
+    artifacts = RunArtifacts(checkpoints)
+    if progress.epoch:
+        method.restore(progress.memory)
+    else:
         # What a run that was killed before its first checkpoint has left may be another run's.
-        keepsakes.clear()
-    timed = TimedEnvironment(world.env)
-    world = replace(world, env=timed)
-    sampler = make_sampler(study, policy, run.policy)
+        artifacts.clear()
+
+    # Time in the environment is told apart from time in the method, which calls it.
+    timed = TimedEnvironment(setup.env)
+    setup = replace(setup, env=timed)
+    sampler = make_sampler(settings.sampling, policy)
     logging_seconds = 0.0
-    while drawn := _draw(tasks, progress, study, run, budget):
-        answers = Answers(sampler, learner, critic, derive(run.seed, "training"), training.temperature)
+    while drawn := _draw(tasks, progress, settings):
+        driver = Driver(sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature)
         start, timed.seconds = time.perf_counter(), 0.0
-        result = answers.drive(method, progress.epoch, [begin(world, task) for task in drawn])
+        result = driver.drive(method, progress.epoch, [begin(setup, task) for task in drawn])
         driven, before = time.perf_counter(), progress.generations
-        _record(progress, result, answers, len(drawn))
-        _record_time(progress, answers, driven - start, timed.seconds, logging_seconds)
+
+        _record(progress, result, driver, len(drawn))
+        _record_time(progress, driver, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
-        keepsakes.epoch(progress.epoch, result)
-        # In the middles of equal parts of the budget, since a run may end a little short of it.
-        due = [min(snapshots, math.floor(snapshots * at / budget + 0.5)) for at in (before, progress.generations)]
-        if due[0] < due[1]:
-            keepsakes.snapshot(due[1], progress.epoch, learner, progress.memory)
-        _show(progress, run, budget)
+        artifacts.epoch(progress.epoch, result)
+        if number := _snapshot_due(settings, before, progress.generations):
+            artifacts.snapshot(number, progress.epoch, learner, progress.memory)
+        _show(progress, settings)
         if progress.epoch % training.checkpoint_every == 0:
-            first = not checkpoint.there(paths.checkpoints(run))
-            checkpoint.save(paths.checkpoints(run), progress, trained)
-            if first:
-                size = checkpoint.size(paths.checkpoints(run)) / 1e6
-                print(f"checkpoints: {size:.1f} MB each, the last two kept, in {paths.checkpoints(run)}", file=sys.stderr)
+            _save(checkpoints, progress, trained)
         return_free_memory()
         logging_seconds = time.perf_counter() - driven
-    learner.export(paths.run(run) / "weights")
-    keepsakes.deliver(paths.run(run), progress.epoch)
-    write_table(paths.run(run) / "timing.parquet", _in_order(progress.timing))
-    write_table(paths.run(run) / "metrics.parquet", _in_order(progress.metrics))
+
+    folder = settings.paths.run(settings.run)
+    learner.export(folder.weights)
+    artifacts.deliver(folder, progress.epoch)
+    write_table(folder.timing, _in_order(progress.timing))
+    write_table(folder.metrics, _in_order(progress.metrics))
     # A finished run needs none; left behind, they would answer for a run with other settings.
-    shutil.rmtree(paths.checkpoints(run), ignore_errors=True)
+    shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def _snapshot_due(settings: TrainSettings, before: int, after: int) -> int:
+    """Return the number of the snapshot that an epoch, from ``before`` to ``after`` generations, has made due, or 0.
+
+    Snapshots are taken in the middles of equal parts of the budget, since a run may end a little short of it.
+    """
+    count, budget = settings.snapshots, settings.training.generations
+    was, now = (min(count, math.floor(count * at / budget + 0.5)) for at in (before, after))
+    return now if was < now else 0
+
+
+def _save(checkpoints: Path, progress: checkpoint.Progress, trained: Mapping[str, checkpoint.Saves]) -> None:
+    first = not checkpoint.there(checkpoints)
+    checkpoint.save(checkpoints, progress, trained)
+    if first:
+        size = checkpoint.size(checkpoints) / 1e6
+        print(f"checkpoints: {size:.1f} MB each, the last two kept, in {checkpoints}", file=sys.stderr)
 
 
 def _learners(
-    study: "Study", run: "Run", paths: "Paths", source: str, critic_rate: float | None
+    settings: TrainSettings, source: str, critic_rate: float | None
 ) -> "tuple[Policy, DeepSpeedLearner, DeepSpeedCritic | None]":
     """Return the policy that is trained from the weights in ``source``, what trains it, and the method's critic if any."""
     import torch
 
     from threespo.learner.critic import DeepSpeedCritic
-    from threespo.learner.engine import DeepSpeedLearner, OptimSettings
+    from threespo.learner.engine import DeepSpeedLearner
+    from threespo.learner.optim import OptimSettings
 
-    torch.set_num_threads(study.training.threads)
-    training = study.training
-    policy = load_run_policy(study, source, run.policy)
-    reference = load_run_policy(study, source, run.policy) if training.kl_coef else None
+    torch.set_num_threads(settings.threads)
+    training = settings.training
+    policy = load_run_policy(settings, source)
+    reference = load_run_policy(settings, source) if training.kl_coef else None
     optim = OptimSettings(
-        lr=learning_rate(study, run, paths) * study.policies[run.policy].learning_rate_scale,
+        lr=learning_rate(settings) * settings.learning_rate_scale,
         weight_decay=training.weight_decay,
         grad_clip=training.grad_clip,
         zero_stage=training.zero_stage,
         micro_batch_tokens=training.micro_batch_tokens,
-        dtype=study.policies[run.policy].dtype,
+        dtype=settings.sampling.dtype,
         temperature=training.temperature,
     )
-    inspect = paths.checkpoints(run) / "failed-updates"
+
+    inspect = settings.paths.checkpoints(settings.run) / "failed-updates"
     learner = DeepSpeedLearner(policy, reference, optim, inspect)
     if critic_rate is None:
         return policy, learner, None
-    backbone = load_run_policy(study, source, run.policy)
+    backbone = load_run_policy(settings, source)
     return policy, learner, DeepSpeedCritic(backbone, replace(optim, lr=optim.lr * critic_rate), inspect)
 
 
@@ -138,68 +159,69 @@ def choose_pool(tasks: list[Task], size: int | None) -> list[Task]:
     return sorted(tasks, key=lambda task: derive("pool", task.task_id))[:size]
 
 
-def common_settings(study: "Study", run: "Run", pool: list[Task]) -> CommonSettings:
+def common_settings(settings: TrainSettings, pool: list[Task]) -> CommonSettings:
     """Return what the run's method shares with the others, given the games that it draws from."""
-    training = study.training
+    training = settings.training
     return CommonSettings(
-        seed=run.seed,
+        seed=settings.run.seed,
         group_size=training.group_size,
         clip=training.clip,
         kl_coef=training.kl_coef,
         invalid_penalty=training.invalid_penalty,
         inadmissible_penalty=training.inadmissible_penalty,
         success_reward=training.success_reward,
-        minibatch=study.methods[run.method].minibatch or training.minibatch,
+        minibatch=settings.minibatch,
         statistics="trajectories" if training.terms == "equalised" else "rows",
         recorded=frozenset(task.task_id for task in pool[: training.recorded_tasks]),
     )
 
 
-def _identity(study: "Study", run: "Run", paths: "Paths") -> str:
+def _identity(settings: TrainSettings) -> str:
     """Hash what decides the run's bytes: code, settings, games and base policy, not labels, evaluation or other runs."""
+    run, paths = settings.run, settings.paths
     decides: dict[str, Any] = {
-        "run": run.run_id,
-        "code": stages.code("train", study, run),
-        "settings": stages.train_settings(study, run),
-        "learning_rate": learning_rate(study, run, paths),
-        "base": json.loads((paths.policy(run.env, run.policy) / "policy.json").read_text()),
-        "tasks": json.loads((paths.data(run.env) / "manifest.json").read_text()),
+        "settings": settings.key(),
+        "code": fingerprint((__name__, ENVIRONMENTS[run.env], f"threespo.methods.{settings.method}")),
+        "learning_rate": learning_rate(settings),
+        "base": json.loads((paths.policy(run.env, run.policy) / POLICY_FILE).read_text()),
+        "tasks": json.loads((paths.data(run.env) / MANIFEST).read_text()),
     }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-def _draw(tasks: list[Task], progress: checkpoint.Progress, study: "Study", run: "Run", budget: int) -> list[Task]:
+def _draw(tasks: list[Task], progress: checkpoint.Progress, settings: TrainSettings) -> list[Task]:
     """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
 
     The last epochs are shortened to what the budget has left, as the dearest epoch of the last pass over the pool lets
     expect. A method may refuse all tasks of an epoch (3SPO as printed gives up gated ones for good); after three passes
     without a generation the run ends below its budget.
     """
-    per_epoch = min(study.training.tasks_per_epoch, len(tasks))
-    left = budget - progress.generations
+    per_epoch = min(settings.training.tasks_per_epoch, len(tasks))
+    left = settings.training.generations - progress.generations
     spent = [0, *(row["generations"] for row in progress.metrics)]
     epochs = [(row["tasks"], after - before) for row, before, after in zip(progress.metrics, spent, spent[1:], strict=False)]
     recent = epochs[-math.ceil(len(tasks) / per_epoch) :]
     per_task = max([1.0, *(generations / count for count, generations in recent)])
+
     idle = sum(count for count, _ in itertools.takewhile(lambda epoch: not epoch[1], reversed(epochs)))
     if idle >= 3 * len(tasks):
-        print(f"train {run.run_id}: {idle} tasks without a generation: every one is given up", file=sys.stderr)
+        print(f"train {settings.run.run_id}: {idle} tasks without a generation: every one is given up", file=sys.stderr)
         return []
     if left < per_task / 2:
         return []
     count = min(per_epoch, math.ceil(left / per_task))
-    return generator(run.seed, "tasks", progress.epoch).sample(tasks, count)
+    return generator(settings.run.seed, "tasks", progress.epoch).sample(tasks, count)
 
 
-def _record(progress: checkpoint.Progress, result: EpochResult, answers: Answers, tasks: int) -> None:
+def _record(progress: checkpoint.Progress, result: EpochResult, driver: Driver, tasks: int) -> None:
     progress.epoch += 1
-    progress.generations += answers.generations
+    progress.generations += driver.generations
     progress.env_steps += result.env_steps
     progress.completed_paths += result.completed_paths
-    progress.optimizer_steps += len(answers.updates)
-    tokens = sum(stats.tokens for stats in answers.updates)
+    progress.optimizer_steps += len(driver.updates)
+    tokens = sum(stats.tokens for stats in driver.updates)
     means = {
-        name: sum(getattr(stats, name) * stats.tokens for stats in answers.updates) / tokens if tokens else math.nan
+        name: sum(getattr(stats, name) * stats.tokens for stats in driver.updates) / tokens if tokens else math.nan
         for name in _MEANS
     }
     paths, steps = result.completed_paths, max(1, result.env_steps)
@@ -216,7 +238,7 @@ def _record(progress: checkpoint.Progress, result: EpochResult, answers: Answers
             "inadmissible_rate": result.inadmissible / steps,
             "nothing_rate": result.nothing_happens / steps,
             **means,
-            **_spread(answers.advantages),
+            **_spread(driver.advantages),
             **{f"detail_{name}": value for name, value in result.details.items()},
         }
     )
@@ -234,19 +256,19 @@ def _spread(advantages: list[float]) -> dict[str, float]:
 
 
 def _record_time(
-    progress: checkpoint.Progress, answers: Answers, seconds: float, environment: float, logging: float
+    progress: checkpoint.Progress, driver: Driver, seconds: float, environment: float, logging: float
 ) -> None:
     """Add an epoch's times. ``logging`` (metrics, progress, checkpoints) was spent between the epoch before and this."""
     progress.timing.append(
         {
             "epoch": progress.epoch,
             "seconds": seconds + logging,
-            "sampling_seconds": answers.sampling_seconds,
-            "update_seconds": answers.update_seconds,
+            "sampling_seconds": driver.sampling_seconds,
+            "update_seconds": driver.update_seconds,
             "environment_seconds": environment,
-            "method_seconds": seconds - answers.sampling_seconds - answers.update_seconds - environment,
+            "method_seconds": seconds - driver.sampling_seconds - driver.update_seconds - environment,
             "logging_seconds": logging,
-            "generations_per_second": answers.generations / seconds,
+            "generations_per_second": driver.generations / seconds,
             "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
     )
@@ -257,14 +279,15 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"epoch": row["epoch"], **dict(sorted(row.items()))} for row in rows]
 
 
-def _show(progress: checkpoint.Progress, run: "Run", budget: int) -> None:
+def _show(progress: checkpoint.Progress, settings: TrainSettings) -> None:
+    budget = settings.training.generations
     metrics, timing = progress.metrics[-1], progress.timing[-1]
     elapsed = sum(row["seconds"] for row in progress.timing)
     left = elapsed * max(0, budget - progress.generations) / progress.generations
     print(
-        f"train {run.run_id} epoch {progress.epoch}: success {metrics['train_success']:.1%} of {metrics['epoch_paths']}"
-        f" paths, {progress.generations:,}/{budget:,} generations, {timing['generations_per_second']:.0f}/s,"
-        f" {left / 60:.1f} min left",
+        f"train {settings.run.run_id} epoch {progress.epoch}: success {metrics['train_success']:.1%}"
+        f" of {metrics['epoch_paths']} paths, {progress.generations:,}/{budget:,} generations,"
+        f" {timing['generations_per_second']:.0f}/s, {left / 60:.1f} min left",
         file=sys.stderr,
         flush=True,
     )

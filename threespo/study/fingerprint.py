@@ -5,8 +5,9 @@ directly or through others, at the top of a file or inside a function. Data file
 folder, and those in folders below it that the module names.
 Handed to the workflow as a parameter, it reruns a stage when, and only when, its code changed.
 
-Left out: the method registry (else every method would depend on every other), the description of studies, whose values
-reach the stage as parameters of their own, and of a stage for one environment what belongs to the others alone.
+Left out: the registries of methods and environments (else every run would depend on every method), and the description of
+studies, whose values reach a stage as its settings. What a job takes from a registry is named with its stage
+(``threespo.study.stages``).
 """
 
 import ast
@@ -17,86 +18,49 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from threespo.errors import InputError
-from threespo.study.contents import file_digest
+from threespo.study.checksums import file_digest
 
 PACKAGE = "threespo"
 ROOT = Path(__file__).resolve().parents[1]
 
-LEFT_OUT = ("threespo.methods.registry", "threespo.study", "threespo.cli")
+LEFT_OUT = ("threespo.methods.registry", "threespo.envs.registry", "threespo.study", "threespo.cli")
 """Modules (with all that lies in them) that decide what runs, but nothing of what a run computes."""
-
-OF_ENVIRONMENT = {
-    "alfworld": ("threespo.envs.alfworld", "threespo.policy.alfworld_lesson", "threespo.policy.explorer"),
-    "webshop": ("threespo.envs.webshop", "threespo.policy.webshop_lesson", "threespo.policy.shopper"),
-}
-"""Modules (with all that lies in them) that a stage for another environment does not run."""
 
 NOT_DATA = (".py", ".pyc", ".md")
 
-STAGES = {
-    "data": ("threespo.runs.data",),
-    "policy": ("threespo.policy.tiny",),
-    "train": ("threespo.runs.train",),
-    "evaluate": ("threespo.runs.evaluate",),
-    "probe": ("threespo.runs.probe",),
-    "laboratory": ("threespo.runs.laboratory",),
-    "choose": ("threespo.runs.choose",),
-    "tables": ("threespo.results.tables",),
-    "figures": ("threespo.results.figures",),
-    "report": ("threespo.results.report",),
-}
-"""The modules that each stage's command calls."""
-
-
-def stage_fingerprint(stage: str, method: str | None = None, env: str | None = None) -> str:
-    """Return the fingerprint of a stage; for ``train`` with the module of the run's method."""
-    return fingerprint(stage_modules(stage, method), env)
-
-
-def stage_modules(stage: str, method: str | None = None) -> tuple[str, ...]:
-    """Return the modules that a stage's command calls."""
-    return STAGES[stage] + ((f"{PACKAGE}.methods.{method}",) if method else ())
-
-
 @functools.cache
-def fingerprint(modules: tuple[str, ...], env: str | None = None) -> str:
+def fingerprint(modules: tuple[str, ...]) -> str:
     """Return 16 hexadecimal digits for the meaning of ``modules`` and of all that they import from this package."""
     digest = hashlib.sha256()
-    for name, value in sorted(describe(modules, env).items()):
+    for name, value in sorted(describe(modules).items()):
         digest.update(f"{name} {value}\n".encode())
     return digest.hexdigest()[:16]
 
 
-def describe(modules: Iterable[str], env: str | None = None) -> dict[str, str]:
-    """Return the digest of every module and data file that ``modules`` depend on in environment ``env``, by name.
+def describe(modules: Iterable[str]) -> dict[str, str]:
+    """Return the digest of every module and data file that ``modules`` depend on, by name.
 
     Raises:
         InputError: if one of ``modules`` does not exist or does not parse.
     """
     found: dict[str, str] = {}
-    others = [name for other, names in OF_ENVIRONMENT.items() if env not in (None, other) for name in names]
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
         if name in found:
             continue
+
         source = _source(name)
         if source is None:
             raise InputError(f"module {name} does not exist, but a stage of the workflow needs it")
         found[name] = _digest_of_code(source)
-        beside = _data_beside(source).items()
-        found.update({file: value for file, value in beside if not _of_other(file, env)})
-        waiting += [other for other in _imports(source, name) if not _lies_in(other, (*LEFT_OUT, *others))]
+        found.update(_data_beside(source))
+        waiting += [other for other in _imports(source, name) if not _lies_in(other, LEFT_OUT)]
     return found
 
 
 def _lies_in(name: str, modules: Iterable[str]) -> bool:
     return any(name == module or name.startswith(module + ".") for module in modules)
-
-
-def _of_other(file: str, env: str | None) -> bool:
-    """Whether a data file is a shipped policy of another environment."""
-    return env is not None and any(f"shipped/{other}-" in file for other in OF_ENVIRONMENT if other != env)
 
 
 def _source(name: str) -> Path | None:

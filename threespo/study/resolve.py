@@ -11,21 +11,18 @@ from typing import Any
 
 import yaml
 
+from threespo.envs.registry import ENVIRONMENTS, environment
+from threespo.envs.spec import RealData
 from threespo.errors import InputError
 from threespo.files import atomic_text
-from threespo.study.config import Study, dump_study, load_study, merge
-from threespo.study.matrix import Paths
+from threespo.study.config import Study
+from threespo.study.load import dump_study, load_study, merge
+from threespo.study.paths import Paths
 
 STUDIES = Path("config") / "studies"
 
-CONFIG_KEYS = ("study", "alfworld", "webshop", "set", "policy_build", "results", "real")
-
-_REAL = {
-    "alfworld": ("games", "ALFWorld games, either as alfworld-download lays them out or compact (*.jsonl.xz, alfred.pddl, "
-    "grammar.twl2)"),
-    "webshop": ("shop", "WebShop's files: items, instructions and human_goals (.json or .json.xz, or their own names)"),
-}
-"""Environment that a folder of real data can be given for -> the end of the results' folder, and what the folder holds."""
+CONFIG_KEYS = ("study", "set", "policy_build", "results", "real")
+"""Keys of ``--config`` beside the names of environments, which give folders of real data."""
 
 GPUS_OF_PAPER = 4
 """The paper's runs used four GPUs each (tab:compute)."""
@@ -38,6 +35,12 @@ class Resolved:
     study: Study
     paths: Paths
     reason: str
+
+
+def real_data() -> dict[str, RealData]:
+    """Return the environments that a folder of real data can be given for."""
+    specs = {name: environment(name) for name in ENVIRONMENTS}
+    return {name: spec.real for name, spec in specs.items() if spec.real}
 
 
 def study_file(name: str, folder: Path = STUDIES) -> Path:
@@ -59,10 +62,11 @@ def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
     Raises:
         InputError: for unknown keys, wrong fields, a missing folder of games, or more GPUs than were granted.
     """
-    unknown = sorted(set(config) - set(CONFIG_KEYS))
+    keys = ("study", *real_data(), *CONFIG_KEYS[1:])
+    unknown = sorted(set(config) - set(keys))
     if unknown:
         raise InputError(
-            f"--config: no such key: {', '.join(unknown)}; known are {', '.join(CONFIG_KEYS)}. "
+            f"--config: no such key: {', '.join(unknown)}; known are {', '.join(keys)}. "
             "A study's own fields are changed with --config 'set={...}'."
         )
     config = {key: _typed(value) for key, value in config.items()}
@@ -71,7 +75,7 @@ def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
     path = study_file(name)
     study = load_study(path, _overrides(config, path))
     _check_gpus(study, gpus)
-    folder = study.name + "".join(f"-{ending}" for env, (ending, _) in _REAL.items() if config.get(env))
+    folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if config.get(env))
     why = f"chosen because --resources gpu={gpus or 0} was granted" if asked == "auto" else "as asked"
     return Resolved(study, Paths(Path(str(config.get("results", "results"))) / folder), f"study {study.name!r}, {why}")
 
@@ -100,13 +104,6 @@ def _typed(value: Any) -> Any:
     return read if isinstance(read, int | float | bool | None) else value
 
 
-def granted_gpus(resources: Mapping[str, Any]) -> int | None:
-    """Return N of Snakemake's ``--resources gpu=N``, or None where it was not given."""
-    granted = resources.get("gpu")
-    value = getattr(granted, "value", granted)
-    return None if value is None else int(value)
-
-
 def _automatic(gpus: int | None) -> str:
     if not gpus:
         return "smoke"
@@ -122,20 +119,20 @@ def _overrides(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     if config.get("policy_build"):
         overrides["policy_build"] = True
-    if any(config.get(env) for env in _REAL):
+    if any(config.get(env) for env in real_data()):
         # Next to real data, embedded stand-ins would be other experiments under the same names: real prompts are longer.
         there = load_study(path).environments
         overrides.update({env: None for env, own in there.items() if own.source == "embedded" and not config.get(env)})
-    for env in _REAL:
+    for env in real_data():
         if config.get(env):
-            overrides = merge(overrides, _real_data(env, Path(str(config[env])), dict(config.get("real") or {}), path))
+            overrides = merge(overrides, _on_real_data(env, Path(str(config[env])), dict(config.get("real") or {}), path))
     return merge(overrides, changes)
 
 
-def _real_data(env: str, folder: Path, settings: dict[str, Any], path: Path) -> dict[str, Any]:
+def _on_real_data(env: str, folder: Path, settings: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return what a study changes to play on the real data in ``folder``; ``settings`` is ``real`` of config.yaml."""
     if not folder.is_dir():
-        raise InputError(f"--config {env}={folder}: no such folder. It must hold {_REAL[env][1]}.")
+        raise InputError(f"--config {env}={folder}: no such folder. It must hold {real_data()[env].holds}.")
     study = load_study(path)
     if env not in study.environments:
         raise InputError(f"--config {env}={folder}: {path} has no section {env!r}; choose a study that has one")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from threespo.envs.prompts import alfworld_prompt, webshop_prompt
+from threespo.envs.registry import environment
 from threespo.verify import Report, read_cases, timed_report
 from threespo.verify.shop import listed_actions
 
@@ -18,9 +18,8 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
 
 def _prompt(case: dict[str, Any]) -> str:
     history = [(step["observation"], step["action"]) for step in case["history"]]
-    if case["env"] == "alfworld":
-        return alfworld_prompt(
-            case["task"], case["observation"], case["admissible_commands"], history, case["history_length"]
-        )
-    actions = listed_actions(case["available_actions"])
-    return webshop_prompt(case["task"], case["observation"], actions, history, case["history_length"])
+    # ALFWorld's reference has the admissible commands as a list, WebShop's what can be clicked and searched.
+    listed = case.get("admissible_commands")
+    actions = listed_actions(case["available_actions"]) if listed is None else listed
+    template = environment(case["env"]).text.prompt
+    return template(case["task"], case["observation"], actions, history, case["history_length"])

@@ -1,40 +1,27 @@
-# The study, and how rules speak to the package.
+# The study, and how rules are made of the package's stages.
+
+import functools
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
 
 from threespo.cli import STUDY_DIGEST
 from threespo.errors import InputError
-from threespo.results.outline import NOTEBOOKS, TABLES, notebooks
-from threespo.study import stages
-from threespo.study.config import load_study
-from threespo.study.contents import file_digest
-from threespo.study.matrix import (
-    Paths,
-    choices,
-    environments,
-    evaluated_runs,
-    gpus_of,
-    laboratory_rows,
-    local_policies,
-    plays_weights_of,
-    probed_runs,
-    searching_runs,
-    trained_runs,
-    trial_runs,
-    trials_of,
-)
-from threespo.study.resolve import granted_gpus, resolve, write_study
+from threespo.study.checksums import SUFFIX as CHECKSUMS
+from threespo.study.checksums import file_digest
+from threespo.study.load import load_study
+from threespo.study.paths import Paths
+from threespo.study.resolve import resolve, write_study
+from threespo.study.stages import STAGES, Job, jobs
+from threespo.study.snakemake_adapter import forget_backups, granted_gpus, is_main_process, refuse
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
 
-
-def refuse(error):
-    """End with one message and the exit code of bad input, without a traceback."""
-    print(f"threespo: {error}", file=sys.stderr, flush=True)
-    os._exit(2)
-
-
 try:
-    if workflow.is_main_process:
-        RESOLVED = resolve(config, granted_gpus(workflow.global_resources))
+    if is_main_process(workflow):
+        RESOLVED = resolve(config, granted_gpus(workflow))
         write_study(RESOLVED)
         os.environ[HANDED_ON] = str(RESOLVED.paths.root)
         os.environ[STUDY_DIGEST] = file_digest(RESOLVED.paths.study)
@@ -51,12 +38,8 @@ envvars:
 
 
 # The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
-PYTHON = shlex.quote(sys.executable)
-THREESPO = f"{PYTHON} -m threespo.cli"
+THREESPO = f"{shlex.quote(sys.executable)} -m threespo.cli"
 THREADS = STUDY.training.threads
-
-TRAINED = {run.run_id: run for run in (*trained_runs(STUDY), *trial_runs(STUDY))}
-RUNS = {**TRAINED, **{run.run_id: run for run in evaluated_runs(STUDY)}}
 NAME = "[a-z0-9][a-z0-9_-]*"
 
 
@@ -65,26 +48,61 @@ wildcard_constraints:
     policy=NAME,
     family=NAME,
     method=NAME,
+    name=NAME,
     which="seed-[0-9]+|rate-[0-9.e+-]+",
 
 
-def log_of(name):
-    return str(PATHS.root / "logs" / f"{name}.log")
+def job_of(stage, wildcards):
+    return Job(stage, STAGES[stage].pattern.format(**wildcards))
 
 
-def marker_of(folder):
-    """The content list of a folder, written last: it exists only if the job that fills the folder has succeeded."""
-    return f"{folder}.contents.json"
+@functools.cache
+def settings_of(job):
+    return job.settings(STUDY, PATHS)
 
 
-MARKERS = [
-    *[marker_of(PATHS.data(env)) for env in environments(STUDY)],
-    *[marker_of(PATHS.policy(env, policy)) for env in environments(STUDY) for policy in local_policies(STUDY)],
-    *[marker_of(PATHS.run(run) / part) for run in TRAINED.values() for part in ("weights", "snapshots")],
-    *[str(PATHS.run(run) / "probe.parquet") for run in probed_runs(STUDY)],
-    *[str(PATHS.choice(*choice)) for choice in choices(STUDY)],
-    *[str(PATHS.run(run) / "evaluation_timing.parquet") for run in RUNS.values()],
-    *[str(PATHS.laboratory(*row)) for row in laboratory_rows(STUDY)],
-    str(PATHS.tables / "provenance.parquet"),
-    str(PATHS.root / "logs" / "report.done"),
-]
+def inputs_of(job):
+    """Return a job's input files, and behind a folder's checksums the folder itself, however old it is."""
+    found = {name: [str(path) for path in paths] for name, paths in job.inputs(STUDY, PATHS).items()}
+    folders = [path.removesuffix(CHECKSUMS) for paths in found.values() for path in paths if path.endswith(CHECKSUMS)]
+    return {**found, "folders": [ancient(folder) for folder in folders]}
+
+
+def reads(stage):
+    """Return a stage's input function."""
+    return lambda wildcards: inputs_of(job_of(stage, wildcards))
+
+
+def writes(stage, name=None):
+    """Return a stage's outputs, as patterns, or those of its job ``name``.
+
+    `update`: a job that fails leaves the earlier result as it was. What is written last is declared without it, and so is
+    missing after a failure: that is how the next invocation knows that the job has to run again.
+    """
+    outputs = Job(stage, name or STAGES[stage].pattern).outputs(PATHS)
+    kept = {
+        name: [update(directory(str(path)) if path in outputs.folders else str(path)) for path in paths]
+        for name, paths in outputs.kept.items()
+    }
+    return {**kept, **{name: [str(path) for path in paths] for name, paths in outputs.last.items()}}
+
+
+def code_of(stage):
+    """Return the param that says what a stage's code means."""
+    return lambda wildcards: job_of(stage, wildcards).fingerprint(STUDY)
+
+
+def key_of(stage):
+    """Return the param with the fields of the study that a stage reads."""
+    return lambda wildcards: json.dumps(settings_of(job_of(stage, wildcards)).key(), sort_keys=True, separators=(",", ":"))
+
+
+def gpus_for(stage):
+    return lambda wildcards: settings_of(job_of(stage, wildcards)).gpus
+
+
+def log_of(stage):
+    return str(PATHS.log(stage, STAGES[stage].pattern))
+
+
+LAST = [str(path) for job in jobs(STUDY) for paths in job.outputs(PATHS).last.values() for path in paths]

@@ -1,36 +1,36 @@
-# Games and base policies.
-#
-# `update`: a job that fails leaves the earlier result as it was. One output of each rule is declared without it, and so is
-# missing after a failure: that is how the next invocation knows that the job has to run again.
+# Tasks and base policies.
 
 
 rule data:
+    input:
+        unpack(reads("data")),
     output:
-        folder=update(directory(str(PATHS.data("{env}")))),
-        contents=marker_of(PATHS.data("{env}")),
+        **writes("data"),
     params:
-        code=lambda wildcards: stages.code("data", STUDY, env=wildcards.env),
-        settings=lambda wildcards: stages.data_settings(STUDY, wildcards.env),
+        code=code_of("data"),
+        settings=key_of("data"),
+        threespo=THREESPO,
+        study=PATHS.study,
     log:
-        log_of("data/{env}"),
+        log_of("data"),
     shell:
-        "{THREESPO} data {PATHS.study} --env {wildcards.env} 2>&1 | tee {log}"
+        "{params.threespo} data {params.study} --env {wildcards.env} 2>&1 | tee {log}"
 
 
 rule policy:
     input:
-        games=marker_of(PATHS.data("{env}")),
-        folder=ancient(str(PATHS.data("{env}"))),
+        unpack(reads("policy")),
     output:
-        folder=update(directory(str(PATHS.policy("{env}", "{policy}")))),
-        contents=marker_of(PATHS.policy("{env}", "{policy}")),
+        **writes("policy"),
     params:
-        code=lambda wildcards: stages.code("policy", STUDY, env=wildcards.env),
-        settings=lambda wildcards: stages.policy_settings(STUDY, wildcards.env, wildcards.policy),
+        code=code_of("policy"),
+        settings=key_of("policy"),
+        threespo=THREESPO,
+        study=PATHS.study,
         threads=THREADS,
     threads: THREADS
     log:
-        log_of("policy/{env}/{policy}"),
+        log_of("policy"),
     shell:
-        "OMP_NUM_THREADS={params.threads} {THREESPO} policy {PATHS.study} --env {wildcards.env} --policy {wildcards.policy}"
-        " 2>&1 | tee {log}"
+        "OMP_NUM_THREADS={params.threads} {params.threespo} policy {params.study}"
+        " --env {wildcards.env} --policy {wildcards.policy} 2>&1 | tee {log}"

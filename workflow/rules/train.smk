@@ -1,117 +1,95 @@
-# The runs of the matrix. Checkpoints lie in PATHS.checkpoints, outside of any output, so that a killed run goes on from its
-# last one. The number of threads is the study's and never the scheduler's: it must not depend on the machine's load.
-
-RUN = str(PATHS.root / "runs" / "{env}" / "{policy}" / "{method}" / "{which}")
+# The runs of the matrix. Checkpoints lie outside of any output, so that a killed run goes on from its last one. The number of
+# threads is the study's and never the scheduler's: bytes must not depend on the machine's load.
 
 
-def run_of(wildcards):
-    return RUNS[f"{wildcards.env}/{wildcards.policy}/{wildcards.method}/{wildcards.which}"]
-
-
-def weights_of(wildcards):
-    """What an evaluation judges: the run's weights, those of its policy, or a closed model, which has none here."""
-    run = run_of(wildcards)
-    own, policy = PATHS.run(run) / "weights", PATHS.policy(run.env, run.policy)
-    folder = {"run": own, "policy": policy}.get(plays_weights_of(STUDY, run))
-    return {"weights": ancient(str(folder)), "contents": marker_of(folder)} if folder else {}
-
-
-def choice_of(wildcards):
-    """The file with a run's learning rate, where trials decide it: known only when they have ended."""
-    run = run_of(wildcards)
-    if STUDY.tuning is None or run.rate is not None:
-        return []
-    return ancient(checkpoints.choose.get(env=run.env, policy=run.policy, method=run.method).output[0])
+def training_reads(wildcards):
+    """A run's inputs. A learning rate that trials decide is known only when they have ended."""
+    files = reads("train")(wildcards)
+    if "choice" in files:
+        choice = checkpoints.tune.get(env=wildcards.env, policy=wildcards.policy, method=wildcards.method).output
+        files["choice"] = [ancient(file) for file in choice]
+    return files
 
 
 rule train:
     input:
-        choice=choice_of,
-        games=marker_of(PATHS.data("{env}")),
-        data=ancient(str(PATHS.data("{env}"))),
-        base=marker_of(PATHS.policy("{env}", "{policy}")),
-        policy=ancient(str(PATHS.policy("{env}", "{policy}"))),
+        unpack(training_reads),
     output:
-        metrics=update(RUN + "/metrics.parquet"),
-        timing=update(RUN + "/timing.parquet"),
-        task_types=update(RUN + "/task_types.parquet"),
-        trees=update(RUN + "/trees.parquet"),
-        weights=update(directory(RUN + "/weights")),
-        contents=marker_of(RUN + "/weights"),
-        snapshots=update(directory(RUN + "/snapshots")),
-        kept=marker_of(RUN + "/snapshots"),
+        **writes("train"),
     params:
-        code=lambda wildcards: stages.code("train", STUDY, run_of(wildcards)),
-        settings=lambda wildcards: stages.train_settings(STUDY, run_of(wildcards)),
+        code=code_of("train"),
+        settings=key_of("train"),
         # What was chosen counts, and not that it was chosen again.
-        chosen=lambda wildcards: choice_of(wildcards) and Path(choice_of(wildcards)).read_text(),
-        run=lambda wildcards: run_of(wildcards).run_id,
+        chosen=lambda wildcards: [Path(file).read_text() for file in training_reads(wildcards).get("choice", ())],
+        run=lambda wildcards: job_of("train", wildcards).name,
+        threespo=THREESPO,
+        study=PATHS.study,
         threads=THREADS,
     threads: THREADS
     resources:
-        gpu=STUDY.gpus_per_run,
+        gpu=gpus_for("train"),
     log:
-        log_of("train/{env}/{policy}/{method}/{which}"),
+        log_of("train"),
     shell:
-        "OMP_NUM_THREADS={params.threads} {THREESPO} train {PATHS.study} --run {params.run} 2>&1 | tee {log}"
+        "OMP_NUM_THREADS={params.threads} {params.threespo} train {params.study} --run {params.run} 2>&1 | tee {log}"
 
 
-# Trials are runs like others, on the study's grid of learning rates, judged on the calibration games.
-checkpoint choose:
+# Trials are runs like others, on the study's grid of learning rates, evaluated on the calibration tasks.
+checkpoint tune:
     input:
-        lambda wildcards: [str(PATHS.run(run) / "evaluation.parquet") for run in trials_of(STUDY, **wildcards)],
+        unpack(reads("tune")),
     output:
-        str(PATHS.choice("{env}", "{policy}", "{method}")),
+        **writes("tune"),
     params:
-        code=lambda wildcards: stages.code("choose", STUDY),
-        settings=lambda wildcards: stages.choose_settings(STUDY, **wildcards),
+        code=code_of("tune"),
+        settings=key_of("tune"),
+        threespo=THREESPO,
+        study=PATHS.study,
     log:
-        log_of("choose/{env}/{policy}/{method}"),
+        log_of("tune"),
     shell:
-        "{THREESPO} choose {PATHS.study} --env {wildcards.env} --policy {wildcards.policy} --method {wildcards.method}"
-        " 2>&1 | tee {log}"
+        "{params.threespo} tune {params.study}"
+        " --env {wildcards.env} --policy {wildcards.policy} --method {wildcards.method} 2>&1 | tee {log}"
 
 
 # True success probabilities beside the state scores, at the run's snapshots.
 rule probe:
     input:
-        snapshots=ancient(RUN + "/snapshots"),
-        kept=marker_of(RUN + "/snapshots"),
-        games=marker_of(PATHS.data("{env}")),
-        data=ancient(str(PATHS.data("{env}"))),
+        unpack(reads("probe")),
     output:
-        RUN + "/probe.parquet",
+        **writes("probe"),
     params:
-        code=lambda wildcards: stages.code("probe", STUDY, env=wildcards.env),
-        settings=lambda wildcards: stages.probe_settings(STUDY, run_of(wildcards)),
-        run=lambda wildcards: run_of(wildcards).run_id,
+        code=code_of("probe"),
+        settings=key_of("probe"),
+        run=lambda wildcards: job_of("probe", wildcards).name,
+        threespo=THREESPO,
+        study=PATHS.study,
         threads=THREADS,
     threads: THREADS
     resources:
-        gpu=STUDY.gpus_per_run,
+        gpu=gpus_for("probe"),
     log:
-        log_of("probe/{env}/{policy}/{method}/{which}"),
+        log_of("probe"),
     shell:
-        "OMP_NUM_THREADS={params.threads} {THREESPO} probe {PATHS.study} --run {params.run} 2>&1 | tee {log}"
+        "OMP_NUM_THREADS={params.threads} {params.threespo} probe {params.study} --run {params.run} 2>&1 | tee {log}"
 
 
 rule evaluate:
     input:
-        unpack(weights_of),
-        games=marker_of(PATHS.data("{env}")),
-        data=ancient(str(PATHS.data("{env}"))),
+        unpack(reads("evaluate")),
     output:
-        episodes=update(RUN + "/evaluation.parquet"),
-        timing=RUN + "/evaluation_timing.parquet",
+        **writes("evaluate"),
     params:
-        code=lambda wildcards: stages.code("evaluate", STUDY, env=wildcards.env),
-        settings=lambda wildcards: stages.evaluate_settings(STUDY, run_of(wildcards), PATHS),
-        run=lambda wildcards: run_of(wildcards).run_id,
+        code=code_of("evaluate"),
+        settings=key_of("evaluate"),
+        run=lambda wildcards: job_of("evaluate", wildcards).name,
+        threespo=THREESPO,
+        study=PATHS.study,
         threads=THREADS,
     threads: THREADS
     resources:
-        gpu=lambda wildcards: gpus_of(STUDY, run_of(wildcards)),
+        gpu=gpus_for("evaluate"),
     log:
-        log_of("evaluate/{env}/{policy}/{method}/{which}"),
+        log_of("evaluate"),
     shell:
-        "OMP_NUM_THREADS={params.threads} {THREESPO} evaluate {PATHS.study} --run {params.run} 2>&1 | tee {log}"
+        "OMP_NUM_THREADS={params.threads} {params.threespo} evaluate {params.study} --run {params.run} 2>&1 | tee {log}"

@@ -86,7 +86,7 @@ def _probe(study, run, paths):
 
 def _tree():
     """A root, its child, and one child of that."""
-    from threespo.tree_table import COLUMNS
+    from threespo.methods.tree_table import COLUMNS
 
     texts = dict.fromkeys(("task_id", "task_type", "goal", "action", "response", "observation", "end", "state"), "x")
     numbers = dict.fromkeys(("visits", "successes", "score", "reward", "novelty", "difference", "success", "advantage"), 0.5)
@@ -136,7 +136,7 @@ def _evaluate(study, run, paths):
 def _install():
     stages = {
         "threespo.runs.data": {"prepare": _prepare},
-        "threespo.policy.tiny": {"provide": _provide},
+        "threespo.imitation.base_policy": {"provide": _provide},
         "threespo.runs.train": {"train": _train},
         "threespo.runs.evaluate": {"evaluate": _evaluate},
         "threespo.runs.probe": {"probe": _probe},

@@ -3,6 +3,6 @@
 from threespo.envs.alfworld.compile import compile_game
 from threespo.envs.alfworld.engine import Alfworld, GameState
 from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.world import Game
+from threespo.envs.alfworld.model import Game
 
 __all__ = ["Alfworld", "Game", "GameRecord", "GameState", "compile_game"]

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from threespo.envs.alfworld.model import Action, ActionRule, Entity, Facts, Game
 from threespo.envs.alfworld.relations import bits
-from threespo.envs.alfworld.world import Action, ActionRule, Entity, Facts, Game
 
 Commands = dict[str, Action]
 

@@ -1,5 +1,6 @@
 """From a game's texts to a :class:`Game`."""
 
+import copyreg
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,10 +9,10 @@ from threespo.envs.alfworld.commands import CHANGES
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.goals import Scene, compile_goal, goal_reads
 from threespo.envs.alfworld.grammar import Text, parse_text, split_task
+from threespo.envs.alfworld.model import ActionRule, Entity, Facts, Game
 from threespo.envs.alfworld.pddl import Problem, parse_problem
 from threespo.envs.alfworld.schemas import DYNAMIC, Filter
 from threespo.envs.alfworld.wording import Wording, wording
-from threespo.envs.alfworld.world import ActionRule, Entity, Facts, Game
 from threespo.errors import InputError
 
 FactSets = dict[str, set[tuple[str, ...]]]
@@ -31,6 +32,10 @@ def compile_game(record: GameRecord) -> Game:
         raise InputError(
             f"{record.where}: a fact or condition of the problem is malformed or of the wrong type ({error})"
         ) from error
+
+
+# A game holds functions, which cannot be pickled: what travels between processes is its texts.
+copyreg.pickle(Game, lambda game: (compile_game, (game.record,)))
 
 
 def _compile(record: GameRecord) -> Game:

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from threespo.envs.alfworld.commands import Commands, commands, effect, elsewhere, travels
-from threespo.envs.alfworld.world import Facts, Game
+from threespo.envs.alfworld.model import Facts, Game
+from threespo.envs.alfworld.text import NOTHING_HAPPENS, TEXT
 from threespo.envs.base import Transition
-
-NOTHING = "Nothing happens."
 
 
 class GameState:
@@ -62,6 +61,7 @@ class Alfworld:
     """ALFWorld's text games."""
 
     name = "alfworld"
+    text = TEXT
 
     def initial(self, task: Game) -> GameState:
         """Return the state after a reset."""
@@ -116,6 +116,6 @@ def _commands(state: GameState) -> Commands:
 
 
 def _stay(state: GameState) -> Transition[GameState]:
-    after = GameState(state.game, state.facts, NOTHING, state._won)
+    after = GameState(state.game, state.facts, NOTHING_HAPPENS, state._won)
     _set_commands(after, state._commands)
-    return Transition(after, NOTHING, int(state._won), state._won)
+    return Transition(after, NOTHING_HAPPENS, int(state._won), state._won)

@@ -7,9 +7,9 @@ of tests on bit masks.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from threespo.envs.alfworld.model import Facts
 from threespo.envs.alfworld.pddl import Expression, typed_list
 from threespo.envs.alfworld.schemas import Domain
-from threespo.envs.alfworld.world import Facts
 from threespo.errors import InputError
 
 Test = Callable[[Facts], bool]

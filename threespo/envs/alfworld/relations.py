@@ -6,9 +6,9 @@ Rows come in the order of the stock engine: sorted by the entities' ids, which i
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from threespo.envs.alfworld.model import Entity, Facts, Game
 from threespo.envs.alfworld.pddl import ANY_TYPE
 from threespo.envs.alfworld.schemas import Domain
-from threespo.envs.alfworld.world import Entity, Facts, Game
 from threespo.errors import InputError
 
 Row = Sequence[Entity]

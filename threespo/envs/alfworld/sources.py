@@ -78,6 +78,12 @@ def splits(folder: Path) -> list[str]:
     return sorted(names)
 
 
+def holds_games(folder: Path) -> bool:
+    """Return whether a folder holds games, in either form."""
+    official = (path for nested in _NESTED for path in (folder / nested).glob(f"*/*/*/{GAME_FILE}"))
+    return (folder / DOMAIN_FILE).is_file() or any(official)
+
+
 def write_compact(records: Iterable[GameRecord], folder: Path) -> None:
     """Write games in the compact form, a file per split; equal games give equal bytes.
 

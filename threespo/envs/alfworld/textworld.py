@@ -6,7 +6,8 @@ that is not the engine's present one is reached by replay.
 
 from typing import Any
 
-from threespo.envs.alfworld.world import Game
+from threespo.envs.alfworld.model import Game
+from threespo.envs.alfworld.text import TEXT
 from threespo.envs.base import Transition
 from threespo.errors import InputError
 
@@ -46,6 +47,7 @@ class TextWorldAlfworld:
     """ALFWorld's text games, played by TextWorld."""
 
     name = "alfworld"
+    text = TEXT
 
     def __init__(self) -> None:
         # One engine, loaded with the game played last: loading takes seconds.

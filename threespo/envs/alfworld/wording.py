@@ -16,14 +16,13 @@ from threespo.envs.alfworld.grammar import (
     parse_grammar,
     parse_text,
 )
+from threespo.envs.alfworld.model import Environment, Facts, Game, Writer
 from threespo.envs.alfworld.pddl import ANY_TYPE
 from threespo.envs.alfworld.relations import Relation, Row, StaticRelation, relation
 from threespo.envs.alfworld.schemas import DYNAMIC, Domain, parse_domain
-from threespo.envs.alfworld.world import Environment, Facts, Game
 from threespo.errors import InputError
 
-Writer = Callable[[Game, Facts, Environment], str]
-Answers = Callable[[Game, Facts, Environment], list[Environment]]
+Driver = Callable[[Game, Facts, Environment], list[Environment]]
 Types = dict[str, str]
 
 TASK = "task"
@@ -122,7 +121,7 @@ class Wording:
 
         return write
 
-    def _rule(self, rule: Rule, types: Types) -> tuple[Answers | None, Writer]:
+    def _rule(self, rule: Rule, types: Types) -> tuple[Driver | None, Writer]:
         condition = self._query(rule.condition, types) if rule.condition else None
         return condition, self._writer(rule.parts, types)
 
@@ -147,10 +146,10 @@ class Wording:
 
         return enumerate_all
 
-    def _query(self, query: Query, types: Types) -> Answers:
+    def _query(self, query: Query, types: Types) -> Driver:
         """Return a function from bindings to all of their extensions that satisfy ``query``."""
         known = dict(types)
-        steps: list[Answers] = []
+        steps: list[Driver] = []
         for literal in query:
             names = tuple(name for name, _ in literal.variables)
             kinds = tuple(kind for _, kind in literal.variables)
@@ -173,7 +172,7 @@ class Wording:
         return answers
 
 
-def _search(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], types: Types) -> Answers:
+def _search(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], types: Types) -> Driver:
     """Return the function that extends bindings of ``types`` by one literal.
 
     Different variables stand for different entities, as in the stock engine.

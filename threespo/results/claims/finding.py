@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
+from threespo.methods.registry import searches
 from threespo.results.paper import PaperNumbers
 from threespo.study.matrix import local_policies, prompted_runs
 
@@ -60,7 +61,7 @@ class Place:
         entries = study.at(self.env).methods
         for wanted in dict.fromkeys((row, SAME_ROW.get(row, row))):
             for name, entry in entries.items():
-                if entry.paper_row == wanted and (entry.method != "threespo" or preset_of(entry.options) == self.preset):
+                if entry.paper_row == wanted and (not searches(entry.method) or preset_of(entry.options) == self.preset):
                     return name
         # A tiny policy follows no instructions, so there is nothing to learn from prompting it.
         if study.policies[self.policy].kind != "pretrained":
@@ -74,8 +75,8 @@ def presets(study: "Study", env: str, rows: tuple[str, ...]) -> list[str | None]
     if not any(row.startswith("3spo") for row in rows):
         return [None]
     entries = study.at(env).methods.values()
-    mine = [preset_of(entry.options) for entry in entries if entry.method == "threespo" and entry.paper_row in rows]
-    return list(dict.fromkeys(mine))
+    presets = (preset_of(entry.options) for entry in entries if searches(entry.method) and entry.paper_row in rows)
+    return list(dict.fromkeys(presets))
 
 
 def preset_of(options: dict[str, Any]) -> str:

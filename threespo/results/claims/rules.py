@@ -12,8 +12,8 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from threespo.errors import InputError
 from threespo.results.claims.formulas import FORMULAS
-from threespo.results.paper import FOLDER
-from threespo.study.settings import Name, Settings
+from threespo.settings import Name, Settings
+from threespo.study.paths import PAPER
 
 Model = Literal["qwen2.5-1.5b-instruct", "qwen2.5-7b-instruct"]
 Column = Literal["alfworld_in", "alfworld_out", "webshop_score", "webshop_success"]
@@ -156,7 +156,7 @@ class Claim(Settings):
     ]
 
 
-def read_claims(folder: Path = FOLDER) -> tuple[Claim, ...]:
+def read_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
     """Read ``claims.yaml``.
 
     Raises:

@@ -50,7 +50,7 @@ def of_training(rule: Cost | Sooner | Early | Course | ByType, evidence: Evidenc
     frame = frame[(frame["env"] == env) & (frame["policy"] == policy)]
     for preset in presets(study, env, rows):
         runs = _runs(frame, Place(env, policy, preset), rows, study)
-        found = _judge(rule, runs, [row for row in rows if row not in runs]) if rows[0] in runs else Finding("not here")
+        found = _decide(rule, runs, [row for row in rows if row not in runs]) if rows[0] in runs else Finding("not here")
         found = of_one_seed(found, min((len(of_row) for of_row in runs.values()), default=0))
         common = {"env": env, "policy": policy, "preset": preset, "measure": "training"}
         numbers = {"printed": rule.printed if isinstance(rule, Course) else None, "paper": _of_paper(rule, evidence.paper)}
@@ -69,7 +69,7 @@ def _lower(rule: Cost | Sooner | Early) -> tuple[str, ...]:
     return (rule.lower,) if isinstance(rule, Sooner) else rule.lower
 
 
-def _judge(rule: Cost | Sooner | Early | Course | ByType, runs: Runs, missing: list[str]) -> Finding:
+def _decide(rule: Cost | Sooner | Early | Course | ByType, runs: Runs, missing: list[str]) -> Finding:
     match rule:
         case Cost():
             ratios = {f"to {row}": _ratio(runs[rule.upper], runs[row]) for row in rule.lower if row in runs}

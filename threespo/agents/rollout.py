@@ -1,0 +1,110 @@
+"""Playing whole episodes with a policy, many at a time in lock-step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from threespo.envs.base import Task
+from threespo.envs.episode import Episode, EpisodeSetup, begin, respond
+from threespo.protocol import Counters, Sampler, SampleRequest
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRecord:
+    """One finished episode, with what went wrong on the way."""
+
+    episode: Episode
+    steps: int
+    """Actions taken, with those of earlier attempts."""
+    invalid_format: int
+    inadmissible: int
+    nothing_happens: int
+    trials: int = 1
+    """Attempts at the task; the episode is the last one."""
+    first_won: bool | None = None
+    """Whether the first of several attempts succeeded."""
+    earlier_score: float = 0.0
+    """The best score of earlier attempts."""
+
+    @property
+    def score(self) -> float:
+        """The best score of all attempts, as success is that of any."""
+        return max(self.episode.score, self.earlier_score)
+
+    def after(self, earlier: "EpisodeRecord | None") -> "EpisodeRecord":
+        """Return the record with the steps, faults and score of an earlier attempt added."""
+        if earlier is None:
+            return self
+        sums = {
+            name: getattr(self, name) + getattr(earlier, name)
+            for name in ("steps", "invalid_format", "inadmissible", "nothing_happens")
+        }
+        return replace(self, **sums, earlier_score=earlier.score)
+
+
+class Prompter(Protocol):
+    """Says what a policy is asked; ``place`` is the episode's place among those that are played together."""
+
+    def prompt(self, place: int, episode: Episode) -> str:
+        """Return the prompt for the next action."""
+        ...
+
+    def heard(self, place: int, response: str) -> bool:
+        """Take note of a response to it; return whether it has the form that was asked for, apart from its reasoning."""
+        ...
+
+
+def play_episodes(
+    setup: EpisodeSetup,
+    tasks: Sequence[Task],
+    sampler: Sampler,
+    *,
+    seed: int,
+    temperature: float,
+    key: Counters,
+    prompter: Prompter | None = None,
+) -> list[EpisodeRecord]:
+    """Play every task once to its end and return the episodes in the order of ``tasks``.
+
+    Without a ``prompter`` the prompts are the paper's.
+
+    The draw of a step depends on (seed, key, task id, step) only, not on which tasks are played together.
+    """
+    starts = [begin(setup, task) for task in tasks]
+    names: list[Counters] = [(*key, task.task_id) for task in tasks]
+    return play_on(starts, sampler, seed=seed, temperature=temperature, keys=names, prompter=prompter)
+
+
+def play_on(
+    starts: Sequence[Episode],
+    sampler: Sampler,
+    *,
+    seed: int,
+    temperature: float,
+    keys: Sequence[Counters],
+    prompter: Prompter | None = None,
+) -> list[EpisodeRecord]:
+    """Play from every start, which may lie within an episode, to its end; a draw depends on (seed, its key, step) only."""
+    episodes = list(starts)
+    faults = [[0, 0, 0] for _ in episodes]
+    while active := [index for index, episode in enumerate(episodes) if not episode.done]:
+        requests = tuple(
+            SampleRequest(
+                prompter.prompt(i, episodes[i]) if prompter else episodes[i].prompt,
+                1,
+                (*keys[i], episodes[i].steps),
+            )
+            for i in active
+        )
+        for index, (sample,) in zip(
+            active, sampler.sample(requests, seed=seed, temperature=temperature), strict=True
+        ):
+            outcome = respond(episodes[index], sample.text)
+            episodes[index] = outcome.episode
+            faults[index][0] += not (prompter.heard(index, sample.text) if prompter else outcome.valid)
+            faults[index][1] += not outcome.admissible
+            faults[index][2] += outcome.nothing_happens
+    return [
+        EpisodeRecord(episode, episode.steps, invalid, inadmissible, nothing)
+        for episode, (invalid, inadmissible, nothing) in zip(episodes, faults, strict=True)
+    ]

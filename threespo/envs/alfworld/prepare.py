@@ -1,0 +1,73 @@
+"""The games of a study, from any source, in the compact form with a manifest."""
+
+import hashlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from threespo.envs.alfworld import sources
+from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.game import GameRecord
+from threespo.envs.alfworld.official import fetch
+from threespo.envs.alfworld.settings import SPLITS, AlfworldTasks
+from threespo.errors import InputError
+from threespo.files import atomic_folder, atomic_json
+from threespo.rng import derive
+
+_CALIBRATION_DEFAULT = 200
+_EMBEDDED_SEED = 7
+
+
+def prepare_games(settings: AlfworldTasks, out: Path) -> None:
+    """Write the games of every split, domain, grammar and ``manifest.json`` (counts and checksums) into ``out``.
+
+    Calibration games of real sources are held out of the training split, chosen by a hash of their ids, so they are the
+    same in every study.
+    """
+    records = _embedded(settings) if settings.source == "embedded" else _real(settings)
+    with atomic_folder(out) as folder:
+        sources.write_compact([record for split in SPLITS for record in records[split]], folder)
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        manifest = {
+            "source": settings.source,
+            "games": {split: len(records[split]) for split in SPLITS},
+            "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
+        }
+        atomic_json(folder / "manifest.json", manifest)
+    print(f"data: {manifest['games']} games ({settings.source})", file=sys.stderr)
+
+
+def _embedded(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
+    counts = settings.games.model_dump()
+    return {split: generate(split, counts[split], _EMBEDDED_SEED, settings.difficulty) for split in SPLITS}
+
+
+def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
+    if settings.source == "official":
+        folder = fetch(settings.path or Path("downloads") / "alfworld")
+    else:
+        assert settings.path is not None  # the settings class refuses a 'path' source without one
+        folder = settings.path
+    counts = settings.games
+    wanted = counts.calibration or _CALIBRATION_DEFAULT
+    pool = sorted(sources.load(folder, "train"), key=lambda record: derive("calibration", record.game_id))
+    if len(pool) <= wanted:
+        raise InputError(
+            f"{folder}: {len(pool)} training games, of which {wanted} are to be held out for calibration: none is left. "
+            "Lower alfworld.games.calibration or give a folder with more games."
+        )
+    return {
+        "calibration": _in_split(pool[:wanted], "calibration"),
+        "train": pool[wanted:][: counts.train],
+        "valid_seen": _some(sources.load(folder, "valid_seen"), counts.valid_seen),
+        "valid_unseen": _some(sources.load(folder, "valid_unseen"), counts.valid_unseen),
+    }
+
+
+def _some(records: list[GameRecord], count: int | None) -> list[GameRecord]:
+    """Return ``count`` games of a list ordered by scene, spread over it by a hash of their ids."""
+    return sorted(records, key=lambda record: derive("choice", record.game_id))[:count]
+
+
+def _in_split(records: list[GameRecord], split: str) -> list[GameRecord]:
+    return [replace(record, split=split) for record in records]

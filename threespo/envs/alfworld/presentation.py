@@ -1,0 +1,30 @@
+"""How results in ALFWorld are named and explained."""
+
+from threespo.envs.alfworld.settings import AlfworldSettings
+from threespo.envs.spec import Presentation
+
+
+def _describe(games: AlfworldSettings) -> str:
+    if games.source == "embedded":
+        return f"generated household games in ALFWorld's rules and texts, difficulty “{games.difficulty}”"
+    return "the real ALFWorld games" + ("" if games.source == "official" else ", from a folder")
+
+
+def _caveats(games: AlfworldSettings) -> list[str]:
+    if games.source != "embedded":
+        return []
+    return [
+        "The games are generated here. They follow ALFWorld's rules and texts, but are not its games; "
+        "the same study runs on the real ones with --config alfworld=DIR."
+    ]
+
+
+PRESENTATION = Presentation(
+    label="ALFWorld",
+    measures=("success",),  # its score is its success
+    labels={"valid_seen": "seen rooms", "valid_unseen": "unseen rooms"},
+    task_types="ALFWorld's kinds are easy, medium and hard as the paper has them: Pick & Place, Examine in Light, "
+    "Pick Two & Place.",
+    describe=_describe,
+    caveats=_caveats,
+)

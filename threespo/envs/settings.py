@@ -1,0 +1,57 @@
+"""What every environment's section of a study file has.
+
+A section is flat in the file, and two parts here: ``TaskSettings`` decide which tasks are prepared, ``EpisodeSettings`` how
+an episode runs. A training run receives the second part alone, so of the first it depends on nothing but the prepared tasks.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from threespo.settings import Execution, Name, Settings
+
+
+class TaskSettings(Settings):
+    """Where an environment's tasks come from."""
+
+    source: Literal["embedded", "path", "official"] = "embedded"
+    path: Annotated[Path | None, Execution] = None
+    """Folder of real data. What lies in it counts, and not where it is."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Where somebody has put the files that the source reads; ``None`` for what is made here or downloaded."""
+        return self.path if self.source == "path" else None
+
+    @model_validator(mode="after")
+    def _source_has_a_folder(self) -> "TaskSettings":
+        if self.source == "path" and self.path is None:
+            raise ValueError("source 'path' needs the field 'path': the folder of the data")
+        return self
+
+
+class EpisodeSettings(Settings):
+    """How an episode runs."""
+
+    max_steps: int = Field(ge=1)
+    """Steps per episode T_max."""
+    history_length: int = Field(default=2, ge=0)
+    """Past observation-action pairs in the prompt (verl-agent's setting; the paper does not say)."""
+
+
+class MethodDifference(Settings):
+    """What is different of a method in one environment."""
+
+    learning_rate: float | None = Field(default=None, gt=0)
+    options: dict[str, Any] = Field(default={})
+    """Options beside those of the entry itself, or in their place."""
+
+
+class EnvironmentSettings(TaskSettings, EpisodeSettings):
+    """An environment's section of a study."""
+
+    training: dict[str, Any] = Field(default={})
+    """Fields of the study's ``training`` that are different in this environment."""
+    methods: dict[Name, MethodDifference] = Field(default={})
+    """Entries of the study's ``methods`` that are different in this environment."""

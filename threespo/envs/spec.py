@@ -1,0 +1,73 @@
+"""What an environment is to the rest of the package: one value of this class, found through ``threespo.envs.registry``."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from threespo.envs.base import Environment, TextInterface
+from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
+
+
+class RealData(NamedTuple):
+    """A folder of real data that ``snakemake --config ENVIRONMENT=DIR`` can give for embedded tasks."""
+
+    ending: str
+    """What the name of the results' folder ends with, after the study's name."""
+    holds: str
+    """What the folder must hold, for error messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSpec:
+    """One environment. Functions import what they need when they are called, so that a spec loads in milliseconds."""
+
+    name: str
+    """Its name in study files, results and commands."""
+    settings: type[EnvironmentSettings]
+    """Its section of a study file: ``tasks`` and ``episode`` in one."""
+    tasks: type[TaskSettings]
+    episode: type[EpisodeSettings]
+    splits: tuple[str, ...]
+    """All splits of its tasks; ``train`` and ``calibration`` are among them."""
+    evaluated: tuple[str, ...]
+    """Splits that results are reported on, unless the study's ``evaluation.splits`` names some of the environment's."""
+    text: TextInterface
+    make: Callable[[Any, Path], Environment[Any, Any]]
+    """(episode settings, data folder) -> the environment."""
+    prepare: Callable[[Any, Path], None]
+    """(task settings, folder to fill): write the tasks of every split and ``manifest.json`` (counts and checksums)."""
+    load_tasks: Callable[[Path, str], list[Any]]
+    """(data folder, split) -> the tasks of one split."""
+    recognises: Callable[[Path], bool]
+    """Whether ``threespo play PATH`` means this environment."""
+    open_task: Callable[[Path, str | None], tuple[Environment[Any, Any], Any]]
+    """(path, id of a task or None for the first) -> environment and task, for ``threespo play``."""
+    playable: str
+    """What ``open_task`` can open, for error messages."""
+    real: RealData | None = None
+    """``None``: the environment has embedded tasks only."""
+    curriculum: str | None = None
+    """``module:function`` that returns the curriculum of its embedded base policies (``threespo.imitation.curriculum``);
+    ``None``: there is none, and studies must use other policies here."""
+    unlearnable: Callable[[Any], str | None] = field(default=lambda _: None)
+    """The section of a study -> what in it no embedded base policy could learn from, and why; ``None``: all is well."""
+    presentation: str = ""
+    """``module:constant`` with a ``Presentation``. Apart from the spec, so that a new label does not rerun a training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """How results in an environment are named and explained."""
+
+    label: str
+    measures: tuple[str, ...]
+    """What episodes are measured by, in the order of the paper's columns: ``success``, and ``score`` where it says more."""
+    labels: Mapping[str, str]
+    """Display names of splits and measures."""
+    task_types: str
+    """One sentence: what its task types are."""
+    describe: Callable[[Any], str]
+    """The section of a study -> what its tasks are, in words."""
+    caveats: Callable[[Any], list[str]] = field(default=lambda _: [])
+    """The section of a study -> what a reader must know before comparing with the paper."""

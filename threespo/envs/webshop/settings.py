@@ -1,0 +1,58 @@
+"""WebShop's section of a study file."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
+from threespo.settings import Settings
+
+SPLITS = ("train", "calibration", "test")
+
+DOWNLOADS = Path("downloads") / "webshop"
+"""Where the files of the official shop are looked for, unless ``path`` says otherwise."""
+
+
+class GoalCounts(Settings):
+    """How many goals of each split take part (``null``: all), the first of one order that every study shares."""
+
+    train: int | None = Field(default=None, ge=1)
+    """Training goals; base policies are cloned from all of them, RL draws from ``training.pool`` of them."""
+    calibration: int | None = Field(default=None, ge=1)
+    """Goals for choosing base policies and settings; disjoint from training and test goals."""
+    test: int | None = Field(default=None, ge=1)
+    """Goals of the evaluation (the paper: 500)."""
+
+
+class WebshopTasks(TaskSettings):
+    """Which shop: an ``embedded`` catalogue is generated here, ``path`` is the folder of the original's JSON files,
+    ``official`` the same (by default ``downloads/webshop``), which says how to get them.
+
+    Goals are distinct and in one order in all studies, whatever ``fidelity`` says of pages and rewards.
+    """
+
+    products: int = Field(default=1000, ge=500, le=1_200_000)
+    """Size of the embedded catalogue; ignored for real ones."""
+    goal_kind: Literal["synthetic", "human"] = "synthetic"
+    """``synthetic``: one goal per combination of a product's options; ``human``: what people asked for."""
+    goals: GoalCounts = GoalCounts()
+
+    @property
+    def folder(self) -> Path | None:
+        """As everywhere; the official files, too, are put there by hand."""
+        return None if self.source == "embedded" else self.path or DOWNLOADS
+
+
+class WebshopEpisode(EpisodeSettings):
+    """How an episode in the shop runs."""
+
+    mode: Literal["text", "text_rich"] = "text"
+    fidelity: Literal["original", "repaired"] = "repaired"
+    """With all quirks of the original, or as it was meant (docs/webshop.md)."""
+    max_steps: int = Field(default=30, ge=1)
+    """Steps per episode T_max (the paper: 30; verl-agent's scripts: 15)."""
+
+
+class WebshopSettings(WebshopTasks, WebshopEpisode, EnvironmentSettings):
+    """WebShop at one scale."""

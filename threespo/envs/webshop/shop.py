@@ -1,0 +1,289 @@
+"""The shop as an environment: pure functions from a state and an action to the next state."""
+
+import functools
+import random
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from threespo import rng
+from threespo.envs.base import Transition
+from threespo.envs.webshop import pages
+from threespo.envs.webshop.analyzer import terms
+from threespo.envs.webshop.bm25 import HITS
+from threespo.envs.webshop.catalogue import Catalogue
+from threespo.envs.webshop.goals import ShopGoal, drawn_prices, highest_price
+from threespo.envs.webshop.nouns import pattern_nouns
+from threespo.envs.webshop.pages import Chosen, Node, Page
+from threespo.envs.webshop.reward import Nouns, Reward, reward_of
+from threespo.envs.webshop.text import TEXT
+from threespo.errors import InputError
+
+Mode = Literal["text", "text_rich"]
+Fidelity = Literal["original", "repaired"]
+
+_ACTION = re.compile(r"(.+)\[(.+)\]")
+LONGEST_TEXT = 3_000
+"""Characters that the repaired shop shows of a description or a feature; some go on for 16,000, which no prompt holds."""
+
+_REMEMBERED_PAGES = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class ShopState:
+    """A point in an episode: the page and what leads on from it, and the goal. Texts follow from the rest."""
+
+    goal: ShopGoal
+    kind: str = "index"
+    """index, results, item, description, features, reviews, or done."""
+    query: str = ""
+    number: int = 1
+    """Of the result page."""
+    product: int = -1
+    chosen: Chosen = ()
+    visited: frozenset[int] = frozenset()
+    """Products looked at since the start page; kept in mode ``text_rich`` of the original only, where it shows."""
+    score: float = 0.0
+    """The reward of the purchase, in [0, 1]."""
+    page: str = field(default="", compare=False, repr=False)
+    """The text that the original's environment returns."""
+    observation: str = field(default="", compare=False, repr=False)
+    """The text that the agent sees, and the anchor of the state: ``page`` without instruction, its parts in quotes."""
+
+    @property
+    def done(self) -> bool:
+        """Whether something was bought."""
+        return self.kind == "done"
+
+    @property
+    def anchor(self) -> str:
+        """The observation, by the name that methods which compare states use."""
+        return self.observation
+
+
+class WebShop:
+    """The shop. Holds no episode: every method is a function of its arguments and of what the shop was opened with.
+
+    Args:
+        catalogue: what is for sale.
+        mode: ``text`` or ``text_rich``.
+        fidelity: ``original`` with all quirks, or ``repaired`` (docs/webshop.md lists them).
+        price_seed: the seed from which the original's prices are drawn; the repaired shop has no random price.
+        nouns: the noun tagger.
+    """
+
+    name = "webshop"
+    text = TEXT
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        mode: Mode = "text",
+        fidelity: Fidelity = "repaired",
+        price_seed: int = 0,
+        nouns: Nouns = pattern_nouns,
+    ) -> None:
+        for field_name, value, allowed in (("mode", mode, get_args(Mode)), ("fidelity", fidelity, get_args(Fidelity))):
+            if value not in allowed:
+                raise InputError(f"webshop: field {field_name!r} is {value!r}; expected one of {', '.join(allowed)}")
+        self.catalogue, self.mode, self.fidelity, self.price_seed = catalogue, mode, fidelity, price_seed
+        self._nouns = nouns
+        # Patterns, stemmer and lexicon load when they are first used; no step shall wait for that.
+        terms("caf\u00e9s")
+        nouns("shop of unheardofs")
+        self._repaired, self._rich = fidelity == "repaired", mode == "text_rich"
+        self._page = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(self._make_page)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.catalogue, self.mode, self.fidelity, self.price_seed, self._nouns)
+
+    @functools.cached_property
+    def _prices(self) -> list[float]:
+        return drawn_prices(self.catalogue, random.Random(self.price_seed))
+
+    def initial(self, task: ShopGoal) -> ShopState:
+        """Return the start page."""
+        return self._shown(ShopState(task))
+
+    def step(self, state: ShopState, action: str) -> Transition[ShopState]:
+        """Return what ``action`` leads to; whatever is no action on this page leaves it as it is."""
+        after = self._after(state, action)
+        return Transition(after, after.observation, after.score, self.won(after), after.done)
+
+    def admissible(self, state: ShopState) -> tuple[str, ...]:
+        """Return the actions in the order of verl-agent.
+
+        After a purchase there are none; in the original, those of the search page, since its environment has then begun
+        another episode.
+        """
+        if state.done:
+            return () if self._repaired else self._page("index", "", 1, -1, ()).admissible
+        return self._page_of(state).admissible
+
+    def won(self, state: ShopState) -> bool:
+        """Return whether something was bought with the full reward."""
+        return state.done and state.score == 1.0
+
+    def reward(self, state: ShopState) -> Reward:
+        """Return the reward, in parts, for buying the state's product as it is chosen."""
+        product = self.catalogue.product(state.product)
+        price = highest_price(self.catalogue, state.product) if self._repaired else self._prices[state.product]
+        return reward_of(product, price, state.chosen, state.goal, self._nouns, repaired=self._repaired)
+
+    def _after(self, state: ShopState, action: str) -> ShopState:
+        match = _ACTION.match(action)
+        if match is None or state.done:
+            return state
+        verb, argument = match[1], match[2].lower()
+        if verb == "search":
+            if not self._repaired and _crashes(argument):
+                return state
+            return self._shown(ShopState(state.goal, "results", argument, visited=state.visited))
+        return self._clicked(state, argument) if verb == "click" else state
+
+    def _clicked(self, state: ShopState, name: str) -> ShopState:
+        page = self._page_of(state)
+        if name in page.products:
+            product = page.products[name]
+            visited = state.visited | {product} if self._rich and not self._repaired else state.visited
+            return self._shown(ShopState(state.goal, "item", state.query, state.number, product, visited=visited))
+        if name in page.buttons and name != pages.SEARCH.lower():
+            return self._pressed(state, name)
+        if name in page.options and name != pages.SEARCH.lower():
+            return self._chose(state, name, page.options[name])
+        return state
+
+    def _pressed(self, state: ShopState, name: str) -> ShopState:
+        """Return what a button of the page leads to."""
+        goal, query, number = state.goal, state.query, state.number
+        if name == pages.BACK.lower():
+            return self.initial(goal)
+        if name == pages.BUY.lower():
+            return self._bought(state)
+        if name in pages.SUB_PAGES:
+            kind = name
+        elif name == pages.NEXT.lower():
+            kind, number = "results", number + 1
+        elif state.kind == "results":
+            kind, number = "results", number - 1
+        elif state.kind == "item":
+            kind = "results"
+        else:
+            kind = "item"
+        if kind == "results":
+            return self._shown(ShopState(goal, kind, query, number, visited=state.visited))
+        return self._shown(ShopState(goal, kind, query, number, state.product, state.chosen, state.visited))
+
+    def _chose(self, state: ShopState, value: str, names: tuple[str, ...]) -> ShopState:
+        """Return the state with an option chosen.
+
+        A value may stand under several names. The original takes the last. Repaired, it is the first that has another
+        value, so that every choice can be made.
+        """
+        chosen = dict(state.chosen)
+        name = names[-1]
+        if self._repaired:
+            name = next((name for name in names if chosen.get(name) != value), name)
+        chosen[name.lower()] = value
+        return self._shown(
+            ShopState(
+                state.goal, "item", state.query, state.number, state.product, tuple(sorted(chosen.items())), state.visited
+            )
+        )
+
+    def _bought(self, state: ShopState) -> ShopState:
+        score = self.reward(state).total
+        text = pages.done_text(self.catalogue.head(state.product)[0], state.chosen, score)
+        return ShopState(
+            state.goal,
+            "done",
+            state.query,
+            state.number,
+            state.product,
+            state.chosen,
+            score=score,
+            page=text.replace(pages.SEPARATOR, "\n") + "\n" if self._rich else text,
+            observation=text,
+        )
+
+    def _shown(self, state: ShopState) -> ShopState:
+        """Return the state with its texts."""
+        page = self._page_of(state)
+        goal, start = state.goal, state.kind == "index"
+        if self._rich:
+            head = (*((Node("WebShop"),) if start else ()), Node("Instruction:"), Node(goal.goal))
+            marked = self._marked(state, page)
+            text, seen = pages.rich_text((*head, *page.nodes), marked), pages.rich_text(page.nodes, marked)
+        else:
+            sep = pages.SEPARATOR
+            text = f"{'WebShop' + sep if start else ''}Instruction:{sep}{goal.goal.strip()}{sep}{page.text}"
+            seen = page.anchor
+        return ShopState(
+            goal,
+            state.kind,
+            state.query,
+            state.number,
+            state.product,
+            state.chosen,
+            state.visited,
+            page=text,
+            observation=seen,
+        )
+
+    def _marked(self, state: ShopState, page: Page) -> list[Node]:
+        """Return what mode ``text_rich`` shows as clicked; the original looks for a value anywhere in the page's address."""
+        if self._repaired:
+            chosen = dict(state.chosen)
+            return [node for node in page.nodes if node.kind == "label" and chosen.get(node.name) == node.text]
+        address = pages.address(state.query, state.chosen)
+        return [
+            node
+            for node in page.nodes
+            if (node.kind == "label" and f'"{node.text}"' in address)
+            or (node.kind == "asin" and int(node.name) in state.visited)
+        ]
+
+    def _page_of(self, state: ShopState) -> Page:
+        shown = state.chosen if self._repaired and not self._rich else ()
+        if state.kind == "results":
+            return self._page("results", state.query, state.number, -1, ())
+        return self._page(state.kind, "", 1, state.product, shown)
+
+    def _make_page(self, kind: str, query: str, number: int, product: int, chosen: Chosen) -> Page:
+        if kind == "index":
+            return pages.make_page(pages.index_nodes())
+        if chosen:
+            return pages.with_chosen(self._page(kind, query, number, product, ()), chosen)
+        if kind == "results":
+            hits = self._hits(query)
+            start = (number - 1) * pages.PAGE_SIZE
+            more = not self._repaired or start + pages.PAGE_SIZE < len(hits)
+            shown = ((hit, self.catalogue.head(hit)) for hit in hits[start : start + pages.PAGE_SIZE])
+            return pages.make_page(pages.results_nodes(number, len(hits), shown, more))
+        found = self.catalogue.product(product)
+        longest = LONGEST_TEXT if self._repaired else None
+        nodes = pages.item_nodes(found) if kind == "item" else pages.sub_nodes(found, kind, longest)
+        return pages.make_page(nodes)
+
+    def _hits(self, query: str) -> tuple[int, ...]:
+        first, *rest = query.split(" ")
+        if not self._repaired and first == "<r>":
+            # The original draws anew on every visit; here the draw belongs to the query.
+            source = rng.generator(self.price_seed, "webshop random products", query)
+            return tuple(source.sample(range(len(self.catalogue)), min(HITS, len(self.catalogue))))
+        if not self._repaired and first == "<c>":
+            return self.catalogue.of_category(rest[0].strip())
+        if not self._repaired and first == "<q>":
+            return self.catalogue.of_query(" ".join(rest).strip())
+        return self.catalogue.index.search(query)
+
+
+def _crashes(query: str) -> bool:
+    """Return whether the original dies of this query; here it changes nothing."""
+    words = query.split(" ")
+    return words[0] == "<a>" or words == ["<c>"]
+
+
+def _reopen(catalogue: Catalogue, mode: Mode, fidelity: Fidelity, price_seed: int, nouns: Nouns) -> WebShop:
+    return WebShop(catalogue, mode=mode, fidelity=fidelity, price_seed=price_seed, nouns=nouns)

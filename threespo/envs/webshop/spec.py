@@ -1,0 +1,87 @@
+"""WebShop's entry in the registry of environments."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from threespo.envs.base import Environment
+from threespo.envs.spec import EnvironmentSpec, RealData
+from threespo.envs.webshop.settings import SPLITS, WebshopEpisode, WebshopSettings, WebshopTasks
+from threespo.envs.webshop.text import TEXT
+from threespo.errors import InputError
+
+CATALOGUE = "catalogue"
+"""Folder of a shop's compiled catalogue, in its data folder."""
+
+_EMBEDDED_SEED = 7
+
+
+def _make(settings: WebshopEpisode, data: Path) -> Environment[Any, Any]:
+    from threespo.envs.webshop import Catalogue, WebShop
+
+    return WebShop(Catalogue(data / CATALOGUE), mode=settings.mode, fidelity=settings.fidelity)
+
+
+def _prepare(settings: WebshopTasks, out: Path) -> None:
+    from threespo.envs.webshop.data import prepare_shop, products_of
+
+    manifest = prepare_shop(
+        out,
+        products_of(settings.source, path=settings.folder, count=settings.products, seed=_EMBEDDED_SEED),
+        goals=settings.goal_kind,
+        limits={split: count for split, count in settings.goals.model_dump().items() if count is not None},
+    )
+    print(f"data: {manifest['products']} products, {manifest['goals']} goals ({settings.source})", file=sys.stderr)
+
+
+def _load_tasks(data: Path, split: str) -> list[Any]:
+    from threespo.envs.webshop import Catalogue
+    from threespo.envs.webshop.data import load_goals
+
+    return [*load_goals(data, split, Catalogue(data / CATALOGUE))]
+
+
+def _recognises(path: Path) -> bool:
+    return (path / CATALOGUE).is_dir()
+
+
+def _open_task(folder: Path, goal_id: str | None) -> tuple[Environment[Any, Any], Any]:
+    from threespo.envs.webshop import Catalogue, WebShop
+    from threespo.envs.webshop.data import load_goals
+
+    catalogue = Catalogue(folder / CATALOGUE)
+    for split in reversed(SPLITS):
+        for goal in load_goals(folder, split, catalogue):
+            if goal_id in (None, goal.task_id):
+                return WebShop(catalogue), goal
+    raise InputError(f"{folder}: no goal {goal_id!r} there; expected ASIN/NUMBER as in its .jsonl.xz files")
+
+
+def _unlearnable(settings: WebshopSettings) -> str | None:
+    # What the scripted expert decides by must be in the prompt.
+    if settings.mode != "text":
+        return "mode: tiny policies learn to read 'text' only"
+    if settings.fidelity == "original" and not settings.history_length:
+        return "history_length: expected 1 or more, as original pages do not show what is chosen"
+    return None
+
+
+SPEC = EnvironmentSpec(
+    name="webshop",
+    settings=WebshopSettings,
+    tasks=WebshopTasks,
+    episode=WebshopEpisode,
+    splits=SPLITS,
+    evaluated=("test",),
+    text=TEXT,
+    make=_make,
+    prepare=_prepare,
+    load_tasks=_load_tasks,
+    recognises=_recognises,
+    open_task=_open_task,
+    playable="the data folder of a study, which holds a shop's catalogue",
+    real=RealData("shop", "WebShop's files: items, instructions and human_goals (.json or .json.xz, or their own names)"),
+    curriculum="threespo.imitation.webshop.curriculum:curriculum",
+    unlearnable=_unlearnable,
+    presentation="threespo.envs.webshop.presentation:PRESENTATION",
+)

@@ -1,0 +1,1 @@
+"""How base policies learn ALFWorld: curriculum, scripted expert, shipped results."""

@@ -1,0 +1,205 @@
+"""The embedded base policies: tiny Qwen2 models that can play, made here, in minutes, from scratch.
+
+``tiny-s`` stands in for the paper's 1.5B model and ``tiny-m`` for its 7B. Both go through the same code as those: a
+Hugging Face folder with tokenizer and chat template.
+
+The recipe has two parts. *Strong*: behaviour cloning of a scripted expert until what is read is truly understood (see
+``binding``). *Base*: the strong policy, fine-tuned for a moment on a careless expert until it wins little. The base
+is where all training starts: it keeps the skills but not the habits, so reinforcement learning has something to gain.
+Part of what it gains is un-learning injected habits, and the report says so. The strong policy is shown as the ceiling.
+"""
+
+import hashlib
+import itertools
+import json
+import shutil
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from threespo.agents.rollout import play_episodes
+from threespo.envs.base import Task
+from threespo.envs.episode import act, begin
+from threespo.envs.parsing import parse_response
+from threespo.envs.registry import environment
+from threespo.errors import InputError
+from threespo.files import atomic_folder, atomic_json
+from threespo.imitation.curriculum import Curriculum, Recipe, Shape, Turn, curriculum_of
+from threespo.rng import derive, generator
+from threespo.study.paths import POLICY_FILE
+from threespo.study.run_settings import BasePolicySettings
+
+WELL_FORMED = 0.95
+"""A base policy has at least this share of well-formed responses at temperature 1.0."""
+
+def provide(settings: BasePolicySettings) -> None:
+    """The policy stage: put ``base/``, ``strong/`` and ``policy.json`` into the policy's folder.
+
+    A shipped policy is used if it was made by exactly this recipe for these games, unless ``build`` is set;
+    otherwise the recipe runs. A pretrained model is not copied: ``policy.json`` names it.
+    """
+    env, name, paths = settings.env, settings.policy, settings.paths
+    out = paths.policy(env, name)
+    if settings.kind == "pretrained":
+        atomic_json(out / POLICY_FILE, {"kind": "pretrained", "source": settings.source})
+        return
+
+    curriculum = curriculum_of(settings)
+    fingerprint = recipe_fingerprint(curriculum)
+    with atomic_folder(out) as folder:
+        if not settings.build and _matches(curriculum.shipped, fingerprint):
+            print(f"policy {name}: the shipped one was made by this recipe and is used", file=sys.stderr)
+            shutil.copytree(curriculum.shipped, folder, dirs_exist_ok=True)
+        else:
+            print(f"policy {name}: built from its recipe", file=sys.stderr)
+            facts = build(curriculum, environment(env).load_tasks(paths.data(env), "calibration"), folder)
+            atomic_json(folder / POLICY_FILE, {"kind": "tiny", "fingerprint": fingerprint, **facts})
+
+
+def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict[str, Any]:
+    """Run the recipe; write ``strong/`` and ``base/`` into ``folder`` and return what was measured."""
+    import torch
+
+    from threespo.imitation.cloning import Cloner
+    from threespo.policy import linear
+
+    plan = curriculum.plan
+    torch.set_num_threads(1)
+    torch.manual_seed(derive(plan.seed, "weights") % 2**63)
+    tokenizer = _tokenizer(curriculum)
+    model = new_model(plan.shape, tokenizer)
+    linear.install(model)
+    cloner = Cloner(model, tokenizer, curriculum)
+    for stage in plan.stages:
+        cloner.run(stage)
+    save(model, tokenizer, folder / "strong")
+    facts: dict[str, Any] = {"recipe": asdict(plan)}
+    facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+    played = measure(folder / "strong", curriculum, calibration, plan.seed)
+    facts["strong"] = {**played, "binding": binding(folder / "strong", curriculum, calibration, plan.seed)}
+    print(f"strong policy: {facts['strong']}", file=sys.stderr)
+    steps = 0
+    # A step may disturb more than the habits; the next one settles it. Where the strong policy wins little, it is the base.
+    while not _weak_enough(played, plan) and steps < plan.most_weakening_steps:
+        cloner.run(plan.weakening)
+        steps += 1
+        save(model, tokenizer, folder / "base")
+        played = measure(folder / "base", curriculum, calibration, plan.seed)
+        print(f"base policy, {steps} steps weaker: {played}", file=sys.stderr)
+    if not steps:
+        save(model, tokenizer, folder / "base")
+    facts["base"] = {"weakening_steps": steps, **played}
+    return facts
+
+
+def _weak_enough(played: dict[str, float], plan: Recipe) -> bool:
+    return played["success_t1.0"] <= plan.target and played["valid_format_t1.0"] >= WELL_FORMED
+
+
+def new_model(shape: Shape, tokenizer: Any) -> Any:
+    """Return a randomly initialised Qwen2 model for the tokenizer."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=shape.hidden,
+        intermediate_size=shape.mlp,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a Hugging Face folder."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def measure(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) -> dict[str, float]:
+    """Return success at temperatures 1.0 and 0.4 and format validity (at 1.0) on ``tasks``, each played once."""
+    sampler, setup = _sampler(folder, curriculum), curriculum.setup
+    facts: dict[str, float] = {}
+    for temperature in (1.0, 0.4):
+        records = play_episodes(setup, tasks, sampler, seed=seed, temperature=temperature, key=("calibration",))
+        steps = sum(record.episode.steps for record in records)
+        facts[f"success_t{temperature}"] = sum(record.episode.won for record in records) / len(records)
+        facts[f"valid_format_t{temperature}"] = 1 - sum(record.invalid_format for record in records) / steps
+        facts[f"admissible_t{temperature}"] = 1 - sum(record.inadmissible for record in records) / steps
+    return facts
+
+
+def binding(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) -> dict[str, float]:
+    """Test whether the policy has understood what it reads, on states of the careful expert."""
+    from threespo.protocol import SampleRequest
+
+    expert, setup, states = curriculum.expert, curriculum.setup, []
+    for task in tasks:
+        rng, episode = generator(seed, "binding", task.task_id), begin(setup, task)
+        while not episode.done:
+            decision = expert(episode, rng)
+            if curriculum.telling(decision):
+                states.append((episode, decision.action))
+            episode = act(episode, decision.action)
+    requests = tuple(SampleRequest(episode.prompt, 1, ("binding", i)) for i, (episode, _) in enumerate(states))
+    samples = _sampler(folder, curriculum).sample(requests, seed=seed, temperature=1.0)
+    turns = [
+        Turn(episode, wanted, parse_response(sample.text, setup.env.text.fallback_length).action)
+        for (episode, wanted), (sample,) in zip(states, samples, strict=True)
+    ]
+    return curriculum.understanding(turns)
+
+
+def recipe_fingerprint(curriculum: Curriculum) -> str:
+    """Return a hash of the recipe and of the first demonstrations that it leads to.
+
+    So it changes if tasks, expert or prompts come out differently, and not with how the code is written. The tokenizer and
+    the training loop are not in it: whoever changes them builds the shipped policies anew (``policy_build``).
+    """
+    from threespo.imitation.cloning import demonstrations
+
+    plan = curriculum.plan
+    digest = hashlib.sha256(json.dumps(asdict(plan), sort_keys=True).encode())
+    for number, stage in enumerate((*plan.stages, plan.weakening)):
+        tasks = curriculum.tasks(derive(plan.seed, "fingerprint", number), stage.generated_share)
+        pairs = demonstrations(curriculum.expert, curriculum.setup, tasks, stage, plan.seed)
+        for prompt, response in itertools.islice(pairs, 200):
+            digest.update(prompt.encode() + b"\0" + response.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _tokenizer(curriculum: Curriculum) -> Any:
+    from threespo.imitation.cloning import demonstrations
+    from threespo.imitation.tokenizer import build_tokenizer
+
+    plan = curriculum.plan
+    tasks = list(itertools.islice(curriculum.tasks(derive(plan.seed, "tokenizer"), 0.0), 600))
+    noisy = replace(plan.stages[0], labels=None)
+    played = demonstrations(curriculum.expert, curriculum.setup, iter(tasks), noisy, plan.seed)
+    pairs = itertools.islice(played, 6000)
+    return build_tokenizer(curriculum.vocabulary([text for pair in pairs for text in pair], tasks), curriculum.lowercase)
+
+
+def _sampler(folder: Path, curriculum: Curriculum) -> Any:
+    from threespo.policy.model import load_policy
+    from threespo.policy.sampler import TorchSampler
+
+    policy = load_policy(folder, dtype="float32")
+    return TorchSampler(policy, curriculum.response_tokens, max_batch_rows=256, max_prompt_tokens=policy.max_context)
+
+
+def _matches(shipped: Path, fingerprint: str) -> bool:
+    file = shipped / POLICY_FILE
+    if not file.exists():
+        return False
+    try:
+        return bool(json.loads(file.read_text())["fingerprint"] == fingerprint)
+    except (json.JSONDecodeError, KeyError) as error:
+        raise InputError(f"{file}: the shipped policy's description is broken; restore it with git checkout") from error

@@ -1,0 +1,134 @@
+"""What a tiny policy is taught: a recipe, its tasks, and how to tell whether it has understood.
+
+Each environment has a *curriculum* and a scripted *expert*, which decides from text alone and says why in a short thought.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from threespo.envs.base import Task
+from threespo.envs.episode import Episode, EpisodeSetup
+from threespo.envs.registry import environment, load
+from threespo.study.run_settings import BasePolicySettings
+from threespo.study.sizes import PolicySize
+
+TaskStream = Callable[[int, float], Iterator[Task]]
+"""(stream number, share of generated tasks) -> endless training tasks; the number keeps stages apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an expert thinks and does."""
+
+    thought: str
+    action: str
+
+
+class Expert(Protocol):
+    """A scripted expert. ``rng`` decides its faults only; how probable they are is in ``noise``, of a class of its own."""
+
+    def __call__(self, episode: Episode, rng: random.Random, noise: Any = ...) -> Decision: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Shape of a Qwen2 model."""
+
+    hidden: int
+    layers: int
+    heads: int
+    mlp: int
+
+    @classmethod
+    def of(cls, size: PolicySize) -> "Shape":
+        """Return the shape of a size."""
+        return cls(size.hidden, size.layers, size.heads, size.mlp)
+
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of cloning."""
+
+    tokens: int
+    """Length of the stage in training tokens."""
+    learning_rate: float
+    """Peak; warm-up over 60 steps, cosine decay to a twentieth over the stage."""
+    prompt_weight: float
+    """Loss weight of prompt tokens; response tokens weigh 1."""
+    decision_weight: float
+    """Loss weight of the deciding tokens: those of the thought, or of the response, after the first word."""
+    executed: Any
+    """Noise of the expert that plays."""
+    labels: Any
+    """Noise of the expert that is imitated; ``None`` imitates the one that plays, faults included."""
+    take_weight: float = 1.0
+    """Factor on that where an object is taken: one state in ten, so a network learns last to dare it."""
+    generated_share: float = 0.0
+    """Share of generated full-size games among real ones. The release has 108 training rooms: a clone of these alone
+    wins in them and fails in others."""
+    batch: int = 16
+    """Sequences per optimizer step. Small batches matter: many steps, not large ones, build the circuits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides a base policy, besides the tasks."""
+
+    shape: Shape
+    stages: tuple[Stage, ...]
+    weakening: Stage
+    """One step of weakening; repeated until the base is weak enough."""
+    target: float = 0.22
+    """Weakening stops at this success rate on calibration tasks at temperature 1.0 (the goal is 10-30 %), once responses are
+    well-formed."""
+    most_weakening_steps: int = 12
+    seed: int = 20260101
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A state of the careful expert, what it did there, and what the policy would do."""
+
+    episode: Episode
+    wanted: str
+    taken: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curriculum:
+    """All that :func:`threespo.imitation.base_policy.build` needs to know of an environment."""
+
+    shipped: Path
+    """Folder of the policy that comes with the repository for these tasks and this size, if there is one."""
+    plan: Recipe
+    setup: EpisodeSetup
+    expert: Expert
+    tasks: TaskStream
+    vocabulary: Callable[[list[str], list[Task]], list[str]]
+    """Texts of demonstrations, and the tasks that they are of -> the tokens of the tokenizer."""
+    lowercase: bool
+    """Whether letters are the same in both cases."""
+    decides: Literal["thought", "response"]
+    """Where the deciding tokens end: with the thought, or with the action, in which a shop's agent writes a query."""
+    response_tokens: int
+    """The longest response that is sampled when the policy is measured."""
+    telling: Callable[[Decision], bool]
+    """Whether a decision of the careful expert tells something about understanding."""
+    understanding: Callable[[list[Turn]], dict[str, float]]
+    """What was understood, from the telling states of whole episodes."""
+
+
+def curriculum_of(settings: BasePolicySettings) -> Curriculum:
+    """Return the curriculum of a policy's environment, for its size.
+
+    Raises:
+        InputError: if what the policy is to learn from is missing or too large for it.
+    """
+    reference = environment(settings.env).curriculum
+    assert reference is not None, "studies with tiny policies are refused where there is no curriculum"
+    found: Curriculum = load(reference)(settings)
+    return found

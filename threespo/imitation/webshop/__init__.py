@@ -1,0 +1,1 @@
+"""How base policies learn WebShop: curriculum, scripted expert, shipped results."""

@@ -1,0 +1,144 @@
+"""How tiny policies learn WebShop: from the training goals of the study's own shop, over and over."""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from threespo.envs.base import Task
+from threespo.envs.episode import EpisodeSetup
+from threespo.envs.registry import environment
+from threespo.envs.webshop.settings import WebshopTasks
+from threespo.envs.webshop.shop import WebShop
+from threespo.errors import InputError
+from threespo.imitation.curriculum import Curriculum, Decision, Recipe, Shape, Stage, TaskStream, Turn
+from threespo.imitation.tokenizer import shop_vocabulary
+from threespo.imitation.webshop.expert import CAREFUL, ExpertNoise, decide
+from threespo.rng import generator
+from threespo.study.run_settings import BasePolicySettings
+from threespo.study.sizes import PolicySize
+
+MOST_PRODUCTS = 5_000
+
+NOISY = ExpertNoise(random_action=0.15, failing_action=0.04, short_query=0.2, first_product=0.15, first_value=0.15)
+"""The expert that plays while the careful one is imitated."""
+
+HASTY = ExpertNoise(short_query=0.55, first_product=0.6, first_value=0.3, skip_option=0.5)
+"""The expert that makes the strong policy weak."""
+
+_WORD = re.compile(r"\w+")
+
+
+def curriculum(settings: BasePolicySettings) -> Curriculum:
+    """Return the curriculum for a study's shop.
+
+    Raises:
+        InputError: if the shop has more products than a tiny policy can have tokens for.
+    """
+    tasks, data = settings.tasks, settings.paths.data(settings.env)
+    assert isinstance(tasks, WebshopTasks)
+    spec = environment(settings.env)
+    shop = spec.make(settings.episode, data)
+    assert isinstance(shop, WebShop)
+    if len(shop.catalogue) > MOST_PRODUCTS:
+        raise InputError(
+            f"webshop: {len(shop.catalogue):,} products; a tiny policy has a token for each and reads at most "
+            f"{MOST_PRODUCTS:,}. Give a smaller catalogue, or a policy of kind 'pretrained'."
+        )
+    goals = spec.load_tasks(data, "train")
+    real = tasks.source != "embedded"
+    name = "real" if real else str(tasks.products)
+
+    def tokens(texts: list[str], _: list[Task]) -> list[str]:
+        # Most words of real titles and options never come up: tokens for all would double the time of every step.
+        return shop_vocabulary((text.lower() for text in texts), _names(shop, goals), seen_only=real)
+
+    return Curriculum(
+        shipped=Path(__file__).parent / "shipped" / f"{name}-{settings.size_name}",
+        plan=recipe(settings.size, real),
+        setup=EpisodeSetup(shop, settings.episode.max_steps, settings.episode.history_length),
+        expert=decide,
+        tasks=_stream(goals),
+        vocabulary=tokens,
+        lowercase=True,
+        decides="response",
+        # A search for the whole wish is as long as the wish: 62 tokens among the real goals, 29 among embedded ones.
+        response_tokens=64 if real else 32,
+        telling=_telling,
+        understanding=_understanding,
+    )
+
+
+def recipe(size: PolicySize, real: bool) -> Recipe:
+    """Return the recipe for a size and an embedded or a real catalogue."""
+    million = int(1_000_000 * size.effort)
+
+    def stage(millions: float, learning_rate: float, prompt_weight: float, decision_weight: float) -> Stage:
+        return Stage(
+            tokens=int(millions * million),
+            learning_rate=learning_rate * size.learning_rate,
+            prompt_weight=prompt_weight,
+            decision_weight=decision_weight,
+            executed=NOISY,
+            labels=CAREFUL,
+        )
+
+    weakening = Stage(
+        tokens=million // (5 if real else 10),
+        learning_rate=5e-4 * size.learning_rate,
+        prompt_weight=0.0,
+        decision_weight=1.0,
+        executed=HASTY,
+        labels=None,
+    )
+    # Real pages are twice as long. After the first stage their prompts have no weight, so nearly all tokens skip the head.
+    later, tokens = (0.0, (4, 12, 6)) if real else (0.1, (3, 7, 4))
+    stages = (
+        stage(tokens[0], 2e-3, 1.0, 1.0),
+        stage(tokens[1], 1.5e-3, later, 4.0),
+        stage(tokens[2], 1.2e-3, later, 6.0),
+    )
+    return Recipe(Shape.of(size), stages, weakening, target=size.base_success)
+
+
+def _stream(goals: list[Task]) -> TaskStream:
+    def laps(stream: int, _: float) -> Iterator[Task]:
+        for lap in itertools.count():
+            order = list(goals)
+            generator(stream, "lap", lap).shuffle(order)
+            yield from order
+
+    return laps
+
+
+def _names(shop: WebShop, goals: list[Task]) -> set[str]:
+    """Return words of goals and of more than one title, values of options and numbers of products, in lower case."""
+    names = {word for goal in goals for word in _WORD.findall(goal.goal.lower())}
+    titles: Counter[str] = Counter()
+    for number in range(len(shop.catalogue)):
+        product = shop.catalogue.product(number)
+        titles.update(set(_WORD.findall(product.title.lower())))
+        names |= {product.asin.lower(), *(value.lower() for _, values in product.options for value in values)}
+    names |= {word for word, count in titles.items() if count > 1}
+    return {name for name in names if not name.isdigit()}
+
+
+def _telling(decision: Decision) -> bool:
+    """Whether the expert takes a product, chooses an option, or buys."""
+    return decision.action.startswith("click[")
+
+
+def _understanding(turns: list[Turn]) -> dict[str, float]:
+    """Return the share of result pages on which the policy takes the expert's product, of pages with an option to be
+    chosen on which it chooses that, and of these on which it buys too early."""
+    kinds: dict[str, list[Turn]] = {"product": [], "option": [], "buy": []}
+    for turn in turns:
+        buys = turn.wanted == "click[buy now]"
+        kinds["buy" if buys else "product" if turn.episode.state.kind == "results" else "option"].append(turn)
+    facts: dict[str, float] = {}
+    for kind, found in kinds.items():
+        facts[f"{kind}_recall"] = sum(turn.taken == turn.wanted for turn in found) / max(1, len(found))
+        facts[f"{kind}_states"] = len(found)
+    early = sum(turn.taken == "click[buy now]" for turn in kinds["option"])
+    return {**facts, "buys_too_early": early / max(1, len(kinds["option"]))}

@@ -1,0 +1,24 @@
+"""Settings of the optimizer, shared by learner and critic."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OptimSettings:
+    """Settings of the optimizer and of how a batch is computed."""
+
+    lr: float = 1e-6
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.999)
+    grad_clip: float = 1.0
+    """Largest norm of the gradient."""
+    micro_batch_tokens: int = 2048
+    """Packed tokens computed at once; bounds memory and has no influence on the step but rounding."""
+    zero_stage: int = 0
+    dtype: str = "float32"
+    """``float32`` or ``bfloat16`` (with float32 master weights)."""
+    temperature: float = 1.0
+    """Sampling temperature, which the log-probabilities include."""
+    padded_width: int | None = None
+    """Constant of ``seq-mean-token-sum-norm``, in tokens; ``None``: the longest response of the batch."""
+    gradient_checkpointing: bool = False

@@ -1,0 +1,65 @@
+"""What a reader must know about a study before comparing it with the paper."""
+
+from typing import TYPE_CHECKING
+
+from threespo.envs.registry import ENVIRONMENTS, presentation
+from threespo.results.figures import label
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+
+
+def caveats(study: "Study") -> list[str]:
+    """Return what a reader must know before comparing with the paper."""
+    known = []
+    if any(policy.kind == "tiny" for policy in study.policies.values()):
+        known.append(
+            "The policy is a tiny model made for this study, not the paper's. Its base was first cloned from a "
+            "scripted teacher until it plays well (the strong clone, shown as the ceiling) and then, unless that wins "
+            "little, made careless on purpose: part of what training gains is the un-learning of injected habits. Compare "
+            "signs and orders with the paper, not sizes."
+        )
+    for env, section in study.environments.items():
+        known += presentation(env).caveats(section)
+    if len(study.seeds) < 3:
+        seeds = f"{len(study.seeds)} training seed{'s' * (len(study.seeds) > 1)}"
+        known.append(f"{seeds}: a spread over so few is itself uncertain.")
+    penalties = {env: study.at(env).training.inadmissible_penalty for env in study.environments}
+    if any(penalties.values()):
+        costs = _each({env: f"{penalty:g}" for env, penalty in penalties.items()})
+        known.append(
+            f"Inadmissible actions cost {costs} of advantage wherever a method trains on "
+            "one. That is not the same for all: RLOO's advantages are undivided, some six times GRPO's, and "
+            "3SPO trains on fewer responses, as it skips groups of equal rewards. The paper has no such term."
+        )
+    known.append(_rates_in_words(study))
+    known.append(_rest_of_the_table(study))
+    return known
+
+
+def _rates_in_words(study: "Study") -> str:
+    if study.tuning:
+        grid = ", ".join(f"{rate:g}" for rate in study.tuning.learning_rates)
+        return (
+            f"Every method's learning rate is the best of {grid} on the calibration tasks, after one trial each of "
+            f"{study.tuning.generations:,} generations: the same small search for all, on one seed."
+        )
+    rates = _each({env: _rates_of(study, env) for env in study.environments})
+    return f"Learning rates stand in the study ({rates}); this study does not search for them, one with 'tuning' does."
+
+
+def _rates_of(study: "Study", env: str) -> str:
+    return ", ".join(f"{name}: {entry.learning_rate:g}" for name, entry in study.at(env).methods.items())
+
+
+def _each(values: dict[str, str]) -> str:
+    """Return the one value of all environments, or every environment's own."""
+    if len(set(values.values())) == 1:
+        return next(iter(values.values()))
+    return "; ".join(f"{value} in {label(env)}" for env, value in values.items())
+
+
+def _rest_of_the_table(study: "Study") -> str:
+    there = "".join(f"{label(env)} and " for env in study.environments if len(study.environments) == 1)
+    missing = "".join(f" and {label(env)}" for env in ENVIRONMENTS if env not in study.environments)
+    return f"Of the paper's main table only {there}the methods above are run; its other rows{missing} are not."

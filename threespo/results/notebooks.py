@@ -1,0 +1,27 @@
+"""The notebook stage: executes one notebook with the study's tables as its input."""
+
+import sys
+
+from threespo.errors import InputError
+from threespo.files import atomic_path
+from threespo.study.paths import NOTEBOOKS
+from threespo.study.run_settings import NotebookSettings
+
+
+def execute(settings: NotebookSettings) -> None:
+    """Execute a notebook; it writes its figures, and the executed copy lies in the study's results.
+
+    Raises:
+        InputError: if a cell of the notebook fails; earlier figures of later cells stay as they were.
+    """
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
+    source, paths = NOTEBOOKS / f"{settings.name}.ipynb", settings.paths
+    parameters = {"tables": str(paths.tables), "figures": str(paths.figures)}
+    try:
+        with atomic_path(paths.notebook(settings.name)) as out:
+            papermill.execute_notebook(source, out, parameters, kernel_name="python3", progress_bar=False)
+    except PapermillExecutionError as error:
+        raise InputError(f"{source}: a cell failed on the tables in {paths.tables}\n{error}") from error
+    print(f"notebook {settings.name}: {paths.notebook(settings.name)}", file=sys.stderr)

@@ -1,0 +1,68 @@
+"""What a run leaves beside weights and metrics: counts by task type, search trees, snapshots for ``probe``.
+
+While the run goes on it lies with the checkpoints, in one file per epoch, so that a killed run writes again, to the same
+bytes, what came after its last checkpoint.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from threespo.files import atomic_folder, atomic_json
+from threespo.methods.tree_table import COLUMNS
+from threespo.protocol import EpochResult
+from threespo.study.paths import RunFolder
+from threespo.tables import read_table, write_table
+
+TYPE_COLUMNS = ("epoch", "task_type")
+
+
+class Exports(Protocol):
+    """A learner, as far as snapshots are concerned."""
+
+    def export(self, folder: Path) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunArtifacts:
+    """What one run leaves; ``folder`` is that of its checkpoints."""
+
+    folder: Path
+
+    def clear(self) -> None:
+        """Forget everything: a run begins."""
+        for name in ("artifacts", "snapshots"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def epoch(self, number: int, result: EpochResult) -> None:
+        """Keep what an epoch leaves."""
+        types = [{"epoch": number, "task_type": kind, **numbers} for kind, numbers in result.by_type.items()]
+        write_table(self._part("task_types", number), types, None if types else TYPE_COLUMNS)
+        if result.trees:
+            write_table(self._part("trees", number), [{"epoch": number, **row} for row in result.trees])
+
+    def snapshot(self, number: int, epoch: int, learner: Exports, memory: Mapping[str, Any]) -> None:
+        """Keep the weights and what the method remembers, as they are after ``epoch``."""
+        with atomic_folder(self.folder / "snapshots" / f"{number:02d}") as temporary:
+            learner.export(temporary / "weights")
+            atomic_json(temporary / "memory.json", {"epoch": epoch, "memory": memory})
+
+    def deliver(self, run: RunFolder, epochs: int) -> None:
+        """Put everything of the first ``epochs`` epochs into the run's folder."""
+        write_table(run.task_types, self._gather("task_types", epochs, TYPE_COLUMNS))
+        write_table(run.trees, self._gather("trees", epochs, COLUMNS))
+        with atomic_folder(run.snapshots) as temporary:
+            if (self.folder / "snapshots").exists():
+                shutil.copytree(self.folder / "snapshots", temporary, dirs_exist_ok=True)
+
+    def _part(self, kind: str, number: int) -> Path:
+        return self.folder / "artifacts" / f"{kind}-{number:06d}.parquet"
+
+    def _gather(self, kind: str, epochs: int, columns: tuple[str, ...]) -> pd.DataFrame:
+        parts = [self._part(kind, number) for number in range(1, epochs + 1)]
+        frames = [frame for frame in (read_table(part) for part in parts if part.exists()) if len(frame)]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(columns))

@@ -1,0 +1,79 @@
+"""From a run's settings to its environment, tasks and policy: what training and evaluation both begin with."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threespo.envs.episode import EpisodeSetup
+from threespo.envs.registry import environment
+from threespo.envs.settings import EpisodeSettings
+from threespo.errors import InputError
+from threespo.study.config import SamplingSettings
+from threespo.study.matrix import REFERENCE_METHODS
+from threespo.study.paths import POLICY_FILE
+from threespo.study.run_settings import RunSettings
+
+if TYPE_CHECKING:
+    from threespo.policy.model import Policy
+
+
+def make_setup(env: str, settings: EpisodeSettings, data: Path) -> EpisodeSetup:
+    """Return how episodes run in the environment ``env``, whose prepared tasks lie in ``data``."""
+    made = environment(env).make(settings, data)
+    return EpisodeSetup(made, settings.max_steps, settings.history_length)
+
+
+def setup_of(settings: RunSettings) -> EpisodeSetup:
+    """Return how a run's episodes run."""
+    env = settings.run.env
+    return make_setup(env, settings.episode, settings.paths.data(env))
+
+
+def load_tasks(settings: RunSettings, split: str) -> list[Any]:
+    """Return the tasks of one split of the run's environment."""
+    env = settings.run.env
+    return environment(env).load_tasks(settings.paths.data(env), split)
+
+
+def policy_source(settings: RunSettings) -> str:
+    """Return the folder (or hub name) of the untrained weights of a run's policy: the base, or the strong clone.
+
+    Raises:
+        InputError: if the policy stage has not run.
+    """
+    run = settings.run
+    folder = settings.paths.policy(run.env, run.policy)
+    description = folder / POLICY_FILE
+    try:
+        facts: dict[str, Any] = json.loads(description.read_text())
+        kind, source = facts["kind"], str(facts.get("source"))
+    except OSError as error:
+        raise InputError(f"{description}: not readable ({error}); run the policy stage of the study first") from error
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{description}: no description of a policy ({type(error).__name__}: {error}); "
+            "remove its folder and run the study again: the policy stage makes it anew"
+        ) from error
+
+    if kind == "pretrained":
+        return source
+    return str(folder / (run.method if run.method in REFERENCE_METHODS else "base"))
+
+
+def load_run_policy(settings: RunSettings, source: str) -> "Policy":
+    """Load weights as the study says, onto the GPU that the job has claimed, if any."""
+    from threespo.policy.model import load_policy
+
+    return load_policy(source, dtype=settings.sampling.dtype, device="cuda" if settings.gpus else "cpu")
+
+
+def make_sampler(settings: SamplingSettings, policy: "Policy") -> Any:
+    """Return the sampler of a loaded policy."""
+    from threespo.policy.sampler import TorchSampler
+
+    return TorchSampler(
+        policy,
+        max_new_tokens=settings.max_response_tokens,
+        max_batch_rows=256,
+        max_prompt_tokens=settings.max_prompt_tokens,
+    )

@@ -1,0 +1,134 @@
+"""What a study's fields must fulfil together. (What one field must be by itself stands with the field.)"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from threespo.envs.registry import ENVIRONMENTS, environment
+from threespo.methods.registry import check_options, searches
+from threespo.study.config import Study
+from threespo.study.sizes import SIZES
+
+UNTRAINED = ("base", "strong")
+"""Names of rows that are not entries of ``methods``."""
+
+
+def problems(study: Study) -> list[str]:
+    """Return what is wrong with a study, each as ``FIELD: what was found and what is expected``."""
+    # Later checks take for granted what earlier ones have found in order.
+    for check in (_environments, _differences, _methods, _agents, _policies, _sections, _of_environments):
+        found = list(check(study))
+        if found:
+            return found
+    return []
+
+
+def explain(item: Any) -> str:
+    """Return one of pydantic's errors in words."""
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        return "no such field; check the spelling against threespo/study/config.py"
+    found = repr(item.get("input"))
+    return message if len(found) > 80 else f"{message} (found {found})"
+
+
+class _NamesMethod(Protocol):
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def options(self) -> dict[str, Any]: ...
+
+
+def _check_entries(where: str, entries: Mapping[str, _NamesMethod]) -> Iterator[str]:
+    """Yield entries that name no method, or give options that the method does not have."""
+    for name, entry in entries.items():
+        try:
+            check_options(entry.method, entry.options)
+        except ValueError as error:
+            yield f"{where}.{name}: {error}"
+
+
+def _environments(study: Study) -> Iterator[str]:
+    if not study.environments:
+        yield f"study: expected a section for one of {', '.join(ENVIRONMENTS)} or for several, found none"
+    known = {split for name in ENVIRONMENTS for split in environment(name).splits}
+    for split in study.evaluation.splits:
+        if split not in known:
+            yield f"evaluation.splits: {split!r} is no environment's; there are {', '.join(sorted(known))}"
+
+
+def _differences(study: Study) -> Iterator[str]:
+    """Check what an environment's section changes of the study."""
+    for env, section in study.environments.items():
+        for name in sorted(set(section.methods) - set(study.methods)):
+            yield f"{env}.methods.{name}: no such entry in the study's 'methods'"
+        if "threads" in section.training:
+            yield f"{env}.training.threads: the same in all environments; set it in 'training'"
+        if study.tuning and any(other.learning_rate for other in section.methods.values()):
+            yield f"{env}.methods: remove the learning rates, 'tuning' chooses them"
+
+
+def _methods(study: Study) -> Iterator[str]:
+    yield from _check_entries("methods", study.methods)
+    for name, entry in study.methods.items():
+        if name in UNTRAINED:
+            yield f"methods.{name}: this name is taken by the untrained policies; choose another"
+        if (entry.learning_rate is None) != (study.tuning is not None):
+            remedy = "remove it, 'tuning' chooses it" if study.tuning else "give it, or the section 'tuning' to choose it"
+            yield f"methods.{name}.learning_rate: found {entry.learning_rate}; {remedy}"
+
+    for env in study.environments:
+        try:
+            here = study.at(env)
+        except ValidationError as error:
+            yield from (f"{env}.training.{item['loc'][0]}: {explain(item)}" for item in error.errors())
+            continue
+        yield from _check_entries(f"{env}.methods", here.methods)
+        for name, entry in here.methods.items():
+            # Searches update after every state; mini-batches exist only for what is kept until the epoch's end.
+            if searches(entry.method) and entry.minibatch and entry.options.get("update_unit") != "epoch":
+                yield f"methods.{name}.minibatch: 3SPO has mini-batches with 'update_unit: epoch' only"
+
+
+def _agents(study: Study) -> Iterator[str]:
+    for name, agent in study.agents.items():
+        if name in (*UNTRAINED, *study.methods):
+            yield f"agents.{name}: this name is taken by a method or an untrained policy; choose another"
+        for policy in sorted(set(agent.policies or ()) - set(study.policies)):
+            yield f"agents.{name}.policies: no policy {policy!r}; there are {', '.join(study.policies)}"
+
+
+def _policies(study: Study) -> Iterator[str]:
+    for name, policy in study.policies.items():
+        if policy.size not in SIZES:
+            yield f"policies.{name}.size: no size {policy.size!r}; there are {', '.join(SIZES)}"
+        players = [agent for agent in study.agents.values() if agent.policies is None or name in agent.policies]
+        if policy.kind == "endpoint" and not players:
+            yield f"policies.{name}: an endpoint is not trained, and no entry of 'agents' plays it"
+    if all(policy.kind == "endpoint" for policy in study.policies.values()):
+        yield "policies: expected at least one that can be trained, found endpoints only"
+
+
+def _sections(study: Study) -> Iterator[str]:
+    if study.laboratory:
+        yield from _check_entries("laboratory.methods", study.laboratory.methods)
+    if study.probe:
+        searching = [name for name, entry in study.methods.items() if searches(entry.method)]
+        for name in sorted(set(study.probe.methods) - set(searching)):
+            yield f"probe.methods: {name!r} is not an entry of 'methods' that searches; there are {', '.join(searching)}"
+    if study.tuning and study.tuning.seed in study.seeds:
+        yield f"tuning.seed: {study.tuning.seed} is one of the study's seeds; choose another"
+
+
+def _of_environments(study: Study) -> Iterator[str]:
+    """Let every environment say what its tiny policies could not learn."""
+    if not any(policy.kind == "tiny" for policy in study.policies.values()):
+        return
+    for env, section in study.environments.items():
+        spec = environment(env)
+        if spec.curriculum is None:
+            yield f"policies: {env} has no curriculum, and so no tiny policy; use policies of another kind"
+        elif (fault := spec.unlearnable(section)) is not None:
+            yield f"{env}.{fault}"

@@ -1,0 +1,28 @@
+# Methods on decision trees, where success is computed and a hundred seeds take a minute.
+
+
+rule decision_trees:
+    input:
+        unpack(reads("decision_trees")),
+    output:
+        **writes("decision_trees"),
+    params:
+        code=code_of("decision_trees"),
+        settings=key_of("decision_trees"),
+        threespo=THREESPO,
+        study=PATHS.study,
+    log:
+        log_of("decision_trees"),
+    shell:
+        "OMP_NUM_THREADS=1 {params.threespo} decision-trees {params.study}"
+        " --family {wildcards.family} --method {wildcards.method} 2>&1 | tee {log}"
+
+
+# The study's section `laboratory`, and nothing else: `snakemake --cores all laboratory`.
+rule laboratory:
+    input:
+        [str(path) for job in jobs(STUDY) if job.stage == "decision_trees" for path in job.outputs(PATHS).paths()],
+
+
+localrules:
+    laboratory,
