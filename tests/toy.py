@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from threespo.envs.alfworld.text import TEXT
 from threespo.envs.base import Transition
 from threespo.envs.episode import Episode, EpisodeSetup, begin
 from threespo.methods.base import CommonSettings
@@ -36,6 +37,7 @@ class ToyEnv:
     """Deterministic; unknown actions change nothing."""
 
     name = "alfworld"
+    text = TEXT
 
     def initial(self, task: ToyTask) -> ToyState:
         return ToyState(task, task.root)

@@ -33,6 +33,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
+
+        # Contents reach the disk before the name does, else a power cut could leave an empty file under the final name.
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         # mkstemp makes the file private; results are for everyone who may read the folder.
@@ -62,6 +64,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)
+
+        # A folder that is not empty cannot be replaced: the old one steps aside, and is removed only after the new one
+        # is there.
         if path.exists():
             path.replace(retired)
         temporary.replace(path)

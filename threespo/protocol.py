@@ -1,8 +1,8 @@
-"""The value types that travel between rooms. Whoever reads this page knows the system.
+"""The value types that the packages exchange. They are an outline of the whole system.
 
-A *method* (``methods/``) is a generator: it yields requests and receives replies. The run loop (``runs/``) answers sample
-requests with a sampler (``policy/``), update requests with a learner, and value requests with a critic (``learner/``).
-Post-step versus post-trajectory optimization is nothing but where a method yields its update.
+A *method* (``methods/``) is a generator: it yields requests and receives replies. The run loop (``runs/``) answers
+sample requests with a sampler (``policy/``), update requests with a learner, and value requests with a critic
+(``learner/``). Post-step and post-trajectory optimization differ only in where a method yields its update.
 """
 
 from collections.abc import Generator
@@ -39,7 +39,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One response with its training signal: the only thing that a learner ever sees."""
+    """One response with its training signal: all that a learner ever sees."""
 
     prompt: str
     tokens: tuple[int, ...]
@@ -101,7 +101,7 @@ class ValueRequest:
 
 @dataclass(frozen=True, slots=True)
 class ValueRow:
-    """One response with what the critic should have said of it."""
+    """One response with the values that the critic is trained towards."""
 
     prompt: str
     tokens: tuple[int, ...]
@@ -160,10 +160,16 @@ class EpochResult:
 
 
 class Sampler(Protocol):
-    """Driver sample requests with the current policy."""
+    """Answers sample requests with the current policy."""
 
     def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
-        """Return ``count`` samples for each request, in order."""
+        """Return ``count`` samples for each request, in order.
+
+        Args:
+            requests: the prompts, each with its number of samples and the key of its draws.
+            seed: seed of the run; a draw depends on it, the request's key and the sample's number only.
+            temperature: of the softmax; 0 means the most probable token.
+        """
         ...
 
 
@@ -176,7 +182,7 @@ class Learner(Protocol):
 
 
 class Critic(Protocol):
-    """Says what return to expect from each position of a response, and learns to."""
+    """Predicts the return from each position of a response, and learns to."""
 
     def values(self, request: ValueRequest) -> list[list[float]]:
         """Return len(tokens) + 1 values for each response."""

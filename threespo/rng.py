@@ -11,6 +11,7 @@ import numpy as np
 
 def derive(*counters: int | str) -> int:
     """Return a 64-bit integer that depends on every counter, e.g. ``derive(seed, "evaluate", task_id, step)``."""
+    # Types and separators are part of the text, so that 1 and "1", or ("ab", "c") and ("a", "bc"), are different draws.
     text = "\x1f".join(f"{type(counter).__name__}:{counter}" for counter in counters)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -21,5 +22,10 @@ def generator(*counters: int | str) -> random.Random:
 
 
 def uniforms(key: int, count: int) -> np.ndarray:
-    """Return ``count`` float64 numbers in [0, 1) of the Philox stream ``key``; number i depends on (key, i) only."""
+    """Return float64 numbers in [0, 1) of one Philox stream, (count,).
+
+    Args:
+        key: the stream, a 64-bit integer of ``derive``.
+        count: how many; number i depends on (key, i) only, so a longer array begins with a shorter one.
+    """
     return np.random.Generator(np.random.Philox(key=key)).random(count)

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 def write_table(
     path: Path, rows: "Sequence[Mapping[str, Any]] | pd.DataFrame", columns: Sequence[str] | None = None
 ) -> None:
-    """Write rows (or a frame) to a parquet file, whole or not at all. ``columns`` are there even if there is no row."""
+    """Write rows to a parquet file, whole or not at all.
+
+    Args:
+        path: the file.
+        rows: a mapping per row, or a frame.
+        columns: the columns in order, which are there even if there is no row; ignored for a frame.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
     import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,21 +1,21 @@
 """A closed model's row: played over a real local server, rebuilt from its cassette, and absent without either."""
 
 import lzma
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from tests.chat_server import ChatServer, says
+from tests.jobs import evaluate, prepare
 from threespo.errors import InputError
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.paper import read_results
 from threespo.results.tables import COSTS, main_results
-from threespo.runs.data import prepare
-from threespo.runs.evaluate import evaluate
-from threespo.study.config import Study, parse_study
-from threespo.study.matrix import Paths, find_run, prompted_runs
+from threespo.study.config import Study
+from threespo.study.load import parse_study
+from threespo.study.matrix import find_run, prompted_runs
+from threespo.study.paths import Paths
 from threespo.tables import read_table, write_table
 
 KEY = "sk-0123456789abcdef-not-a-real-key"
@@ -62,7 +62,7 @@ def server(monkeypatch):
 
 
 def table(paths, run) -> pd.DataFrame:
-    return read_table(paths.run(run) / "evaluation.parquet")
+    return read_table(paths.run(run).evaluation)
 
 
 def test_replies_are_paid_once_and_anybody_rebuilds_the_row_from_the_cassette(study, paths, server, monkeypatch, capsys):
@@ -73,16 +73,16 @@ def test_replies_are_paid_once_and_anybody_rebuilds_the_row_from_the_cassette(st
     assert "at most 50 requests" in capsys.readouterr().err
     rows = table(paths, run)
     assert (len(rows), rows["success"].sum(), set(rows["trials"])) == (5, 0, {2})
-    first = (paths.run(run) / "evaluation.parquet").read_bytes()
+    first = paths.run(run).evaluation.read_bytes()
 
     server.stop()
     monkeypatch.delenv("OPENAI_API_KEY")
     cassette = paths.cassette(run)
     cassette.with_name(cassette.name + ".xz").write_bytes(lzma.compress(cassette.read_bytes()))
     cassette.unlink()
-    (paths.run(run) / "evaluation.parquet").unlink()
+    paths.run(run).evaluation.unlink()
     evaluate(study, run, paths)
-    assert (paths.run(run) / "evaluation.parquet").read_bytes() == first
+    assert paths.run(run).evaluation.read_bytes() == first
     for file in (path for path in paths.root.rglob("*") if path.is_file()):
         assert KEY.encode() not in file.read_bytes(), file
 
@@ -101,8 +101,8 @@ def test_without_key_and_cassette_the_row_says_so_and_has_no_number(study, paths
     base = table(paths, played).assign(policy="tiny-s", method="base", success=True, first_success=True)
     for name in ("base", "strong"):
         folder = paths.run(find_run(study, f"alfworld/tiny-s/{name}/seed-0"))
-        write_table(folder / "evaluation.parquet", base.assign(method=name))
-    write_table(paths.run(find_run(study, "alfworld/tiny-s/grpo/seed-0")) / "evaluation.parquet", base.assign(method="grpo"))
+        write_table(folder.evaluation, base.assign(method=name))
+    write_table(paths.run(find_run(study, "alfworld/tiny-s/grpo/seed-0")).evaluation, base.assign(method="grpo"))
     costs = pd.DataFrame(columns=["env", "policy", "method", "training_seed", *COSTS])
     main = main_results(study, collect.episodes(study, paths), costs, read_results(), collect.not_run(study, paths))
     rows = main[main["split"] == "valid_seen"].set_index(["policy", "method"])
@@ -117,10 +117,10 @@ def test_without_key_and_cassette_the_row_says_so_and_has_no_number(study, paths
 def test_what_is_all_recorded_is_never_too_dear(study, paths, server):
     run = find_run(study, "alfworld/gpt-4o/closed/seed-0")
     evaluate(study, run, paths)
-    asked, first = len(server.asked), (paths.run(run) / "evaluation.parquet").read_bytes()
+    asked, first = len(server.asked), paths.run(run).evaluation.read_bytes()
     free = parse_study(VALUES | {"policies": VALUES["policies"] | {"gpt-4o": limited_to(0.0)}}, "test")
     evaluate(free, run, paths)
-    assert (len(server.asked), (paths.run(run) / "evaluation.parquet").read_bytes()) == (asked, first)
+    assert (len(server.asked), paths.run(run).evaluation.read_bytes()) == (asked, first)
 
 
 def limited_to(dollars):
@@ -133,4 +133,4 @@ def test_an_estimate_above_the_limit_is_refused_before_the_first_request(paths, 
     with pytest.raises(InputError, match=r"may cost 0\.20 US dollars: 5 episodes of 4 steps"):
         evaluate(limited, find_run(limited, "alfworld/gpt-4o/closed/seed-0"), paths)
     assert not server.asked
-    assert not Path(paths.run(find_run(limited, "alfworld/gpt-4o/closed/seed-0"))).exists()
+    assert not paths.run("alfworld/gpt-4o/closed/seed-0").folder.exists()

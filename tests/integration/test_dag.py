@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from tests.integration.soak import VARYING
+from threespo.study.catalogue import NOTEBOOKS
 from threespo.study.checksums import file_digest
 
 pytestmark = pytest.mark.slow
@@ -176,14 +177,14 @@ def test_a_failed_choice_is_made_again(finished_copy):
         "tuning: {learning_rates: [0.0001, 0.001], generations: 100}}",
     )
     finished_copy.snakemake("--until", "evaluate", config=config)
-    module = finished_copy.folder / "threespo" / "runs" / "choose.py"
+    module = finished_copy.folder / "threespo" / "runs" / "tuning.py"
     whole = module.read_text()
     module.write_text(whole.replace("    best = ", "    raise SystemExit(1)\n    best = "))
     assert finished_copy.snakemake("--until", "evaluate", config=config).returncode != 0
     module.write_text(whole + "\nCHANGED = 1\n")
     again = finished_copy.snakemake("--until", "evaluate", config=config)
     assert again.returncode == 0
-    assert "checkpoint choose:" in again.stderr
+    assert "checkpoint tune:" in again.stderr
     chosen = finished_copy.results() / "tuning" / "alfworld" / "tiny-s" / "grpo.json"
     assert json.loads(chosen.read_text()) == {"learning_rate": 1e-3}
 
@@ -227,13 +228,16 @@ def test_why_names_what_has_changed_old_and_new(finished_copy):
     done = why(finished_copy, "results/ci")
     assert done.returncode == 0, done.stderr
     assert {line.split(": ")[1] for line in done.stdout.splitlines()} == {"unchanged"}
-    assert len(done.stdout.splitlines()) == 2 + len(TRAIN) + len(EVALUATE) + 1 + 2
+    others = ["data", "policy", "probe", "tables", *NOTEBOOKS, "report"]
+    assert len(done.stdout.splitlines()) == len(TRAIN) + len(EVALUATE) + len(others)
 
     path = finished_copy.folder / "threespo" / "methods" / "grpo.py"
     path.write_text(path.read_text() + "\nADDED = 1\n")
     behind = why(finished_copy, "results/ci/report.html").stdout.splitlines()
     assert f"evaluate {RUNS[0]}: follows train {RUNS[0]}" in behind
-    assert behind[-2:] == [f"tables: follows train {RUNS[0]}", "report: follows tables"]
+    assert behind[-1] == "report: follows tables"
+    assert f"tables: follows train {RUNS[0]}" in behind
+    assert "notebook main_results: follows tables" in behind
 
     finished_copy.snakemake("-n", config=("study=ci", "set={evaluation: {temperature: 1.0}}"))
     grpo, other = (why(finished_copy, f"results/ci/runs/{run}").stdout.splitlines() for run in (RUNS[0], RUNS[2]))
@@ -257,7 +261,7 @@ def test_a_job_does_not_go_on_with_the_settings_of_another_call(finished_copy):
 
 
 def test_why_refuses_what_no_command_makes(finished_copy):
-    for target, said in (("config", "not in a folder of results"), ("results/ci/figures", "no threespo command makes")):
+    for target, said in (("config", "not in a folder of results"), ("results/ci/logs/data", "no threespo command makes")):
         done = why(finished_copy, target)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 

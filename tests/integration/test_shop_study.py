@@ -7,25 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threespo.imitation.webshop_expert import CAREFUL, ExpertNoise
 
+from tests.jobs import evaluate, load_tasks, make_setup, prepare, probe, settings_of, train
 from threespo.agents.trials import Agent, play_trials
 from threespo.envs.episode import EpisodeSetup, act, begin, respond
 from threespo.envs.webshop import Catalogue, WebShop
 from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
-from threespo.imitation.cloning import Stage
-from threespo.imitation.curriculum import Recipe, Shape, curriculum_of
+from threespo.imitation import base_policy
+from threespo.imitation.curriculum import Recipe, Shape, Stage, curriculum_of
+from threespo.imitation.webshop.expert import CAREFUL, ExpertNoise
 from threespo.protocol import Sample, SampleRequest
 from threespo.results.viewer import write_view
 from threespo.runs import checkpoint
-from threespo.runs.data import load_tasks, prepare
-from threespo.runs.evaluate import evaluate
 from threespo.runs.play import ask, open_task, play, play_task
-from threespo.runs.probe import probe
-from threespo.runs.setup import make_setup
-from threespo.runs.train import train
-from threespo.study.config import Study, dump_study, parse_study
-from threespo.study.matrix import Paths, find_run
+from threespo.study.config import Study
+from threespo.study.load import dump_study, parse_study
+from threespo.study.matrix import find_run
+from threespo.study.paths import Paths
 from threespo.tables import read_table
 
 VALUES = {
@@ -62,9 +60,9 @@ def paths(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Paths:
     paths.study.write_text(dump_study(study))
     data, folder = paths.data("webshop"), paths.policy("webshop", "tiny-s")
     prepare(study, "webshop", data)
-    moment = Stage(15_000, 2e-3, 0.1, 1.0, batch=8, executed=ExpertNoise(random_action=0.2), labels=CAREFUL)
+    moment = Stage(15_000, 2e-3, 0.1, 1.0, ExpertNoise(random_action=0.2), CAREFUL, batch=8)
     plan = Recipe(Shape(32, 1, 2, 64), (moment,), replace(moment, tokens=2_000, labels=None), most_weakening_steps=1)
-    curriculum = replace(curriculum_of(study, "webshop", "s", data), plan=plan)
+    curriculum = replace(curriculum_of(settings_of("policy", study, "webshop/tiny-s", paths)), plan=plan)
     facts = base_policy.build(curriculum, load_tasks("webshop", data, "calibration"), folder)
     (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
     for method in ("grpo", "threespo"):
@@ -75,18 +73,18 @@ def paths(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Paths:
 @pytest.mark.slow
 def test_a_policy_learns_evaluates_and_is_probed_in_the_shop(study: Study, paths: Paths) -> None:
     run = find_run(study, "webshop/tiny-s/threespo/seed-0")
-    metrics = read_table(paths.run(run) / "metrics.parquet")
+    metrics = read_table(paths.run(run).metrics)
     # The budget is that of the environment, to within half a task.
     assert 60 <= metrics["generations"].iloc[-1] <= 240
     evaluate(study, run, paths)
-    episodes = read_table(paths.run(run) / "evaluation.parquet")
+    episodes = read_table(paths.run(run).evaluation)
     assert set(episodes["split"]) == {"test"}
     assert len(episodes) == 5 * 2
     assert (episodes["success"] == (episodes["score"] == 1.0)).all()
     assert episodes["score"].between(0, 1).all()
     assert (episodes["steps"] <= 6).all()
     probe(study, run, paths)
-    assert (read_table(paths.run(run) / "probe.parquet")["continuations"] == 4).all()
+    assert (read_table(paths.run(run).probe)["continuations"] == 4).all()
 
 
 @pytest.mark.slow
@@ -107,11 +105,11 @@ def test_an_interrupted_run_in_the_shop_ends_in_the_same_bytes(
         patched.setattr(checkpoint, "save", save_then_die)
         with pytest.raises(KeyboardInterrupt):
             train(study, run, other)
-    assert not (other.run(run) / "metrics.parquet").exists()
+    assert not other.run(run).metrics.exists()
     train(study, run, other)
     for name in ("metrics.parquet", "task_types.parquet", "trees.parquet", "weights/model.safetensors"):
-        assert (other.run(run) / name).read_bytes() == (paths.run(run) / name).read_bytes()
-    assert len(read_table(other.run(run) / "metrics.parquet")) > 1
+        assert (other.run(run).folder / name).read_bytes() == (paths.run(run).folder / name).read_bytes()
+    assert len(read_table(other.run(run).metrics)) > 1
 
 
 @pytest.mark.slow

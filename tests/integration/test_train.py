@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threespo.runs.rates import learning_rate
 
+from tests.jobs import do, evaluate, key_of, load_tasks, prepare, probe, settings_of, train
 from threespo import cli
 from threespo.envs.alfworld import compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
-from threespo.imitation.cloning import Stage
-from threespo.imitation.curriculum import Recipe, Shape, curriculum_of
+from threespo.imitation import base_policy
+from threespo.imitation.alfworld.curriculum import NOISY
+from threespo.imitation.alfworld.expert import CAREFUL
+from threespo.imitation.curriculum import Recipe, Shape, Stage, curriculum_of
 from threespo.learner.engine import DeepSpeedLearner
 from threespo.methods.registry import METHODS
 from threespo.runs import checkpoint
 from threespo.runs import probe as probes
-from threespo.runs.data import load_tasks, prepare
-from threespo.runs.evaluate import evaluate
-from threespo.runs.probe import probe
-from threespo.runs.train import _draw, choose_pool, common_settings, train
-from threespo.runs.tuning import choose
-from threespo.study import stages
-from threespo.study.config import Study, dump_study, parse_study
-from threespo.study.matrix import Paths, find_run, trials_of
+from threespo.runs.train import _draw, choose_pool, common_settings
+from threespo.runs.tuning import learning_rate
+from threespo.study.config import Study
+from threespo.study.load import dump_study, parse_study
+from threespo.study.matrix import find_run, trials_of
+from threespo.study.paths import Paths
 from threespo.tables import read_table, write_table
 
 # Methods whose tasks would take more than about twenty generations.
@@ -70,10 +70,11 @@ def prepared(study, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("prepared")
     paths = Paths(root)
     prepare(study, "alfworld", paths.data("alfworld"))
-    moment = Stage(tokens=15_000, learning_rate=2e-3, prompt_weight=0.1, decision_weight=1.0, batch=8)
-    plan = Recipe(Shape(32, 1, 2, 64), (moment,), Stage(2_000, 5e-4, 0.0, 1.0, batch=8), most_weakening_steps=1)
+    moment = Stage(15_000, 2e-3, 0.1, 1.0, NOISY, CAREFUL, batch=8)
+    weakening = Stage(2_000, 5e-4, 0.0, 1.0, NOISY, CAREFUL, batch=8)
+    plan = Recipe(Shape(32, 1, 2, 64), (moment,), weakening, most_weakening_steps=1)
     folder, data = paths.policy("alfworld", "tiny-s"), paths.data("alfworld")
-    curriculum = replace(curriculum_of(study, "alfworld", "s", data), plan=plan)
+    curriculum = replace(curriculum_of(settings_of("policy", study, "alfworld/tiny-s", paths)), plan=plan)
     facts = base_policy.build(curriculum, load_tasks("alfworld", data, "calibration"), folder)
     (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
     return root
@@ -86,9 +87,9 @@ def paths(prepared, tmp_path) -> Paths:
     return Paths(tmp_path)
 
 
-def contents(paths, run):
+def outputs(paths, run):
     names = OUTPUTS + (SNAPSHOTS if run.method == "threespo" else ())
-    return {name: (paths.run(run) / name).read_bytes() for name in names}
+    return {name: (paths.run(run).folder / name).read_bytes() for name in names}
 
 
 def test_the_recipe_reports_what_it_made(prepared):
@@ -102,8 +103,8 @@ def test_the_recipe_reports_what_it_made(prepared):
 def test_interrupted_runs_end_in_the_same_bytes(study, paths, prepared, tmp_path_factory, monkeypatch, method):
     run = find_run(study, f"alfworld/tiny-s/{method}/seed-0")
     train(study, run, paths)
-    whole = contents(paths, run)
-    metrics = read_table(paths.run(run) / "metrics.parquet")
+    whole = outputs(paths, run)
+    metrics = read_table(paths.run(run).metrics)
     # A task is 20 to 26 generations here; the budget is met to within about one.
     assert 150 - 26 < metrics["generations"].iloc[-1] < 150 + 26
     assert metrics["epoch"].tolist() == list(range(1, len(metrics) + 1))
@@ -123,25 +124,25 @@ def test_interrupted_runs_end_in_the_same_bytes(study, paths, prepared, tmp_path
     monkeypatch.setattr(checkpoint, "save", save_then_die)
     with pytest.raises(KeyboardInterrupt):
         train(study, run, other)
-    assert not (other.run(run) / "metrics.parquet").exists()
+    assert not other.run(run).metrics.exists()
     train(study, run, other)
-    assert contents(other, run) == whole
+    assert outputs(other, run) == whole
 
 
 def test_a_cheap_epoch_does_not_lead_over_the_budget(study):
     """One gated task cost nothing; the 40 generations that are left are one task's, not forty's."""
     progress = checkpoint.Progress("", epoch=2, generations=110)
     progress.metrics = [{"generations": 109, "tasks": 2}, {"generations": 110, "tasks": 1}]
-    run, tasks = find_run(study, "alfworld/tiny-s/threespo/seed-0"), [object() for _ in range(6)]
-    assert len(_draw(tasks, progress, study, run, 150)) == 1
+    settings, tasks = settings_of("train", study, "alfworld/tiny-s/threespo/seed-0"), [object() for _ in range(6)]
+    assert len(_draw(tasks, progress, settings)) == 1
     progress.generations = progress.metrics[-1]["generations"] = 130
-    assert _draw(tasks, progress, study, run, 150) == []
+    assert _draw(tasks, progress, settings) == []
 
 
 def test_a_run_says_where_its_time_went_and_the_parts_add_up(study, paths):
     run = find_run(study, "alfworld/tiny-s/threespo/seed-0")
     train(study, run, paths)
-    timing = read_table(paths.run(run) / "timing.parquet")
+    timing = read_table(paths.run(run).timing)
     parts = timing[[f"{part}_seconds" for part in ("sampling", "update", "environment", "method", "logging")]]
     assert parts.to_numpy().min() >= 0
     assert parts.sum(axis=1).tolist() == pytest.approx(timing["seconds"].tolist())
@@ -157,19 +158,19 @@ def test_a_profile_leaves_the_results_alone(study, paths):
 
 def test_many_cheap_epochs_do_not_shorten_the_rest(study):
     """Three dear epochs long ago; the last pass over the pool cost 8 a task, so whole epochs are drawn."""
-    progress, run = checkpoint.Progress("", epoch=9), find_run(study, "alfworld/tiny-s/threespo/seed-0")
+    progress, settings = checkpoint.Progress("", epoch=9), settings_of("train", study, "alfworld/tiny-s/threespo/seed-0")
     spent = [40, 80, 90, 94, 98, 102]
     progress.metrics = [{"generations": value, "tasks": 2} for value in spent]
     progress.generations = spent[-1]
-    assert len(_draw([object() for _ in range(6)], progress, study, run, 150)) == 2
+    assert len(_draw([object() for _ in range(6)], progress, settings)) == 2
 
 
 def test_given_up_tasks_end_the_run_after_three_passes(study):
-    progress, run = checkpoint.Progress("", epoch=9), find_run(study, "alfworld/tiny-s/threespo/seed-0")
+    progress, settings = checkpoint.Progress("", epoch=9), settings_of("train", study, "alfworld/tiny-s/threespo/seed-0")
     for idle, drawn in ((8, 2), (9, 0)):
         progress.metrics = [{"generations": 40, "tasks": 2}, *[{"generations": 40, "tasks": 2}] * idle]
         progress.generations = 40
-        assert len(_draw([object() for _ in range(6)], progress, study, run, 150)) == drawn
+        assert len(_draw([object() for _ in range(6)], progress, settings)) == drawn
 
 
 def test_two_processes_cannot_train_one_run(study, paths):
@@ -185,15 +186,15 @@ def test_seeds_differ_and_evaluation_judges_every_game_once_per_seed(study, path
     for seed in (0, 1):
         run = find_run(study, f"alfworld/tiny-s/grpo/seed-{seed}")
         train(study, run, paths)
-        weights.append(contents(paths, run))
+        weights.append(outputs(paths, run))
     assert weights[0] != weights[1]
     evaluate(study, run, paths)
-    table = read_table(paths.run(run) / "evaluation.parquet")
+    table = read_table(paths.run(run).evaluation)
     assert len(table) == 2 * 2 * 3
     assert (table.groupby(["split", "evaluation_seed", "task_id"]).size() == 1).all()
-    before = (paths.run(run) / "evaluation.parquet").read_bytes()
+    before = paths.run(run).evaluation.read_bytes()
     evaluate(study, run, paths)
-    assert (paths.run(run) / "evaluation.parquet").read_bytes() == before
+    assert paths.run(run).evaluation.read_bytes() == before
 
 
 def test_agents_play_with_the_base_policy(study, paths):
@@ -203,12 +204,12 @@ def test_agents_play_with_the_base_policy(study, paths):
     for name in agents:
         run = find_run(with_agents, f"alfworld/tiny-s/{name}/seed-0")
         evaluate(with_agents, run, paths)
-        tables[name] = read_table(paths.run(run) / "evaluation.parquet")
+        tables[name] = read_table(paths.run(run).evaluation)
         assert len(tables[name]) == 2 * 2 * 3
     assert (tables["react"]["trials"] == 1).all()
     base = find_run(with_agents, "alfworld/tiny-s/base/seed-0")
     evaluate(with_agents, base, paths)
-    plain = read_table(paths.run(base) / "evaluation.parquet")
+    plain = read_table(paths.run(base).evaluation)
     assert tables["react"].drop(columns="method").equals(plain.drop(columns="method")), "react asks as the evaluation does"
     for name in ("retry", "reflexion"):
         assert tables[name]["first_success"].tolist() == tables["react"]["success"].tolist()
@@ -241,7 +242,7 @@ def test_sampler_and_learner_agree_at_any_temperature(study, paths):
     hot = parse_study(values, "test")
     run = find_run(hot, "alfworld/tiny-s/threespo/seed-0")
     train(hot, run, paths)
-    first = read_table(paths.run(run) / "metrics.parquet").iloc[0]
+    first = read_table(paths.run(run).metrics).iloc[0]
     # Steps after the first of an epoch are one post-step update behind at most.
     assert abs(first["approx_kl"]) < 1e-3
     assert first["clip_fraction"] < 0.01
@@ -250,7 +251,7 @@ def test_sampler_and_learner_agree_at_any_temperature(study, paths):
 def test_a_critic_is_trained_beside_the_policy(study, paths):
     run = find_run(study, "alfworld/tiny-s/ppo/seed-0")
     train(study, run, paths)
-    metrics = read_table(paths.run(run) / "metrics.parquet")
+    metrics = read_table(paths.run(run).metrics)
     assert (metrics["detail_critic_grad_norm"] > 0).all()
     # It begins with one value for everything, and then tells positions apart.
     explained = metrics["detail_explained_variance"].tolist()
@@ -271,26 +272,26 @@ def test_each_methods_rate_is_that_of_its_best_trial(study, paths):
         train(tuned, run, paths)
     trial = find_run(tuned, "alfworld/tiny-s/rloo/rate-0.001")
     train(tuned, trial, paths)
-    assert read_table(paths.run(trial) / "metrics.parquet")["generations"].iloc[-1] < 60 + 26
+    assert read_table(paths.run(trial).metrics)["generations"].iloc[-1] < 60 + 26
     evaluate(tuned, trial, paths)
-    judged = read_table(paths.run(trial) / "evaluation.parquet")
+    judged = read_table(paths.run(trial).evaluation)
     assert set(judged["split"]) == {"calibration"}
     assert len(judged) == 4
     for each, won in zip(trials, ([True, False], [True, True], [True, True]), strict=True):
-        write_table(paths.run(each) / "evaluation.parquet", [{"success": value} for value in won])
-    choose(tuned, "alfworld", "tiny-s", "rloo", paths)
-    assert learning_rate(tuned, run, paths) == 1e-3, "of equals the smallest"
+        write_table(paths.run(each).evaluation, [{"success": value} for value in won])
+    do("tune", tuned, "alfworld/tiny-s/rloo", paths)
+    assert learning_rate(settings_of("train", tuned, run, paths)) == 1e-3, "of equals the smallest"
     train(tuned, run, paths)
     by_hand = find_run(study, "alfworld/tiny-s/rloo/seed-0")
-    first = contents(paths, run)
+    first = outputs(paths, run)
     train(study, by_hand, paths)
-    assert contents(paths, by_hand) == first, "the study by hand has the same rate"
+    assert outputs(paths, by_hand) == first, "the study by hand has the same rate"
 
 
 def test_terms_decide_what_statistics_are_taken_over(study, paths):
     released = parse_study(VALUES | {"training": VALUES["training"] | {"terms": "as_released"}}, "test")
     run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
-    statistics = [common_settings(one, run, []).statistics for one in (study, released)]
+    statistics = [common_settings(settings_of("train", one, run), []).statistics for one in (study, released)]
     assert statistics == ["trajectories", "rows"]
 
 
@@ -314,12 +315,12 @@ def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
     run = find_run(study, "alfworld/tiny-s/threespo/seed-0")
     train(study, run, paths)
     probe(study, run, paths)
-    rows = read_table(paths.run(run) / "probe.parquet")
+    rows = read_table(paths.run(run).probe)
     assert list(rows.columns) == list(probes.COLUMNS)
     assert rows.groupby("snapshot").size().to_dict() == {1: 3, 2: 3}
     assert (rows["successes"] <= rows["continuations"]).all()
     assert (rows["counted_successes"] <= rows["visits"]).all()
-    kept = {number: json.loads((paths.snapshots(run) / f"{number:02d}" / "memory.json").read_text()) for number in (1, 2)}
+    kept = {number: json.loads((paths.run(run).snapshots / f"{number:02d}" / "memory.json").read_text()) for number in (1, 2)}
     assert all((rows.loc[rows["snapshot"] == number, "epoch"] == kept[number]["epoch"]).all() for number in kept)
     for number, memory in kept.items():
         digest = lambda key: hashlib.blake2b(key.encode(), digest_size=6).hexdigest()  # noqa: E731
@@ -328,14 +329,14 @@ def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
         met = zip(mine["state"], mine["visits"], mine["counted_successes"], strict=True)
         assert all((total, won) == counts.get(state, (0.0, 0.0)) for state, total, won in met)
     assert (rows["visits"] > 0).any()
-    before = (paths.run(run) / "probe.parquet").read_bytes()
+    before = paths.run(run).probe.read_bytes()
     probe(study, run, paths)
-    assert (paths.run(run) / "probe.parquet").read_bytes() == before
+    assert paths.run(run).probe.read_bytes() == before
     more = parse_study(VALUES | {"probe": VALUES["probe"] | {"snapshots": 3}}, "test")
-    assert stages.train_settings(more, run) != stages.train_settings(study, run)
-    assert stages.probe_settings(study, run) != stages.probe_settings(more, run)
+    assert key_of("train", more, run) != key_of("train", study, run)
+    assert key_of("probe", study, run) != key_of("probe", more, run)
     other = find_run(study, "alfworld/tiny-s/grpo/seed-0")
-    assert stages.train_settings(more, other) == stages.train_settings(study, other), "only probed runs leave snapshots"
+    assert key_of("train", more, other) == key_of("train", study, other), "only probed runs leave snapshots"
 
 
 def test_a_method_may_take_smaller_minibatches_as_a_control(study, paths):
@@ -344,7 +345,7 @@ def test_a_method_may_take_smaller_minibatches_as_a_control(study, paths):
     runs = [find_run(small, f"alfworld/tiny-s/{name}/seed-0") for name in ("grpo", "small")]
     for run in runs:
         train(small, run, paths)
-    plain, more = (read_table(paths.run(run) / "metrics.parquet").iloc[0] for run in runs)
+    plain, more = (read_table(paths.run(run).metrics).iloc[0] for run in runs)
     assert plain["generations"] == more["generations"]
     assert (plain["optimizer_steps"], more["optimizer_steps"]) == (
         round(plain["rows"] / 32) or 1,
@@ -367,7 +368,7 @@ def test_what_an_unfinished_run_of_other_settings_left_is_not_delivered(study, p
     assert list((paths.checkpoints(run) / "artifacts").glob("trees-*"))
     none = parse_study(VALUES | {"training": VALUES["training"] | {"recorded_tasks": 0}}, "test")
     train(none, run, paths)
-    assert read_table(paths.run(run) / "trees.parquet").empty
+    assert read_table(paths.run(run).trees).empty
 
 
 def test_the_size_of_checkpoints_is_said_once(study, paths, capsys):

@@ -1,12 +1,13 @@
-"""The teacher: it reads every goal form, wins when careful, and says what it does in a form that can be learned."""
+"""The scripted expert: it reads every goal form, wins when careful, and says what it does in a form that can be learned."""
 
 import pytest
-from threespo.imitation.alfworld_expert import CAREFUL, ExpertNoise, Goal, decide, parse_goal
 
 from threespo.envs.alfworld import Alfworld, compile_game
 from threespo.envs.alfworld.embedded import generate
-from threespo.envs.episode import NOTHING_HAPPENS, EpisodeSetup, begin, respond
+from threespo.envs.alfworld.text import NOTHING_HAPPENS
+from threespo.envs.episode import EpisodeSetup, begin, respond
 from threespo.errors import InputError
+from threespo.imitation.alfworld.expert import CAREFUL, ExpertNoise, Goal, decide, parse_goal
 from threespo.imitation.cloning import response_text
 from threespo.rng import generator
 
@@ -28,7 +29,7 @@ def games():
     return [compile_game(record) for record in generate("valid_unseen", 120, 3, "small")]
 
 
-def test_the_careful_explorer_wins_and_never_errs(games):
+def test_the_careful_expert_wins_and_never_errs(games):
     played = [play(game, CAREFUL) for game in games]
     assert sum(episode.won for episode, _ in played) >= 0.9 * len(games)
     assert all(outcome.admissible and outcome.valid for _, turns in played for _, outcome in turns)

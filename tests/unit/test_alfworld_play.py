@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from tests.alfworld_mini import mini
 from threespo.envs.alfworld import Alfworld, compile_game
+from threespo.envs.alfworld.text import alfworld_prompt
 from threespo.envs.episode import Episode, EpisodeSetup, begin
-from threespo.envs.prompts import alfworld_prompt
 from threespo.protocol import Sample, SampleRequest
 from threespo.runs.play import ask, play_task, sampled
 

@@ -9,8 +9,9 @@ import pytest
 from threespo.methods.tree_table import COLUMNS
 from threespo.results import case_study as module
 from threespo.results.case_study import case_study
-from threespo.study.config import load_study
-from threespo.study.matrix import Paths, shown_runs
+from threespo.study.load import load_study
+from threespo.study.matrix import shown_runs
+from threespo.study.paths import Paths
 from threespo.tables import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,7 @@ def test_the_most_expanded_state_at_its_first_and_tenth_visit(tmp_path, epochs, 
     study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path)
     (run,) = shown_runs(study)
     rows = [row for epoch in range(1, epochs + 1) for row in tree(epoch, float(epoch - 1))]
-    write_table(paths.run(run) / "trees.parquet", rows)
+    write_table(paths.run(run).trees, rows)
     found = case_study(study, paths)
     assert list(found.columns) == list(module.COLUMNS)
     assert found["observation"].unique().tolist() == ["room hall"], "the root is met as often, and does not count"
@@ -60,5 +61,5 @@ def test_the_most_expanded_state_at_its_first_and_tenth_visit(tmp_path, epochs, 
 def test_without_expansions_there_is_no_case(tmp_path):
     study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path)
     (run,) = shown_runs(study)
-    write_table(paths.run(run) / "trees.parquet", pd.DataFrame(columns=list(COLUMNS)))
+    write_table(paths.run(run).trees, pd.DataFrame(columns=list(COLUMNS)))
     assert case_study(study, paths).empty

@@ -15,7 +15,7 @@ from threespo.results.claims.page import lines, page
 from threespo.results.claims.rules import Claim, Formula, read_claims
 from threespo.results.claims.verdicts import VERDICT_COLUMNS, verdicts
 from threespo.results.paper import read_paper
-from threespo.study.config import load_study
+from threespo.study.load import load_study
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = ROOT / "config" / "paper"

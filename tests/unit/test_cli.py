@@ -42,7 +42,7 @@ def test_every_study_file_is_valid_and_named_after_itself(name, capsys):
         (["study", "ci", "--set", "{trainig: {}}"], "trainig: no such field"),
         (["train", "missing.json", "--run", "a/b/c/seed-0"], "missing.json: cannot be read"),
         (["tables", "STUDY"], "runs/alfworld/tiny-s/grpo/seed-0/evaluation.parquet"),
-        (["train", "STUDY", "--run", "a/b/c/seed-0"], "has no run 'a/b/c/seed-0'"),
+        (["train", "STUDY", "--run", "a/b/c/seed-0"], "has nothing to do for 'train a/b/c/seed-0'"),
         (["policy", "STUDY", "--env", "alfworld", "--policy", "tiny-x"], "has nothing to do for 'policy alfworld/tiny-x'"),
     ],
 )

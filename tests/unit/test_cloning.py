@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from threespo.imitation.cloning import Cloner, Example, Stage
+from threespo.imitation.cloning import Cloner, Example
+from threespo.imitation.curriculum import Stage
 
 BATCH = [Example((5, 6, 7, 8, 9, 10, 11), 4, (5, 6)), Example((3, 2, 12, 13), 2, (3, 3))]
 
@@ -21,7 +22,7 @@ def _cloner():
 @pytest.mark.parametrize("prompt_weight", [0.0, 1.0])
 def test_the_loss_is_that_of_the_stock_model(prompt_weight):
     model, cloner = _cloner()
-    stage = Stage(tokens=1, learning_rate=1e-3, prompt_weight=prompt_weight, decision_weight=1.0)
+    stage = Stage(1, 1e-3, prompt_weight, 1.0, None, None)
     labels = torch.full((2, 7), -100)
     inputs = torch.zeros((2, 7), dtype=torch.long)
     for row, example in enumerate(BATCH):
@@ -48,5 +49,5 @@ def test_deciding_tokens_weigh_what_the_stage_says():
     likely = logits.log_softmax(-1)
     # Response tokens are those at 4, 5 and 6; the one at 5 decides.
     each = [-likely[place - 1, example.tokens[place]].item() for place in (4, 5, 6)]
-    stage = Stage(tokens=1, learning_rate=1e-3, prompt_weight=0.0, decision_weight=6.0)
+    stage = Stage(1, 1e-3, 0.0, 6.0, None, None)
     assert cloner._loss([example], stage).item() == pytest.approx((each[0] + 6 * each[1] + each[2]) / 8, rel=1e-5)

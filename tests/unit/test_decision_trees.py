@@ -10,15 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.jobs import do
 from threespo.decision_trees.allocation import allocation, looks
 from threespo.decision_trees.tabular import TabularCritic, TabularPolicy
-from threespo.decision_trees.train import laboratory, run_on_trees
+from threespo.decision_trees.train import run_on_trees
 from threespo.envs.episode import EpisodeSetup, begin, respond
 from threespo.envs.tree import CORRIDOR, DEAD_END, TreeEnv, TreeTask, success_probabilities
 from threespo.protocol import LossSettings, Row, SampleRequest, UpdateRequest, ValueRequest, ValueRow, ValueUpdateRequest
-from threespo.study.config import load_study
 from threespo.study.decision_trees import TreeFamily
-from threespo.study.matrix import Paths
+from threespo.study.load import load_study
+from threespo.study.paths import Paths
 from threespo.tables import read_table
 
 trees = st.builds(
@@ -176,8 +177,8 @@ def test_a_row_takes_its_best_rate_on_other_seeds(tmp_path):
     file = Path(__file__).resolve().parents[2] / "config" / "studies" / "ci.yaml"
     study = load_study(file, {"laboratory": settings | {"learning_rates": [1e-6, 50.0]}})
     paths = Paths(tmp_path)
-    laboratory(study, "tiny", "grpo", paths)
-    table = read_table(paths.laboratory("tiny", "grpo"))
+    do("decision_trees", study, "tiny/grpo", paths)
+    table = read_table(paths.decision_trees("tiny", "grpo"))
     assert set(table["learning_rate"]) == {50.0}
     assert sorted(set(table["seed"])) == [0, 1, 2]
     own = run_on_trees("grpo", {}, study.laboratory.families["tiny"], learning_rate=50.0, seed=2)

@@ -5,14 +5,13 @@ import torch
 from tests.toy import common
 from threespo.decision_trees.tabular import TabularPolicy
 from threespo.envs.episode import EpisodeSetup
-from threespo.envs.prompts import tree_prompt
-from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities
+from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities, tree_prompt
 from threespo.methods.threespo import Threespo, ThreespoOptions
 from threespo.runs.probe import COLUMNS, Draws, probed
 from threespo.study.config import ProbeSettings
 
 TASKS = [TreeTask(number, depth=3, branching=2, solutions=3) for number in range(4)]
-MANY = ProbeSettings(methods=("x",), games=4, states=100, continuations=400)
+MANY = ProbeSettings(games=4, states=100, continuations=400)
 
 
 def scorer_with(key="task_obs", **counts):
@@ -33,7 +32,7 @@ def rows(scorer, settings=MANY):
 
 def test_estimates_agree_with_the_exact_probabilities():
     """Every probed state lies on a walk; its estimate is within five standard errors of its node's exact probability."""
-    found, truth = rows(judged())
+    found, truth = rows(scorer_with())
     assert len(found) == 4 * 3, "each walk has three states"
     assert all(tuple(row) == COLUMNS[2:] for row in found)
     for row in found:
@@ -51,7 +50,7 @@ def test_estimates_agree_with_the_exact_probabilities():
 def test_counts_and_scores_are_the_methods_own():
     task = TASKS[0]
     key = f"{task.goal}\n{task.look(())}"
-    found, _ = rows(judged(**{key: (40.0, 1.0)}))
+    found, _ = rows(scorer_with(**{key: (40.0, 1.0)}))
     (root,) = [row for row in found if (row["task_id"], row["depth"]) == (task.task_id, 1)]
     assert (root["visits"], root["counted_successes"], root["gated"], root["score"]) == (40.0, 1.0, True, 0.0)
     assert root["score_without_gate"] == 1.0, "at depth 1 lambda is 0"
@@ -60,6 +59,6 @@ def test_counts_and_scores_are_the_methods_own():
 
 def test_states_are_chosen_within_the_limit_and_again_the_same():
     few = MANY.model_copy(update={"states": 5, "continuations": 8})
-    first, second = rows(judged(), few)[0], rows(judged(), few)[0]
+    first, second = rows(scorer_with(), few)[0], rows(scorer_with(), few)[0]
     assert len(first) == 5
     assert first == second

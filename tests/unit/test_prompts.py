@@ -2,8 +2,9 @@
 
 import hashlib
 
+from threespo.envs.alfworld.text import alfworld_prompt
 from threespo.envs.parsing import parse_response
-from threespo.envs.prompts import WEBSHOP_LONGEST_PROMPT, alfworld_prompt, webshop_prompt
+from threespo.envs.webshop.text import WEBSHOP_LONGEST_PROMPT, webshop_prompt
 from threespo.verify import projection, prompts
 
 
@@ -56,8 +57,8 @@ def test_an_over_long_webshop_prompt_loses_its_history():
 
 
 def test_format_validity_is_not_admissibility():
-    assert parse_response("<think>a</think><action> Go To Desk 1 </action>") == ("go to desk 1", True)
-    assert parse_response("go to desk 1") == ("go to desk 1", False)
-    assert parse_response("<think>\u597d</think><action>look</action>") == ("look", False)
-    assert parse_response("x" * 50) == ("x" * 30, False)
-    assert parse_response("x" * 50, "webshop") == ("x" * 20, False)
+    assert parse_response("<think>a</think><action> Go To Desk 1 </action>", 30) == ("go to desk 1", True)
+    assert parse_response("go to desk 1", 30) == ("go to desk 1", False)
+    assert parse_response("<think>\u597d</think><action>look</action>", 30) == ("look", False)
+    assert parse_response("x" * 50, 30) == ("x" * 30, False)
+    assert parse_response("x" * 50, 20) == ("x" * 20, False)

@@ -12,13 +12,15 @@ import pytest
 from threespo.methods.tree_table import COLUMNS
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
-from threespo.results.caveats import limits
+from threespo.results.caveats import caveats
 from threespo.results.findings import findings
 from threespo.results.paper import read_results
 from threespo.results.report import write_report
 from threespo.results.tables import main_results, write_tables
-from threespo.study.config import load_study
-from threespo.study.matrix import Paths, evaluated_runs, probed_runs, prompted_runs, trained_runs
+from threespo.study.catalogue import notebooks
+from threespo.study.load import load_study
+from threespo.study.matrix import evaluated_runs, probed_runs, prompted_runs, trained_runs
+from threespo.study.paths import Paths
 from threespo.tables import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,23 +131,23 @@ def finish(study, folder):
     """Write what a finished study leaves for its tables."""
     paths = Paths(folder)
     for run in evaluated_runs(study):
-        write_table(paths.run(run) / "evaluation.parquet", episodes_of(study, run))
-        write_table(paths.run(run) / "evaluation_timing.parquet", [{"split": "x", "evaluation_seed": 1, "seconds": 1.0}])
+        write_table(paths.run(run).evaluation, episodes_of(study, run))
+        write_table(paths.run(run).evaluation_timing, [{"split": "x", "evaluation_seed": 1, "seconds": 1.0}])
     for run in trained_runs(study):
         common = {"env_steps": 9, "state_score_unique": 0.5}
         types = [{"epoch": epoch, "task_type": kind, **common} for epoch in (1, 2, 3) for kind in TYPES[run.env]]
         searched = trees_of(run) if run.method != "grpo" else []
-        write_table(paths.run(run) / "metrics.parquet", metrics_of(run))
-        write_table(paths.run(run) / "timing.parquet", timing_of(run))
-        write_table(paths.run(run) / "task_types.parquet", types)
-        write_table(paths.run(run) / "trees.parquet", searched, COLUMNS)
+        write_table(paths.run(run).metrics, metrics_of(run))
+        write_table(paths.run(run).timing, timing_of(run))
+        write_table(paths.run(run).task_types, types)
+        write_table(paths.run(run).trees, searched, COLUMNS)
     for run in probed_runs(study):
-        write_table(paths.run(run) / "probe.parquet", probed(run))
+        write_table(paths.run(run).probe, probed(run))
     return paths
 
 
 def table(paths, name):
-    return pd.read_parquet(paths.tables / f"{name}.parquet")
+    return pd.read_parquet(paths.table(name))
 
 
 def draw(notebook, paths):
@@ -217,17 +219,17 @@ def test_findings_name_the_environment_and_never_mix_two(both, tmp_path):
 
 
 def test_limits_say_what_is_missing_and_only_that(both):
-    one, shop = limits(study_with("alfworld")), limits(study_with("webshop"))
+    one, shop = caveats(study_with("alfworld")), caveats(study_with("webshop"))
     assert "only ALFWorld and the methods above are run; its other rows and WebShop are not." in one[-1]
     assert "only WebShop and the methods above are run; its other rows and ALFWorld are not." in shop[-1]
-    assert "only the methods above are run; its other rows are not." in limits(both)[-1]
+    assert "only the methods above are run; its other rows are not." in caveats(both)[-1]
     assert not any("shop" in sentence for sentence in one[:-1])
     assert not any("household" in sentence or "alfworld=DIR" in sentence for sentence in shop)
     assert any("--config webshop=DIR" in sentence for sentence in shop)
     assert any("repaired one" in sentence for sentence in shop)
     original = load_study(CI, {"webshop": SHOP | {"fidelity": "original"}})
-    assert not any("repaired one" in sentence for sentence in limits(original))
-    said = " ".join(limits(both))
+    assert not any("repaired one" in sentence for sentence in caveats(original))
+    said = " ".join(caveats(both))
     assert "actions cost 0.2 in ALFWorld; 0.1 in WebShop of advantage" in said
     assert "grpo: 0.0003, threespo-calibrated: 3e-05 in ALFWorld; grpo: 0.001, threespo-calibrated: 3e-05 in WebShop" in said
 
@@ -281,7 +283,7 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
     write_tables(study, paths)
     names = {"alfworld": "ALFWorld", "webshop": "WebShop"}
     before = [f"{names[env]}, " if len(environments) > 1 else "" for env in environments]
-    drawn = {name: draw(name, paths) for name in catalogue.notebooks(study)}
+    drawn = {name: draw(name, paths) for name in notebooks(study)}
     parts = {"alfworld": ["seen rooms", "unseen rooms"], "webshop": ["test goals", "test goals"]}
     expected = [f"{head}tiny-s, {part}" for head, env in zip(before, environments, strict=True) for part in parts[env]]
     assert titles(drawn["main_results"][0]) == expected
@@ -290,7 +292,7 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
         assert titles(figure) == [f"{head}tiny-s" for head in before]
     kinds = [[text.get_text() for text in axis.get_xticklabels()] for axis in drawn["state_scores"][1].axes]
     assert kinds == [{"alfworld": ["easy", "medium", "hard"], "webshop": ["beauty", "grocery"]}[env] for env in environments]
-    for name in ("case_study", "calibration"):
+    for name in ("case_study", "score_reliability"):
         assert [title for title in titles(drawn[name][0]) if title] == [f"{head}3SPO calibrated" for head in before]
     write_report(study, paths)
     shown = re.sub(r"data:[^\"]+|srcdoc=\"[^\"]+", "", paths.report.read_text())

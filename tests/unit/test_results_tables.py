@@ -6,19 +6,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from threespo.results.catalogue import TABLES
 
 from threespo.cli import main
 from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS
 from threespo.results import collect
-from threespo.results.caveats import limits
+from threespo.results.caveats import caveats
 from threespo.results.curves import training_curves, wall_time
 from threespo.results.findings import findings
 from threespo.results.paper import NOTHING, read_results
 from threespo.results.tables import main_results, write_tables
-from threespo.study.config import dump_study, load_study
-from threespo.study.matrix import Paths, probed_runs, reference_runs, trained_runs
+from threespo.study.catalogue import TABLES
+from threespo.study.load import dump_study, load_study
+from threespo.study.matrix import probed_runs, reference_runs, trained_runs
+from threespo.study.paths import Paths
 from threespo.tables import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,8 +61,8 @@ def paths(tmp_path, study):
             for game in range(4)
         ]
         timing = [{"split": "valid_seen", "evaluation_seed": 1, "episodes": 4, "seconds": 1.0}]
-        write_table(made.run(run) / "evaluation.parquet", episodes)
-        write_table(made.run(run) / "evaluation_timing.parquet", timing)
+        write_table(made.run(run).evaluation, episodes)
+        write_table(made.run(run).evaluation_timing, timing)
     for run in trained_runs(study):
         scores = {"detail_state_score_unique": 0.5, "detail_state_high_unique": 0.5}
         detail = {"detail_state_met": 30.0, **scores, **({"detail_gated": 1.0} if run.method != "grpo" else {})}
@@ -79,29 +80,29 @@ def paths(tmp_path, study):
             }
             for epoch in (1, 2, 3)
         ]
-        write_table(made.run(run) / "metrics.parquet", metrics)
+        write_table(made.run(run).metrics, metrics)
         types = [{"epoch": 1, "task_type": "put", "state_score_unique": 0.5}]
-        write_table(made.run(run) / "task_types.parquet", types)
-        write_table(made.run(run) / "trees.parquet", [], COLUMNS)
+        write_table(made.run(run).task_types, types)
+        write_table(made.run(run).trees, [], COLUMNS)
         timing = [{"epoch": epoch, "seconds": 2.0, "peak_memory_mb": 5.0} for epoch in (1, 2, 3)]
-        write_table(made.run(run) / "timing.parquet", timing)
+        write_table(made.run(run).timing, timing)
     for run in probed_runs(study):
-        write_table(made.run(run) / "probe.parquet", [{"snapshot": 1, "successes": 3, "continuations": 4}])
+        write_table(made.run(run).probe, [{"snapshot": 1, "successes": 3, "continuations": 4}])
     return made
 
 
 def table(paths, name):
-    return pd.read_parquet(paths.tables / f"{name}.parquet")
+    return pd.read_parquet(paths.table(name))
 
 
 def test_every_table_is_written_and_equal_when_written_again(study, paths):
     write_tables(study, paths)
     assert sorted(path.stem for path in paths.tables.iterdir()) == sorted(TABLES)
     names = TABLES
-    before = {name: (paths.tables / f"{name}.parquet").read_bytes() for name in names}
+    before = {name: (paths.table(name)).read_bytes() for name in names}
     write_tables(study, paths)
     assert all(
-        (paths.tables / f"{name}.parquet").read_bytes() == before[name] for name in names if name != "provenance"
+        (paths.table(name)).read_bytes() == before[name] for name in names if name != "provenance"
     )
 
 
@@ -191,30 +192,30 @@ def test_methods_own_columns_are_empty_for_others(study, paths):
 
 
 def test_a_missing_run_is_named(study, paths):
-    (paths.run(trained_runs(study)[0]) / "evaluation.parquet").unlink()
+    paths.run(trained_runs(study)[0]).evaluation.unlink()
     with pytest.raises(InputError, match=re.escape("grpo/seed-0/evaluation.parquet")):
         write_tables(study, paths)
 
 
 def test_a_table_of_another_run_is_refused(study, paths):
     first, second = trained_runs(study)[:2]
-    (paths.run(first) / "evaluation.parquet").write_bytes((paths.run(second) / "evaluation.parquet").read_bytes())
+    paths.run(first).evaluation.write_bytes(paths.run(second).evaluation.read_bytes())
     with pytest.raises(InputError, match="belongs to another run"):
         write_tables(study, paths)
 
 
 def test_a_truncated_table_is_refused_and_earlier_tables_stay(study, paths):
     write_tables(study, paths)
-    before = (paths.tables / "main.parquet").read_bytes()
-    path = paths.run(trained_runs(study)[0]) / "metrics.parquet"
+    before = (paths.table("main")).read_bytes()
+    path = paths.run(trained_runs(study)[0]).metrics
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=re.escape("metrics.parquet")):
         write_tables(study, paths)
-    assert (paths.tables / "main.parquet").read_bytes() == before
+    assert (paths.table("main")).read_bytes() == before
 
 
 def test_incomplete_and_doubled_evaluations_are_refused(study, paths):
-    path = paths.run(trained_runs(study)[0]) / "evaluation.parquet"
+    path = paths.run(trained_runs(study)[0]).evaluation
     whole = pd.read_parquet(path)
     write_table(path, whole.iloc[1:])
     with pytest.raises(InputError, match="incomplete"):
@@ -237,7 +238,7 @@ def test_findings_follow_the_numbers_either_way(study, paths):
     # Each wins one game of four, but not the same one.
     assert "is 0.0 points above GRPO" in said
     assert "which includes zero: not a clear difference" in said
-    assert any("un-learning" in sentence for sentence in limits(study))
+    assert any("un-learning" in sentence for sentence in caveats(study))
 
 
 def test_the_papers_table_is_read_as_printed():

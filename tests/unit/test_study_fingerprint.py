@@ -6,6 +6,8 @@ import pytest
 
 from threespo.errors import InputError
 from threespo.study import fingerprint as module
+from threespo.study.load import load_study
+from threespo.study.stages import Job, jobs
 
 FILES = {
     "__init__.py": "",
@@ -88,28 +90,50 @@ def test_a_missing_or_broken_module_is_named(package):
         fresh("threespo.a")
 
 
+STUDY = load_study(Path(__file__).resolve().parents[2] / "config" / "studies" / "smoke.yaml")
+
+
+def code(stage: str, name: str = "") -> set[str]:
+    return set(Job(stage, name).code(STUDY))
+
+
 def test_real_stages_depend_on_what_they_call_and_not_on_other_methods():
-    grpo = module.describe((*module.STAGES["train"], "threespo.methods.grpo"))
-    assert {"threespo.runs.train", "threespo.methods.grpo", "threespo.envs.episode"} <= set(grpo)
-    assert not {
-        "threespo.methods.threespo",
-        "threespo.methods.registry",
-        "threespo.study.config",
-        "threespo.cli",
-    } & set(grpo)
-    assert "threespo.methods.search" in module.describe(("threespo.methods.threespo",))
+    grpo = code("train", "alfworld/tiny-s/grpo/seed-0")
+    assert {"threespo.runs.train", "threespo.methods.grpo", "threespo.envs.episode"} <= grpo
+    left_out = {"threespo.methods.threespo", "threespo.methods.registry", "threespo.envs.registry", "threespo.cli"}
+    assert not left_out & grpo
+    assert not [name for name in grpo if name.startswith("threespo.study")]
+    assert "threespo.methods.search" in code("train", "alfworld/tiny-s/threespo-literal/seed-0")
     assert all((module.ROOT / name).is_file() for name in grpo if not name.startswith("threespo"))
 
 
-def test_a_stage_of_one_environment_does_not_depend_on_the_other():
-    games, shop = (set(module.describe(module.STAGES["policy"], env)) for env in ("alfworld", "webshop"))
-    assert {"threespo.envs.alfworld.engine", "threespo.imitation.alfworld_expert"} <= games - shop
-    assert {"threespo.envs.webshop.shop", "threespo.imitation.webshop_curriculum"} <= shop - games
+@pytest.mark.parametrize("stage", ["data", "policy", "train", "evaluate"])
+def test_a_stage_of_one_environment_does_not_depend_on_the_other(stage):
+    run = {"data": "", "policy": "/tiny-s"}.get(stage, "/tiny-s/grpo/seed-0")
+    games, shop = (code(stage, env + run) for env in ("alfworld", "webshop"))
+    assert {"threespo.envs.alfworld.spec", "threespo.envs.alfworld.engine"} <= games - shop
+    assert {"threespo.envs.webshop.spec", "threespo.envs.webshop.shop"} <= shop - games
     assert not [name for name in games if "webshop" in name]
     assert not [name for name in shop if "alfworld" in name]
-    assert games | shop <= set(module.describe(module.STAGES["policy"]))
+    # How results are shown reruns nothing but tables, notebooks and report.
+    assert not [name for name in games | shop if "presentation" in name]
+
+
+def test_a_base_policy_depends_on_its_own_curriculum_and_shipped_weights_alone():
+    games, shop = code("policy", "alfworld/tiny-s"), code("policy", "webshop/tiny-s")
+    assert {"threespo.imitation.alfworld.curriculum", "threespo.imitation.alfworld.expert"} <= games
+    assert [name for name in games if name.endswith("small-s/base/model.safetensors")]
+    assert [name for name in shop if name.endswith("500-s/base/model.safetensors")]
+
+
+def test_results_depend_on_how_their_environments_are_shown():
+    shown = {"threespo.envs.alfworld.presentation", "threespo.envs.webshop.presentation"}
+    for stage, name in (("tables", ""), ("notebook", "main_results"), ("report", "")):
+        assert shown <= code(stage, name)
 
 
 def test_every_stage_has_a_fingerprint():
-    assert len({module.stage_fingerprint(stage) for stage in module.STAGES}) == len(module.STAGES)
+    first = {job.stage: job for job in reversed(jobs(STUDY))}
+    prints = {job.fingerprint(STUDY) for stage, job in first.items() if stage != "notebook"}
+    assert len(prints) == len(first) - 1
     assert Path(module.__file__).parents[1] == module.ROOT

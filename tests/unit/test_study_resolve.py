@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.jobs import key_of
 from threespo.errors import InputError
-from threespo.study import records, stages
-from threespo.study.checksums import contents, write_checksums
-from threespo.study.config import load_study
-from threespo.study.matrix import Paths, Run, prompted_runs, trained_runs, trial_runs
+from threespo.study.checksums import checksums, write_checksums
+from threespo.study.load import load_study
+from threespo.study.matrix import prompted_runs, trained_runs, trial_runs
+from threespo.study.paths import Paths, Run
 from threespo.study.resolve import resolve, write_study
+from threespo.study.stages import jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 GRPO = Run("alfworld", "tiny-s", "grpo", 0)
@@ -93,14 +95,14 @@ def test_trials_depend_on_their_own_rate_and_budget_only():
     other = study(methods=UNTUNED, tuning=GRID | {"learning_rates": [1e-4, 1e-3, 1e-2]})
     assert len(trial_runs(tuned)) == 4
     for run in trial_runs(tuned):
-        assert stages.train_settings(tuned, run) == stages.train_settings(other, run)
-        assert stages.evaluate_settings(tuned, run, NOWHERE) == stages.evaluate_settings(other, run, NOWHERE)
-    assert stages.train_settings(tuned, GRPO) == stages.train_settings(other, GRPO)
+        assert key_of("train", tuned, run) == key_of("train", other, run)
+        assert key_of("evaluate", tuned, run, NOWHERE) == key_of("evaluate", other, run, NOWHERE)
+    assert key_of("train", tuned, GRPO) == key_of("train", other, GRPO)
     longer = study(methods=UNTUNED, tuning=GRID | {"generations": 200})
-    assert stages.train_settings(longer, GRPO) == stages.train_settings(tuned, GRPO)
-    assert stages.train_settings(longer, trial_runs(tuned)[0]) != stages.train_settings(tuned, trial_runs(tuned)[0])
-    choice = ("alfworld", "tiny-s", "grpo")
-    assert stages.choose_settings(tuned, *choice) != stages.choose_settings(other, *choice)
+    assert key_of("train", longer, GRPO) == key_of("train", tuned, GRPO)
+    assert key_of("train", longer, trial_runs(tuned)[0]) != key_of("train", tuned, trial_runs(tuned)[0])
+    choice = "alfworld/tiny-s/grpo"
+    assert key_of("tune", tuned, choice) != key_of("tune", other, choice)
 
 
 def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch, tmp_path):
@@ -114,38 +116,38 @@ def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch
         "alfworld/gpt/direct/seed-0",
     ]
     assert trained_runs(mixed) == trained_runs(study())
-    names = {str(job) for job in records.jobs(mixed)} - {str(job) for job in records.jobs(study())}
+    names = {str(job) for job in jobs(mixed)} - {str(job) for job in jobs(study())}
     assert names == {f"evaluate {run.run_id}" for run in prompted_runs(mixed)}
     # A key that appears lets the row run that had none; the key itself is in no setting.
     run = prompted_runs(mixed)[1]
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    without = stages.evaluate_settings(mixed, run, paths)
+    without = key_of("evaluate", mixed, run, paths)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    with_key = stages.evaluate_settings(mixed, run, paths)
+    with_key = key_of("evaluate", mixed, run, paths)
     assert with_key != without
-    assert "sk-secret" not in with_key
+    assert "sk-secret" not in json.dumps(with_key)
     # So does a cassette; with a key it grows while the row is played, and decides nothing.
     for present in (False, True):
         if present:
             paths.cassette(run).parent.mkdir(parents=True)
             paths.cassette(run).write_text("recorded\n")
-        assert stages.evaluate_settings(mixed, run, paths) == with_key
+        assert key_of("evaluate", mixed, run, paths) == with_key
     monkeypatch.delenv("OPENAI_API_KEY")
-    assert stages.evaluate_settings(mixed, run, paths) not in (without, with_key)
+    assert key_of("evaluate", mixed, run, paths) not in (without, with_key)
     # What costs, limits and names of variables are changes no number; another model or address does.
     limits = {"max_cost": 1, "input_price": 9, "timeout_s": 5}
     dear = study(policies={"gpt": CLOSED | {"endpoint": GPT | limits}}, agents=agents)
-    assert stages.evaluate_settings(dear, run, paths) == stages.evaluate_settings(mixed, run, paths)
+    assert key_of("evaluate", dear, run, paths) == key_of("evaluate", mixed, run, paths)
     named = study(policies={"gpt": CLOSED | {"endpoint": GPT | {"model_env": "MY_MODEL"}}}, agents=agents)
-    assert stages.evaluate_settings(named, run, paths) == stages.evaluate_settings(mixed, run, paths)
+    assert key_of("evaluate", named, run, paths) == key_of("evaluate", mixed, run, paths)
     monkeypatch.setenv("MY_MODEL", "gpt-next")
-    assert stages.evaluate_settings(named, run, paths) != stages.evaluate_settings(mixed, run, paths)
+    assert key_of("evaluate", named, run, paths) != key_of("evaluate", mixed, run, paths)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://elsewhere/v1")
-    assert stages.evaluate_settings(mixed, run, paths) != with_key
+    assert key_of("evaluate", mixed, run, paths) != with_key
     local = prompted_runs(mixed)[0]
     plain = study(agents=agents | {"direct": {"agent": "direct"}})
-    assert stages.evaluate_settings(mixed, local, paths) == stages.evaluate_settings(plain, local, paths)
+    assert key_of("evaluate", mixed, local, paths) == key_of("evaluate", plain, local, paths)
 
 
 def test_the_study_file_is_written_only_if_it_changed(tmp_path):
@@ -160,12 +162,12 @@ def test_the_study_file_is_written_only_if_it_changed(tmp_path):
 
 def _settings(one):
     return {
-        "data": stages.data_settings(one, "alfworld"),
-        "policy": stages.policy_settings(one, "alfworld", "tiny-s"),
-        "grpo": stages.train_settings(one, GRPO),
-        "search": stages.train_settings(one, SEARCH),
-        "evaluate": stages.evaluate_settings(one, GRPO, NOWHERE),
-        "tables": stages.tables_settings(one),
+        "data": key_of("data", one, "alfworld"),
+        "policy": key_of("policy", one, "alfworld/tiny-s"),
+        "grpo": key_of("train", one, GRPO),
+        "search": key_of("train", one, SEARCH),
+        "evaluate": key_of("evaluate", one, GRPO, NOWHERE),
+        "tables": key_of("tables", one),
     }
 
 
@@ -181,7 +183,7 @@ def _settings(one):
         ({"policies": {"tiny-s": {"stands_for": "else"}}}, {"tables"}),
         ({"policies": {"tiny-s": {"learning_rate_scale": 0.5}}}, {"grpo", "search", "tables"}),
         ({"policy_build": True}, {"policy", "tables"}),
-        ({"alfworld": {"games": {"train": 9}}}, {"data", "tables"}),
+        ({"alfworld": {"games": {"train": 9}}}, {"data", "policy", "tables"}),
         ({"alfworld": {"max_steps": 9}}, {"policy", "grpo", "search", "evaluate", "tables"}),
     ],
 )
@@ -192,7 +194,7 @@ def test_a_field_matters_to_these_stages_only(change, stages_that_change):
 
 def test_where_games_lie_does_not_matter_but_which_they_are(tmp_path):
     def settings(folder):
-        return stages.data_settings(study(alfworld={"source": "path", "path": str(folder)}), "alfworld")
+        return key_of("data", study(alfworld={"source": "path", "path": str(folder)}), "alfworld")
 
     for name in ("one", "two"):
         game = tmp_path / name / "train" / "task" / "trial" / "game.tw-pddl"
@@ -204,25 +206,22 @@ def test_where_games_lie_does_not_matter_but_which_they_are(tmp_path):
 
 
 def test_settings_are_json_without_this_machines_paths(tmp_path):
-    for text in _settings(study(alfworld={"source": "path", "path": str(tmp_path)})).values():
-        json.loads(text)
-    assert str(tmp_path) not in stages.data_settings(
-        study(alfworld={"source": "path", "path": str(tmp_path)}), "alfworld"
-    )
+    for key in _settings(study(alfworld={"source": "path", "path": str(tmp_path)})).values():
+        assert str(tmp_path) not in json.dumps(key)
 
 
-def test_content_lists_change_with_a_byte_and_ignore_hidden_markers(tmp_path):
+def test_checksums_change_with_a_byte_and_ignore_hidden_markers(tmp_path):
     folder = tmp_path / "weights"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "a").write_text("1")
-    before = contents(folder)
+    before = checksums(folder)
     assert list(before) == ["deep/a"]
     (folder / ".marker").write_text("x")
-    assert contents(folder) == before
+    assert checksums(folder) == before
     (folder / "deep" / "a").write_text("2")
-    assert contents(folder) != before
+    assert checksums(folder) != before
     write_checksums(folder)
-    assert json.loads((tmp_path / "weights.checksums.json").read_text()) == contents(folder)
+    assert json.loads((tmp_path / "weights.checksums.json").read_text()) == checksums(folder)
 
 
 def test_trained_runs_cover_the_matrix():

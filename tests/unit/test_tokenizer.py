@@ -8,7 +8,10 @@ from transformers import AutoTokenizer, Qwen2Config
 from threespo.envs.alfworld import Alfworld, compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.envs.episode import EpisodeSetup
-from threespo.imitation.cloning import Stage, demonstrations, encode_pairs
+from threespo.imitation.alfworld.curriculum import NOISY
+from threespo.imitation.alfworld.expert import CAREFUL, decide
+from threespo.imitation.cloning import demonstrations, encode_pairs
+from threespo.imitation.curriculum import Stage
 from threespo.imitation.tokenizer import PROMPT, RESPONSE, build_tokenizer, shop_vocabulary, vocabulary
 
 
@@ -19,8 +22,8 @@ def games():
 
 @pytest.fixture(scope="module")
 def pairs(games):
-    stage = Stage(tokens=1, learning_rate=1e-3, prompt_weight=1, decision_weight=1)
-    return list(demonstrations(EpisodeSetup(Alfworld(), 15, 2), iter(games), stage, 1))
+    stage = Stage(1, 1e-3, 1, 1, NOISY, CAREFUL)
+    return list(demonstrations(decide, EpisodeSetup(Alfworld(), 15, 2), iter(games), stage, 1))
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
-"""The teacher of the shop: it reads the page, meets goals when careful, and says what it does so that it can be learned."""
+"""The scripted expert of the shop: it reads the page, meets goals when careful, and says what it does."""
 
 import pytest
-from threespo.imitation.webshop_curriculum import HASTY
-from threespo.imitation.webshop_expert import CAREFUL, decide, wanted_words
 
 from threespo.envs.episode import EpisodeSetup, act, begin
 from threespo.envs.webshop import Catalogue, WebShop
 from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
+from threespo.imitation.webshop.curriculum import HASTY
+from threespo.imitation.webshop.expert import CAREFUL, decide, wanted_words
 from threespo.rng import generator
 
 
@@ -32,7 +32,7 @@ def play(setup, goal, faults=CAREFUL):
 
 
 @pytest.mark.parametrize(("kind", "score"), [("synthetic", 0.9), ("human", 0.9)])
-def test_the_careful_shopper_meets_goals_and_never_clicks_what_is_not_there(shop, kind, score):
+def test_the_careful_expert_meets_goals_and_never_clicks_what_is_not_there(shop, kind, score):
     setup, goals = shop[kind]
     played = [play(setup, goal) for goal in goals]
     assert sum(episode.score for episode, _ in played) / len(goals) > score

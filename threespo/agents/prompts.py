@@ -45,7 +45,10 @@ def react_prompt(episode: Episode, thoughts: Sequence[str] | None = None, notes:
 def reflection_prompt(episode: Episode, notes: Sequence[str], characters: int) -> str:
     """Return the prompt that asks what went wrong in a failed attempt.
 
-    Its last steps are shown, as many as fit into ``characters``, but at least one.
+    Args:
+        episode: the failed attempt, at its end.
+        notes: what the model noted after its earlier attempts, oldest first.
+        characters: length of the shown history: the last steps that fit into it, but at least one.
     """
     lines = _lines(episode)
     while len(lines) > 1 and sum(map(len, lines)) > characters:

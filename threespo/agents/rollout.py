@@ -43,14 +43,22 @@ class EpisodeRecord:
 
 
 class Prompter(Protocol):
-    """Says what a policy is asked; ``place`` is the episode's place among those that are played together."""
+    """Decides what a policy is asked; ``place`` is the episode's place among those that are played together."""
 
     def prompt(self, place: int, episode: Episode) -> str:
         """Return the prompt for the next action."""
         ...
 
     def heard(self, place: int, response: str) -> bool:
-        """Take note of a response to it; return whether it has the form that was asked for, apart from its reasoning."""
+        """Take note of a response to the prompt.
+
+        Args:
+            place: the episode's place.
+            response: its text.
+
+        Returns:
+            Whether it has the form that was asked for, apart from its reasoning.
+        """
         ...
 
 
@@ -64,11 +72,21 @@ def play_episodes(
     key: Counters,
     prompter: Prompter | None = None,
 ) -> list[EpisodeRecord]:
-    """Play every task once to its end and return the episodes in the order of ``tasks``.
-
-    Without a ``prompter`` the prompts are the paper's.
+    """Play every task once to its end.
 
     The draw of a step depends on (seed, key, task id, step) only, not on which tasks are played together.
+
+    Args:
+        setup: environment, step limit and history length.
+        tasks: what is played.
+        sampler: answers the prompts.
+        seed: seed of the run.
+        temperature: of sampling; 0 means the most probable token.
+        key: names this evaluation among the draws of the run.
+        prompter: writes the prompts, by default the paper's.
+
+    Returns:
+        The finished episodes, in the order of ``tasks``.
     """
     starts = [begin(setup, task) for task in tasks]
     names: list[Counters] = [(*key, task.task_id) for task in tasks]
@@ -84,10 +102,24 @@ def play_on(
     keys: Sequence[Counters],
     prompter: Prompter | None = None,
 ) -> list[EpisodeRecord]:
-    """Play from every start, which may lie within an episode, to its end; a draw depends on (seed, its key, step) only."""
+    """Play on from every start to its end; a draw depends on (seed, its key, step) only.
+
+    Args:
+        starts: first points; they may lie within an episode.
+        sampler: answers the prompts.
+        seed: seed of the run.
+        temperature: of sampling; 0 means the most probable token.
+        keys: the key of each start's draws.
+        prompter: writes the prompts, by default the paper's.
+
+    Returns:
+        The finished episodes, in the order of ``starts``.
+    """
     episodes = list(starts)
     faults = [[0, 0, 0] for _ in episodes]
+
     while active := [index for index, episode in enumerate(episodes) if not episode.done]:
+        # One batch per step of all running episodes; those that have ended leave it.
         requests = tuple(
             SampleRequest(
                 prompter.prompt(i, episodes[i]) if prompter else episodes[i].prompt,
@@ -104,6 +136,7 @@ def play_on(
             faults[index][0] += not (prompter.heard(index, sample.text) if prompter else outcome.valid)
             faults[index][1] += not outcome.admissible
             faults[index][2] += outcome.nothing_happens
+
     return [
         EpisodeRecord(episode, episode.steps, invalid, inadmissible, nothing)
         for episode, (invalid, inadmissible, nothing) in zip(episodes, faults, strict=True)

@@ -71,14 +71,27 @@ def play_trials(
     temperature: float,
     key: Counters,
 ) -> list[EpisodeRecord]:
-    """Play every task until it is won or the agent's trials are used up; return the last attempts in the order of ``tasks``.
+    """Play every task until it is won or the agent's trials are used up.
 
     A first attempt's draws are those of a plain rollout with the same key. So on a local policy ``react``, ``retry`` and
-    ``reflexion`` share it, and it is the evaluation of the untrained base. Steps and faults are those of all attempts.
+    ``reflexion`` share it, and it is the evaluation of the untrained base.
+
+    Args:
+        setup: environment, step limit and history length.
+        tasks: what is played.
+        sampler: answers the prompts.
+        agent: how the model is prompted.
+        seed: seed of the run.
+        temperature: of sampling; 0 means the most probable token.
+        key: names this evaluation among the draws of the run.
+
+    Returns:
+        The last attempts in the order of ``tasks``; steps and faults are those of all attempts.
     """
     notes: list[list[str]] = [[] for _ in tasks]
     records: dict[int, EpisodeRecord] = {}
     left = list(range(len(tasks)))
+
     for trial in range(agent.trials):
         prompter = _Prompter(agent, setup.env.text.fallback_length, [notes[place] for place in left])
         played = play_episodes(
@@ -94,6 +107,7 @@ def play_trials(
             earlier = records.get(place)
             first = record.episode.won if earlier is None else earlier.first_won
             records[place] = replace(record.after(earlier), trials=trial + 1, first_won=first)
+
         left = [place for place in left if not records[place].episode.won]
         if left and agent.name == "reflexion" and trial + 1 < agent.trials:
             requests = tuple(
@@ -107,4 +121,5 @@ def play_trials(
             replies = sampler.sample(requests, seed=seed, temperature=temperature)
             for place, (reply,) in zip(left, replies, strict=True):
                 notes[place].append(" ".join(reply.text.split())[: agent.note_characters])
+
     return [records[place] for place in range(len(tasks))]

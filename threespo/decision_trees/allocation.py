@@ -1,7 +1,7 @@
-"""Where a search puts its samples, against the true success probabilities, which decision trees have (sec. 4.2, the theory).
+"""How a search allocates its samples, against the true success probabilities (sec. 3.5, sec. 4.2).
 
-The theory calls a rollout well spent on the state with the lowest success probability; ``regret`` is what the samples of a
-search lose by that measure.
+Decision trees have them. The theory calls a sample well spent in the state with the lowest success probability;
+``regret`` is what the samples of a search lose by that measure.
 """
 
 import math
@@ -42,7 +42,13 @@ class Allocation(NamedTuple):
 
 
 def allocation(rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask], truth: Probabilities) -> Allocation:
-    """Measure one epoch's recorded trees (rows of ``threespo.methods.tree_table``)."""
+    """Measure one epoch's recorded trees.
+
+    Args:
+        rows: their nodes, rows of ``threespo.methods.tree_table``.
+        tasks: the trees by task id.
+        truth: p(s) under the policy as it was when the epoch began.
+    """
     nodes = _nodes(rows, tasks)
     total = Allocation()
     siblings: dict[tuple[str, int], Counter[Node]] = defaultdict(Counter)
@@ -53,16 +59,23 @@ def allocation(rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask],
             total = total.plus(Allocation(row["rollouts"], row["rollouts"] * p, 1, p))
             # A state may be sampled again, as another row.
             siblings[row["task_id"], row["parent"]][node] += row["rollouts"]
+
     for (task, _), group in siblings.items():
         if len(group) > 1:
             least = min(truth[task][node] for node in group)
             lost = sum(count * (truth[task][node] - least) for node, count in group.items())
             total = total.plus(Allocation(compared=sum(group.values()), regret=lost))
+
     return total
 
 
 def looks(tasks: Sequence[TreeTask], truth: Probabilities) -> int:
-    """Return how many different observations the trees can show."""
+    """Return how many different observations the trees can show.
+
+    Args:
+        tasks: the trees.
+        truth: its keys are the nodes of each tree that can be reached.
+    """
     return len({task.look(node) for task in tasks for node in truth[task.task_id]})
 
 
@@ -70,6 +83,7 @@ def _nodes(rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask]) -> 
     """Return which node of its tree each row is, by (task id, number)."""
     env = TreeEnv()
     states: dict[tuple[str, int], TreeState] = {}
+    # A row has no node of its tree, but its actions lead there: parents come before children.
     for row in rows:
         task = row["task_id"]
         parent = states.get((task, row["parent"]))

@@ -46,13 +46,20 @@ class TabularPolicy:
         return [math.exp(value) for value in self.logprobs(prompt)]
 
     def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
-        """Return ``count`` samples for each request; each draw depends on its counters only (``protocol.Sampler``)."""
+        """Return ``count`` samples for each request (``protocol.Sampler``); each draw depends on its counters only.
+
+        Args:
+            requests: prompts with their numbers of samples.
+            seed: seed of the run.
+            temperature: of the softmax, above 0.
+        """
         return [self._draw(request, seed, temperature) for request in requests]
 
     def _draw(self, request: SampleRequest, seed: int, temperature: float) -> list[Sample]:
         scaled = (self.logits.get(request.prompt, self.initial) / temperature).log_softmax(dim=0).tolist()
         samples = []
         for number in range(request.count):
+            # Inverse CDF: the last action takes what rounding leaves over.
             left = derive(seed, *request.key, number) / 2.0**64
             action = 0
             while action + 1 < self.actions and left >= math.exp(scaled[action]):
@@ -65,6 +72,7 @@ class TabularPolicy:
     def update(self, request: UpdateRequest) -> list[UpdateStats]:
         """Take exactly one step of gradient descent on each batch (``protocol.Learner``)."""
         rows = [row for batch in request.batches for row in batch]
+        # Before the first step, as the learner does: all batches of a request share pi_old.
         old = {id(row): self.logprobs(row.prompt)[row.tokens[0]] for row in rows}
         return [self._step(batch, [old[id(row)] for row in batch], request.loss) for batch in request.batches]
 
@@ -76,18 +84,23 @@ class TabularPolicy:
         reference = self.initial.log_softmax(dim=0)[taken]
         advantages = torch.tensor([row.advantages[0] for row in rows])
         before = torch.tensor(old)
+
         ones = torch.ones(len(rows), dtype=torch.long)
         weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
         shares = token_weights(ones, weights, loss.aggregation, 1).float()
+
         losses = policy_losses(logprobs, before, advantages, loss)
         kl = k3(logprobs, reference)
         policy_loss = (losses.policy * shares).sum()
         objective = policy_loss + loss.kl_coef * (kl * shares).sum()
+
         (gradient,) = torch.autograd.grad(objective, table)
         for prompt, row in zip(prompts, (table.detach() - self.learning_rate * gradient).unbind(), strict=True):
             self.logits[prompt] = row
+
         probabilities = table.detach().softmax(dim=1)
         entropy = float(-(probabilities * probabilities.log()).sum(dim=1)[places].mean())
+
         return UpdateStats(
             loss=float(objective.detach()),
             policy_loss=float(policy_loss.detach()),

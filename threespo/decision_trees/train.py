@@ -32,8 +32,10 @@ _TUNING = 10_000
 
 
 def train_on_family(settings: DecisionTreeSettings) -> None:
-    """Write one row of the study's section ``laboratory``: every seed's epochs at the learning rate that did best on other
-    seeds."""
+    """Train one row of the study's section ``laboratory`` and write its table: every epoch of every seed.
+
+    The learning rate is the one that did best on other seeds.
+    """
 
     def run(rate: float, seed: int) -> list[dict[str, float]]:
         return run_on_trees(settings.method, settings.options, settings.trees, learning_rate=rate, seed=seed)
@@ -59,11 +61,21 @@ def train_on_family(settings: DecisionTreeSettings) -> None:
 def run_on_trees(
     method: str, options: dict[str, Any], settings: TreeFamily, *, learning_rate: float, seed: int
 ) -> list[dict[str, float]]:
-    """Train ``method`` once; return a row per epoch.
+    """Train a method once.
 
-    Columns: ``generations`` and ``optimizer_steps`` so far; ``success``, the probability with which the present policy wins,
-    exactly, averaged over the trees; ``coverage``, the share of all observations that the run has met so far; of searches
-    ``allocation`` and ``regret`` so far (``threespo.decision_trees.allocation``), else NaN. Row 0 is the untrained policy.
+    Columns: ``generations`` and ``optimizer_steps`` so far; ``success``, the probability with which the present policy
+    wins, exactly, averaged over the trees; ``coverage``, the share of all observations that the run has met so far; of
+    searches ``allocation`` and ``regret`` so far (``threespo.decision_trees.allocation``), else NaN.
+
+    Args:
+        method: its name in ``threespo.methods.registry``.
+        options: its options.
+        settings: the trees and the budget.
+        learning_rate: step size of the tabular policy.
+        seed: decides trees and draws.
+
+    Returns:
+        A row per epoch; row 0 is the untrained policy.
     """
     # Each seed has trees of its own, the same for every method.
     numbers = range(seed * settings.trees, (seed + 1) * settings.trees)
@@ -71,26 +83,33 @@ def run_on_trees(
         TreeTask(number, settings.depth, settings.branching, settings.solutions, settings.dead_ends, settings.aliased)
         for number in numbers
     ]
+
     setup = EpisodeSetup(TreeEnv(), settings.depth, 0)
     by_id = {task.task_id: task for task in tasks}
     made = make_method(method, options, _common(settings, seed, frozenset(by_id)))
     policy = TabularPolicy(settings.branching, learning_rate, torch.zeros(settings.branching))
     critic = TabularCritic(settings.critic_learning_rate) if made.critic_rate else None
+
     generations = steps = idle = epoch = 0
     spent, truth = Allocation(), probabilities(policy, tasks)
     most = looks(tasks, truth)
     none = {"coverage": 0.0, "allocation": math.nan, "regret": math.nan}
     rows = [{"generations": 0, "optimizer_steps": 0, "success": success(truth), **none}]
+
+    # Where all roots are gated no epoch samples anything, so the budget would never be spent.
     while generations < settings.generations and idle < settings.trees:
         drawn = generator(seed, "trees", epoch).sample(tasks, settings.trees_per_epoch)
         driver = Driver(policy, policy, critic, derive(seed, "training"), 1.0)
         result = driver.drive(made, epoch, [begin(setup, task) for task in drawn])
+
         spent = spent.plus(allocation(result.trees, by_id, truth))
         truth = probabilities(policy, tasks)
         epoch, generations, steps = epoch + 1, generations + driver.generations, steps + len(driver.updates)
         idle = 0 if driver.generations else idle + 1
+
         found = {**none, "coverage": result.details["state_met"] / most, **(spent.measures() if spent.samples else {})}
         rows.append({"generations": generations, "optimizer_steps": steps, "success": success(truth), **found})
+
     return rows
 
 

@@ -80,7 +80,12 @@ class Environment(Protocol[TaskT, StateT]):
         ...
 
     def step(self, state: StateT, action: str) -> Transition[StateT]:
-        """Return what ``action`` leads to; any text is accepted, as in the original engines."""
+        """Return what an action leads to; any text is accepted, as in the original engines.
+
+        Args:
+            state: from where; it is not changed.
+            action: the command as the agent gave it.
+        """
         ...
 
     def admissible(self, state: StateT) -> tuple[str, ...]:

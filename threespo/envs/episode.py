@@ -40,6 +40,7 @@ class Episode:
 
     @property
     def observation(self) -> str:
+        """The text of the present state."""
         return str(self.state.observation)
 
     @property
@@ -58,7 +59,13 @@ class Episode:
         return self.ask()
 
     def ask(self, lines: Sequence[str] | None = None, instruction: str | None = None, preface: str = "") -> str:
-        """Return the prompt of the environment's template, changed as ``PromptTemplate`` says."""
+        """Return the prompt of the environment's template, changed where an argument says so.
+
+        Args:
+            lines: a line for each pair of the history, in place of the template's own.
+            instruction: what to do now, in place of the template's request for reasoning and an action.
+            preface: a text before the instruction.
+        """
         return self.setup.env.text.prompt(
             self.task.goal,
             self.observation,
@@ -91,19 +98,30 @@ def begin(setup: EpisodeSetup, task: Task) -> Episode:
 
 
 def respond(episode: Episode, response: str) -> Outcome:
-    """Parse a response, take the action, and return what it led to. One environment step."""
+    """Parse a response, take the action, and return what it led to: one environment step.
+
+    Args:
+        episode: where the agent is; it is not changed.
+        response: the whole text of the model.
+    """
     env = episode.setup.env
     parsed = parse_response(response, env.text.fallback_length)
     allowed = is_admissible(parsed.action, env.admissible(episode.state))
 
+    # A command that is not admissible is taken all the same: the environment's answer to it is the next observation.
     after = act(episode, parsed.action)
     idle = after.state == episode.state if env.text.idle is None else after.observation == env.text.idle
     return Outcome(after, parsed.action, parsed.valid, allowed, idle)
 
 
 def is_admissible(action: str, admissible: Sequence[str]) -> bool:
-    """Return whether an action is in the list; an entry with ``<your query>`` stands for any text in its place, of one line
-    and without brackets."""
+    """Return whether an action is in the list.
+
+    Args:
+        action: the command.
+        admissible: the list; an entry with ``<your query>`` stands for any text in its place, of one line and without
+            brackets.
+    """
     if action in admissible:
         return True
     forms = (entry.split(FREE_TEXT) for entry in admissible if FREE_TEXT in entry)
@@ -113,7 +131,12 @@ def is_admissible(action: str, admissible: Sequence[str]) -> bool:
 
 
 def act(episode: Episode, action: str) -> Episode:
-    """Take an action, as the environment reads it, and return what it led to."""
+    """Take an action and return the episode after it.
+
+    Args:
+        episode: where the agent is; it is not changed.
+        action: the command, which the environment interprets.
+    """
     transition = episode.setup.env.step(episode.state, action)
     return replace(
         episode,

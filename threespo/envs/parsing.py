@@ -11,7 +11,7 @@ class ParsedAction(NamedTuple):
 
     action: str
     valid: bool
-    """Both tag pairs present and no Chinese character. Admissibility is another matter and is not judged here."""
+    """Both tag pairs present and no Chinese character. Whether the action is admissible does not count here."""
 
 
 def parse_response(response: str, fallback_length: int) -> ParsedAction:
@@ -28,6 +28,7 @@ def parse_response(response: str, fallback_length: int) -> ParsedAction:
     start, end = lowered.find("<action>"), lowered.find("</action>")
     if start < 0 or end < 0:
         return ParsedAction(lowered[-fallback_length:], False)
+
     action = lowered[start + len("<action>") : end].strip()
     well_formed = "<think>" in response and "</think>" in response and _CHINESE.search(response) is None
     return ParsedAction(action, well_formed)

@@ -35,7 +35,12 @@ class PromptTemplate(Protocol):
 
 
 def history_lines(history: Sequence[tuple[str, str]], count: int) -> list[str]:
-    """Return the templates' lines of the last ``count`` pairs."""
+    """Return the templates' lines of the last pairs of a history, numbered from its beginning.
+
+    Args:
+        history: all (observation, action) pairs, oldest first.
+        count: how many lines.
+    """
     return [
         f"[Observation {number}: '{seen}', Action {number}: '{action}']"
         for number, (seen, action) in enumerate(history[-count:], start=len(history) - count + 1)

@@ -47,6 +47,7 @@ class TreeTask:
     @cached_property
     def goals(self) -> frozenset[Node]:
         """The leaves that are won."""
+        # The leaves with the smallest hashes: a draw without replacement that needs no generator.
         leaves = itertools.product(range(self.branching), repeat=self.depth)
         return frozenset(sorted(leaves, key=lambda leaf: self._hash("leaf", leaf))[: self.solutions])
 
@@ -114,11 +115,11 @@ class TreeEnv:
 def success_probabilities(task: TreeTask, choose: Callable[[str], Mapping[str, float]]) -> dict[Node, float]:
     """Return p(s), the probability of winning from every node that can be reached, under a policy.
 
+    A path has exactly as many steps as the tree is deep, so a dead end wins nothing.
+
     Args:
         task: the tree.
         choose: from an observation to the probability of each action.
-
-    A path has exactly as many steps as the tree is deep, so a dead end wins nothing.
     """
     known: dict[Node, float] = {}
 

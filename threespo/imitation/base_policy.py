@@ -1,12 +1,13 @@
-"""The embedded base policies: tiny Qwen2 models that can play, made here, in minutes, from scratch.
+"""The embedded base policies: tiny Qwen2 models that can play, trained here, in minutes, from scratch.
 
 ``tiny-s`` stands in for the paper's 1.5B model and ``tiny-m`` for its 7B. Both go through the same code as those: a
 Hugging Face folder with tokenizer and chat template.
 
-The recipe has two parts. *Strong*: behaviour cloning of a scripted expert until what is read is truly understood (see
-``binding``). *Base*: the strong policy, fine-tuned for a moment on a careless expert until it wins little. The base
-is where all training starts: it keeps the skills but not the habits, so reinforcement learning has something to gain.
-Part of what it gains is un-learning injected habits, and the report says so. The strong policy is shown as the ceiling.
+The recipe has two parts. *Strong*: behaviour cloning of a scripted expert until the policy acts on what the prompt shows
+(measured by ``binding``). *Base*: the strong policy, fine-tuned briefly on a careless expert until its success rate is
+low. All reinforcement learning starts from the base. It is still able to do what the strong policy does but seldom does
+it, so there is something to gain. Part of the gain is to undo the injected faults, and the report says so. The strong
+policy is shown as the ceiling.
 """
 
 import hashlib
@@ -36,8 +37,8 @@ WELL_FORMED = 0.95
 def provide(settings: BasePolicySettings) -> None:
     """The policy stage: put ``base/``, ``strong/`` and ``policy.json`` into the policy's folder.
 
-    A shipped policy is used if it was made by exactly this recipe for these games, unless ``build`` is set;
-    otherwise the recipe runs. A pretrained model is not copied: ``policy.json`` names it.
+    A shipped policy is used if it was made by exactly this recipe for these games, unless ``build`` is set; otherwise
+    the recipe runs. A pretrained model is not copied: ``policy.json`` names it.
     """
     env, name, paths = settings.env, settings.policy, settings.paths
     out = paths.policy(env, name)
@@ -58,29 +59,40 @@ def provide(settings: BasePolicySettings) -> None:
 
 
 def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict[str, Any]:
-    """Run the recipe; write ``strong/`` and ``base/`` into ``folder`` and return what was measured."""
+    """Run the recipe, write ``strong/`` and ``base/``, and return what was measured.
+
+    Args:
+        curriculum: recipe, tasks and expert.
+        calibration: tasks on which the policies are measured, and by which the base is chosen.
+        folder: where to.
+    """
     import torch
 
     from threespo.imitation.cloning import Cloner
     from threespo.policy import linear
 
     plan = curriculum.plan
+    # Sums depend on the number of threads: with one the result does not depend on how many cores a machine has.
     torch.set_num_threads(1)
     torch.manual_seed(derive(plan.seed, "weights") % 2**63)
+
     tokenizer = _tokenizer(curriculum)
     model = new_model(plan.shape, tokenizer)
     linear.install(model)
+
     cloner = Cloner(model, tokenizer, curriculum)
     for stage in plan.stages:
         cloner.run(stage)
     save(model, tokenizer, folder / "strong")
+
     facts: dict[str, Any] = {"recipe": asdict(plan)}
     facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     played = measure(folder / "strong", curriculum, calibration, plan.seed)
     facts["strong"] = {**played, "binding": binding(folder / "strong", curriculum, calibration, plan.seed)}
     print(f"strong policy: {facts['strong']}", file=sys.stderr)
+
     steps = 0
-    # A step may disturb more than the habits; the next one settles it. Where the strong policy wins little, it is the base.
+    # A step may also damage the form of responses, which the next one repairs. A strong policy that wins little is the base.
     while not _weak_enough(played, plan) and steps < plan.most_weakening_steps:
         cloner.run(plan.weakening)
         steps += 1
@@ -89,6 +101,7 @@ def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict
         print(f"base policy, {steps} steps weaker: {played}", file=sys.stderr)
     if not steps:
         save(model, tokenizer, folder / "base")
+
     facts["base"] = {"weakening_steps": steps, **played}
     return facts
 
@@ -98,7 +111,12 @@ def _weak_enough(played: dict[str, float], plan: Recipe) -> bool:
 
 
 def new_model(shape: Shape, tokenizer: Any) -> Any:
-    """Return a randomly initialised Qwen2 model for the tokenizer."""
+    """Return a randomly initialised Qwen2 model.
+
+    Args:
+        shape: its sizes.
+        tokenizer: decides vocabulary and special tokens.
+    """
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
@@ -124,7 +142,14 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def measure(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) -> dict[str, float]:
-    """Return success at temperatures 1.0 and 0.4 and format validity (at 1.0) on ``tasks``, each played once."""
+    """Play tasks once at temperatures 1.0 and 0.4; return success, format validity and admissibility at each.
+
+    Args:
+        folder: of the policy.
+        curriculum: episode setup and length of responses.
+        tasks: what is played.
+        seed: of the draws.
+    """
     sampler, setup = _sampler(folder, curriculum), curriculum.setup
     facts: dict[str, float] = {}
     for temperature in (1.0, 0.4):
@@ -137,7 +162,14 @@ def measure(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) 
 
 
 def binding(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) -> dict[str, float]:
-    """Test whether the policy has understood what it reads, on states of the careful expert."""
+    """Test whether the policy acts on what the prompt shows, in states of the careful expert.
+
+    Args:
+        folder: of the policy.
+        curriculum: expert, episode setup, and the measures (``Curriculum.understanding``).
+        tasks: what the expert plays.
+        seed: of the draws.
+    """
     from threespo.protocol import SampleRequest
 
     expert, setup, states = curriculum.expert, curriculum.setup, []
@@ -148,12 +180,14 @@ def binding(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) 
             if curriculum.telling(decision):
                 states.append((episode, decision.action))
             episode = act(episode, decision.action)
+
     requests = tuple(SampleRequest(episode.prompt, 1, ("binding", i)) for i, (episode, _) in enumerate(states))
     samples = _sampler(folder, curriculum).sample(requests, seed=seed, temperature=1.0)
     turns = [
         Turn(episode, wanted, parse_response(sample.text, setup.env.text.fallback_length).action)
         for (episode, wanted), (sample,) in zip(states, samples, strict=True)
     ]
+
     return curriculum.understanding(turns)
 
 

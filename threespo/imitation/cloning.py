@@ -1,8 +1,8 @@
-"""Behaviour cloning of a scripted expert: how a tiny policy is taught to read and act.
+"""Behaviour cloning of a scripted expert: how a tiny policy learns to read and act.
 
 Demonstrations are made on the fly from an endless stream of tasks. What is executed is the noisy expert's action, what
 is learned in that state is the careful one's, so the policy learns to recover. The loss covers the whole sequence at
-first (a prompt's many repeated names are what the copying circuit is made of) and mostly the response later.
+first (copying is learned from the many repeated names of a prompt) and mostly the response later.
 """
 
 import itertools
@@ -43,7 +43,15 @@ def response_text(decision: Decision) -> str:
 def demonstrations(
     expert: Expert, setup: EpisodeSetup, tasks: Iterator[Task], stage: Stage, seed: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield (prompt, response) for every state of an endless stream of the expert's episodes."""
+    """Yield (prompt, response) for every state of an endless stream of the expert's episodes.
+
+    Args:
+        expert: who acts.
+        setup: environment, step limit and history length.
+        tasks: what is played.
+        stage: says how noisy the experts are that play and that are imitated.
+        seed: of the faults.
+    """
     for number, task in enumerate(tasks):
         rng = generator(seed, "demonstration", number)
         episode = begin(setup, task)
@@ -58,6 +66,13 @@ class Cloner:
     """Trains a model on demonstrations, one stage at a time."""
 
     def __init__(self, model: Any, tokenizer: Any, curriculum: Curriculum) -> None:
+        """Prepare training; nothing is computed yet.
+
+        Args:
+            model: a ``transformers`` causal language model, trained in place.
+            tokenizer: its tokenizer, with chat template.
+            curriculum: tasks, expert and seed.
+        """
         self.model, self.tokenizer, self.curriculum, self.seed = model, tokenizer, curriculum, curriculum.plan.seed
         self.stages = 0
 
@@ -68,9 +83,11 @@ class Cloner:
             self.model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
         )
         steps = math.ceil(stage.tokens / (stage.batch * self._mean_length(stage)))
+
         losses: list[float] = []
         start, seen, step = time.perf_counter(), 0, 0
         self.model.train()
+
         for batch in self._batches(stage):
             for group in optimizer.param_groups:
                 group["lr"] = stage.learning_rate * _schedule(step, steps)
@@ -92,6 +109,7 @@ class Cloner:
                 )
             if seen >= stage.tokens:
                 break
+
         self.model.eval()
 
     def _examples(self, stage: Stage, offset: int = 0) -> Iterator[Example]:
@@ -107,11 +125,12 @@ class Cloner:
         return sum(len(example.tokens) for example in sample) / len(sample)
 
     def _batches(self, stage: Stage) -> Iterator[list[Example]]:
-        """Batches of like lengths out of a shuffled pool of many episodes."""
+        """Yield batches of similar lengths out of a shuffled pool of many episodes."""
         rng = random.Random(derive(self.seed, "batches", self.stages))
         examples = self._examples(stage)
         while pool := list(itertools.islice(examples, stage.batch * 128)):
             rng.shuffle(pool)
+            # Similar lengths need little padding; lengths within eight tokens stay shuffled, so batches still mix.
             pool.sort(key=lambda example: len(example.tokens) // 8)
             batches = [pool[i : i + stage.batch] for i in range(0, len(pool), stage.batch)]
             rng.shuffle(batches)
@@ -127,8 +146,10 @@ class Cloner:
             weights[row, : example.prompt_length] = stage.prompt_weight
             weights[row, example.prompt_length : length] = 1.0
             weights[row, slice(*example.thought)] = stage.decision_weight * (stage.take_weight if example.takes else 1)
+
         # Padding is on the right: causal attention never looks at it, so no mask is needed.
         hidden = self.model.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
+
         # The head over the vocabulary is most of a tiny model's work, so only tokens that weigh something go through it.
         targets, weighed = tokens[:, 1:], weights[:, 1:]
         counts = weighed > 0
@@ -139,14 +160,22 @@ class Cloner:
 def encode_pairs(
     tokenizer: Any, pairs: list[tuple[str, str]], decides: Literal["thought", "response"] = "thought"
 ) -> list[Example]:
-    """Turn (prompt, response) texts into training sequences through the tokenizer's chat template."""
+    """Turn (prompt, response) texts into training sequences through the tokenizer's chat template.
+
+    Args:
+        tokenizer: with a chat template.
+        pairs: the texts.
+        decides: where the deciding tokens end: with the thought, or with the response.
+    """
     prompts = [
         tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
         for prompt, _ in pairs
     ]
     heads = tokenizer(prompts, add_special_tokens=False)["input_ids"]
     tails = tokenizer([response + tokenizer.eos_token for _, response in pairs], add_special_tokens=False)["input_ids"]
+
     closing = {index for text, index in tokenizer.get_vocab().items() if "</think>" in text}
+
     examples = []
     for (_, response), head, tail in zip(pairs, heads, tails, strict=True):
         # The tail is "<think>", the goal noun, the deciding tokens up to the one that closes the thought, the action.

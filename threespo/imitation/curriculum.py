@@ -1,4 +1,4 @@
-"""What a tiny policy is taught: a recipe, its tasks, and how to tell whether it has understood.
+"""What a tiny policy is trained on by cloning: a recipe, its tasks, and a test of what it has learned.
 
 Each environment has a *curriculum* and a scripted *expert*, which decides from text alone and says why in a short thought.
 """
@@ -48,7 +48,6 @@ class Shape:
         return cls(size.hidden, size.layers, size.heads, size.mlp)
 
 
-
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One stage of cloning."""
@@ -66,12 +65,12 @@ class Stage:
     labels: Any
     """Noise of the expert that is imitated; ``None`` imitates the one that plays, faults included."""
     take_weight: float = 1.0
-    """Factor on that where an object is taken: one state in ten, so a network learns last to dare it."""
+    """Factor on ``decision_weight`` where an object is taken: that is one state in ten, and learned last."""
     generated_share: float = 0.0
-    """Share of generated full-size games among real ones. The release has 108 training rooms: a clone of these alone
-    wins in them and fails in others."""
+    """Share of generated full-size games among real ones. The release has 108 training rooms: a policy cloned on these
+    alone wins in them and fails in others."""
     batch: int = 16
-    """Sequences per optimizer step. Small batches matter: many steps, not large ones, build the circuits."""
+    """Sequences per optimizer step. Small batches matter: copying is learned in many steps, not in large ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Recipe:
     shape: Shape
     stages: tuple[Stage, ...]
     weakening: Stage
-    """One step of weakening; repeated until the base is weak enough."""
+    """One step of weakening; repeated until the success rate is low enough."""
     target: float = 0.22
     """Weakening stops at this success rate on calibration tasks at temperature 1.0 (the goal is 10-30 %), once responses are
     well-formed."""
@@ -117,9 +116,9 @@ class Curriculum:
     response_tokens: int
     """The longest response that is sampled when the policy is measured."""
     telling: Callable[[Decision], bool]
-    """Whether a decision of the careful expert tells something about understanding."""
+    """Whether a decision of the careful expert is one by which ``understanding`` is measured."""
     understanding: Callable[[list[Turn]], dict[str, float]]
-    """What was understood, from the telling states of whole episodes."""
+    """Measures of whether the policy acts on what the prompt shows, from such states of whole episodes."""
 
 
 def curriculum_of(settings: BasePolicySettings) -> Curriculum:

@@ -39,6 +39,7 @@ def vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -
         min_count: a phrase is a token of its own from this many occurrences on.
     """
     nouns = set(names)
+    # Longer names first, since the first alternative that matches is taken.
     entity = re.compile(r" (?:" + "|".join(sorted(nouns, key=lambda noun: (-len(noun), noun))) + r")\b| \d+\b")
     phrases = Counter(phrase for text in texts for phrase in entity.split(text) if phrase)
     frequent = {phrase for phrase, count in phrases.items() if count >= min_count}
@@ -60,21 +61,27 @@ def shop_vocabulary(
     known = {*names, *map(str, range(100))}
     longest_first = sorted(known, key=lambda name: (-len(name), name))
     entity = re.compile(r"( ?(?<!\w)(?:" + "|".join(map(re.escape, longest_first)) + r")(?!\w))")
+
     phrases: Counter[str] = Counter()
     seen: set[str] = set()
     for text in texts:
         parts = entity.split(text)
         phrases.update(filter(None, parts[::2]))
         seen.update(parts[1::2])
+
     frequent = {phrase for phrase, count in phrases.items() if count >= min_count}
     return sorted(frequent | (seen if seen_only else known | {f" {name}" for name in known}))
 
 
 def build_tokenizer(words: list[str], lowercase: bool = False) -> Qwen2Tokenizer:
-    """Return a tokenizer with the given tokens above a byte alphabet; with ``lowercase`` its template lowers prompts.
+    """Return a tokenizer with the given tokens above a byte alphabet.
 
-    It is of the model family's own class, which is what a loader takes for a Qwen2 folder. That class keeps no normalizer
-    of ours, so letters are lowered by the chat template.
+    It is of the model family's own class, which is what a loader takes for a Qwen2 folder. That class keeps no
+    normalizer of ours, so letters are lowered by the chat template.
+
+    Args:
+        words: texts that become one token each.
+        lowercase: the chat template turns prompts into lower case.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     marks = [UNKNOWN, PROMPT, RESPONSE, END]
@@ -86,9 +93,11 @@ def build_tokenizer(words: list[str], lowercase: bool = False) -> Qwen2Tokenizer
         pad_token=END,
         additional_special_tokens=[PROMPT, RESPONSE],
     )
+
     # Added tokens are matched leftmost-longest before the byte model sees the rest.
     tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks], special_tokens=True)
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
+
     content = "message['content']"
     tokenizer.chat_template = CHAT_TEMPLATE.replace(content, f"{content} | lower") if lowercase else CHAT_TEMPLATE
     return tokenizer

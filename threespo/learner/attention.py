@@ -53,7 +53,9 @@ def install(model: nn.Module) -> None:
             f"{stock.config.model_type}: layers with {', '.join(sorted(other))} cannot be "
             "trained here; choose a model with full attention in all layers (Qwen2, Qwen2.5, Qwen3, Llama 3)."
         )
+
     AttentionInterface.register(NAME, _attend)
+    # The masks of calls without ``spans``, which are sdpa's.
     AttentionMaskInterface.register(NAME, sdpa_mask)
     stock.set_attn_implementation(NAME)
 
@@ -79,6 +81,7 @@ def _attend(
     unknown = sorted(name for name in _REFUSED if kwargs.get(name) is not None)
     if unknown:
         raise InputError(f"this model's attention uses {', '.join(unknown)}, which packed training does not know.")
+
     gqa = query.shape[1] != key.shape[1]
     # One split per tensor: slicing each group out would make the backward pass quadratic in the number of groups.
     lengths = [span.length for span in spans]

@@ -22,9 +22,14 @@ _MEETING = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def start(module: nn.Module, settings: "OptimSettings") -> Any:
-    """Return a DeepSpeed engine with ``torch.optim.AdamW`` around ``module``.
+    """Return a DeepSpeed engine around a module.
 
-    DeepSpeed's own compiled Adam takes 40 s to build and does not resume bit-exactly.
+    The optimizer is ``torch.optim.AdamW``: DeepSpeed's own compiled Adam takes 40 s to build and does not resume
+    bit-exactly.
+
+    Args:
+        module: what is trained; its parameters say on which device.
+        settings: of the optimizer.
     """
     device = next(module.parameters()).device
     with _launched() as alone:
@@ -36,6 +41,7 @@ def _start(module: nn.Module, settings: "OptimSettings", device: torch.device, a
     _join(device, alone)
     decayed = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(decayed, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay)
+
     config = {
         # A batch is what a request holds; the engine never counts it.
         "train_micro_batch_size_per_gpu": 1,
@@ -47,6 +53,7 @@ def _start(module: nn.Module, settings: "OptimSettings", device: torch.device, a
         "bf16": {"enabled": settings.dtype == "bfloat16"},
         "steps_per_print": 2**31,
     }
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         engine = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)[0]
@@ -58,7 +65,8 @@ def _start(module: nn.Module, settings: "OptimSettings", device: torch.device, a
 def step(engine: Any) -> float:
     """Take the optimizer step on the accumulated gradients; return their norm before clipping.
 
-    If it is not finite the step is not taken, except at ZeRO, which learns the norm only while it steps.
+    If the norm is not finite the step is not taken, except with bfloat16 or at ZeRO 1 to 3: there the norm is known only
+    after the step.
     """
     plain = engine.zero_optimization_stage() == 0 and not engine.bfloat16_enabled()
     if plain:
@@ -95,9 +103,16 @@ def share(parts: Sequence[T]) -> list[tuple[T, bool]]:
 def accumulate(
     engine: Any, parts: Sequence[T], loss_of: Callable[[T], tuple[Tensor, Tensor]], device: torch.device
 ) -> Tensor:
-    """Add up the gradients of all parts, each rank doing its share; return the sum of their statistics over all ranks.
+    """Add up the gradients of a batch's parts, each rank doing its share.
 
-    ``loss_of`` returns a part's statistics (float64, on the CPU) and its share of the batch's loss.
+    Args:
+        engine: DeepSpeed's.
+        parts: the micro-batches, the same on all ranks.
+        loss_of: returns a part's statistics (float64, on the CPU) and its share of the batch's loss.
+        device: where tensors are that ranks exchange.
+
+    Returns:
+        The sum of the parts' statistics over all ranks.
     """
     shares = share(parts)
     total: Tensor | None = None
@@ -109,12 +124,13 @@ def accumulate(
         engine.set_gradient_accumulation_boundary(number + 1 == len(shares))
         # DeepSpeed averages over ranks; the batch's loss is the sum of their shares.
         engine.backward(objective * (world_size() if counts else 0.0), scale_wrt_gas=False)
+
     assert total is not None, "a batch has at least one part"
     return summed(total, device)
 
 
 def summed(values: Tensor, device: torch.device) -> Tensor:
-    """Return the sum of ``values`` over all ranks."""
+    """Return the sum over all ranks of ``values``, which are on the CPU; they are exchanged on ``device``."""
     if world_size() == 1:
         return values
     total = values.to(device)
@@ -158,10 +174,11 @@ def _import_deepspeed(device: torch.device) -> Any:
 
 @contextlib.contextmanager
 def _launched() -> Iterator[bool]:
-    """Lend DeepSpeed a launcher's variables, which it reads even where the group exists; yield whether there is no launcher.
+    """Set the variables of a launcher for DeepSpeed; yield whether there is no launcher.
 
-    Its world and meeting place are taken back: processes started from this one would take them for a launcher's, and all ask
-    for one port. Its ranks stay: ZeRO reads them in every forward pass.
+    DeepSpeed reads them even where the process group exists. World size and meeting place are removed again after the
+    block: processes started from this one would take them for a launcher's, and all ask for one port. The ranks stay:
+    ZeRO reads them in every forward pass.
     """
     lent = {name: value for name, value in _LAUNCHER.items() if name not in os.environ}
     alone = "WORLD_SIZE" in lent

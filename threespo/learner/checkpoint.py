@@ -16,9 +16,20 @@ _TAG = "state"
 
 
 def save(engine: Any, folder: Path, identity: dict[str, Any], steps: int) -> None:
-    """Write the engine's whole state into ``folder``, whole or not at all, by all ranks together."""
+    """Write the engine's whole state into a folder, whole or not at all, by all ranks together.
+
+    Args:
+        engine: DeepSpeed's.
+        folder: where to; what is there is replaced.
+        identity: what whoever loads the checkpoint must agree on, as JSON values.
+        steps: optimizer steps taken so far.
+
+    Raises:
+        InputError: if the folder cannot be written.
+    """
     if backend.rank() == 0:
         with atomic_folder(folder) as temporary:
+            # All ranks write their parts into the temporary folder, whose name only rank 0 knows.
             _broadcast(str(temporary))
             _write(engine, temporary)
             files = {name: _digest(temporary / name) for name in _files(temporary)}
@@ -31,17 +42,24 @@ def save(engine: Any, folder: Path, identity: dict[str, Any], steps: int) -> Non
 def load(engine: Any, folder: Path, identity: dict[str, Any]) -> int:
     """Put the engine into the saved state; return the number of steps taken until then.
 
+    Args:
+        engine: DeepSpeed's, of the same model and settings.
+        folder: what ``save`` wrote.
+        identity: as it was given to ``save``.
+
     Raises:
         InputError: if the checkpoint is missing, broken, or does not fit ``identity``.
     """
     manifest = _manifest(folder)
     for field, expected in identity.items():
         found = manifest["identity"].get(field)
+        # As JSON values, in which tuples are lists.
         if found != json.loads(json.dumps(expected)):
             raise InputError(
                 f"{folder}: this checkpoint is of another training: {field} differs{_shown(found, expected)}. "
                 "Use the checkpoint of this run, or remove the folder to start anew."
             )
+
     for name, digest in manifest["files"].items():
         file = folder / name
         if not file.is_file() or _digest(file) != digest:
@@ -49,6 +67,7 @@ def load(engine: Any, folder: Path, identity: dict[str, Any]) -> int:
             raise InputError(
                 f"{file}: {state}, so the checkpoint {folder} cannot be used. Use an earlier one or start anew."
             )
+
     engine.load_checkpoint(str(folder), tag=_TAG)
     return int(manifest["steps"])
 

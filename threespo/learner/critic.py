@@ -35,6 +35,7 @@ class ValueScorer(nn.Module):
         self.backbone: nn.Module = stock.base_model
         like = next(stock.parameters())
         self.head = nn.Linear(stock.config.hidden_size, 1, bias=False, device=like.device, dtype=like.dtype)
+        # All values begin at 0, so the first advantages are the returns.
         nn.init.zeros_(self.head.weight)
 
     def forward(self, packed: Pack) -> Float[Tensor, " N"]:
@@ -55,7 +56,12 @@ class DeepSpeedCritic:
     """Values of responses, and optimizer steps on them."""
 
     def __init__(self, policy: Policy, settings: OptimSettings, inspect: Path = Path("failed-updates")) -> None:
-        """Prepare the critic; ``policy`` becomes its backbone and must not be the one that is trained.
+        """Prepare the critic.
+
+        Args:
+            policy: becomes the backbone; it must not be the policy that is trained.
+            settings: optimizer and batching.
+            inspect: folder for batches whose loss is not finite.
 
         Raises:
             InputError: if a setting is out of range or the model cannot be trained in packs.
@@ -72,6 +78,7 @@ class DeepSpeedCritic:
         prompts = [self.policy.encode_prompt(prompt) for prompt, _ in request.responses]
         # A response's last token is not in a pack; one more behind it puts it there.
         responses = [(*tokens, tokens[-1]) for _, tokens in request.responses]
+
         known: dict[int, list[float]] = {}
         with torch.no_grad():
             for groups, counts in backend.share(cut(group_rows(prompts, responses), self.settings.micro_batch_tokens)):
@@ -79,6 +86,8 @@ class DeepSpeedCritic:
                 values = self._engine(packed).split(packed.lengths)
                 if counts:
                     known |= {row: part.tolist() for row, part in zip(packed.rows, values, strict=True)}
+
+        # Each rank has computed its share of the rows.
         for part in backend.gathered_objects(known):
             known |= part
         return [known[row] for row in range(len(responses))]
@@ -96,7 +105,11 @@ class DeepSpeedCritic:
         checkpoint.save(self._engine, folder, identity(self._scorer, self.settings), self.steps)
 
     def load(self, folder: Path) -> None:
-        """Go on bit-exactly from what ``save`` wrote; raises ``InputError`` as the learner's ``load`` does."""
+        """Go on bit-exactly from what ``save`` wrote.
+
+        Raises:
+            InputError: if the checkpoint is missing, truncated, or of another model or other settings.
+        """
         self.steps = checkpoint.load(self._engine, folder, identity(self._scorer, self.settings))
 
     def _step(self, rows: Sequence[ValueRow], clip: float) -> ValueStats:
@@ -119,9 +132,11 @@ class DeepSpeedCritic:
         loss, clipped = sums.tolist()
         if not math.isfinite(loss):
             raise self._failure(rows, f"the critic's loss {loss}")
+
         norm = backend.step(self._engine)
         if not math.isfinite(norm):
             raise self._failure(rows, f"the critic's gradient norm {norm}")
+
         self.steps += 1
         return ValueStats(loss, clipped / tokens, norm, tokens)
 

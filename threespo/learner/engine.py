@@ -91,11 +91,14 @@ class DeepSpeedLearner:
         # A single batch meets the very weights that it was sampled from: its own forward gives pi_old.
         if len(request.batches) == 1:
             return [self.step(request.batches[0], request.loss, recompute=True)]
+
         for rows in request.batches:
             _check_rows(rows)
+
         distinct = {id(row): row for rows in request.batches for row in rows}
         recomputed = self.logprobs([(row.prompt, row.tokens) for row in distinct.values()])
         old = dict(zip(distinct, recomputed, strict=True))
+
         result = []
         for rows in request.batches:
             gaps = [abs(x - y) for row in rows for x, y in zip(row.old_logprobs, old[id(row)], strict=True)]
@@ -113,6 +116,7 @@ class DeepSpeedLearner:
             raise InputError(
                 f"loss.kl_coef: found {loss.kl_coef} but there is no reference policy; give one or set it to 0."
             )
+
         _check_rows(rows)
         batch = self._batch(rows, loss)
         sums = backend.accumulate(
@@ -121,6 +125,7 @@ class DeepSpeedLearner:
             lambda groups: self._micro_batch(groups, batch, loss, recompute),
             self.policy.device,
         )
+
         if not bool(torch.isfinite(sums[0])):
             raise self._failure(rows, loss, f"loss {float(sums[0])}")
         norm = backend.step(self._engine)
@@ -181,6 +186,7 @@ class DeepSpeedLearner:
         logprobs, entropy = self._engine(packed, self.settings.temperature)
         brought = batch.old_logprobs[places]
         old = logprobs.detach() if recompute else brought
+
         losses = policy_losses(logprobs, old, batch.advantages[places], loss)
         policy_loss = (losses.policy * weights).sum()
         objective, kl = policy_loss, torch.zeros_like(entropy)
@@ -229,7 +235,7 @@ class DeepSpeedLearner:
 
 
 def identity(model: nn.Module, settings: OptimSettings) -> dict[str, Any]:
-    """Return what a checkpoint must agree on with whoever loads it."""
+    """Return what a checkpoint must agree on with whoever loads it, as JSON values."""
     # At ZeRO 3 a parameter is empty between passes and keeps its shape beside it.
     shapes = [[name, list(getattr(parameter, "ds_shape", parameter.shape))] for name, parameter in model.named_parameters()]
     return {

@@ -48,7 +48,12 @@ class Pack:
 
 
 def group_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]]) -> list[Group]:
-    """Gather rows with equal prompts, in the order in which the prompts first occur."""
+    """Gather rows with equal prompts, in the order in which the prompts first occur.
+
+    Args:
+        prompts: token ids of each row's prompt.
+        responses: token ids of each row's response.
+    """
     rows_of_prompt: dict[tuple[int, ...], list[int]] = {}
     for row, prompt in enumerate(prompts):
         rows_of_prompt.setdefault(tuple(prompt), []).append(row)
@@ -58,11 +63,16 @@ def group_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[in
 
 
 def cut(groups: Sequence[Group], limit: int) -> list[list[Group]]:
-    """Cut groups into micro-batches of at most ``limit`` packed tokens.
+    """Cut groups into micro-batches.
 
     A group that does not fit alone is split, its prompt repeated; a single row over the limit stands alone.
+
+    Args:
+        groups: the rows of a batch.
+        limit: most packed tokens of a micro-batch.
     """
     batches: list[list[Group]] = []
+    # As if a full micro-batch came before: the first group opens a new one.
     used = limit
     for group in (part for whole in groups for part in _split(whole, limit)):
         if used + group.tokens > limit:
@@ -85,7 +95,13 @@ def _split(group: Group, limit: int) -> list[Group]:
 
 
 def pack(groups: Sequence[Group], device: torch.device, dtype: torch.dtype) -> Pack:
-    """Lay groups out in one sequence. ``dtype`` is that of the model (the masks must have it)."""
+    """Lay groups out in one sequence.
+
+    Args:
+        groups: of one micro-batch.
+        device: where the model is.
+        dtype: that of the model, which the attention masks must have.
+    """
     tokens: list[int] = []
     positions: list[int] = []
     predictors: list[int] = []
@@ -95,11 +111,14 @@ def pack(groups: Sequence[Group], device: torch.device, dtype: torch.dtype) -> P
         tokens += group.prompt
         positions += range(prompt)
         for response in group.responses:
+            # Every response goes on from the prompt: its positions follow it, and its first token is predicted by the
+            # prompt's last one. Its own last token predicts nothing, so it is left out.
             begin = len(tokens)
             tokens += response[:-1]
             positions += range(prompt, prompt + len(response) - 1)
             predictors += (start + prompt - 1, *range(begin, begin + len(response) - 1))
             targets += response
+
     return Pack(
         tokens=torch.tensor([tokens], device=device),
         positions=torch.tensor([positions], device=device),
@@ -116,6 +135,8 @@ def _span(group: Group, device: torch.device, dtype: torch.dtype) -> Span:
     inputs = [len(response) - 1 for response in group.responses]
     if len(inputs) == 1 or total == prompt:
         return Span(prompt, total - prompt, None)
+
+    # A response token sees the whole prompt, and of the responses its own up to itself.
     owner = torch.repeat_interleave(torch.arange(len(inputs)), torch.tensor(inputs))
     own = (owner[:, None] == owner).tril()
     visible = torch.cat((torch.ones(len(owner), prompt, dtype=torch.bool), own), dim=1)
@@ -133,7 +154,12 @@ class ResponseScorer(nn.Module):
         self.model = model
 
     def forward(self, packed: Pack, temperature: float) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-        """Return log-probabilities (with gradient) and entropies (without) of softmax(logits / temperature)."""
+        """Return log-probabilities (with gradient) and entropies (without) of softmax(logits / temperature), (N,) each.
+
+        Args:
+            packed: the responses with their prompts.
+            temperature: at which the responses were sampled, above 0.
+        """
         stock: Any = self.model
         output = stock(
             input_ids=packed.tokens,
@@ -144,11 +170,13 @@ class ResponseScorer(nn.Module):
             logits_to_keep=packed.predictors,
             spans=packed.spans,
         )
+
         logits = output.logits[0].float()
         if temperature != 1.0:
             logits = logits / temperature
         normalizer = logits.logsumexp(dim=-1)
         logprobs = logits.gather(1, packed.targets[:, None])[:, 0] - normalizer
         with torch.no_grad():
+            # Entropy = log Z - E[logit]: no second softmax, and no infinite logarithm of a probability that is 0.
             expected = ((logits - normalizer[:, None]).exp() * logits).sum(dim=-1)
         return logprobs, normalizer.detach() - expected

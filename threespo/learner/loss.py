@@ -35,18 +35,20 @@ def policy_losses(
     advantages: Float[Tensor, " tokens"],
     settings: LossSettings,
 ) -> TokenLosses:
-    """Return the clipped surrogate of each token: max(-A r, -A clip(r)), for A < 0 at most ``-A clip_dual``.
+    """Return the clipped surrogate of each token (eq. 5): max(-A r, -A clip(r)), for A < 0 at most ``-A clip_dual``.
 
     Args:
-        logprobs: log pi of each token, with gradient.
-        old_logprobs: log pi_old of each token.
-        advantages: advantage of each token.
+        logprobs: log pi of each token, (tokens,), with gradient.
+        old_logprobs: log pi_old of each token, (tokens,).
+        advantages: advantage of each token, (tokens,).
         settings: the clip ranges.
     """
     ratio = torch.exp(logprobs - old_logprobs)
     plain = -advantages * ratio
     clipped = -advantages * torch.clamp(ratio, 1.0 - settings.clip_low, 1.0 + settings.clip_high)
+
     pessimistic = torch.maximum(plain, clipped)
+    # Without this bound a token that became much more probable, and was bad, would dominate the batch (dual clip).
     negative = advantages < 0
     bound = -advantages * settings.clip_dual
     bounded = torch.where(negative, torch.minimum(pessimistic, bound), pessimistic)
@@ -54,7 +56,12 @@ def policy_losses(
 
 
 def k3(logprobs: Float[Tensor, " tokens"], reference: Float[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
-    """Return the k3 estimate of KL(pi || pi_ref) of each token: e^d - d - 1, d = log pi_ref - log pi, at most 10."""
+    """Return the k3 estimate of KL(pi || pi_ref) of each token: e^d - d - 1, d = log pi_ref - log pi, at most 10.
+
+    Args:
+        logprobs: log pi of each token, (tokens,), with gradient.
+        reference: log pi_ref of each token, (tokens,).
+    """
     difference = reference - logprobs
     return torch.clamp(torch.exp(difference) - difference - 1.0, max=KL_CAP)
 
@@ -65,7 +72,14 @@ def value_losses(
     returns: Float[Tensor, " tokens"],
     clip: float,
 ) -> tuple[Float[Tensor, " tokens"], Bool[Tensor, " tokens"]]:
-    """Return 0.5 max((V - G)^2, (clip(V, V_old - clip, V_old + clip) - G)^2) of each token, and where the clip decided."""
+    """Return 0.5 max((V - G)^2, (clip(V, V_old - clip, V_old + clip) - G)^2) of each token, and where the clip decided.
+
+    Args:
+        values: V of each token, (tokens,), with gradient.
+        old_values: V as it was when the advantages were computed, (tokens,).
+        returns: G, the target of each token, (tokens,).
+        clip: how far V may leave V_old before its loss stops falling, in units of return.
+    """
     plain = (values - returns).square()
     clipped = (torch.clamp(values, old_values - clip, old_values + clip) - returns).square()
     return 0.5 * torch.maximum(plain, clipped), clipped > plain
@@ -95,6 +109,7 @@ def token_weights(
     total = float(row_weights.sum())
     if not total > 0:
         raise InputError(f"row weights must have a positive sum, found {total}.")
+
     if aggregation == "token-mean":
         per_row = torch.full_like(row_weights, 1.0 / tokens)
     elif aggregation == "seq-mean-token-sum":

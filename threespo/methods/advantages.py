@@ -51,7 +51,12 @@ def by_group(estimator: Callable[[Sequence[Steps]], list[list[float]]]) -> Estim
 
 
 def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
-    """Return G_s = sum over u >= s of gamma^(u - s) r_u for every step s."""
+    """Return G_s = sum over u >= s of gamma^(u - s) r_u for every step s.
+
+    Args:
+        rewards: reward of each step, (steps,).
+        gamma: discount per step, in (0, 1].
+    """
     returns = [0.0] * len(rewards)
     ahead = 0.0
     for step in range(len(rewards) - 1, -1, -1):
@@ -65,14 +70,17 @@ def grpo(
 ) -> list[list[float]]:
     """GRPO: A = (x - mean) / (std + eps) within one task's group, one value per step, x its score.
 
+    With ``trajectories`` a group of equal returns is centred and not divided: there is nothing to learn from it but the
+    penalties, which would otherwise be divided by eps. A group of one row gets its raw score, as in the reference.
+
     Args:
-        group: the group's episodes.
+        group: the episodes of one task.
         population: what mean and std (ddof 1) are taken over.
         normalise: divide by the standard deviation (``mean_std_norm``), or not (``mean_norm``).
         eps: added to the standard deviation.
 
-    With ``trajectories`` a group of equal returns is centred and not divided: there is nothing to learn from it but the
-    penalties, which would otherwise be divided by eps. A group of one row gets its raw score, as in the reference.
+    Returns:
+        The advantage of each step, per episode.
     """
     mean, std, _ = _statistics(group, population)
     divisor = std + eps if normalise else 1.0
@@ -82,7 +90,15 @@ def grpo(
 
 
 def rloo(group: Sequence[Steps], *, population: Population = "trajectories") -> list[list[float]]:
-    """RLOO: A = x - mean of the others = (x - mean) n / (n - 1); n is the size of the population. n = 1: A = x."""
+    """RLOO: A = x - mean of the others = (x - mean) n / (n - 1), x the step's score; a population of one has A = x.
+
+    Args:
+        group: the episodes of one task.
+        population: what the mean is taken over; n is its size.
+
+    Returns:
+        The advantage of each step, per episode.
+    """
     mean, _, count = _statistics(group, population)
     factor = count / (count - 1) if count > 1 else 1.0
     return [[(score - mean) * factor for score in episode.scores] for episode in group]
@@ -102,11 +118,23 @@ def gigpo(
     trajectory included: A_S = (G - mean) / (std + eps), or G - mean; 0 where there is no other. G is the discounted
     return from the step on, std has ddof 1. With ``trajectories`` steps whose returns are equal are not divided, as in
     ``grpo``.
+
+    Args:
+        group: the episodes of one task.
+        population: what mean and std of A_E are taken over.
+        normalise: divide both parts by their standard deviations.
+        step_weight: weight of A_S (omega of its paper).
+        eps: added to the standard deviations.
+
+    Returns:
+        The advantage of each step, per episode.
     """
     advantages = grpo(group, population=population, normalise=normalise, eps=eps)
+
     clusters: dict[Hashable, list[tuple[int, int]]] = {}
     for place, episode, step in _places(group):
         clusters.setdefault(episode.keys[step], []).append((place, step))
+
     for cluster in clusters.values():
         if len(cluster) > 1:
             returns = [group[place].step_returns[step] for place, step in cluster]
@@ -127,11 +155,23 @@ def hgpo(
     base_group: bool = False,
     eps: float = 1e-6,
 ) -> list[list[float]]:
-    """HGPO: A = sum w_k a_k / (sum w_k + eps) over the levels k at which a step has company; none: 0.
+    """HGPO: A = sum w_k a_k / (sum w_k + eps) over the levels k at which other steps match; 0 if none do.
 
     At level k = 1, ..., history + 1 a step is compared with those of the group whose last k observations are the same:
-    a_k = (G - mean) / (std + eps), or G - mean, with ddof 0, and w_k = (k + 1)^alpha. ``base_group`` adds GRPO's advantage
-    at level 0, over ``population``. Items that are exactly zero are dropped.
+    a_k = (G - mean) / (std + eps), or G - mean, with ddof 0, and w_k = (k + 1)^alpha. Items that are exactly zero are
+    dropped, with their weights.
+
+    Args:
+        group: the episodes of one task.
+        population: what GRPO's statistics are taken over at level 0.
+        normalise: divide by each cluster's standard deviation.
+        history: observations before the current one that the levels reach back (K).
+        alpha: exponent of the level weights.
+        base_group: add GRPO's advantage as level 0, with weight 1.
+        eps: added to standard deviations and to the sum of weights.
+
+    Returns:
+        The advantage of each step, per episode.
     """
     items: list[list[list[tuple[float, float]]]] = [[[] for _ in episode.scores] for episode in group]
     if base_group:
@@ -139,9 +179,11 @@ def hgpo(
             for step, value in enumerate(values):
                 if value != 0.0:
                     items[place][step].append((1.0, value))
+
     for level in range(1, history + 2):
         clusters: dict[Hashable, list[tuple[int, int]]] = {}
         for place, episode, step in _places(group):
+            # A step with fewer than ``level`` observations so far has no key at this level.
             if step + 1 >= level:
                 clusters.setdefault(tuple(episode.keys[step + 1 - level : step + 1]), []).append((place, step))
         for cluster in clusters.values():
@@ -152,26 +194,36 @@ def hgpo(
                 if len(cluster) > 1 and abs(value - mean) > _ZERO * max(1.0, abs(mean)):
                     item = (value - mean) / divisor
                     items[place][step].append(((level + 1) ** alpha, item))
+
     return [[_weighted(found, eps) for found in episode] for episode in items]
 
 
 def reinforce_pp(groups: Groups, *, population: Population = "trajectories", eps: float = 1e-8) -> list[list[list[float]]]:
     """REINFORCE++: A = (x - mean) / sqrt(var + eps), one mean and variance (ddof 1) for the whole epoch, no groups.
 
-    ``rows`` takes them over response tokens, as the reference code whitens; ``trajectories`` over episode returns, where
-    an epoch of equal returns is centred and not divided.
+    Args:
+        groups: the episodes of the epoch, by task.
+        population: ``rows`` takes mean and variance over response tokens, as the reference code whitens;
+            ``trajectories`` over episode returns, where an epoch of equal returns is centred and not divided.
+        eps: added to the variance.
+
+    Returns:
+        The advantage of each step, per group and episode.
     """
     episodes = [episode for group in groups for episode in group]
     if population == "trajectories":
         weighted = [(episode.episode_return, 1) for episode in episodes]
     else:
         weighted = [pair for episode in episodes for pair in zip(episode.scores, episode.lengths, strict=True)]
+
     count = sum(weight for _, weight in weighted)
     mean = math.fsum(value * weight for value, weight in weighted) / count
     variance = math.fsum(weight * (value - mean) ** 2 for value, weight in weighted) / max(1, count - 1)
+
     divisor = math.sqrt(variance + eps)
     if population == "trajectories" and max(weighted) == min(weighted):
         divisor = 1.0
+
     return [[[(score - mean) / divisor for score in episode.scores] for episode in group] for group in groups]
 
 
@@ -207,6 +259,7 @@ def _mean_std(values: Sequence[float], ddof: int = 1) -> tuple[float, float]:
     """Return mean and standard deviation; (0, 1) for a single value."""
     if len(values) == 1:
         return 0.0, 1.0
+    # Exactly 0 for equal values: a rounded mean would leave a tiny spread, which callers divide by.
     if max(values) == min(values):
         return values[0], 0.0
     mean = math.fsum(values) / len(values)

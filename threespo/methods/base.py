@@ -47,7 +47,12 @@ class Method(Protocol):
         ...
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
-        """Yield the requests of one epoch on the given task starts and return what happened."""
+        """Yield the requests of one epoch and return what happened.
+
+        Args:
+            number: the epoch, from 0.
+            starts: first state of an episode of every task of the epoch.
+        """
         ...
 
     def dump(self) -> dict[str, Any]:
@@ -95,11 +100,18 @@ class Tally:
     def close(
         self, details: Mapping[str, float] | None = None, by_type: Mapping[str, Mapping[str, float]] | None = None
     ) -> EpochResult:
-        """Return the epoch's result with the state statistics and the method's own numbers in it, all types and each."""
+        """Return the epoch's result, for all tasks and for each task type.
+
+        Args:
+            details: the method's own numbers over all tasks.
+            by_type: the method's own numbers by task type.
+        """
         everything, states = self.states.close()
+
         own = by_type or {}
         counts: dict[str, Any] = {name: sum(one[name] for one in self.counts.values()) for name in _COUNTS}
-        # A type all of whose tasks were given up has counted nothing, and its own numbers say so.
+
+        # A type whose roots are all gated has counted nothing here, but has numbers of the method's own.
         kinds = sorted(self.counts.keys() | own.keys())
         none = dict.fromkeys(_COUNTS, 0)
         apart = {kind: {**self.counts.get(kind, none), **states.get(kind, {}), **own.get(kind, {})} for kind in kinds}
@@ -110,10 +122,16 @@ class Tally:
 
 
 def make_row(turn: Turn, advantage: float | Sequence[float], common: CommonSettings, weight: float = 1.0) -> Row:
-    """Return the training row of a turn: one advantage for all its tokens, or one for each.
+    """Return the training row of a turn.
 
     The penalty for inadmissible actions, a named option of the embedded studies, comes off the advantage here, for every
     response that a method trains on. (3SPO does not train on groups of equal rewards, nor on single samples.)
+
+    Args:
+        turn: the response and what it led to.
+        advantage: one value for all tokens of the response, or one for each, (tokens,).
+        common: settings, of which the penalty is read.
+        weight: relative weight of the row in aggregations over rows (eq. 5).
     """
     tokens = turn.sample.tokens
     values = advantage if isinstance(advantage, Sequence) else [advantage] * len(tokens)
@@ -122,12 +140,25 @@ def make_row(turn: Turn, advantage: float | Sequence[float], common: CommonSetti
 
 
 def loss_settings(common: CommonSettings, aggregation: Aggregation, clip_high: float | None = None) -> LossSettings:
-    """Return the loss that all methods share, with the method's aggregation and, if it has one, its own upper clip."""
+    """Return the loss that all methods share.
+
+    Args:
+        common: settings of the study: clip range and weight of the KL penalty.
+        aggregation: how the method averages over tokens and rows.
+        clip_high: the method's own upper clip, in place of the common one.
+    """
     return LossSettings(common.clip, clip_high or common.clip, kl_coef=common.kl_coef, aggregation=aggregation)
 
 
 def minibatches(rows: Sequence[T], size: int, seed: int, epoch: int) -> list[tuple[T, ...]]:
-    """Shuffle rows and cut them into mini-batches of about ``size``, as equal as possible."""
+    """Shuffle rows and cut them into mini-batches of about ``size``, as equal as possible.
+
+    Args:
+        rows: the rows of an epoch.
+        size: rows of a mini-batch; there is at least one mini-batch, and none is empty unless ``rows`` is.
+        seed: seed of the run.
+        epoch: with the seed it decides the order.
+    """
     order = list(rows)
     generator(seed, "minibatches", epoch).shuffle(order)
     count = max(1, round(len(order) / size))

@@ -1,4 +1,4 @@
-"""DAPO (arXiv 2503.14476): GRPO with a higher upper clip, and groups that teach nothing left out of the batch."""
+"""DAPO (arXiv 2503.14476): GRPO with a higher upper clip, and groups of equal returns left out of the batch."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +25,7 @@ class DapoOptions(MethodOptions):
 
 
 class Dapo:
-    """The method. It remembers the rows that wait for their batch to be full; the policy does not change meanwhile.
+    """DAPO. It remembers the rows that wait for their batch to be full; the policy does not change meanwhile.
 
     What still waits when the budget is spent is not learned from.
     """
@@ -42,14 +42,17 @@ class Dapo:
         tally = Tally(self.states)
         groups = yield from play(number, starts, self.common.group_size, tally)
         telling = [group for group in groups if len({rollout.episode.won for rollout in group}) > 1]
+
         # Here a group with a spread is one with wins and losses, whatever the statistics are taken over.
         self.waiting += estimated_rows(telling, by_group(partial(grpo, population=self.common.statistics)), self.common)
         self.groups, self.epochs = self.groups + len(telling), self.epochs + 1
+
         if self.groups >= len(starts) or self.epochs >= self.options.most_epochs:
             ripe, self.waiting, self.groups, self.epochs = self.waiting, [], 0, 0
             if ripe:
                 batches = minibatches(ripe, self.common.minibatch, self.common.seed, number)
                 yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean", self.options.clip_high))
+
         return tally.close({"telling_groups": float(len(telling)), "waiting_groups": float(self.groups)})
 
     def dump(self) -> dict[str, Any]:

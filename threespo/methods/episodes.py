@@ -25,6 +25,13 @@ class EpisodeMethod(RemembersStates):
     critic_rate = None
 
     def __init__(self, common: CommonSettings, estimator: Estimator, gamma: float = 1.0) -> None:
+        """Make a method that remembers nothing yet.
+
+        Args:
+            common: settings of the study.
+            estimator: computes the advantages.
+            gamma: discount of step returns, per step.
+        """
         super().__init__()
         self.common, self.estimator, self.gamma = common, estimator, gamma
 
@@ -40,15 +47,25 @@ class EpisodeMethod(RemembersStates):
 def play(
     number: int, starts: Sequence[Episode], group_size: int, tally: Tally, stream: str = "rollout"
 ) -> Generator[Request, Any, list[list[Rollout]]]:
-    """Play ``group_size`` episodes from every start to their ends, all in lock-step; return them by group.
+    """Play ``group_size`` episodes from every start to their ends, all in lock-step.
 
-    A start may lie within an episode. ``stream`` names the random draws of one call among those of an epoch.
+    Args:
+        number: the epoch, from 0; part of the key of every draw.
+        starts: first states; a start may lie within an episode.
+        group_size: episodes of each start.
+        tally: counts the turns and the completed paths.
+        stream: names the random draws of this call among those of the epoch.
+
+    Returns:
+        The finished episodes of each start, in the order of ``starts``.
     """
     groups = [[Rollout(start) for _ in range(group_size)] for start in starts]
     everyone = [
         (rollout, (number, slot, member)) for slot, group in enumerate(groups) for member, rollout in enumerate(group)
     ]
+
     while active := [(rollout, key) for rollout, key in everyone if not rollout.episode.done]:
+        # One batch per step of all running episodes: a sampler is far faster on many prompts than on one.
         requests = tuple(
             SampleRequest(rollout.episode.prompt, 1, (stream, *key, rollout.episode.steps)) for rollout, key in active
         )
@@ -67,7 +84,14 @@ def play(
 def estimated_rows(
     groups: Sequence[Sequence[Rollout]], estimator: Estimator, common: CommonSettings, gamma: float = 1.0
 ) -> list[Row]:
-    """Return a training row for every step, with the advantage that ``estimator`` gives it."""
+    """Return a training row for every step, with the advantage that ``estimator`` gives it.
+
+    Args:
+        groups: finished episodes, by task.
+        estimator: computes the advantages of all steps.
+        common: settings of the study.
+        gamma: discount of step returns, per step.
+    """
     estimated = estimator([[describe(rollout, common, gamma) for rollout in group] for group in groups])
     return [
         make_row(turn, advantage, common)
@@ -78,7 +102,13 @@ def estimated_rows(
 
 
 def describe(rollout: Rollout, common: CommonSettings, gamma: float = 1.0) -> Steps:
-    """Return what estimators know of an episode: the reward of success at its end, penalties for malformed responses."""
+    """Return what estimators know of an episode: the reward of success at its end, penalties for malformed responses.
+
+    Args:
+        rollout: a finished episode.
+        common: settings: reward of success and penalty for malformed responses.
+        gamma: discount of step returns, per step.
+    """
     rewards = [0.0] * (len(rollout.turns) - 1) + [common.success_reward * rollout.episode.won]
     penalties = [common.invalid_penalty * (not turn.outcome.valid) for turn in rollout.turns]
     return Steps(

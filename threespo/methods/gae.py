@@ -29,7 +29,12 @@ def gae(
 
 
 def whitened(rows: Sequence[Sequence[float]], eps: float = 1e-8) -> list[list[float]]:
-    """Return (x - mean) / sqrt(var + eps) with mean and variance (ddof 1) over all values of all rows."""
+    """Return (x - mean) / sqrt(var + eps) with mean and variance (ddof 1) over all values of all rows.
+
+    Args:
+        rows: advantages of each response, (tokens,) each; lengths may differ.
+        eps: added to the variance.
+    """
     values = [value for row in rows for value in row]
     mean = math.fsum(values) / len(values)
     variance = math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
@@ -38,7 +43,15 @@ def whitened(rows: Sequence[Sequence[float]], eps: float = 1e-8) -> list[list[fl
 
 
 def explained_variance(values: Sequence[float], returns: Sequence[float]) -> float:
-    """Return 1 - Var(return - V) / Var(return): 1 for a critic that knows, 0 for a constant; NaN where returns are equal."""
+    """Return 1 - Var(return - V) / Var(return).
+
+    Args:
+        values: V of each position, (positions,).
+        returns: what came, (positions,).
+
+    Returns:
+        1 for a critic that predicts every return, 0 for a constant one; NaN where returns are equal.
+    """
     total = _variance(returns)
     if total == 0.0:
         return math.nan

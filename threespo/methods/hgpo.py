@@ -26,7 +26,7 @@ class HgpoOptions(MethodOptions):
 
 
 def make(options: HgpoOptions, common: CommonSettings) -> EpisodeMethod:
-    """Return the method: A = sum w_k a_k / sum w_k over the levels at which a step has company."""
+    """Return the method: A = sum w_k a_k / sum w_k over the levels at which other steps match."""
     estimator = partial(
         hgpo,
         population=common.statistics,

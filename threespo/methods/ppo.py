@@ -37,7 +37,7 @@ class PpoOptions(MethodOptions):
 
 
 class Ppo(RemembersStates):
-    """The method."""
+    """PPO with a critic and generalised advantage estimation."""
 
     def __init__(self, options: PpoOptions, common: CommonSettings) -> None:
         super().__init__()
@@ -50,9 +50,11 @@ class Ppo(RemembersStates):
         rollouts = [rollout for group in groups for rollout in group]
         turns = [turn for rollout in rollouts for turn in rollout.turns]
         scores = [score for rollout in rollouts for score in describe(rollout, self.common).scores]
+
         values = yield ValueRequest(tuple((turn.prompt, turn.sample.tokens) for turn in turns))
         estimates = [
             gae(
+                # Only the last token is rewarded; ``known`` has one value more than there are tokens.
                 [*[0.0] * (len(known) - 2), score],
                 known[:-1],
                 gamma=self.options.gamma,
@@ -61,11 +63,14 @@ class Ppo(RemembersStates):
             )
             for known, score in zip(values, scores, strict=True)
         ]
+
         learned = yield self._critic_update(number, turns, values, [returns for _, returns in estimates])
         advantages = whitened([row for row, _ in estimates])
+
         rows = [make_row(turn, row, self.common) for turn, row in zip(turns, advantages, strict=True)]
         batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
+
         before = list(chain.from_iterable(known[:-1] for known in values))
         targets = list(chain.from_iterable(returns for _, returns in estimates))
         return tally.close({"explained_variance": explained_variance(before, targets), **_means(learned)})

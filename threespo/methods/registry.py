@@ -40,6 +40,10 @@ METHODS = tuple(_METHODS)
 def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
     """Return the typed options of a method.
 
+    Args:
+        method: one of ``METHODS``.
+        options: fields of its options as the study file has them; defaults fill in the rest.
+
     Raises:
         ValueError: naming the unknown method or the wrong field.
     """
@@ -54,12 +58,20 @@ def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
 
 
 def full_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return all options of a method as JSON values, with those that presets and defaults fill in."""
+    """Return all options of a method as JSON values, with those that presets and defaults fill in.
+
+    Raises:
+        ValueError: as ``check_options`` does.
+    """
     return check_options(method, options).model_dump(mode="json")
 
 
 def make_method(method: str, options: dict[str, Any], common: CommonSettings) -> Method:
-    """Return a fresh method of a run."""
+    """Return a fresh method for a run, which remembers nothing yet.
+
+    Raises:
+        ValueError: as ``check_options`` does.
+    """
     made: Method = _METHODS[method].make(check_options(method, options), common)
     return made
 

@@ -138,7 +138,13 @@ class StateScorer:
         return observation
 
     def score(self, node: Node, clock: int | None = None, gate: bool | None = None) -> StateScore:
-        """Return S, n(s) and the gate (eq. 1, eq. 3), at the node's own clock and with the study's gate if none is given."""
+        """Return S(s), n(s) and the gate of a node (eq. 1, eq. 3).
+
+        Args:
+            node: the state, with the path to it.
+            clock: t of eq. 1; by default that of the node's own depth.
+            gate: whether the gate may close; by default as the study's options say.
+        """
         depth = len(node.path)
         if gate is None:
             gate = self.settings.gate and (self.settings.gate_at_root or depth > 1)
@@ -164,11 +170,19 @@ class StateScorer:
         return 1.0 if self.settings.gate_in_reward == "one" else self.score(child, clock, gate=False).score
 
     def reward(self, node: Node, score: StateScore, child: Node) -> RewardTerms:
-        """Return the terms of eq. 2 for the transition from ``node``, whose score is given, to ``child``."""
+        """Return the terms of eq. 2 for one transition.
+
+        Args:
+            node: s_t.
+            score: S(s_t) as it was when actions were sampled there.
+            child: s_t+1.
+        """
         settings, after = self.settings, self._next_score(child)
         omega = novelty_weight(self.table.get(node.path[-1])[0], settings.omega_k, settings.omega_fixed)
-        # Without its difference the equation keeps omega on novelty, and the other way round.
+
+        # The ablations drop one term and leave the weight of the other as it is; equal scores make the difference 0.
         next_score = after if settings.difference else score.score
+
         episode = child.episode
         success = float(episode.won) if settings.success == "won" else float(episode.score) * episode.done
         novel = self._novel(node, child)

@@ -76,24 +76,31 @@ class Search:
         return self.scorer.settings
 
     def run(self, start: Episode) -> Expansion:
-        """Search from ``start`` until nothing is left to try or a cap is reached."""
+        """Search from ``start`` until nothing is left to try or a cap is reached (Algorithm 1)."""
         root = Node(start, (self.scorer.key(start),))
         if self.record:
             self.record.root(start, root.path[-1])
+
         frontier: list[Node] = [root]
         before, deeper = 0, True
         while frontier:
+            # While a path goes on, its best child is on top; after its end the option ``backtrack`` says which child is
+            # next.
             node = frontier.pop(-1 if deeper else self._next_place(frontier))
             if node.episode.done:
                 self._complete(node)
                 deeper = False
             else:
                 frontier, deeper = yield from self._expand(node, frontier)
+
+            # A pass without a generation (the root is gated) would begin again for ever.
             restarts = self.settings.frontier == "restart" and not self._capped() and self.generations > before
             if restarts and not frontier:
                 frontier, before = [root], self.generations
+
         if self.held:
             yield self._released()
+
         self.log.generation_caps += self.generations >= self.max_generations
         self.log.path_caps += self.paths >= self.settings.max_paths
 
@@ -111,6 +118,7 @@ class Search:
         rollouts = self._rollouts(node, score)
         if self.record:
             self.record.counts(node.number, self.scorer.table.get(node.path[-1]), score)
+
         if not rollouts:
             self.log.gated_roots += len(node.path) == 1
             if self.settings.count_gated:
@@ -119,19 +127,23 @@ class Search:
                 # The path ends here, and what was sampled on it is learned from.
                 yield self._released()
             return frontier, False
+
         self.log.expansion(node.path[-1], score, self.scorer.table.get(node.path[-1])[0])
         self.tally.states.visit(node.episode, rollouts)
         if self.record:
             self.record.expansion(node.number, self.expansions, rollouts)
+
         prompt = node.episode.prompt
         samples = yield SampleRequest(prompt, rollouts, ("search", self.scorer.number, self.slot, self.expansions))
         self.expansions += 1
         self.generations += rollouts
+
         children = self._children(node, score, prompt, samples)
         going, finished = self._rank(children)
         self.held.append(children)
         ripe = self.settings.release == "state" or (self.settings.release == "path" and finished)
         yield self._released() if ripe else ()
+
         if self._capped():
             # The current path is finished greedily, and nothing else is tried.
             return ([], False) if finished else (going[-1:], True)
@@ -179,14 +191,17 @@ class Search:
             outcome = respond(node.episode, sample.text)
             self.tally.turn(outcome)
             key = self.scorer.key(outcome.episode)
+
             # Of children in the same state only one is tried: what it leads to counts for all of them.
             above = (*node.above, below.setdefault(key, Subtree()))
             child = Node(outcome.episode, (*node.path, key), self.nodes, above)
             self.nodes += 1
+
             turn = Turn(node.episode, prompt, sample, outcome)
             terms = self.scorer.reward(node, score, child)
             children.append(Child(turn, child, terms, self.common.invalid_penalty * (not outcome.valid)))
             self.log.child(terms)
+
             if self.record:
                 self.record.child(node.number, child.path, sample.text, outcome, children[-1].reward, terms)
                 self.record.counts(child.number, self.scorer.table.get(key), self.scorer.score(child))
@@ -216,15 +231,14 @@ class Search:
     def _rank(self, children: list[Child]) -> tuple[list[Node], bool]:
         """Count finished paths; return the children to go on from, and whether the best child ended its path.
 
-        The children come worst first, so that a stack pops the best.
-
-        Ties are common (early on, every new observation earns 0.5) and broken at random. Of children with the same
-        observation only the best-ranked is kept.
+        The children come worst first, so that a stack pops the best. Ties are common (early on, every new observation
+        earns 0.5) and broken at random. Of children with the same observation only the best-ranked is kept.
         """
         order = list(children)
         if self.settings.tie_break == "random":
             generator(self.common.seed, "ties", self.scorer.number, self.slot, self.expansions).shuffle(order)
         order.sort(key=lambda child: -child.reward)
+
         going: dict[Any, Node] = {}
         for place, child in enumerate(order):
             if child.node.episode.done and (self.settings.count_siblings or not place):
@@ -232,6 +246,7 @@ class Search:
             else:
                 # A finished sibling waits its turn like the others where it does not count at once.
                 going.setdefault(place if self.settings.keep_duplicates else child.node.path[-1], child.node)
+
         return list(going.values())[::-1], order[0].node.episode.done
 
     def _complete(self, node: Node) -> None:

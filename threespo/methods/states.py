@@ -44,9 +44,15 @@ class StateStatistics:
     _unique: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def visit(self, episode: Episode, samples: int = 1) -> None:
-        """Note a state in which so many actions are sampled; each is a visit."""
+        """Note a state in which actions are sampled.
+
+        Args:
+            episode: the state.
+            samples: how many are sampled there; each counts as a visit.
+        """
         key = state_key(episode.observation)
         self.met.add(derive(key))
+        # The clock of eq. 1 is the 1-based depth, the printed reading.
         score = state_score(*self.table.get(key), episode.steps + 1, _PRINTED).score
         kind = episode.task.task_type
         self._visits.setdefault(kind, []).extend([score] * samples)
@@ -62,13 +68,19 @@ class StateStatistics:
         self.table.complete([*keys, state_key(last.observation)], last.won)
 
     def close(self) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """End the epoch: count its paths and return its numbers, and those of each task type."""
+        """End the epoch: count its paths.
+
+        Returns:
+            The numbers of all tasks, and those of each task type.
+        """
         self.table.commit()
         visits = [score for scores in self._visits.values() for score in scores]
+
         # A state that tasks of several types share is one state, with the score of its first visit.
         unique: dict[str, float] = {}
         for scores in self._unique.values():
             unique = {**scores, **unique}
+
         known = [state_score(*pair, _REFERENCE_DEPTH, _PRINTED).score for pair in self.table.counts.values()]
         numbers = {
             **_numbers(visits, list(unique.values())),
@@ -76,6 +88,7 @@ class StateStatistics:
             "state_known": float(len(known)),
             "state_score_known": _mean(known),
         }
+
         apart = {kind: _numbers(scores, list(self._unique[kind].values())) for kind, scores in self._visits.items()}
         self._visits, self._unique = {}, {}
         return numbers, apart

@@ -77,11 +77,12 @@ class ThreespoOptions(SearchOptions):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_preset(cls, values: Any) -> Any:
+        # What is given explicitly stands over the preset.
         return {**_PRESETS.get(values.get("preset", "literal"), {}), **values} if isinstance(values, dict) else values
 
 
 class Threespo:
-    """The method. It remembers the state table."""
+    """3SPO. It remembers the state table, and the statistics that all methods keep."""
 
     critic_rate = None
 
@@ -102,24 +103,30 @@ class Threespo:
             self._search(number, slot, start, tally, logs[start.task.task_type]) for slot, start in enumerate(starts)
         ]
         waiting, _ = _advance([search.run(start) for search, start in zip(searches, starts, strict=True)])
+
         active: list[int] = []
         kept: list[tuple[Row, ...]] = []
         while waiting:
             active.append(len(waiting))
             samples = yield tuple(request for _, request in waiting)
             groups = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
+            # A search answers its samples with the groups that are ripe, an empty tuple if there are none.
             yield from self._learn([group for ripe in groups if isinstance(ripe, tuple) for group in ripe], kept)
             self.table.commit()
             waiting, late = _advance([search for search, _ in waiting])
             yield from self._learn(late, kept)
+
         if kept:
             rows = [row for group in kept for row in group]
             yield self._request(minibatches(rows, self.common.minibatch, self.common.seed, number))
+
         # What the searches came to after the last tick.
         self.table.commit()
+
         known = self._known()
         self._forget(number)
         g_max = self.settings.score.g_max
+
         details = {
             **SearchLog.merged(logs.values()).details(g_max),
             **known,
@@ -128,6 +135,7 @@ class Threespo:
             # With fewer tasks a tick's batches are small, and the hardware idles.
             "ticks_of_half": float(sum(count > len(starts) / 2 for count in active)),
         }
+
         result = tally.close(details, {kind: log.details(g_max) for kind, log in logs.items()})
         result.trees = [row for search in searches if search.record for row in search.record.rows]
         return result
@@ -145,7 +153,7 @@ class Threespo:
         return Search(slot, self.scorer(number), self.common, tally, log, cap, record=record)
 
     def scorer(self, number: int) -> StateScorer:
-        """Return how states are scored in an epoch."""
+        """Return how states are scored in epoch ``number``, by the counts as they are when it is used."""
         return StateScorer(number, self.table, self.settings)
 
     def _learn(self, groups: list[tuple[Row, ...]], kept: list[tuple[Row, ...]]) -> Iterator[UpdateRequest]:

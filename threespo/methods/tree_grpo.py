@@ -33,7 +33,7 @@ class TreeGrpoOptions(MethodOptions):
 
 
 class TreeGrpo(RemembersStates):
-    """The method."""
+    """Tree-GRPO."""
 
     critic_rate = None
 
@@ -47,9 +47,11 @@ class TreeGrpo(RemembersStates):
         forests: list[list[Tree]] = [[[rollout] for rollout in group] for group in begun]
         for turn in range(self.options.rounds):
             yield from self._grow(number, turn, [tree for forest in forests for tree in forest], tally)
+
         # Steps that branches share are rows of each, as the episodes are sequences of their own to the loss.
         groups = [[rollout for tree in forest for rollout in tree] for forest in forests]
         sizes = [[len(tree) for tree in forest] for forest in forests]
+
         rows = estimated_rows(groups, lambda steps: self._advantages(steps, sizes), self.common)
         batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
@@ -62,6 +64,7 @@ class TreeGrpo(RemembersStates):
             nodes = self._nodes(tree)
             draw = generator(self.common.seed, "branches", number, turn, place)
             chosen += [(tree, *draw.choice(nodes)) for _ in range(self.options.branches if nodes else 0)]
+
         starts = [rollout.turns[step].before for _, rollout, step in chosen]
         played = yield from play(number, starts, 1, tally, f"branch {turn}")
         for (tree, rollout, step), (branch,) in zip(chosen, played, strict=True):

@@ -117,11 +117,13 @@ def _check_parents(file: Path, trees: "pd.DataFrame") -> None:
     again = trees[trees.duplicated(list(KEY))]
     if len(again):
         raise _refused(file, "node", f"{_place(again)} is there twice")
+
     root = trees["node"] == 0
     astray = trees[root != (trees["parent"] == -1)]
     if len(astray):
         found = astray["parent"].iloc[0]
         raise _refused(file, "parent", f"{_place(astray)} has parent {found}; expected -1 for node 0 only")
+
     above = trees[[*KEY, "depth"]].rename(columns={"node": "parent", "depth": "above"})
     joined = trees.merge(above, how="left", on=["epoch", "task_id", "parent"])
     children = joined[joined["node"] != 0]
@@ -129,6 +131,7 @@ def _check_parents(file: Path, trees: "pd.DataFrame") -> None:
     if len(unknown):
         found = unknown["parent"].iloc[0]
         raise _refused(file, "parent", f"{_place(unknown)} has parent {found}; expected an earlier node of its tree")
+
     wrong = joined[joined["depth"] != joined["above"].fillna(0) + 1]
     if len(wrong):
         found = wrong["depth"].iloc[0]

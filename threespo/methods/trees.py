@@ -60,7 +60,13 @@ class SearchLog:
         return whole
 
     def expansion(self, key: str, score: StateScore, total: float) -> None:
-        """Note a state in which actions are sampled."""
+        """Note a state in which actions are sampled.
+
+        Args:
+            key: its state key.
+            score: S and n there.
+            total: N_total of the state before these samples.
+        """
         self.unvisited += total == 0
         self.score_sum += score.score
         self.high_scores += score.score > HIGH_SCORE
@@ -74,7 +80,12 @@ class SearchLog:
         self.success_sum += terms.success
 
     def group(self, rewards: list[float], advantages: list[float] | None) -> None:
-        """Note the rewards of siblings and what is learned from them."""
+        """Note the rewards of siblings and what is learned from them.
+
+        Args:
+            rewards: reward of each child, (siblings,).
+            advantages: advantage of each child, or ``None`` if the group is skipped.
+        """
         if advantages is None:
             self.skipped_groups += len(rewards) > 1
             return
@@ -85,9 +96,10 @@ class SearchLog:
         self.advantage_rows += len(advantages)
 
     def details(self, g_max: int) -> dict[str, float]:
-        """Return the columns of the metrics table."""
+        """Return the columns of the metrics table, with a histogram of n(s) from 0 to ``g_max``."""
         expansions = self.capped + sum(count for rollouts, count in self.histogram.items() if rollouts)
         each, born = max(1, expansions), max(1, self.children)
+
         return {
             **{f"n_{rollouts}": float(self.histogram.get(rollouts, 0)) for rollouts in range(g_max + 1)},
             "expansions": float(expansions),
@@ -116,23 +128,44 @@ class TreeRecord:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def root(self, episode: Episode, key: str) -> None:
-        """Begin the tree."""
+        """Begin the tree with its first state, whose state key is ``key``."""
         self._add(episode, key, -1, 1, {"action": "", "response": "", "valid": True, "admissible": True})
 
     def child(
         self, parent: int, path: tuple[str, ...], response: str, outcome: Outcome, reward: float, terms: RewardTerms
     ) -> None:
-        """Add a sampled transition, given the state keys of its path; nodes are numbered in the order of these calls."""
+        """Add a sampled transition; nodes are numbered in the order of these calls.
+
+        Args:
+            parent: number of the node where the action was sampled.
+            path: state keys from the root to the new node, this one included.
+            response: the sampled text.
+            outcome: what it led to.
+            reward: eq. 2 less the penalty for malformed responses.
+            terms: the terms of eq. 2.
+        """
         edge = {"action": outcome.action, "response": response, "valid": outcome.valid, "admissible": outcome.admissible}
         self._add(outcome.episode, path[-1], parent, len(path), {**edge, "reward": reward, **terms._asdict()})
 
     def counts(self, node: int, counts: tuple[float, float], score: StateScore) -> None:
-        """Put down what the statistics say of a node now."""
+        """Put down what the statistics say of a node now.
+
+        Args:
+            node: its number.
+            counts: (N_total, N_success).
+            score: eq. 1 and eq. 3.
+        """
         total, won = counts
         self.rows[node] |= {"visits": total, "successes": won, "score": score.score, "gated": score.gated}
 
     def expansion(self, node: int, place: int, rollouts: int) -> None:
-        """Note that actions are sampled at a node."""
+        """Note that actions are sampled at a node.
+
+        Args:
+            node: its number.
+            place: place in the order of expansions, from 0; the first one is kept.
+            rollouts: actions sampled now.
+        """
         row = self.rows[node]
         row["expanded"] = place if row["expanded"] < 0 else row["expanded"]
         row["rollouts"] += rollouts
@@ -158,4 +191,5 @@ class TreeRecord:
             **unknown,
             **edge,
         }
+
         self.rows.append({name: row[name] for name in COLUMNS[1:]})

@@ -28,7 +28,7 @@ class VineOptions(MethodOptions):
 
 
 class Vine(RemembersStates):
-    """The method."""
+    """VinePPO."""
 
     critic_rate = None
 
@@ -40,17 +40,21 @@ class Vine(RemembersStates):
         tally = Tally(self.states)
         groups = yield from play(number, starts, self.options.episodes, tally)
         rollouts = [rollout for group in groups for rollout in group]
+
         # Equal states of a task with equal histories ask the policy the same, so they are valued once.
         states = {(turn.before.task.task_id, turn.before.history): turn.before for r in rollouts for turn in r.turns}
         forked = yield from play(number, list(states.values()), self.options.forks, tally, "fork")
         values = {place: self._mean_return(forks) for place, forks in zip(states, forked, strict=True)}
+
         advantages = [[value] for rollout in rollouts for value in self._advantages(rollout, values)]
         turns = [turn for rollout in rollouts for turn in rollout.turns]
+
         spread = whitened(advantages) if self.options.whiten else advantages
         rows: list[Row] = [
             make_row(turn, value - self.common.invalid_penalty * (not turn.outcome.valid), self.common)
             for turn, (value,) in zip(turns, spread, strict=True)
         ]
+
         batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
         return tally.close({"valued_states": float(len(states))})

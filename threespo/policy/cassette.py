@@ -1,7 +1,7 @@
-"""Replies of a paid service, kept for good: one JSON line each, appended as they arrive.
+"""Replies of a paid service, kept in a file (a *cassette*): one JSON line each, appended as they arrive.
 
-A recorded reply is never asked for again, so a killed run resumes where it was, and whoever has the file rebuilds its table
-offline and free. A prompt is stored as part of a digest only.
+A recorded reply is never asked for again, so a killed run resumes where it was, and whoever has the file rebuilds its
+table offline and free. A prompt is stored as part of a digest only.
 """
 
 import contextlib
@@ -54,7 +54,18 @@ def digest_of(
     index: int,
     max_response_tokens: int,
 ) -> str:
-    """Return the name, 32 hexadecimal digits, under which response ``index`` of a sample request is recorded."""
+    """Return the name, 32 hexadecimal digits, under which one response is recorded.
+
+    Args:
+        model: the model that is asked.
+        prompt: what it is asked.
+        temperature: of sampling.
+        seed: seed of the run.
+        key: key of the sample request.
+        index: number of the response within the request, from 0.
+        max_response_tokens: where the response is cut.
+    """
+    # 1 and 1.0 are one temperature, but two texts in JSON.
     asked = [model, prompt, float(temperature), seed, list(key), index, max_response_tokens]
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
@@ -74,8 +85,10 @@ def read_replies(path: Path) -> tuple[list[Reply], int]:
         return [], 0
     except (OSError, lzma.LZMAError) as error:
         raise InputError(f"{path}: cannot be read ({error}); fetch it again, or remove it to start anew.") from error
+
     *lines, rest = content.split(b"\n")
     replies = [_parse(line, path, number) for number, line in enumerate(lines, 1)]
+
     if rest:
         try:
             replies.append(Reply.model_validate_json(rest))
@@ -108,7 +121,10 @@ class Cassette:
     def __init__(self, path: Path, *, append: bool) -> None:
         """Read the file and, with ``append``, hold its lock until ``close`` and cut off a torn last line.
 
-        Without ``append`` nothing is locked or written, so a cassette can be read while another process adds to it.
+        Args:
+            path: the file; it need not exist.
+            append: whether replies will be added. If not, nothing is locked or written, so a cassette can be read while
+                another process adds to it.
 
         Raises:
             InputError: if another process holds it, it cannot be read or written, or ``append`` is asked of ``*.xz``.
@@ -117,10 +133,12 @@ class Cassette:
         self._guard = threading.Lock()
         self._file: IO[bytes] | None = None
         self._lock: IO[str] | None = None
+
         if append and path.suffix == ".xz":
             raise InputError(f"{path}: a compressed cassette is read-only; decompress it (xz -dk) and name the result.")
         if append:
             self._lock = _lock(path)
+
         try:
             self.lines, self._end = read_replies(path)
             if append:
@@ -128,6 +146,7 @@ class Cassette:
         except BaseException:
             self.close()
             raise
+
         self.recorded: dict[str, Reply] = {}
         for reply in self.lines:
             self.recorded.setdefault(reply.digest, reply)
@@ -137,6 +156,7 @@ class Cassette:
             # Unbuffered: what was recorded has left the process.
             file = self.path.open("ab", buffering=0)
             file.truncate(self._end)
+            # The last line may be a whole reply that lacks only its line break, e.g. after an edit by hand.
             if self.lines and not self.path.read_bytes().endswith(b"\n"):
                 self._end += file.write(b"\n")
         except OSError as error:
@@ -148,9 +168,11 @@ class Cassette:
 
         Raises:
             InputError: if it cannot be written, e.g. because the disk is full; earlier lines stay whole.
+            ValueError: if the cassette was not opened for appending.
         """
         if self._file is None:
             raise ValueError(f"{self.path} is not open for appending")
+
         line = reply.model_dump_json(exclude_defaults=True).encode() + b"\n"
         with self._guard:
             try:

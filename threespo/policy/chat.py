@@ -1,7 +1,8 @@
 """One reply from an OpenAI-compatible chat endpoint, in spite of limits, overload and broken connections.
 
 What is retried: HTTP 408, 409, 429 and 5xx, failed connections, time-outs, bodies that break off, and bodies that are no
-chat completion. Anything else is the user's to mend and ends at once. The key is in no message, whatever the server says.
+chat completion. Any other error is one that the user must correct, and is raised at once. The key is in no message,
+whatever the server says.
 """
 
 import datetime
@@ -63,6 +64,12 @@ class Spacing:
     """Starts requests evenly, at most ``per_minute`` of them in a minute, whichever thread asks."""
 
     def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with the first request now.
+
+        Args:
+            per_minute: most requests of a minute; ``None`` sets no limit.
+            clock: seconds, from any origin.
+        """
         self._gap = 60.0 / per_minute if per_minute else 0.0
         self._clock = clock
         self._next = clock()
@@ -103,7 +110,13 @@ class Chat:
         )
 
     def ask(self, digest: str, prompt: str, temperature: float, stop: threading.Event) -> Reply:
-        """Return the reply to ``prompt``, named ``digest``.
+        """Return the reply to one prompt, after as many attempts as it takes.
+
+        Args:
+            digest: name of the request, under which its reply is recorded.
+            prompt: the user message.
+            temperature: of sampling.
+            stop: set by another thread to give up.
 
         Raises:
             InputError: if the server refuses the request, or every attempt failed.
@@ -118,13 +131,17 @@ class Chat:
             if not outcome.retry or outcome.wait > _LONGEST_WAIT or attempt == service.max_attempts:
                 # Outside of any except clause: the client's errors hold what the server said, key included.
                 raise InputError(self._ending(outcome, attempt))
+
+            # Requests that failed together must not come back together. Drawn from the request, so a rerun waits alike.
             jitter = 0.5 + generator("retry", digest, attempt).random() / 2
+
             backoff = min(self._backoff_s * 2 ** (attempt - 1), _LONGEST_BACKOFF) * jitter
             seconds = max(backoff, outcome.wait)
             _log.warning(
                 "%s: attempt %d of %d failed (%s); next in %.1f s",
                 *(service.model, attempt, service.max_attempts, outcome.reason, seconds),
             )
+
             self._pause(stop, seconds)
         raise AssertionError("the last attempt returns or raises")
 
@@ -166,6 +183,7 @@ class Chat:
             return Failure(f"the connection failed or broke off ({type(error.__cause__).__name__})", retry=True)
         except openai.APIStatusError as error:
             return self._refusal(error)
+
         # Local servers take any word as a key ("none"), which a reply may well contain.
         if len(service.key) >= 16 and service.key in body:
             return Failure("the reply contains the API key; it was not recorded", retry=False)
@@ -180,6 +198,7 @@ class Chat:
         if status in (401, 403):
             # Servers quote keys in parts and with stars here, so whatever they say is left out.
             return Failure(f"HTTP {status}, the server refuses the key", retry=False)
+
         reason = f"HTTP {status}" + (f" ({said})" if said else "")
         retry = status in (408, 409, 429) or status >= 500
         return Failure(reason, retry, _retry_after(error.response.headers.get("retry-after")) if retry else 0.0)
@@ -202,16 +221,19 @@ def parse_reply(body: str, digest: str, model: str, most: tuple[int, int]) -> Re
         value = json.loads(body)
     except ValueError:
         return Failure("the body is not JSON", retry=True)
+
     choices = value.get("choices") if isinstance(value, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         return Failure("the body has no choices", retry=True)
+
     finish = choice.get("finish_reason")
     explained = finish in ("length", "content_filter") or message.get("refusal") is not None
     content = message.get("content", None if explained else False)
     if content is not None and not isinstance(content, str):
         return Failure("the message has no content", retry=True)
+
     tokens = _usage(value.get("usage"))
     return Reply(
         digest=digest,

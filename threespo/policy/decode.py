@@ -67,7 +67,10 @@ class DirectModel:
         self.layers = [_layer(layer, fuse) for layer in stock.model.layers]
 
     def rope(self, length: int) -> tuple[Float[Tensor, "{length} D"], Float[Tensor, "{length} D"]]:
-        """Return cosines and sines of positions 0 to ``length - 1``; the first half of the sines is negated."""
+        """Return cosines and sines of positions 0 to ``length - 1``.
+
+        The first half of the sines is negated, so that a rotation is two products and a roll (``_rotate``).
+        """
         positions = torch.arange(length, device=self.embedding.device)[None]
         cos, sin = self.rotary(self.embedding[:1], positions)
         half = self.head_dim // 2
@@ -83,18 +86,28 @@ class DirectModel:
     ) -> Float[Tensor, "P V"]:
         """Read prompts, padded at the right; return the logits after each one's last token.
 
-        ``keys`` and ``values`` (one tensor (P, K, known + L, D) per layer) are filled in place behind their first
-        ``known`` columns, which hold what comes before the tokens. Causality keeps the padding from being seen by real
-        tokens. In the last layer only each prompt's last token is carried on.
+        Causality keeps the padding from being seen by real tokens. In the last layer only each prompt's last token is
+        carried on.
+
+        Args:
+            tokens: token ids, (P, L).
+            lengths: tokens of each prompt without padding, (P,).
+            keys: cache per layer, (P, K, known + L, D) each, filled in place behind the first ``known`` columns.
+            values: likewise.
+            known: leading columns of the cache that hold what comes before the tokens.
         """
         count, length = tokens.shape
         total = known + length
         cos, sin = (part[known:] for part in self.rope(total))
+
         causal = None
         if known:
+            # ``is_causal`` would align the triangle with the first column; behind a prefix it begins at column
+            # ``known``.
             unseen = torch.ones(length, total, dtype=torch.bool, device=tokens.device).triu(known + 1)
             causal = torch.zeros(unseen.shape, dtype=self.embedding.dtype, device=tokens.device)
             causal.masked_fill_(unseen, float("-inf"))
+
         hidden = F.embedding(tokens, self.embedding)
         last = (torch.arange(count, device=tokens.device), lengths - 1)
         for index, layer in enumerate(self.layers):
@@ -121,6 +134,7 @@ class DirectModel:
                 )
                 hidden = hidden[last]
             hidden = self._finish(layer, hidden, attended.reshape(*hidden.shape[:-1], -1))
+
         return linear(self._normalise(hidden, self.norm), self.head)
 
     def step(
@@ -132,18 +146,20 @@ class DirectModel:
         columns: tuple[int, int],
         mask: Float[Tensor, "G 1 HW C"],
     ) -> Float[Tensor, "G W V"]:
-        """Read one token in every lane and return the logits after it.
+        """Read one token in every lane and return the logits after it, (G, W, V).
 
         Args:
             tokens: the token of each lane.
             rope: cosine and sine of each slot's position.
-            keys, values: cache per layer, (G, K, C', D); the lanes' new columns are written in place.
+            keys: cache per layer, (G, K, C', D) each; the lanes' new columns are written in place.
+            values: likewise.
             columns: first and past-the-end cache column to be written (W of them).
             mask: added to the attention scores; rows are (head of the key-value group, lane).
         """
         slots, lanes = tokens.shape
         start, end = columns
         cos, sin = (part[:, None, None] for part in rope)
+
         hidden = F.embedding(tokens, self.embedding)
         groups = self.heads // self.kv_heads
         for index, layer in enumerate(self.layers):
@@ -151,6 +167,7 @@ class DirectModel:
             query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
             keys[index][:, :, start:end] = key.transpose(1, 2)
             values[index][:, :, start:end] = value.transpose(1, 2)
+
             # (G, W, H, D) -> (G, K, H/K * W, D): the lanes and heads that read the same keys become one matrix.
             query = query.view(slots, lanes, self.kv_heads, groups, self.head_dim).permute(0, 2, 3, 1, 4)
             attended = F.scaled_dot_product_attention(
@@ -159,8 +176,10 @@ class DirectModel:
                 values[index][:, :, :end],
                 attn_mask=mask,
             )
+
             attended = attended.view(slots, self.kv_heads, groups, lanes, self.head_dim).permute(0, 3, 1, 2, 4)
             hidden = self._finish(layer, hidden, attended.reshape(slots, lanes, -1))
+
         return linear(self._normalise(hidden, self.norm), self.head)
 
     def _project(self, layer: _Layer, hidden: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -184,6 +203,7 @@ class DirectModel:
         return hidden + linear(F.silu(gate) * up, layer.down)
 
     def _normalise(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        # In float32 as in the stock module: squares of bfloat16 lose too many digits.
         wide = hidden.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return weight * (wide * scale).to(hidden.dtype)

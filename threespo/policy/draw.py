@@ -16,11 +16,16 @@ def draw_tokens(
 ) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
     """Return one token per row and its natural-log probability under softmax(logits / temperature), in float64.
 
-    Token k is drawn if the uniform lies in [F(k - 1), F(k)) of the cumulative distribution F. Temperature 0 means the
-    most probable token, drawn with certainty (log-probability 0).
+    Token k is drawn if the uniform lies in [F(k - 1), F(k)) of the cumulative distribution F.
+
+    Args:
+        logits: (rows, vocabulary), of any floating type.
+        uniforms: a float64 number in [0, 1) for each row, (rows,).
+        temperature: 0 means the most probable token, drawn with certainty (log-probability 0).
     """
     if temperature == 0.0:
         return logits.argmax(dim=-1), torch.zeros_like(uniforms)
+
     rows = max(1, _CHUNK // logits.shape[-1])
     if len(logits) <= rows:
         return _draw(logits, uniforms, temperature)
@@ -35,12 +40,15 @@ def _draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor,
     scaled = logits.double()
     if temperature != 1.0:
         scaled = scaled / temperature
+
     logprobs = scaled - scaled.logsumexp(dim=-1, keepdim=True)
     cumulative = logprobs.exp().cumsum(dim=-1)
     total = cumulative[:, -1:]
+
     # Below the total, so that rounding never leads to a token of probability zero at the end of the vocabulary.
     below = torch.nextafter(total, torch.zeros_like(total))
     target = torch.minimum(uniforms[:, None] * total, below)
+
     tokens = torch.searchsorted(cumulative, target, right=True)
     return tokens[:, 0], logprobs.gather(1, tokens)[:, 0]
 
@@ -52,6 +60,14 @@ class Responses:
     """
 
     def __init__(self, uniforms: np.ndarray, eos_ids: Sequence[int], temperature: float, device: torch.device) -> None:
+        """Begin R empty responses.
+
+        Args:
+            uniforms: number (r, t) draws token t of row r, (R, S), float64 in [0, 1).
+            eos_ids: tokens that end a response.
+            temperature: of sampling, 0 or more.
+            device: where logits will be.
+        """
         rows, self.limit = uniforms.shape
         self._uniforms = torch.from_numpy(uniforms).to(device)
         self._eos = torch.tensor(sorted(eos_ids), device=device)
@@ -62,7 +78,13 @@ class Responses:
         self.finished = torch.zeros(rows, dtype=torch.bool, device=device)
 
     def extend(self, rows: Int[Tensor, " m"], position: int, logits: Float[Tensor, "m vocabulary"]) -> Tensor:
-        """Draw token ``position`` of the given rows; return which of them go on, as a boolean mask (m,)."""
+        """Draw one token of some rows; return which of them go on, as a boolean mask (m,).
+
+        Args:
+            rows: numbers of the rows, (m,).
+            position: place of the token in the response, from 0.
+            logits: after the row's prompt and its earlier tokens, (m, vocabulary).
+        """
         tokens, logprobs = draw_tokens(logits, self._uniforms[rows, position], self._temperature)
         self.tokens[rows, position] = tokens
         self.logprobs[rows, position] = logprobs

@@ -24,7 +24,6 @@ _OPENAI = "https://api.openai.com/v1"
 
 Availability = Literal["key", "cassette", "none"]
 
-
 NOT_RUN = "not run (no API key)"
 """What is said of a closed model that has no numbers."""
 
@@ -53,10 +52,8 @@ def estimate_cost(
 
     Args:
         settings: prices.
-        episodes: number of episodes.
-        max_steps: steps, i.e. requests, per episode.
-        prompt_tokens: tokens of the longest prompt.
-        response_tokens: tokens of the longest response.
+        episodes, max_steps: number of episodes, and of requests in each.
+        prompt_tokens, response_tokens: of the longest prompt and of the longest response.
     """
     return episodes * max_steps * _dollars(settings, prompt_tokens, response_tokens)
 
@@ -67,7 +64,7 @@ def _dollars(settings: EndpointSettings, prompt_tokens: int, response_tokens: in
 
 @dataclass(slots=True)
 class _Bill:
-    """What this process used, and what the cassette's replies of this model cost altogether."""
+    """What this process used; ``spent`` is what all replies of this model in the cassette cost."""
 
     spent: float
     asked: int = 0
@@ -186,6 +183,7 @@ class EndpointSampler:
             ]
             for request in requests
         ]
+
         recorded = self._cassette.recorded
         missing = {
             digest: request.prompt
@@ -205,6 +203,7 @@ class EndpointSampler:
         if self._chat is None:
             spacing = Spacing(self.settings.requests_per_minute)
             self._chat = Chat(_service(self.settings, self.model), spacing, **self._chat_options)
+
         chat, stop = self._chat, threading.Event()
         with ThreadPoolExecutor(self.settings.concurrency) as pool:
             futures = [
@@ -268,11 +267,7 @@ def _can_ask(settings: EndpointSettings, cassette_path: Path) -> bool:
 
 
 def _key(settings: EndpointSettings) -> str:
-    """Return the key, empty if there is none.
-
-    Raises:
-        InputError: if it cannot be sent; libraries that find out themselves print it.
-    """
+    """Return the key, empty if there is none; raise ``InputError`` if it cannot be sent, since libraries would print it."""
     key = os.environ.get(settings.key_env, "").strip()
     if not all("!" <= character <= "~" for character in key):
         raise InputError(f"{settings.key_env}: no API key has spaces or other than ASCII characters; copy it anew.")

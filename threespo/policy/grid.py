@@ -28,6 +28,7 @@ _PREFIX_FROM = 16
 """Common first tokens of all prompts that are worth reading apart."""
 
 _WIDTHS = (1, 2, 4, 8, 16, 32)
+"""Numbers of lanes that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,12 @@ class Layout:
 
 
 def plan(rows_of_prompt: Sequence[tuple[int, Sequence[int]]]) -> Layout:
-    """Lay out rows, given as (prompt, its rows), in the grid with the least work.
+    """Lay out rows in the grid with the least work.
 
     A step's work is about one unit per cell (the weights' products) and one per slot (reading the prompt's cache).
+
+    Args:
+        rows_of_prompt: pairs of a prompt's number and the numbers of its rows, of which there is at least one.
     """
     counts = [len(rows) for _, rows in rows_of_prompt]
 
@@ -67,20 +71,31 @@ def plan(rows_of_prompt: Sequence[tuple[int, Sequence[int]]]) -> Layout:
 
 
 class Grid:
-    """A layout with its cache. Shapes as in ``decode``: G slots, W lanes, C = prompt columns + S * W."""
+    """A layout with its cache. Shapes as in ``decode``: G slots, W lanes, C = prompt columns + S * W for S steps."""
 
     def __init__(
         self, model: "DirectModel", layout: Layout, lengths: Sequence[int], steps: int, total_rows: int
     ) -> None:
+        """Make an empty cache.
+
+        Args:
+            model: the forward.
+            layout: which row is in which cell.
+            lengths: tokens of every prompt, by its number.
+            steps: response tokens that can be read (S).
+            total_rows: rows of the batch, those that are no longer in the layout included.
+        """
         device, dtype = model.embedding.device, model.embedding.dtype
         self.model, self.layout, self.steps = model, layout, steps
         self.lengths = torch.tensor([lengths[prompt] for prompt in layout.prompts], device=device)
         self.prompt_columns = max(lengths[prompt] for prompt in layout.prompts)
+
         slots, lanes = len(layout.prompts), layout.lanes
         columns = self.prompt_columns + steps * lanes
         shape = (slots, model.kv_heads, columns, model.head_dim)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in model.layers]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in model.layers]
+
         cells = torch.tensor(layout.cells, device=device).view(-1)
         self.used = (cells >= 0).nonzero()[:, 0]
         self.rows = cells[self.used]
@@ -91,18 +106,27 @@ class Grid:
     def _mask(self, columns: int, lanes: int, device: torch.device, dtype: torch.dtype) -> Tensor:
         column = torch.arange(columns, device=device)
         in_prompt = column < self.lengths[:, None]
+        # Columns of one response token lie side by side, one for each lane.
         own = (column - self.prompt_columns) % lanes == torch.arange(lanes, device=device)[:, None]
         visible = in_prompt[:, None] | (own & (column >= self.prompt_columns))
         mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~visible, float("-inf"))
         return mask.repeat(1, self.model.heads // self.model.kv_heads, 1)[:, None]
 
     def step(self, tokens: Int[Tensor, " m"], position: int, rope: tuple[Tensor, Tensor]) -> Float[Tensor, "m V"]:
-        """Read response token ``position`` of the used cells and return the logits after it."""
+        """Read one response token of the used cells and return the logits after it, (m, V).
+
+        Args:
+            tokens: the token of each used cell, (m,).
+            position: its place in the response, from 0.
+            rope: cosines and sines by position, each (positions, D).
+        """
         slots, lanes = len(self.layout.prompts), self.layout.lanes
         fed = torch.zeros(slots * lanes, dtype=torch.long, device=tokens.device)
         fed[self.used] = tokens
+
         start = self.prompt_columns + position * lanes
         where = self.lengths + position
+
         logits = self.model.step(
             fed.view(slots, lanes),
             (rope[0][where], rope[1][where]),
@@ -122,7 +146,12 @@ class Grid:
         return len(self.rows) < _REPACK_BELOW * len(self.layout.prompts) * self.layout.lanes
 
     def repacked(self, lengths: Sequence[int], position: int) -> "Grid":
-        """Return a grid with the remaining rows only, of which ``position`` response tokens have been read."""
+        """Return a grid with the remaining rows only, their caches copied.
+
+        Args:
+            lengths: tokens of every prompt, by its number.
+            position: response tokens that have been read so far.
+        """
         lanes = self.layout.lanes
         rows_of_prompt: dict[int, list[int]] = {}
         slot_of_prompt: dict[int, int] = {}
@@ -130,18 +159,21 @@ class Grid:
             prompt = self.layout.prompts[cell // lanes]
             rows_of_prompt.setdefault(prompt, []).append(row)
             slot_of_prompt[prompt] = cell // lanes
+
         layout = plan(list(rows_of_prompt.items()))
         grid = Grid(self.model, layout, lengths, self.steps, len(self._cell_of_row))
+
         device = self.used.device
         from_slot = torch.tensor([slot_of_prompt[prompt] for prompt in layout.prompts], device=device)
         rows = torch.tensor(layout.cells, device=device).clamp(min=0)
         from_cell = self._cell_of_row[rows]
+
         for old, new in zip(self.keys + self.values, grid.keys + grid.values, strict=True):
             new[:, :, : grid.prompt_columns] = old[from_slot, :, : grid.prompt_columns]
             block = old[:, :, self.prompt_columns : self.prompt_columns + position * lanes]
             block = block.unflatten(2, (position, lanes))[from_cell // lanes, :, :, from_cell % lanes]
-            # (G, W, K, t, D) -> (G, K, t, W, D)
             end = grid.prompt_columns + position * layout.lanes
+            # (G, W, K, t, D) -> (G, K, t, W, D)
             new[:, :, grid.prompt_columns : end] = block.permute(0, 2, 3, 1, 4).flatten(2, 3)
         return grid
 
@@ -152,13 +184,23 @@ def respond(
     rows_of_prompt: Sequence[Sequence[int]],
     responses: Responses,
 ) -> None:
-    """Sample all rows to their ends: row numbers ``rows_of_prompt[p]`` answer ``prompts[p]`` (token ids)."""
+    """Sample all rows to their ends.
+
+    Args:
+        model: the forward.
+        prompts: token ids of each prompt, sorted by length.
+        rows_of_prompt: numbers of the rows that answer each prompt.
+        responses: where tokens are drawn and kept.
+    """
     lengths = [len(prompt) for prompt in prompts]
     layout = plan(list(enumerate(rows_of_prompt)))
     grid = Grid(model, layout, lengths, responses.limit - 1, len(responses.lengths))
+
     logits = _prefill(grid, prompts)
     slot = grid.used // layout.lanes
+    # The prompt's last token predicts the first one of the response, so no step is needed for that.
     grid.retain(responses.extend(grid.rows, 0, logits[slot]))
+
     rope = model.rope(max(lengths) + responses.limit)
     for position in range(1, responses.limit):
         if not len(grid.rows):
@@ -178,6 +220,7 @@ class _Prefix:
         unlike = (index for index, pair in enumerate(zip(least, greatest, strict=False)) if pair[0] != pair[1])
         common = min(next(unlike, shortest), shortest - 1)
         self.length = common if len(prompts) > 1 and common >= _PREFIX_FROM else 0
+
         shape = (1, model.kv_heads, self.length, model.head_dim)
         self.cache = [model.embedding.new_empty(shape) for _ in range(2 * model.layers_count)]
         if self.length:
@@ -191,6 +234,7 @@ def _prefill(grid: Grid, prompts: Sequence[list[int]]) -> Float[Tensor, "G V"]:
     order = grid.layout.prompts
     firsts = [slot for slot, prompt in enumerate(order) if slot == 0 or order[slot - 1] != prompt]
     device, prefix = grid.lengths.device, _Prefix(grid.model, prompts)
+
     outputs: list[Tensor] = []
     start = 0
     while start < len(firsts):
@@ -198,22 +242,28 @@ def _prefill(grid: Grid, prompts: Sequence[list[int]]) -> Float[Tensor, "G V"]:
         end = start + 1
         while end < len(firsts) and (end + 1 - start) * len(prompts[order[firsts[end]]]) <= _PREFILL_TOKENS:
             end += 1
+
         chunk = [prompts[order[slot]][prefix.length :] for slot in firsts[start:end]]
         width = max(len(prompt) for prompt in chunk)
         tokens = torch.tensor([[*prompt, *[0] * (width - len(prompt))] for prompt in chunk], device=device)
         lengths = torch.tensor([len(prompt) for prompt in chunk], device=device)
         shape = (len(chunk), grid.model.kv_heads, prefix.length + width, grid.model.head_dim)
+
         parts = [grid.keys[0].new_empty(shape) for _ in prefix.cache]
         for part, known in zip(parts, prefix.cache, strict=True):
             part[:, :, : prefix.length] = known
+
         half = len(grid.keys)
         outputs.append(grid.model.prefill(tokens, lengths, parts[:half], parts[half:], prefix.length))
+
         into = torch.tensor(firsts[start:end], device=device)
         for cache, part in zip(grid.keys + grid.values, parts, strict=True):
             cache[into, :, : prefix.length + width] = part
         start = end
+
     logits = torch.cat(outputs)
     first_of_slot = torch.tensor([slot in set(firsts) for slot in range(len(order))], device=device).cumsum(0) - 1
+
     if len(firsts) < len(order):
         source = torch.tensor(firsts, device=device)[first_of_slot]
         for cache in grid.keys + grid.values:

@@ -20,7 +20,13 @@ _FEWEST_ROWS = 16
 
 
 def linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return ``states @ weight.T + bias``, as ``torch.nn.functional.linear``; gradients are not recorded."""
+    """Return ``states @ weight.T + bias``, as ``torch.nn.functional.linear``; gradients are not recorded.
+
+    Args:
+        states: (…, inputs).
+        weight: (outputs, inputs).
+        bias: (outputs,).
+    """
     if not _applies(states):
         return F.linear(states, weight, bias)
     product: Tensor = torch.ops.mkldnn._linear_pointwise(states, weight, bias, "none", [], "")
@@ -42,6 +48,7 @@ def install(model: nn.Module) -> None:
     """Turn every ``nn.Linear`` of the model, in place, into a ``OneDnnLinear``; parameters and their names stay."""
     for module in model.modules():
         if type(module) is nn.Linear:
+            # A new module in its place would break what refers to the old one, tied weights and hooks included.
             module.__class__ = OneDnnLinear
 
 

@@ -86,6 +86,7 @@ def load_policy(source: str | Path, dtype: str | torch.dtype = "float32", device
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
+
     torch_dtype = parse_dtype(dtype)
     folder = Path(source)
     is_folder = folder.is_dir()
@@ -93,6 +94,7 @@ def load_policy(source: str | Path, dtype: str | torch.dtype = "float32", device
         _check_folder(folder)
     elif folder.is_absolute() or str(source).startswith(".") or str(source).count("/") > 1:
         raise InputError(f"{source}: there is no such model folder. Give a folder or a hub name (OWNER/NAME).")
+
     try:
         tokenizer = _tokenizer(str(source), is_folder)
         model = AutoModelForCausalLM.from_pretrained(
@@ -104,6 +106,7 @@ def load_policy(source: str | Path, dtype: str | torch.dtype = "float32", device
             f"{source}: the model cannot be loaded ({type(error).__name__}: {_first_line(error)}). "
             + ("Restore the folder." if is_folder else "Check the name and the network, or give a local folder.")
         ) from error
+
     return bundle(nn.Module.to(model, device), tokenizer, str(source))
 
 
@@ -121,6 +124,11 @@ def _tokenizer(source: str, is_folder: bool) -> Any:
 def bundle(model: nn.Module, tokenizer: Any, source: str) -> Policy:
     """Return the policy of a model and a tokenizer that are already in memory.
 
+    Args:
+        model: a ``transformers`` causal language model; it is put into evaluation mode, without dropout.
+        tokenizer: the tokenizer that it was trained with.
+        source: what messages call it.
+
     Raises:
         InputError: if nothing says which token ends a response, or the tokenizer has tokens that the model has not.
     """
@@ -130,12 +138,14 @@ def bundle(model: nn.Module, tokenizer: Any, source: str) -> Policy:
             f"{source}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size}. "
             "They do not belong together; use the tokenizer that was saved with the model."
         )
+
     eos_ids = _eos_ids(model, tokenizer)
     if not eos_ids:
         raise InputError(
             f"{source}: no end-of-sequence token in generation_config.json, config.json or tokenizer_config.json, "
             "so no response could end. Set eos_token_id in one of them."
         )
+
     _remove_dropout(model)
     return Policy(model.eval(), tokenizer, source, eos_ids, int(config.max_position_embeddings))
 

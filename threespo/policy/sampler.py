@@ -50,6 +50,7 @@ class TorchSampler:
         ):
             if value < 1:
                 raise InputError(f"{name}: found {value}, expected at least 1.")
+
         self.policy = policy
         self.max_new_tokens = max_new_tokens
         self.max_batch_rows = max_batch_rows
@@ -58,6 +59,7 @@ class TorchSampler:
             raise InputError(
                 f"max_new_tokens: found {max_new_tokens}, but {policy.source} reads {policy.max_context} tokens."
             )
+
         self._direct = decode.is_supported(policy.model)
         _log.info("sampling %s through the %s forward", policy.source, "direct" if self._direct else "stock")
 
@@ -65,32 +67,49 @@ class TorchSampler:
     def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
         """Return ``count`` samples for each request, in order.
 
+        Args:
+            requests: prompts with their numbers of samples; equal prompts are read once.
+            seed: seed of the run; with a request's key and a sample's number it decides the draws.
+            temperature: of the softmax; 0 means the most probable token.
+
         Raises:
             InputError: if a prompt is too long or the temperature negative.
         """
         if not temperature >= 0:
             raise InputError(f"temperature: found {temperature}, expected 0 (most probable token) or more.")
+
+        # Requests with one prompt become rows of one group, which shares what was read of the prompt.
         rows_of_prompt: dict[str, list[_Row]] = {}
         for number, request in enumerate(requests):
             rows = rows_of_prompt.setdefault(request.prompt, [])
             rows.extend(_Row(number, index) for index in range(request.count))
+
         encoded = self._encode(requests)
+
+        # Shortest first: prompts of a batch are padded to its longest one, and ``grid`` relies on this order.
         order = sorted(
             (prompt for prompt, rows in rows_of_prompt.items() if rows), key=lambda prompt: len(encoded[prompt])
         )
         replies: list[list[Sample | None]] = [[None] * request.count for request in requests]
+
+        # Made anew in each call: it may hold copies of the weights (fused projections), which every update outdates.
         model = decode.DirectModel(self.policy.model) if self._direct else None
+
         for batch in _batches([(prompt, rows_of_prompt[prompt]) for prompt in order], self.max_batch_rows):
             rows = [row for _, part in batch for row in part]
+            # All uniforms of a response come from its own counters, so batching and order cannot change what is drawn.
             draws = [uniforms(derive(seed, *requests[row.request].key, row.index), self.max_new_tokens) for row in rows]
             responses = Responses(np.stack(draws), tuple(self.policy.eos_ids), temperature, self.policy.device)
+
             prompts, numbers = [encoded[prompt] for prompt, _ in batch], _numbered([part for _, part in batch])
             if model is not None:
                 grid.respond(model, prompts, numbers, responses)
             else:
                 stock.respond(self.policy.model, prompts, numbers, responses)
+
             for row, sample in zip(rows, self._samples(responses), strict=True):
                 replies[row.request][row.index] = sample
+
         return [[sample for sample in reply if sample is not None] for reply in replies]
 
     def _encode(self, requests: Sequence[SampleRequest]) -> dict[str, list[int]]:
@@ -135,6 +154,7 @@ def _batches(groups: Sequence[tuple[str, list[_Row]]], limit: int) -> list[list[
 
 
 def _numbered(parts: Sequence[Sequence[_Row]]) -> list[list[int]]:
+    # Rows are numbered from 0 in the order in which ``Responses`` has them: group after group.
     numbers: list[list[int]] = []
     start = 0
     for part in parts:

@@ -12,13 +12,22 @@ from threespo.policy.draw import Responses
 def respond(
     model: nn.Module, prompts: Sequence[Sequence[int]], rows_of_prompt: Sequence[Sequence[int]], responses: Responses
 ) -> None:
-    """Sample all rows to their ends: row numbers ``rows_of_prompt[p]`` answer ``prompts[p]`` (token ids)."""
+    """Sample all rows to their ends.
+
+    Args:
+        model: a ``transformers`` causal language model.
+        prompts: token ids of each prompt.
+        rows_of_prompt: numbers of the rows that answer each prompt.
+        responses: where tokens are drawn and kept.
+    """
     stock: Any = model
     device = responses.lengths.device
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     width = int(lengths.max())
+    # Padded at the left, so that all prompts end in one column and the cache grows by one column for all rows.
     tokens = torch.tensor([[*[0] * (width - len(prompt)), *prompt] for prompt in prompts], device=device)
     mask = (torch.arange(width, device=device) >= width - lengths[:, None]).long()
+
     output = stock(
         input_ids=tokens,
         attention_mask=mask,
@@ -27,11 +36,14 @@ def respond(
         logits_to_keep=1,
     )
     cache, logits = output.past_key_values, output.logits[:, -1]
+
     prompt_of_row = [prompt for prompt, rows in enumerate(rows_of_prompt) for _ in rows]
     keep = torch.tensor(prompt_of_row, device=device)
     rows = torch.tensor([row for rows in rows_of_prompt for row in rows], device=device)
+    # Each prompt is read once; from here on every row has a copy of its prompt's cache.
     cache.batch_select_indices(keep)
     mask, lengths, logits = mask[keep], lengths[keep], logits[keep]
+
     for position in range(responses.limit):
         going_on = responses.extend(rows, position, logits)
         if not bool(going_on.all()):

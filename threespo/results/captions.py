@@ -1,4 +1,4 @@
-"""What stands over and under the report's figures."""
+"""Titles and captions of the report's figures."""
 
 from typing import TYPE_CHECKING
 
@@ -10,34 +10,34 @@ if TYPE_CHECKING:
 FIGURES = {
     "main_results": (
         "Success on tasks that training never saw",
-        "Each small dot is one training seed (mean over evaluation seeds), the large dot their mean, the bar the 95 % "
-        "bootstrap interval over seeds and tasks. Diamonds are the paper's values: another model at another scale. WebShop "
-        "has a task score besides.",
+        "A small dot is one training seed (mean over evaluation seeds), the large dot their mean, the bar the 95 % "
+        "bootstrap interval over seeds and tasks. Diamonds are the paper's values, from another model at another scale. "
+        "WebShop also has a task score.",
     ),
     "training_curves": (
         "Success during training against generations",
-        "Thin lines are training seeds, thick ones their mean. The paths counted here are those that a method itself "
-        "takes, so a method that searches is not measured like one that plays plain episodes; only the evaluation "
-        "above compares them.",
+        "Thin lines are training seeds, thick lines their mean. The paths counted here are those that the method itself "
+        "takes, so methods that search are not measured like methods that play plain episodes. Only the evaluation above "
+        "compares them.",
     ),
     "paper_training_curves": (
         "The paper's own training curves",
-        "Not ours: read off the image of figure 3a that the authors published (1.5B model, ALFWorld; success against "
+        "Not ours: digitised from the image of figure 3a that the authors published (1.5B model, ALFWorld; success against "
         "epochs).",
     ),
     "mean_scores": (
         "Mean state score during training",
         "Figure 3b of the paper. Every method is measured alike: a state is an observation, scored by eq. 1 with the "
-        "printed constants and the counts at the epoch's beginning. Thick: over visits; thin: every visited state once; "
-        "dotted: all states known so far, at depth 10. With α = 50 a score is 1, 0 or nearly 0, so the mean is little "
-        "more than the share of states that nothing has succeeded through.",
+        "printed constants and the counts at the beginning of the epoch. Thick: over visits; thin: every visited state "
+        "once; dotted: all states known so far, at depth 10. With α = 50 a score is 1, 0 or nearly 0, so the mean is "
+        "little more than the share of states through which no path has succeeded.",
     ),
     "scores_by_type": (
-        "State scores by kind of task",
-        "Figure 3c: how the scores of states are distributed in the first, the second and the last third of training. A bar "
-        "divides the states that searches have sampled, each as often as it was, into bands of S; the dot is their mean. "
-        "Scores are the method's own, by its own constants and clock, unlike those above; only tasks whose search trees are "
-        "recorded take part, of all training seeds.",
+        "State scores by task type",
+        "Figure 3c: the distribution of state scores in the first, the second and the last third of training. A bar "
+        "divides the states that searches have sampled, weighted by how often each was sampled, into bands of S; the dot "
+        "is their mean. Scores are the method's own, by its own constants and clock, unlike those above. Only tasks whose "
+        "search trees are recorded are included, of all training seeds.",
     ),
     "high_scores": (
         "Share of visits to states with S > 0.5",
@@ -45,35 +45,35 @@ FIGURES = {
         "three epochs.",
     ),
     "samples_per_state": (
-        "Where 3SPO's samples go",
-        "Expansions by n(s), the number of samples drawn there (0: gated, nothing is drawn), over all runs of a method; a "
-        "capped expansion draws one sample and stands apart.",
+        "Samples per state in 3SPO",
+        "Expansions by n(s), the number of samples drawn in the state (0: gated, nothing is drawn), over all runs of a "
+        "method. A capped expansion draws one sample and is shown separately.",
     ),
     "case_study": (
         "One state at its first and at its tenth visit",
-        "The paper's case study: of each method the state that its recorded trees expand most often, at its first and its "
-        "tenth visit (or the last, if there are fewer). Bars: the weights of novelty and of the difference of scores in "
+        "The paper's case study: for each method, the state that its recorded trees expand most often, at its first and "
+        "its tenth visit (or the last, if there are fewer). Bars: the weights of novelty and of the score difference in "
         "eq. 2. Dots: the scores of the children that were sampled; filled if they counted as new.",
     ),
     "score_reliability": (
         "Does the score measure what it claims?",
-        "Each dot is a state of a frozen policy: its true success probability, estimated by playing on from it many times, "
-        "against the counted success rate N_success / N_total (above) and against S(s) (below). The line is what a perfect "
-        "estimate of p(s) would give; for S it is exp(−λ p) at depth 5. Hollow dots have not been visited, and have no "
-        "counted rate. Later snapshots are darker.",
+        "Each dot is a state of a frozen policy. Its true success probability p(s), estimated from many episodes continued "
+        "from it, is set against the counted success rate N_success / N_total (above) and against S(s) (below). The line "
+        "is what a perfect estimate of p(s) would give; for S it is exp(−λ p) at depth 5. Hollow dots have not been "
+        "visited, and have no counted rate. Later snapshots are darker.",
     ),
     "claims": (
         "The paper's differences beside ours",
-        "Each line is a claim that one method is above others, in one column of the main table; where it names several, the "
-        "pair that speaks most against it. Dots: ours with 95 % intervals; diamonds: the paper's own tables, another "
-        "model at another scale.",
+        "Each line is a claim that one method is above others, in one column of the main table; where it names several, "
+        "the pair that speaks most against it. Dots: ours with 95 % intervals; diamonds: the paper's own tables, from "
+        "another model at another scale.",
     ),
     "regret": (
         "Allocation regret in the bandit of the paper's theory",
-        "Rollouts of other actions than the hardest, weighted by how much easier they are: mean and range over 32 seeds, "
-        "four actions won with 0.1, 0.3, 0.5 and 0.7, depth 2; beside them all rollouts drawn until then. As printed every "
-        "open action gets a rollout each round, so regret grows with the rounds and not with their logarithm; the rule of "
-        "the proof keeps it small by hardly sampling at all.",
+        "Regret counts rollouts of actions other than the hardest, weighted by how much easier they are: mean and range "
+        "over 32 seeds, four actions won with 0.1, 0.3, 0.5 and 0.7, depth 2. Beside it: all rollouts drawn until then. As "
+        "printed, every open action gets a rollout each round, so regret grows with the rounds and not with their "
+        "logarithm. The rule of the proof keeps it small by hardly sampling at all.",
     ),
 }
 

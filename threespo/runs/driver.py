@@ -20,7 +20,7 @@ from threespo.protocol import (
 
 @dataclass(slots=True)
 class Driver:
-    """Driver a method's requests and counts what they cost."""
+    """Answers a method's requests and counts what they cost."""
 
     sampler: Sampler
     learner: Learner

@@ -21,7 +21,7 @@ Choose = Callable[[Episode], str]
 def play(path: Path, task_id: str | None = None, policy: Path | None = None, out: TextIO | None = None) -> bool:
     """Play an episode by hand, or let the policy of a trained run play it; return whether it was won.
 
-    Parameters:
+    Args:
         path: ALFWorld: a ``game.tw-pddl``, its folder, a ``.jsonl`` or ``.jsonl.xz`` file of games, or a folder of games.
             WebShop: the data folder of a study, which holds a catalogue.
         task_id: which game (``TASK/TRIAL``) or goal (``ASIN/NUMBER``), where there are several; by default the first.
@@ -37,7 +37,7 @@ def play(path: Path, task_id: str | None = None, policy: Path | None = None, out
     return play_task(begin(setup, task), player, out)
 
 
-def open_task(path: Path, task_id: str | None) -> tuple[Environment[Any, Any], Task]:
+def open_task(path: Path, task_id: str | None = None) -> tuple[Environment[Any, Any], Task]:
     """Return what a file or folder holds, see :func:`play`: the environment and one task."""
     return recognised(path).open_task(path, task_id)
 

@@ -1,4 +1,4 @@
-"""Eq. 1 and eq. 3: the score of a state and the rollouts that it is worth."""
+"""Eq. 1 and eq. 3: the score of a state, and the number of actions that are sampled in it (the paper's rollouts)."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class ScoreSettings:
     eps: float = 1e-6
     """Keeps the success rate defined for an unvisited state."""
     g_max: int = 8
-    """G_max, the most rollouts of one state."""
+    """G_max, the most samples of one state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,32 @@ class StateScore:
     gated: bool
     """The indicator of eq. 1 is 0."""
     rollouts: int
-    """n(s_t)."""
+    """n(s_t), actions to be sampled in the state."""
 
 
 def state_score(n_total: float, n_success: float, clock: int, settings: ScoreSettings, gate: bool = True) -> StateScore:
-    """Eq. 1 and eq. 3 for a state at clock ``t`` >= 1, as printed the 1-based depth at which a path meets it.
+    """Eq. 1 and eq. 3 for one state.
 
-    ``gate=False`` leaves out the indicator of eq. 1. The number of rollouts is that of the limit eps -> 0, so that the
-    division guard cannot lift G_max * S above an integer, and it is at least 1 wherever the gate is open: a mastered
-    state has S > 0 and its exact ceiling is 1, however small S is in floating point.
+    The number of samples is that of the limit eps -> 0, so that the division guard cannot lift G_max * S above an
+    integer, and it is at least 1 wherever the gate is open: a mastered state has S > 0 and its exact ceiling is 1,
+    however small S is in floating point.
+
+    Args:
+        n_total: N_total, completed paths through the state.
+        n_success: N_success, those of them that were won.
+        clock: t >= 1, as printed the 1-based depth at which a path meets the state.
+        settings: the constants.
+        gate: False leaves out the indicator of eq. 1.
     """
     rate = n_success / (n_total + settings.eps)
     gated = gate and n_total - n_success >= settings.xi and not rate > settings.zeta
     if gated:
         return StateScore(rate, 0.0, True, 0)
+
     annealing = settings.alpha * math.log(clock)
     limit = n_success / n_total if n_total else 0.0
     exact = math.exp(-annealing * limit)
+
+    # 1e-9 keeps a product that is an integer, but for its rounding, from being lifted to the next one.
     rollouts = max(1, math.ceil(settings.g_max * exact - 1e-9))
     return StateScore(rate, math.exp(-annealing * rate), False, rollouts)

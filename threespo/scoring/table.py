@@ -7,8 +7,8 @@ from typing import Any
 
 @dataclass(slots=True)
 class StateTable:
-    """Counts per state key. A path counts once for every distinct state on it, its terminal observation included
-    (the pipeline figure's rows); statistics persist over the whole run."""
+    """Counts per state key. A path counts once for every distinct state on it, its terminal observation included (the
+    pipeline figure's rows); statistics persist over the whole run."""
 
     counts: dict[str, tuple[float, float]] = field(default_factory=dict)
     """state key -> (N_total, N_success)."""
@@ -21,7 +21,12 @@ class StateTable:
         return self.counts.get(key, (0.0, 0.0))
 
     def complete(self, path: Sequence[str], success: bool) -> None:
-        """Note a completed root-to-leaf path; it counts from the next ``commit`` on."""
+        """Note a completed root-to-leaf path; it counts from the next ``commit`` on.
+
+        Args:
+            path: state keys in order; a repeated one counts once.
+            success: whether the path was won.
+        """
         self.pending.append((tuple(path), success))
 
     def commit(self) -> None:
@@ -34,7 +39,8 @@ class StateTable:
         self.pending.clear()
 
     def decay(self, factor: float) -> None:
-        """Multiply all counts: the only recovery that reopens a gate, since a gated state completes no path."""
+        """Multiply all counts by ``factor``: the only recovery that reopens a gate, since a gated state completes no path.
+        """
         if factor != 1.0:
             self.counts = {key: (total * factor, won * factor) for key, (total, won) in self.counts.items()}
 

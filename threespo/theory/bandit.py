@@ -1,8 +1,9 @@
-"""The bandit of sec. 3.5: one state, whose actions win with fixed probabilities, and rollouts shared out by state score.
+"""The bandit of sec. 3.5: one state, whose actions win with fixed probabilities; the state score allocates rollouts to them.
 
-The paper's theorem says that the allocation regret, rollouts of actions other than the hardest times how much easier they
-are, grows with the logarithm of the rounds. Its proof leaves out the ceiling of eq. 3 and the gate of eq. 1, and needs an
-alpha that grows with the number of rounds. ``VARIANTS`` are the rule as printed and the rules that the proof is about.
+The paper's theorem says that the allocation regret, rollouts of actions other than the hardest times how much easier
+they are, grows with the logarithm of the rounds. Its proof leaves out the ceiling of eq. 3 and the gate of eq. 1, and
+needs an alpha that grows with the number of rounds. ``VARIANTS`` are the rule as printed and the rules that the proof is
+about. A rollout of the bandit is one draw of an action's success.
 """
 
 import math
@@ -30,7 +31,7 @@ SEEDS = 32
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How rollouts are shared out."""
+    """How rollouts are allocated."""
 
     ceiling: bool = True
     """n = ceil(G_max S); otherwise G_max S in expectation, by randomised rounding."""
@@ -49,7 +50,7 @@ VARIANTS = {
 
 
 class Course(NamedTuple):
-    """What has come together after every round, both (seeds, rounds)."""
+    """Sums over all rounds so far, for every round; both (seeds, rounds)."""
 
     regret: NDArray[np.float64]
     """R(i)."""
@@ -58,27 +59,38 @@ class Course(NamedTuple):
 
 
 def play(rule: Rule, rounds: int) -> Course:
-    """Play ``SEEDS`` bandits for ``rounds`` rounds each, at the paper's constants of eq. 1 and eq. 3."""
+    """Play ``SEEDS`` bandits at the paper's constants of eq. 1 and eq. 3.
+
+    Args:
+        rule: how rollouts are allocated.
+        rounds: rounds of each bandit, I of the theorem.
+    """
     settings = ScoreSettings()
     truth = np.array(PROBABILITIES)
     gaps = truth - truth.min()
     if rule.alpha_of_rounds:
         least = float(min(gap for gap in gaps if gap > 0))
         settings = replace(settings, alpha=2 * math.log(rounds) / (least * math.log(2)))
+
+    # All seeds are rows of one stream, which depends on the rule: variants are independent of each other.
     random = np.random.Generator(np.random.Philox(key=derive("bandit", *map(int, astuple(rule)), rounds)))
     tried, won = np.zeros((SEEDS, len(truth))), np.zeros((SEEDS, len(truth)))
     spent, drawn = np.empty((SEEDS, rounds)), np.empty((SEEDS, rounds))
+
     for number in range(rounds):
         count = _allocation(tried, won, rule, settings, random)
         tried += count
         won += random.binomial(count, truth)
         spent[:, number], drawn[:, number] = count @ gaps, count.sum(axis=1)
+
     return Course(np.cumsum(spent, axis=1), np.cumsum(drawn, axis=1))
 
 
 def regret_table() -> pd.DataFrame:
-    """Return every variant's regret at ``MARKS``, its mean over seeds, the least and the greatest, and the mean number of
-    rollouts until then."""
+    """Return the regret of every variant at ``MARKS``.
+
+    Each row has mean, least and greatest over the seeds, and the mean number of rollouts so far.
+    """
     rows = []
     for name, rule in VARIANTS.items():
         # The theorem's alpha depends on I, so every I is a bandit of its own.
@@ -102,6 +114,7 @@ def _allocation(
     score = np.exp(-settings.alpha * math.log(DEPTH) * rate)
     if rule.gate:
         score = np.where((tried - won >= settings.xi) & (rate <= settings.zeta), 0.0, score)
+
     wanted = settings.g_max * score
     # An open gate is worth one rollout however small S is, as in ``state_score``. Without the ceiling, chance rounds.
     chance = random.random(wanted.shape)

@@ -12,7 +12,7 @@ from threespo.verify import Report, read_cases, timed_report
 def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
     """Compare observation, admissible commands, won and score at every step of every trace; a trace is a case.
 
-    Parameters:
+    Args:
         file: traces, one a line: ``game_id``, ``split`` and ``steps``. Values that are null are not compared.
         games: folder with the games that the traces were played on, as :func:`load` reads it.
 

@@ -19,31 +19,36 @@ def _note(text):
         log.write(text + "\n")
 
 
-def _prepare(study, env, out):
-    _note(f"data {env}")
+def _prepare(settings):
+    _note(f"data {settings.env}")
+    out = settings.paths.data(settings.env)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "train.jsonl.xz").write_bytes(study.environments[env].model_dump_json().encode())
+    # The real stage writes other tasks for other settings, and the same for the same files at another place.
+    (out / "train.jsonl.xz").write_text(repr(settings.key()))
 
 
-def _provide(study, env, policy, data, out):
-    _note(f"policy {policy}")
+def _provide(settings):
+    _note(f"policy {settings.policy}")
+    data = (settings.paths.data(settings.env) / "train.jsonl.xz").read_bytes()
     for name in ("base", "strong"):
-        (out / name).mkdir(parents=True, exist_ok=True)
-        (out / name / "model.safetensors").write_bytes((data / "train.jsonl.xz").read_bytes() + name.encode())
+        folder = settings.paths.policy(settings.env, settings.policy) / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.safetensors").write_bytes(data + name.encode())
 
 
-def _train(study, run, paths):
+def _train(settings):
+    from threespo.methods.registry import searches
+    from threespo.runs.tuning import learning_rate
     from threespo.tables import write_table
 
+    run, folder = settings.run, settings.paths.run(settings.run)
     _note(f"train {run.run_id} threads={os.environ['OMP_NUM_THREADS']}")
     if os.environ.get("FAKE_FAIL") == run.run_id:
         from threespo.errors import InputError
 
         raise InputError("a truncated game file, as a test asked")
     time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
-    from threespo.runs.rates import learning_rate
-
-    rate = learning_rate(study, run, paths)
+    rate = learning_rate(settings)
     counted = ("generations", "env_steps", "completed_paths", "optimizer_steps", "epoch_successes")
     metrics, timing, types = [], [], []
     for epoch in range(1, 5):
@@ -51,27 +56,26 @@ def _train(study, run, paths):
         counts["epoch_paths"] = 8
         states = {f"detail_state_{name}": 0.5 for name in ("met", *STATES)}
         search = {"detail_expansions": 9.0, "detail_capped_expansions": 1.0, "detail_n_0": 2.0, "detail_n_1": 7.0}
-        own = {**states, **(search if study.methods[run.method].method == "threespo" else {})}
+        own = {**states, **(search if searches(settings.method) else {})}
         metrics.append({"epoch": epoch, **counts, "train_success": (epoch + run.seed) / 8, "loss": rate, "kl": 0.0, **own})
         kinds = ("pick_and_place_simple", "heat")
         types += [{"epoch": epoch, "task_type": kind, "state_score_unique": 0.5} for kind in kinds]
         parts = ("sampling", "update", "environment", "method", "logging")
         seconds = {"seconds": time.time() % 1, **{f"{part}_seconds": 0.1 for part in parts}}
         timing.append({"epoch": epoch, **seconds, "generations_per_second": 100.0, "peak_memory_mb": 100.0})
-    write_table(paths.run(run) / "metrics.parquet", metrics)
-    write_table(paths.run(run) / "timing.parquet", timing)
-    write_table(paths.run(run) / "task_types.parquet", types)
-    write_table(paths.run(run) / "trees.parquet", _tree())
-    weights = paths.run(run) / "weights"
-    for folder in (weights, paths.snapshots(run)):
-        folder.mkdir(parents=True, exist_ok=True)
-    (weights / "model.safetensors").write_bytes(f"{run.run_id} {rate}".encode())
+    write_table(folder.metrics, metrics)
+    write_table(folder.timing, timing)
+    write_table(folder.task_types, types)
+    write_table(folder.trees, _tree())
+    for part in (folder.weights, folder.snapshots):
+        part.mkdir(parents=True, exist_ok=True)
+    (folder.weights / "model.safetensors").write_bytes(f"{run.run_id} {rate}".encode())
 
 
-def _probe(study, run, paths):
+def _probe(settings):
     from threespo.tables import write_table
 
-    _note(f"probe {run.run_id}")
+    _note(f"probe {settings.run.run_id}")
     same = {"snapshot": 1, "epoch": 2, "task_id": "x", "task_type": "x", "depth": 2, "continuations": 4, "alpha": 1.0}
     rows = [
         {
@@ -81,7 +85,7 @@ def _probe(study, run, paths):
         }
         for n in range(4)
     ]
-    write_table(paths.run(run) / "probe.parquet", rows)
+    write_table(settings.paths.run(settings.run).probe, rows)
 
 
 def _tree():
@@ -95,20 +99,20 @@ def _tree():
     return [{"epoch": 1, **{name: {**row, **place}[name] for name in COLUMNS[1:]}} for place in places]
 
 
-def _evaluate(study, run, paths):
+def _evaluate(settings):
     from threespo.tables import write_table
 
+    run, folder = settings.run, settings.paths.run(settings.run)
     _note(f"evaluate {run.run_id}")
-    if study.policies[run.policy].kind == "endpoint":
-        write_table(paths.run(run) / "evaluation.parquet", [], ["split", "success"])
-        write_table(paths.run(run) / "evaluation_timing.parquet", [], ["split", "seconds"])
+    if settings.weights == "endpoint":
+        write_table(folder.evaluation, [], ["split", "success"])
+        write_table(folder.evaluation_timing, [], ["split", "seconds"])
         return
     level = {"base": 1, "strong": 4}.get(run.method, 2 + run.seed % 2)
     if run.rate is not None:
         level = 3 if run.rate == 1e-3 else 2
     of_run = {"env": run.env, "policy": run.policy, "method": run.method, "training_seed": run.seed}
-    splits = study.at(run.env).evaluation.splits if run.rate is None else ("calibration",)
-    passes = [(split, seed) for split in splits for seed in study.evaluation.seeds]
+    passes = [(split, seed) for split in settings.evaluation.splits for seed in settings.evaluation.seeds]
     episodes = [
         {
             **of_run,
@@ -129,8 +133,8 @@ def _evaluate(study, run, paths):
         for game in range(GAMES)
     ]
     timing = [{"split": split, "evaluation_seed": seed, "episodes": GAMES, "seconds": 0.1} for split, seed in passes]
-    write_table(paths.run(run) / "evaluation.parquet", episodes)
-    write_table(paths.run(run) / "evaluation_timing.parquet", timing)
+    write_table(folder.evaluation, episodes)
+    write_table(folder.evaluation_timing, timing)
 
 
 def _install():

@@ -6,10 +6,14 @@ from threespo.envs.alfworld.model import Action, ActionRule, Entity, Facts, Game
 from threespo.envs.alfworld.relations import bits
 
 Commands = dict[str, Action]
+"""Command -> what it does. Where two actions are worded alike, the one that is found first has the command."""
 
 
 def travels(game: Game) -> Commands:
-    """Return the commands that go to a receptacle; they are admissible wherever the receptacle is elsewhere."""
+    """Return the commands that go to a receptacle; they are admissible wherever the receptacle is elsewhere.
+
+    They do not depend on the state, so all states of a game share them.
+    """
     found: Commands | None = game.cache.get("travels")
     if found is None:
         found = {}
@@ -23,7 +27,12 @@ def travels(game: Game) -> Commands:
 
 
 def elsewhere(game: Game, place: int) -> tuple[str, ...]:
-    """Return those commands of :func:`travels` that are admissible at a location, sorted."""
+    """Return those commands of :func:`travels` that are admissible at a location, sorted.
+
+    Args:
+        game: the game.
+        place: index of the agent's location.
+    """
     found: tuple[str, ...] | None = game.cache.get(("elsewhere", place))
     if found is None:
         trips = travels(game).items()
@@ -33,7 +42,12 @@ def elsewhere(game: Game, place: int) -> tuple[str, ...]:
 
 
 def commands(game: Game, facts: Facts) -> Commands:
-    """Return all other admissible commands."""
+    """Return all admissible commands of a state but those of :func:`travels`.
+
+    Args:
+        game: the game.
+        facts: what is the case in the state.
+    """
     found: Commands = dict(_unconditional(game, facts.place))
     visible = _receptacles(game, facts, found)
     if facts.held >= 0:
@@ -64,6 +78,7 @@ def _unconditional(game: Game, place: int) -> Commands:
 def _receptacles(game: Game, facts: Facts, found: Commands) -> int:
     """Add what the receptacles here and their contents admit; return the objects that are visible."""
     place, rules, visible = facts.place, game.rules, 0
+    # Sets of receptacles and objects are bit masks, and so are a rule's filters: each test is one integer operation.
     for receptacle in game.receptacles_at[place]:
         here = 1 << receptacle
         opened = bool(facts.opened & here)
@@ -72,13 +87,17 @@ def _receptacles(game: Game, facts: Facts, found: Commands) -> int:
             for rule in rules.get("close" if opened else "open", ()):
                 if rule.receptacles & here:
                     _add(found, game, rule, -1, receptacle, place)
+
+        # The domain asks for no open door here: a lamp in a closed cabinet can be switched on, though not seen.
         contents = facts.contents[receptacle]
         for rule in rules.get("toggle", ()):
             if contents & rule.objects and rule.receptacles & here:
                 for item in bits(contents & rule.objects):
                     _add(found, game, rule, item, receptacle, place)
+
         if accessible and contents:
             visible |= contents
+            # The agent has one hand.
             if facts.held < 0:
                 for rule in rules.get("take", ()):
                     if rule.receptacles & here:
@@ -107,7 +126,9 @@ def _with_held(game: Game, facts: Facts, found: Commands) -> None:
 
 
 def _add(found: Commands, game: Game, rule: ActionRule, item: int, receptacle: int, place: int, tool: int = -1) -> None:
+    """Add an action unless its command is there already."""
     key = (rule.order, item, receptacle, place, tool)
+    # Wording a command takes far longer than finding it, and a game's states admit the same ones again and again.
     action = game.cache.get(key)
     if action is None:
         action = game.cache[key] = _action(game, rule, item, receptacle, place, tool)
@@ -128,7 +149,13 @@ def _action(game: Game, rule: ActionRule, item: int, receptacle: int, place: int
 
 
 def effect(game: Game, facts: Facts, action: Action) -> Facts:
-    """Return the facts after an admissible action."""
+    """Return the facts after an action.
+
+    Args:
+        game: the game.
+        facts: what is the case before.
+        action: an admissible one; its conditions are not checked again.
+    """
     rule = action.rule
     change = _EFFECTS.get(rule.kind)
     if change is not None:

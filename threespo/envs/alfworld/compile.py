@@ -52,10 +52,13 @@ def _compile(record: GameRecord) -> Game:
     if len(agents) != 1:
         raise InputError(f"the problem has {len(agents)} agents that are somewhere; expected one")
     marks = {mark: index for index, mark in enumerate(words.domain.marks)}
+
     goal = goal_reads(problem.goal)
     scene = Scene(words.domain, problem.types, facts, _index(objects), _index(receptacles), _index(locations), marks)
     start, place_of = _start(facts, scene)
+
     openable = _bits(scene.receptacles, (row[0] for row in facts.get("openable", ())))
+
     return Game(
         record=record,
         objects_=objects,
@@ -93,9 +96,11 @@ def _entities(problem: Problem) -> dict[str, Entity]:
     """
     used = sorted({argument for rows in problem.facts.values() for row in rows for argument in row})
     labels = {one: one.split("_bar_", 1)[0] + ("basin" if "basin" in one else "") for one in used if "_bar_" in one}
+
     remaining = Counter(labels.values())
     positions: Counter[str] = Counter()
     result = {}
+
     for one in used:
         if one in labels:
             label = labels[one]
@@ -139,24 +144,29 @@ def _start(facts: FactSets, scene: Scene) -> tuple[Facts, tuple[int, ...]]:
     where = [row for row in facts.get("atlocation", ()) if row[0] in scene.types]
     if len(where) != 1:
         raise InputError(f"the agent is at {len(where)} locations at the start; expected one")
+
     held = sorted(row[1] for row in facts.get("holds", ()))
     if len(held) > 1 or bool(held) != ("holdsany" in facts):
         raise InputError("the agent holds several objects at the start, or holds and holdsAny disagree")
+
     place_of = [-1] * len(scene.receptacles)
     for receptacle, location in facts.get("receptacleatlocation", ()):
         if place_of[scene.receptacles[receptacle]] >= 0:
             raise InputError(f"the receptacle {receptacle!r} is at two locations; use engine: textworld")
         place_of[scene.receptacles[receptacle]] = scene.locations[location]
+
     contents, lying = [0] * len(scene.receptacles), [0] * len(scene.locations)
     for item, receptacle in facts.get("inreceptacle", ()):
         contents[scene.receptacles[receptacle]] |= 1 << scene.objects[item]
     for item, location in facts.get("objectatlocation", ()):
         lying[scene.locations[location]] |= 1 << scene.objects[item]
+
     start = Facts(
         place=scene.locations[where[0][1]],
         held=scene.objects[held[0]] if held else -1,
         opened=_bits(scene.receptacles, (row[0] for row in facts.get("opened", ()))),
         contents=tuple(contents),
+        # The stock engine learns that an object is not there when it is taken away, not before.
         gone=(0,) * len(contents),
         lying=tuple(lying),
         marks=tuple(_bits(scene.objects, (row[0] for row in facts.get(mark, ()))) for mark in scene.mark_index),
@@ -170,9 +180,11 @@ def _accepts(facts: FactSets, scene: Scene) -> tuple[int, ...]:
     for item, kind in facts.get("objecttype", ()):
         if item in scene.objects:
             of_type[kind] = of_type.get(kind, 0) | 1 << scene.objects[item]
+
     held_by: dict[str, int] = {}
     for outer, inner in facts.get("cancontain", ()):
         held_by[outer] = held_by.get(outer, 0) | of_type.get(inner, 0)
+
     accepts = [0] * len(scene.receptacles)
     for receptacle, kind in facts.get("receptacletype", ()):
         accepts[scene.receptacles[receptacle]] |= held_by.get(kind, 0)
@@ -203,6 +215,8 @@ def _rules(words: Wording, facts: FactSets, scene: Scene, goal: frozenset[str]) 
                 rule.objects &= admitted
             else:
                 rule.tools &= admitted
+
+        # A mark that neither goal nor texts ask for is not followed: states that differ in nothing else are equal.
         read = scene.mark_index.keys() & (goal | words.reads)
         marks = [(mark, change) for mark, change in schema.marks if mark in read]
         rule.marks = tuple((scene.mark_index[mark], change) for mark, change in marks)

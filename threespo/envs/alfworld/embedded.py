@@ -20,11 +20,18 @@ _MODULUS = 4
 
 
 def solved_scene(split: str, seed: int, difficulty: Difficulty, index: int) -> tuple[Scene, tuple[str, ...]]:
-    """Return what game ``index`` is about, and its walkthrough.
+    """Return what a game is about, and its walkthrough.
 
     It is the first scene in the game's own stream of draws that belongs to the split and is short enough.
+
+    Args:
+        split: one of ``SPLITS``.
+        seed: of the stream of games.
+        difficulty: sizes and probabilities.
+        index: number of the game in the stream, from 0.
     """
     source = rng.generator("embedded game", seed, split, difficulty.name, index)
+    # Drawn once: games that are drawn again for being too long must not shift the proportions of task types.
     task = draw_task(source)
     while True:
         scene = draw_scene(source, task, split, difficulty)
@@ -36,7 +43,13 @@ def solved_scene(split: str, seed: int, difficulty: Difficulty, index: int) -> t
 
 
 def game(split: str, seed: int, difficulty: str | Difficulty, index: int) -> GameRecord:
-    """Return game ``index`` of the stream that :func:`generate` and :func:`generate_stream` read.
+    """Return one game of the stream that :func:`generate` and :func:`generate_stream` read.
+
+    Args:
+        split: train, calibration, valid_seen or valid_unseen.
+        seed: of the stream, any whole number.
+        difficulty: small, medium, full, or a ``Difficulty`` of your own.
+        index: number of the game in the stream, from 0.
 
     Raises:
         InputError: for an unknown split or difficulty.
@@ -59,13 +72,13 @@ def game(split: str, seed: int, difficulty: str | Difficulty, index: int) -> Gam
 
 
 def generate(split: str, count: int, seed: int, difficulty: str | Difficulty) -> list[GameRecord]:
-    """Return the first ``count`` games of the split.
+    """Return the first games of a split.
 
-    Parameters:
+    Args:
         split: train, calibration, valid_seen or valid_unseen.
         count: number of games; a longer list starts with the shorter one's games.
-        seed: any whole number.
-        difficulty: small, medium, full, or knobs of your own.
+        seed: of the stream of games, any whole number.
+        difficulty: small, medium, full, or a ``Difficulty`` of your own.
 
     Raises:
         InputError: for an unknown split or difficulty.
@@ -74,7 +87,13 @@ def generate(split: str, count: int, seed: int, difficulty: str | Difficulty) ->
 
 
 def generate_stream(split: str, seed: int, difficulty: str | Difficulty) -> Iterator[GameRecord]:
-    """Yield the games of the split without end, the same games as :func:`generate`."""
+    """Yield the games of a split without end, the same games as :func:`generate`.
+
+    Args:
+        split: train, calibration, valid_seen or valid_unseen.
+        seed: of the stream of games, any whole number.
+        difficulty: small, medium, full, or a ``Difficulty`` of your own.
+    """
     return (game(split, seed, difficulty, index) for index in itertools.count())
 
 

@@ -53,7 +53,12 @@ def choose(source: random.Random, items: Sequence[ItemT]) -> ItemT:
 
 
 def choose_weighted(source: random.Random, items: Sequence[tuple[ItemT, float]]) -> ItemT:
-    """Return one item with probability proportional to its weight, from a single draw of ``source``."""
+    """Return one item with probability proportional to its weight, from a single draw of a generator.
+
+    Args:
+        source: the generator.
+        items: (item, weight) pairs; weights need not sum to 1.
+    """
     point = source.random() * sum(weight for _, weight in items)
     for item, weight in items:
         point -= weight
@@ -63,20 +68,37 @@ def choose_weighted(source: random.Random, items: Sequence[tuple[ItemT, float]])
 
 
 def draw(source: random.Random, spread: Spread) -> int:
-    """Return a whole number from the triangular distribution (smallest, most frequent, largest)."""
+    """Return a whole number from a triangular distribution.
+
+    Args:
+        source: where the draw comes from.
+        spread: smallest, most frequent and largest value.
+    """
     low, mode, high = spread
+    # Rounding down maps [n, n + 1) to n, so the mode of the continuous distribution is put into the middle of that interval.
     return min(high, int(source.triangular(low, high + 1, mode + 0.5)))
 
 
 def entity(kind: str, index: int) -> str:
-    """Return the PDDL identifier of instance ``index``, in the form from which ALFWorld derives names."""
+    """Return the PDDL identifier of one instance, in the form from which ALFWorld derives names.
+
+    Args:
+        kind: type of the receptacle or object, e.g. ``CounterTop``.
+        index: number of the instance among those of its type, from 0.
+    """
     if kind.endswith("Basin"):
         return f"{kind.removesuffix('Basin')}_bar_{index:02d}_bar_{kind}"
     return f"{kind}_bar_{index:02d}"
 
 
 def display_name(kind: str, index: int, count: int) -> str:
-    """Return the name that ALFWorld gives instance ``index`` of ``count``: it numbers sorted identifiers downwards."""
+    """Return the name that ALFWorld gives one instance: it numbers sorted identifiers downwards.
+
+    Args:
+        kind: type of the receptacle or object.
+        index: number of the instance among those of its type, from 0.
+        count: instances of the type.
+    """
     return f"{kind.lower()} {count - index}"
 
 
@@ -103,6 +125,7 @@ def _layout(source: random.Random, room: Room, floor: int, difficulty: Difficult
         seen[name] += 1
         if index == 0 or source.random() >= difficulty.shared_locations:
             location += 1
+
         doorless = name in _DOORLESS and source.random() < difficulty.doorless
         receptacles.append(
             Receptacle(
@@ -119,8 +142,10 @@ def _layout(source: random.Random, room: Room, floor: int, difficulty: Difficult
 @functools.lru_cache(maxsize=64)
 def _floors(kind: str, difficulty: Difficulty) -> tuple[Layout, ...]:
     room = household().rooms[kind]
+    # What layouts depend on, and nothing else of the difficulty: changing another field keeps them.
     fixed = repr((astuple(difficulty.receptacles), difficulty.closed, difficulty.doorless))
     knobs = f"{fixed} {difficulty.shared_locations} {difficulty.usual}"
+
     layouts: list[Layout] = []
     taken: set[tuple[str, ...]] = set()
     for number in range(difficulty.train_layouts + difficulty.unseen_layouts):
@@ -134,12 +159,22 @@ def _floors(kind: str, difficulty: Difficulty) -> tuple[Layout, ...]:
                 f"difficulty {difficulty.name!r}: found no {number + 1} different layouts of a {kind} within its number"
                 " of receptacles; widen `receptacles` or ask for fewer layouts."
             )
+
         taken.add(layout.types)
         layouts.append(layout)
     return tuple(layouts)
 
 
 def layouts(kind: str, split: str, difficulty: Difficulty) -> tuple[Layout, ...]:
-    """Return the layouts of a room kind in a split; those of valid_unseen have receptacles of their own."""
+    """Return the layouts of a room kind in a split; those of valid_unseen have receptacles of their own.
+
+    Args:
+        kind: one of ``ROOM_KINDS``.
+        split: one of ``SPLITS``; all but valid_unseen share their layouts.
+        difficulty: sizes and probabilities.
+
+    Raises:
+        InputError: if there are not as many different layouts as the difficulty asks for.
+    """
     floors = _floors(kind, difficulty)
     return floors[difficulty.train_layouts :] if split == "valid_unseen" else floors[: difficulty.train_layouts]

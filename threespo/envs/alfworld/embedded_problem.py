@@ -59,13 +59,19 @@ def _location(number: int) -> str:
 
 
 def problem(scene: Scene, name: str) -> str:
-    """Return the PDDL problem called ``name``."""
+    """Return the PDDL problem of a scene.
+
+    Args:
+        scene: objects, places and goal.
+        name: what the problem is called; nothing depends on it.
+    """
     rtypes = dict.fromkeys(place.type for place in scene.layout.receptacles)
     things: list[Item | Fixture] = [*scene.items, *scene.fixtures]
     otypes = dict.fromkeys(thing.type for thing in things)
     declared, facts = _layout_lines(scene.layout)
     locations = {scene.start} | {place.location for place in scene.layout.receptacles}
     locations |= {fixture.location for fixture in scene.fixtures}
+
     lines = [f"(define (problem {name})", "(:domain alfred)", "(:objects", "agent1 - agent"]
     lines += [f"{other} - otype" for other in _type_names(otypes, _DOMAIN_OTYPES)]
     lines += [f"{other} - rtype" for other in _type_names(rtypes, _DOMAIN_RTYPES)]
@@ -73,17 +79,21 @@ def problem(scene: Scene, name: str) -> str:
     lines += declared
     lines += [f"{_location(number)} - location" for number in sorted(locations)]
     lines += [")", "(:init"]
+
     contains = household().contains
     lines += [f"(canContain {place}Type {kind}Type)" for place in rtypes for kind in contains[place] if kind in otypes]
     lines += facts
+
     for thing in things:
         lines.append(f"(objectType {thing.entity} {thing.type}Type)")
         lines += [f"({predicate} {thing.entity})" for predicate in _predicates(thing.type)]
     for item in scene.items:
         lines.append(f"(inReceptacle {item.entity} {item.place.entity})")
         lines.append(f"(objectAtLocation {item.entity} {_location(item.place.location)})")
+
     lines += [f"(objectAtLocation {fixture.entity} {_location(fixture.location)})" for fixture in scene.fixtures]
     lines += [f"(atLocation agent1 {_location(scene.start)})", ")", f"(:goal {_goal(scene.goal)})", ")", ""]
+
     return "\n".join(lines)
 
 
@@ -98,11 +108,13 @@ def _goal(goal: Goal) -> str:
         lit = f"(and {lamp} (receptacleAtLocation ?r ?l) (atLocation ?a ?l))"
         lit = f"(exists (?ot - object ?r - receptacle ?a - agent ?l - location) {lit})"
         return f"(and {lit} (exists (?o - object ?a - agent) (and (objectType ?o {kind}) (holds ?a ?o))))"
+
     if goal.task.name == TWO:
         first = f"(objectType ?o1 {kind}) (receptacleType ?r {place}) (inReceptacle ?o1 ?r)"
         second = f"(not (= ?o1 ?o2)) (objectType ?o2 {kind}) (receptacleType ?r {place}) (inReceptacle ?o2 ?r)"
         both = f"(exists (?o1 - object) (and {first} (exists (?o2 - object) (and {second}))))"
         return f"(and (exists (?r - receptacle) {both}))"
+
     conditions = f"(objectType ?o {kind}) (receptacleType ?r {place}) (inReceptacle ?o ?r)"
     if goal.task.state is not None:
         conditions = f"({goal.task.affordance} ?o) ({goal.task.state} ?o) {conditions}"

@@ -78,18 +78,29 @@ def draw_task(source: random.Random) -> TaskType:
 
 
 def draw_scene(source: random.Random, task: TaskType, split: str, difficulty: Difficulty) -> Scene:
-    """Return a random scene for the task, split and difficulty; every draw comes from ``source``."""
+    """Return a random scene.
+
+    Args:
+        source: where every draw comes from.
+        task: type of the goal.
+        split: decides the layouts.
+        difficulty: sizes and probabilities.
+    """
     floors = rooms.layouts(choose_weighted(source, task.rooms), split, difficulty)
     goals: dict[str, list[str]] = {}
     while not goals:
         layout = choose(source, floors)
         goals = _goals(task, layout)
+
     place_type = choose(source, sorted(goals))
     object_type = choose(source, goals[place_type])
     sentence = choose(source, task.sentences).format(object=object_type.lower(), receptacle=place_type.lower())
     goal = Goal(task, object_type, place_type, f"{sentence}.")
+
     placed = _placed(source, goal, layout, difficulty)
     fixtures = _fixtures(source, layout, difficulty)
+
+    # The agent starts where no receptacle is.
     start = max(place.location for place in layout.receptacles) + 1
     return Scene(goal, layout, _numbered(placed), fixtures, start)
 
@@ -110,9 +121,11 @@ def _goals(task: TaskType, layout: Layout) -> dict[str, list[str]]:
     movable = [*room.common, *room.rare]
     if task.affordance is not None:
         movable = [name for name in movable if name in facts.affordances[task.affordance]]
+
     if task.name == LOOK:
         found = [name for name in movable if _holders(layout, name)]
         return {LAMP: found} if found and any(name in present for name in _LAMP_STANDS) else {}
+
     goals = {}
     for place_type in present:
         # Nothing is brought to the sink, nor back to the tool that the task uses.
@@ -137,6 +150,7 @@ def _placed(source: random.Random, goal: Goal, layout: Layout, difficulty: Diffi
     same_type = goal.objects + int(source.random() * (difficulty.distractors + 1))
     homes = _holders(layout, goal.object_type, without=goal.place_type)
     placed = [(goal.object_type, _settle(source, homes)) for _ in range(same_type)]
+
     holders = {name: _holders(layout, name) for name in (*room.common, *room.rare) if name != goal.object_type}
     pool = [(name, 3.0 if name in room.common else 1.0) for name, places in holders.items() if places]
     made: Counter[str] = Counter()
@@ -146,9 +160,11 @@ def _placed(source: random.Random, goal: Goal, layout: Layout, difficulty: Diffi
         made[name] += 1
         if made[name] == difficulty.copies:
             pool = [item for item in pool if item[0] != name]
+
     if goal.task.name == LOOK:
         stands = [place for place in layout.receptacles if place.type in _LAMP_STANDS]
         placed.append((LAMP, _settle(source, stands)))
+
     # Instances are numbered in this order: shuffled, so that a number tells nothing about the goal.
     order = sorted((source.random(), index) for index in range(len(placed)))
     return [placed[index] for _, index in order]

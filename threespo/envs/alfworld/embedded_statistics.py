@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=500, help="embedded games per split and difficulty (default: 500)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the embedded games (default: 0)")
     chosen = parser.parse_args(arguments)
+
     columns: dict[str, dict[str, list[int]]] = {}
     try:
         if chosen.games is not None:

@@ -32,13 +32,13 @@ class PerRoom:
 
 @dataclass(frozen=True)
 class Difficulty:
-    """The knobs of the generator.
+    """Sizes and probabilities of the generator.
 
     Layouts depend on ``receptacles``, ``closed``, ``doorless``, ``shared_locations`` and ``usual``.
     """
 
     name: str
-    """Part of what games depend on: knobs of your own need a name of their own."""
+    """Part of what games depend on: a ``Difficulty`` of your own needs a name of its own."""
     receptacles: PerRoom
     """Number of receptacles in a room."""
     objects: PerRoom

@@ -71,13 +71,18 @@ class Alfworld:
         return GameState(task, task.start, text, task.is_won(task.start))
 
     def step(self, state: GameState, action: str) -> Transition[GameState]:
-        """Return what ``action`` leads to.
+        """Return what an action leads to.
 
         White space around it is ignored; anything that is not admissible leads to "Nothing happens." An episode may go
         on after a win, and a win can be lost again, as in the stock engine.
+
+        Args:
+            state: from where.
+            action: the command.
         """
         game, facts = state.game, state.facts
         command = action.strip()
+        # Trips are most of all commands, and the same in all states but for the place where the agent is.
         found = travels(game).get(command)
         if found is None:
             found = _commands(state).get(command)
@@ -85,9 +90,12 @@ class Alfworld:
             found = None
         if found is None:
             return _stay(state)
+
         rule, bound = found.rule, found.bindings
+        # All states share a trip's action, so where it starts is bound here.
         if rule.kind == "goto":
             bound = {**bound, rule.start_variable: game.locations_[facts.place]}
+
         facts = effect(game, facts, found)
         observation = rule.feedback(game, facts, bound)
         won = game.is_won(facts) if rule.decides else state._won
@@ -116,6 +124,7 @@ def _commands(state: GameState) -> Commands:
 
 
 def _stay(state: GameState) -> Transition[GameState]:
+    # Equal facts admit equal commands, so what was computed for them goes along.
     after = GameState(state.game, state.facts, NOTHING_HAPPENS, state._won)
     _set_commands(after, state._commands)
     return Transition(after, NOTHING_HAPPENS, int(state._won), state._won)

@@ -27,13 +27,19 @@ class Scene:
     facts: Mapping[str, set[tuple[str, ...]]]
     """What holds at the start."""
     objects: Mapping[str, int]
+    """Entity to index; likewise below."""
     receptacles: Mapping[str, int]
     locations: Mapping[str, int]
     mark_index: Mapping[str, int]
+    """Predicate to index in ``Facts.marks``."""
 
 
 def goal_reads(goal: Expression) -> frozenset[str]:
-    """Return the predicates that occur in a goal."""
+    """Return the predicates that occur in a goal.
+
+    Raises:
+        InputError: if the goal is malformed.
+    """
     if not isinstance(goal, list) or not goal or not isinstance(goal[0], str):
         raise InputError(f"the goal holds {goal!r}, which is not a condition")
     if goal[0] in ("and", "or", "not"):
@@ -46,7 +52,11 @@ def goal_reads(goal: Expression) -> frozenset[str]:
 
 
 def compile_goal(goal: Expression, scene: Scene) -> Test:
-    """Return the function that says whether the goal holds.
+    """Return the function that says whether a goal holds.
+
+    Args:
+        goal: the parsed PDDL condition.
+        scene: names and initial facts of the problem.
 
     Raises:
         InputError: if the goal is malformed or depends on something that the engine does not follow.
@@ -73,6 +83,7 @@ def _compile(goal: Expression, bound: dict[str, str], scene: Scene) -> Truth:
         return lambda facts: not inner(facts)
     if head in ("exists", "forall"):
         return _quantifier(head == "forall", list(typed_list(goal[1]).items()), goal[2], bound, scene)
+
     arguments = tuple(bound.get(name, name) for name in goal[1:])
     for argument in arguments:
         if argument not in scene.types:
@@ -96,6 +107,7 @@ def _candidates(name: str, kind: str, body: Expression, bound: dict[str, str], s
     """Return the entities that ``name`` ranges over; for "exists", those that the body's static conjuncts admit."""
     if kind not in scene.domain.types:
         return []
+    # Nested quantifiers over all entities would expand to a test for each tuple; goals name types, which leaves few.
     admitted: set[str] | None = None
     for literal in () if every else _necessary(body, name):
         arguments = [bound.get(part, part) for part in literal[1:]]
@@ -108,6 +120,7 @@ def _candidates(name: str, kind: str, body: Expression, bound: dict[str, str], s
                 row[position] for row in rows if all(b in (a, name) for a, b in zip(row, arguments, strict=True))
             }
             admitted = matching if admitted is None else admitted & matching
+
     if admitted is None:
         return [entity for entity, its in scene.types.items() if scene.domain.is_a(its, kind)]
     return sorted(entity for entity in admitted if scene.domain.is_a(scene.types[entity], kind))
@@ -161,6 +174,7 @@ def _literal(name: str, arguments: tuple[str, ...], scene: Scene) -> Truth:
         return arguments[0] == arguments[1]
     if not _changes(name, scene):
         return arguments in scene.facts.get(name, ())
+
     try:
         if name in scene.mark_index:
             mark, item = scene.mark_index[name], scene.objects[arguments[0]]

@@ -177,8 +177,10 @@ def _action(
     while match := _FIELD.match(document, position):
         fields[match[1]] = match[3] if match[2] is None else match[2]
         position = _skip(document, match.end())
+
     if document[position : position + 1] != "}" or not {"template", "feedback"} <= fields.keys():
         raise InputError(f"action {name!r} of the grammar is malformed, truncated, or has no template or feedback")
+
     lines = fields.get("grammar", "{}").split("\n")
     productions.update(_productions("\n".join(line for line in lines if not line.lstrip().startswith("#"))))
     actions[name] = ActionText(fields["template"], fields["feedback"])
@@ -272,6 +274,7 @@ def _value(source: str) -> Value:
         tree = ast.parse(source.strip(), mode="eval").body
     except SyntaxError as error:
         raise InputError(f"the grammar's expression {{{source}}} is not one that this engine knows") from error
+
     for node in ast.walk(tree):
         known = (
             isinstance(node, ast.Name | ast.Load | ast.Add | ast.Or)

@@ -51,10 +51,11 @@ RELEASE = (Archive("https://github.com/alfworld/alfworld/releases/download/0.4.0
 
 
 def fetch(folder: Path, archives: Sequence[Archive] = RELEASE, progress: bool = True) -> Path:
-    """Download and unpack the games into ``folder`` unless they are there; return the folder to load them from.
+    """Download and unpack the games into a folder unless they are there; return the folder to load them from.
 
-    Parameters:
+    Args:
         folder: holds the archives' remains while downloading, ``checksums.json``, and ``games`` at the end.
+        archives: what is downloaded.
         progress: show a progress bar on standard error.
 
     Raises:
@@ -64,6 +65,7 @@ def fetch(folder: Path, archives: Sequence[Archive] = RELEASE, progress: bool = 
     games = folder / GAMES
     if splits(games):
         return games
+
     files = [_download(archive, folder, progress) for archive in archives]
     with atomic_folder(games) as temporary:
         for file in files:
@@ -72,6 +74,7 @@ def fetch(folder: Path, archives: Sequence[Archive] = RELEASE, progress: bool = 
             raise InputError(
                 f"{files[0]}: no games in it; expected SPLIT/TASK/TRIAL/game.tw-pddl. Delete it and run again"
             )
+
     for file in files:
         file.unlink()
     return games
@@ -107,8 +110,10 @@ def _transfer(archive: Archive, partial: Path, progress: bool) -> None:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
             return
         raise
+
     with response:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+            # The server has ignored the range and sends the whole file, so the part that is there is overwritten.
             have = 0
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else None
@@ -117,6 +122,7 @@ def _transfer(archive: Archive, partial: Path, progress: bool) -> None:
             while chunk := response.read(_CHUNK):
                 out.write(chunk)
                 bar.update(len(chunk))
+
     size = partial.stat().st_size
     if total is not None and size != total:
         raise http.client.HTTPException(f"the connection ended after {size} of {total} bytes")
@@ -135,6 +141,7 @@ def _verify(archive: Archive, file: Path) -> None:
             f"{file}: its SHA-256 is {found}, expected {expected}. The file was deleted; run again, and if that does "
             f"not help, find out whether the release was changed"
         )
+
     try:
         with zipfile.ZipFile(file) as content:
             broken = content.testzip()
@@ -144,6 +151,7 @@ def _verify(archive: Archive, file: Path) -> None:
     if broken is not None:
         file.unlink()
         raise InputError(f"{file}: {broken} in it is damaged. It was deleted; run again")
+
     known[archive.name] = {"sha256": found, "bytes": file.stat().st_size, "url": archive.url}
     atomic_json(pins, known)
 

@@ -48,6 +48,7 @@ def parse_expression(text: str) -> Expression:
             current = outer.pop()
         else:
             current.append(token)
+
     if outer:
         raise InputError(f"the PDDL text ends within {len(outer)} open parentheses; is it truncated?")
     if len(top) != 1 or not isinstance(top[0], list):
@@ -56,7 +57,11 @@ def parse_expression(text: str) -> Expression:
 
 
 def typed_list(items: list[Expression]) -> dict[str, str]:
-    """Return name to type of ``a b - t c``; names without a type are of type ``object``. Order is kept."""
+    """Return name to type of ``a b - t c``; names without a type are of type ``object``. Order is kept.
+
+    Raises:
+        InputError: if a type is missing, or an item is no symbol.
+    """
     result: dict[str, str] = {}
     waiting: list[str] = []
     tokens = iter(items)
@@ -71,12 +76,17 @@ def typed_list(items: list[Expression]) -> dict[str, str]:
             waiting.append(token)
         else:
             raise InputError("a typed list holds a nested expression")
+
     result.update(dict.fromkeys(waiting, ANY_TYPE))
     return result
 
 
 def sections(text: str, kind: str) -> list[tuple[str, list[Expression]]]:
     """Return the sections ``(:name …)`` of ``(define (kind …) …)`` in their order.
+
+    Args:
+        text: the definition.
+        kind: ``domain`` or ``problem``.
 
     Raises:
         InputError: if ``text`` is not such a definition.
@@ -89,6 +99,7 @@ def sections(text: str, kind: str) -> list[tuple[str, list[Expression]]]:
         or expression[1][:1] != [kind]
     ):
         raise InputError(f"the PDDL {kind} does not begin with (define ({kind} …) …)")
+
     result = []
     for section in expression[2:]:
         if not isinstance(section, list) or not section or not isinstance(section[0], str):

@@ -19,10 +19,17 @@ _EMBEDDED_SEED = 7
 
 
 def prepare_games(settings: AlfworldTasks, out: Path) -> None:
-    """Write the games of every split, domain, grammar and ``manifest.json`` (counts and checksums) into ``out``.
+    """Write the games of every split, domain, grammar and ``manifest.json`` (counts and checksums) into a folder.
 
     Calibration games of real sources are held out of the training split, chosen by a hash of their ids, so they are the
     same in every study.
+
+    Args:
+        settings: which games.
+        out: the folder; written whole or not at all.
+
+    Raises:
+        InputError: if the source has no games, or too few.
     """
     records = _embedded(settings) if settings.source == "embedded" else _real(settings)
     with atomic_folder(out) as folder:
@@ -48,6 +55,7 @@ def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     else:
         assert settings.path is not None  # the settings class refuses a 'path' source without one
         folder = settings.path
+
     counts = settings.games
     wanted = counts.calibration or _CALIBRATION_DEFAULT
     pool = sorted(sources.load(folder, "train"), key=lambda record: derive("calibration", record.game_id))
@@ -56,6 +64,7 @@ def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
             f"{folder}: {len(pool)} training games, of which {wanted} are to be held out for calibration: none is left. "
             "Lower alfworld.games.calibration or give a folder with more games."
         )
+
     return {
         "calibration": _in_split(pool[:wanted], "calibration"),
         "train": pool[wanted:][: counts.train],

@@ -18,6 +18,7 @@ Known = Sequence[Entity | None]
 def bits(mask: int) -> Iterator[int]:
     """Yield the positions of the ones in ``mask``, lowest first."""
     while mask:
+        # In two's complement -mask keeps the lowest one and inverts what is above, so the conjunction is that one alone.
         lowest = mask & -mask
         yield lowest.bit_length() - 1
         mask ^= lowest
@@ -27,11 +28,23 @@ class Relation(Protocol):
     """A predicate as a table."""
 
     def holds(self, game: Game, facts: Facts, row: Row) -> bool:
-        """Return whether ``row`` is in the table."""
+        """Return whether a row is in the table.
+
+        Args:
+            game: the game.
+            facts: what is the case.
+            row: an entity for each of the predicate's arguments.
+        """
         ...
 
     def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
-        """Return the rows that agree with ``known``; None is a wildcard."""
+        """Return the rows that agree with what is known, in the order of the stock engine.
+
+        Args:
+            game: the game.
+            facts: what is the case.
+            known: for each argument its entity, or None for any.
+        """
         ...
 
 
@@ -106,6 +119,12 @@ class StaticRelation:
     """Facts that never change."""
 
     def __init__(self, name: str, kinds: tuple[str, ...]) -> None:
+        """Make the table of one predicate.
+
+        Args:
+            name: the predicate.
+            kinds: type of each argument that a row must have to be in the table.
+        """
         self.name, self.kinds = name, kinds
 
     def holds(self, game: Game, facts: Facts, row: Row) -> bool:
@@ -163,18 +182,25 @@ _KINDS = {
 def relation(name: str, kinds: tuple[str, ...], domain: Domain) -> Relation:
     """Return the table behind a predicate of a query.
 
+    Args:
+        name: the predicate; "not_" in front negates it.
+        kinds: type of each of its variables, as the grammar declares them.
+        domain: which predicates change, and how.
+
     Raises:
         InputError: if it depends on something that the engine does not follow.
     """
     expected = _KINDS.get(name, ("object",) if name in domain.marks else kinds)
     if kinds != expected:
         raise InputError(f"the grammar uses {name!r} with variables of types {kinds}; expected {expected}")
+
     if name in ("atlocation", "holds", "holdsany"):
         return AgentRelation(name)
     if name in _TABLES:
         return TableRelation(_TABLES[name])
     if name == "opened" or name in domain.marks:
         return MaskRelation(name)
+
     positive = name.removeprefix("not_")
     followed = (
         positive in ("atlocation", "holds", "holdsany", "opened", "objectatlocation") or positive in domain.cleared

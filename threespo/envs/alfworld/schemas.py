@@ -118,10 +118,15 @@ class Domain:
 
 
 def canonical(expression: Expression, names: dict[str, str], types: dict[str, str]) -> Canonical:
-    """Return the canonical form of a condition or effect, with parameters renamed by ``names``.
+    """Return the canonical form of a condition or effect.
 
     A quantifier over a type that the domain does not declare ranges over nothing, as in the stock planner; the original
     domain relies on it (a stray comma in ``examineObject``, whereby objects that lie about cannot be examined).
+
+    Args:
+        expression: as it was parsed.
+        names: new names of parameters and variables; other symbols stay.
+        types: the types that the domain declares.
     """
     if not expression:
         return TRUE
@@ -131,8 +136,10 @@ def canonical(expression: Expression, names: dict[str, str], types: dict[str, st
         for part in (canonical(item, names, types) for item in rest):
             parts |= part[1] if part[0] == head else {part}
         return next(iter(parts)) if len(parts) == 1 else (head, frozenset(parts))
+
     if head == "not":
         return ("not", canonical(rest[0], names, types))
+
     if head in ("exists", "forall"):
         variables = typed_list(rest[0])
         if any(kind not in types for kind in variables.values()):
@@ -143,6 +150,7 @@ def canonical(expression: Expression, names: dict[str, str], types: dict[str, st
             frozenset((inner[name], kind) for name, kind in variables.items()),
             canonical(rest[1], inner, types),
         )
+
     if head == "when":
         return ("when", canonical(rest[0], names, types), canonical(rest[1], names, types))
     return tuple(names.get(symbol, symbol) if isinstance(symbol, str) else str(symbol) for symbol in expression)
@@ -171,13 +179,16 @@ def parse_domain(text: str) -> Domain:
             actions.append({":name": body[0], **dict(zip(body[1::2], body[2::2], strict=False))})
         elif name in (":constants", ":derived"):
             raise InputError(f"the domain has a section {name}, which this engine does not know; use engine: textworld")
+
     types.setdefault(ANY_TYPE, ANY_TYPE)
     if any(parent != ANY_TYPE for parent in types.values()):
         raise InputError("the domain has a hierarchy of types, which this engine does not know; use engine: textworld")
+
     recognised = [_recognise(action, types) for action in actions]
     schemas = tuple(schema for schema, _ in recognised)
     changes = {change for schema in schemas for change in schema.marks}
     marks = {mark for mark, _ in changes}
+
     for schema in schemas:
         for literal in (literal for item in schema.filters for literal in item.alternatives):
             if literal[0] in marks or literal[0] in DYNAMIC:
@@ -185,6 +196,7 @@ def parse_domain(text: str) -> Domain:
                     f"action {schema.name!r} depends on {literal[0]!r}, which changes in play, in a way that this "
                     "engine does not know; use engine: textworld"
                 )
+
     bookkeeping = frozenset().union(*(names for _, names in recognised)) if recognised else frozenset()
     cleared = frozenset(mark for mark, change in changes if change != "set")
     return Domain(frozenset(types), schemas, tuple(sorted(marks - bookkeeping)), cleared, bookkeeping)
@@ -198,8 +210,11 @@ def _recognise(action: dict[str, Expression], types: dict[str, str]) -> tuple[Sc
         roles = typed_list(_list(roles_text))
         if sorted(roles.values()) != sorted(parameters.values()):
             continue
+
         required = _conjuncts(canonical(_list("and " + condition), {}, types))
         changed = _conjuncts(canonical(_list("and " + effect), {}, types))
+
+        # Parameters of one type may come in any order: one of the assignments to the pattern's roles must fit.
         for order in itertools.permutations(roles):
             if [roles[role] for role in order] != list(parameters.values()):
                 continue

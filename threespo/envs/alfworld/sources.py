@@ -36,7 +36,7 @@ def load(
 ) -> list[GameRecord]:
     """Return the solvable games of one split, ordered by ``game_id``.
 
-    Parameters:
+    Args:
         folder: games in the official layout or the compact form.
         split: for example ``train``, ``valid_seen``, ``valid_unseen``.
         limit: at most this many, the first in order.
@@ -48,6 +48,7 @@ def load(
     unknown = sorted(set(task_types or ()) - set(TASK_TYPES))
     if unknown:
         raise InputError(f"unknown task type {unknown[0]!r}; the task types are {', '.join(TASK_TYPES)}")
+
     compact, official = _compact_file(folder, split), _official_folder(folder, split)
     if compact is None and official is None:
         there = ", ".join(splits(folder)) or "none"
@@ -55,6 +56,7 @@ def load(
             f"{folder}: no split {split!r} there (splits found: {there}). Expected {split}.jsonl(.xz) with "
             f"{DOMAIN_FILE} and {GRAMMAR_FILE}, or {split}/TASK/TRIAL/{GAME_FILE}. {_REMEDY}"
         )
+
     found = _read_compact(compact, split) if compact is not None else _read_official(official or folder, split)
     result = []
     for record in found:
@@ -62,6 +64,7 @@ def load(
             result.append(record)
         if limit is not None and len(result) >= limit:
             break
+
     if not result and limit != 0:
         wanted = f" of the task types {', '.join(sorted(task_types))}" if task_types else ""
         raise InputError(f"{compact or official}: the split {split!r} holds no solvable game{wanted}. {_REMEDY}")
@@ -87,6 +90,10 @@ def holds_games(folder: Path) -> bool:
 def write_compact(records: Iterable[GameRecord], folder: Path) -> None:
     """Write games in the compact form, a file per split; equal games give equal bytes.
 
+    Args:
+        records: games of any splits, in any order.
+        folder: where to; files of other splits stay.
+
     Raises:
         InputError: if the games do not share one domain and one grammar (the task sentence apart), or the folder holds
             other games with other ones.
@@ -101,11 +108,13 @@ def write_compact(records: Iterable[GameRecord], folder: Path) -> None:
                 f"{record.where} has another domain or grammar than the games before it: they cannot share a folder"
             )
         shared = texts
+
     for name, text in shared.items():
         existing = folder / name
         if existing.exists() and existing.read_text(encoding="utf-8") != text and set(splits(folder)) - by_split.keys():
             raise InputError(f"{existing} belongs to other games; write to another folder")
         atomic_text(existing, text)
+
     for split, games in by_split.items():
         rows = [_row(game) for game in sorted(games, key=lambda game: game.game_id)]
         with atomic_path(folder / f"{split}.jsonl.xz") as temporary:
@@ -126,6 +135,7 @@ def _row(game: GameRecord) -> str:
 
 def _mark_task(record: GameRecord) -> str:
     template, sentence = split_task(record.grammar)
+    # The texts first differ where the sentence begins: the template has an empty one there.
     position = next(
         index for index, pair in enumerate(zip(template, record.grammar, strict=False)) if pair[0] != pair[1]
     )

@@ -62,6 +62,7 @@ def alfworld_prompt(
     last = preface + (_INSTRUCTION if instruction is None else instruction)
     shown = history[-history_length:] if history_length else ()
     choices = "\n ".join(f"'{action}'" for action in admissible if action != "help")
+
     if not shown:
         return _ALFWORLD_FIRST.format(observation=observation, admissible=choices) + last
     return _ALFWORLD.format(

@@ -1,4 +1,4 @@
-"""The stock TextWorld engine behind the same protocol: slow, with a GPL planner inside, the truth that ours is held to.
+"""The stock TextWorld engine behind the same protocol: slow, with a GPL planner inside, the reference that ours must equal.
 
 Needs the extra ``oracle``. A state is the sequence of actions since the reset; the engine cannot be forked, so a state
 that is not the engine's present one is reached by replay.
@@ -98,6 +98,7 @@ class TextWorldAlfworld:
                 }
             )
             self._game = game
+
         answer = self._engine.reset()
         self._actions = ()
         return answer

@@ -31,7 +31,15 @@ TASK = "task"
 
 @lru_cache(maxsize=16)
 def wording(domain_text: str, grammar_text: str) -> "Wording":
-    """Return the wording of a domain and a grammar (without its task sentence); games share it."""
+    """Return the wording of a domain and a grammar, which all their games share.
+
+    Args:
+        domain_text: PDDL domain.
+        grammar_text: the ``twl2`` document without its task sentence.
+
+    Raises:
+        InputError: if one is broken, or uses something that this engine does not know.
+    """
     return Wording(parse_domain(domain_text), parse_grammar(grammar_text))
 
 
@@ -43,6 +51,15 @@ class Wording:
     """
 
     def __init__(self, domain: Domain, grammar: Grammar) -> None:
+        """Compile the texts.
+
+        Args:
+            domain: the actions, and which predicates change.
+            grammar: the parsed document without its task sentence.
+
+        Raises:
+            InputError: if a text uses something that this engine does not know, or a command depends on what changes.
+        """
         self.domain = domain
         self.grammar = grammar
         self.reads: set[str] = set()
@@ -50,15 +67,19 @@ class Wording:
         self._writers: dict[tuple[str, frozenset[tuple[str, str]]], Writer | None] = {}
         self._actions: dict[str, tuple[Writer, Writer]] = {}
         self.intro = self._writer(parse_text("#intro#"), {})
+
         for schema in domain.schemas:
             text = grammar.actions.get(schema.name)
             if text is None:
                 raise InputError(f"the grammar does not word the action {schema.name!r} of the domain")
             types = {name: kind for name, kind, role in schema.parameters if role not in ("?ot", "?rt")}
             fixed = {name: kind for name, kind, role in schema.parameters if name in types and role != "?from"}
+
             earlier, self.reads = self.reads, set()
             parts = parse_text(text.template)
             template = self._writer(parts, fixed)
+
+            # A game keeps its commands once worded, so they must not depend on what changes.
             symbols = any(
                 isinstance(part, Symbol) or isinstance(getattr(part, "element", None), Symbol) for part in parts
             )
@@ -100,6 +121,7 @@ class Wording:
             return lambda game, facts, bound: game.task
         key = (name, frozenset(types.items()))
         if key not in self._writers:
+            # Marks what is under construction: a symbol that meets itself there refers to itself.
             self._writers[key] = None
             self._writers[key] = self._choice(name, types)
         writer = self._writers[key]
@@ -133,6 +155,7 @@ class Wording:
             return lambda game, facts, bound: "".join(
                 [element(game, facts, answer) for answer in answers(game, facts, bound)]
             )
+
         empty, between, last = (
             self._symbol(f"list_{name}", types) for name in ("empty", "separator", "last_separator")
         )
@@ -185,6 +208,7 @@ def _search(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], typ
     if not free:
         return filtered
     position, only = free[0], names[free[0]]
+    # Types under which another variable may stand for the same entity; without any, rows need no check for that.
     rivals = {*types.values(), *kinds[:position], *kinds[position + 1 :]} & {kinds[position], ANY_TYPE}
 
     def extended(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
@@ -195,6 +219,7 @@ def _search(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], typ
         rows = table.rows(game, facts, [bound.get(name) for name in names])
         return [new for row in rows if (new := _extend(bound, names, row)) is not None]
 
+    # Such a table has rows of several types, so here, too, an entity may come up twice.
     loose = isinstance(table, StaticRelation) and ANY_TYPE in kinds
     return unified if len(free) > 1 or rivals or loose else extended
 
@@ -215,6 +240,7 @@ def _value(tree: ast.expr, types: Types, source: str) -> Callable[[Environment],
     if isinstance(tree, ast.Constant):
         constant = str(tree.value)
         return lambda bound: constant
+
     if isinstance(tree, ast.BinOp):
         left, right = _value(tree.left, types, source), _value(tree.right, types, source)
         return lambda bound: left(bound) + right(bound)
@@ -223,6 +249,7 @@ def _value(tree: ast.expr, types: Types, source: str) -> Callable[[Environment],
         return lambda bound: (
             next((text for choice in choices[:-1] if (text := choice(bound))), "") or choices[-1](bound)
         )
+
     attribute = tree.attr if isinstance(tree, ast.Attribute) else "name"
     node = tree.value if isinstance(tree, ast.Attribute) else tree
     name = node.id if isinstance(node, ast.Name) else ""

@@ -12,6 +12,7 @@ class BlobWriter:
     """Appends texts to ``NAME.bin``; ``close`` adds ``NAME.npy`` with where each begins."""
 
     def __init__(self, folder: Path, name: str) -> None:
+        """Create ``NAME.bin`` in the folder."""
         self._offsets_file, self._file = folder / f"{name}.npy", (folder / f"{name}.bin").open("wb")
         self._ends = [0]
 
@@ -25,7 +26,13 @@ class BlobWriter:
 
 
 def write_blobs(folder: Path, name: str, texts: Iterable[bytes]) -> None:
-    """Write all ``texts`` in one go."""
+    """Write all texts in one go.
+
+    Args:
+        folder: where to.
+        name: of the files, without ending.
+        texts: in the order of their numbers.
+    """
     writer = BlobWriter(folder, name)
     for text in texts:
         writer.append(text)

@@ -50,7 +50,12 @@ def dequantise(byte: int) -> int:
 
 
 def length_norms(total_terms: int, documents: int) -> np.ndarray:
-    """Return 1 / (k1 (1 − b + b · length / mean length)) for all 256 bytes, float32."""
+    """Return 1 / (k1 (1 − b + b · length / mean length)) for all 256 length bytes, float32, (256,).
+
+    Args:
+        total_terms: terms of all documents together.
+        documents: documents with at least one term.
+    """
     mean = np.float32(total_terms / max(documents, 1))
     lengths = np.array([dequantise(byte) for byte in range(256)], dtype=np.float32)
     one = np.float32(1)
@@ -84,6 +89,14 @@ class SearchIndex:
     """A memory-mapped inverted index. Equal queries have equal answers; the latest are remembered."""
 
     def __init__(self, folder: Path, rank: np.ndarray, total_terms: int, documents: int) -> None:
+        """Open the index that ``IndexWriter`` wrote.
+
+        Args:
+            folder: where it is.
+            rank: place of each product in the order of asins, (products,), which decides ties.
+            total_terms: terms of all documents together.
+            documents: documents with at least one term.
+        """
         self._terms = Blobs(folder, "terms")
         # Plain arrays over the mapped files: slices of numpy's own class for these are slow.
         self._starts = np.asarray(np.load(folder / "starts.npy", mmap_mode="r"))
@@ -92,9 +105,11 @@ class SearchIndex:
         pairs = np.load(folder / "pairs.npy")
         self._documents = np.asarray(np.memmap(folder / "documents.bin", dtype=np.int32, mode="r"))
         self._codes = np.asarray(np.memmap(folder / "codes.bin", dtype=code_type(len(pairs)), mode="r"))
+
         norms = length_norms(total_terms, documents)
         self._divisors = np.float32(1) + pairs[:, 0].astype(np.float32) * norms[pairs[:, 1]]
         """For each pair, 1 + occurrences times length norm."""
+
         self._rank, self._count, self._indexed = np.asarray(rank), len(rank), documents
         self.search = functools.lru_cache(maxsize=_REMEMBERED)(self._search)
         self._list = functools.lru_cache(maxsize=_REMEMBERED_TERMS)(self._make_list)
@@ -110,14 +125,17 @@ class SearchIndex:
         lists = sorted(item for term, repeats in counted.items() if (item := self._list(term, repeats)))
         if not lists:
             return ()
+
         ends = itertools.accumulate(length for length, _, _, _ in lists)
         together = max(1, sum(end <= _TOGETHER for end in ends))
+
         scores = self._zeros.pop() if self._zeros else np.zeros(self._count)
         self._add_together(scores, lists[:together])
         candidates = self._add_rest(scores, lists, together) if lists[together:] else None
         if candidates is None:
             # A term adds something to every document that has it.
             candidates = np.flatnonzero(scores)
+
         found = self._best(candidates, scores[candidates].astype(np.float32))
         scores.fill(0)
         self._zeros.append(scores)
@@ -131,11 +149,13 @@ class SearchIndex:
         """
         seeds = self._postings(lists[done - 1 if lists[done - 1][0] >= HITS else done])[0]
         candidates, remaining = None, sum(bound for _, _, _, bound in lists[done:])
+
         for item in lists[done:]:
             if item[0] > _LONG:
                 candidates = _narrowed(scores, seeds, candidates, remaining)
             self._add(scores, item, candidates)
             remaining -= item[3]
+
         return _narrowed(scores, seeds, candidates, 0.0)
 
     def _make_list(self, term: str, repeats: int) -> _List | None:
@@ -145,8 +165,10 @@ class SearchIndex:
             return None
         start = int(self._starts[number])
         length = int(self._starts[number + 1]) - start
+
         rarity = math.log(1 + (self._indexed - length + 0.5) / (length + 0.5))
         weight = np.float32(repeats) * np.float32(rarity)
+        # Lucene's form of weight · f / (f + 1 / norm), f the occurrences, here and below: other forms round otherwise.
         bound = weight - weight / self._divisors[self._strongest[number]]
         return length, start, float(weight), float(bound)
 
@@ -159,6 +181,7 @@ class SearchIndex:
         documents, codes = map(np.concatenate, zip(*map(self._postings, lists), strict=True))
         lengths, _, weights, _ = zip(*lists, strict=True)
         weight = np.repeat(np.array(weights, dtype=np.float32), lengths)
+        # Each term's score is a float32, their sum a float64, as in Lucene.
         np.add.at(scores, documents, (weight - weight / self._divisors[codes]).astype(np.float64))
 
     def _add(self, scores: np.ndarray, item: _List, candidates: np.ndarray | None) -> None:

@@ -28,7 +28,11 @@ _REMEMBERED = 1 << 12
 
 
 def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
-    """Write the catalogue of ``products`` to the folder ``out`` and return its facts.
+    """Write the catalogue of products to a folder and return its facts.
+
+    Args:
+        products: in the order of their numbers; they are not held in memory.
+        out: the folder; written whole or not at all.
 
     Raises:
         InputError: if there is no product, none has a searchable text, or two have the same asin.
@@ -45,10 +49,12 @@ def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
             tables.append(product)
         if not index.documents:
             raise InputError(f"{out}: no product to sell, or none with a searchable text; give a catalogue with products")
+
         heads.close()
         bodies.close()
         index.close()
         tables.save(folder)
+
         facts = {
             "format": FORMAT,
             "products": len(tables.asins),
@@ -89,8 +95,10 @@ class _Tables:
         twice = np.flatnonzero(asins[order[1:]] == asins[order[:-1]])
         if len(twice):
             raise InputError(f"two products have the asin {asins[order[twice[0]]].decode()}; an asin must be unique")
+
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order), dtype=np.int32)
+
         tables = {
             "order": order,
             "rank": rank,
@@ -104,6 +112,7 @@ class _Tables:
 
 
 def _dump(values: Any) -> bytes:
+    # Real texts may hold halves of surrogate pairs, which strict UTF-8 refuses.
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
@@ -123,7 +132,15 @@ class Catalogue:
     """A compiled catalogue. Products are numbered in the order in which they were compiled."""
 
     def __init__(self, folder: Path, engine: "Callable[[Catalogue], SearchEngine] | None" = None) -> None:
-        """Open the catalogue in ``folder``; ``engine`` makes another search engine than that of its own index."""
+        """Open a compiled catalogue.
+
+        Args:
+            folder: where it is.
+            engine: makes another search engine than that of the catalogue's own index.
+
+        Raises:
+            InputError: if there is none, or a broken one, or one of another version.
+        """
         self.folder = folder
         self._engine = engine
         try:
@@ -142,6 +159,7 @@ class Catalogue:
             raise InputError(
                 f"{folder}: no compiled catalogue, or a broken one ({error}); remove it and prepare the data again"
             ) from error
+
         self.product = functools.lru_cache(maxsize=_REMEMBERED)(self._product)
         self.head = functools.lru_cache(maxsize=_REMEMBERED)(self._head)
         if engine is not None:
@@ -180,6 +198,7 @@ class Catalogue:
 
     def number_of(self, asin: str) -> int | None:
         """Return the number of the product with this asin, or None."""
+        # Bisection on the order of asins: no table of all of them is held in memory.
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -191,7 +210,7 @@ class Catalogue:
         return number if number >= 0 and self.head(number)[0] == asin else None
 
     def with_goals(self, kind: str) -> Iterator[tuple[int, Product]]:
-        """Yield number and product of those with goals, ``kind`` synthetic or human, in order."""
+        """Yield number and product of those with goals, in order; ``kind`` is synthetic or human."""
         return ((int(number), self.product(int(number))) for number in self._goals[kind])
 
     def of_category(self, category: str) -> tuple[int, ...]:

@@ -30,7 +30,13 @@ _OFFICIAL = (
 
 
 def products_of(source: Source, *, path: Path | None = None, count: int = 1000, seed: int = 7) -> Iterable[Product]:
-    """Return the products of a source: ``count`` embedded ones, or those of the JSON files in ``path``.
+    """Return the products of a source.
+
+    Args:
+        source: ``embedded``, or ``path`` or ``official`` for JSON files.
+        path: folder of the JSON files.
+        count: size of the embedded catalogue.
+        seed: of the embedded catalogue.
 
     Raises:
         InputError: if the source has no products there; names what is missing and how to get it.
@@ -77,6 +83,7 @@ def prepare_shop(
                 f"webshop: {sum(map(len, found))} {goals} goals in this catalogue, too few for training, calibration and "
                 "test; give a larger catalogue, or goals of the other kind"
             )
+
         manifest = {
             "products": facts["products"],
             "goals": _write(found, folder, limits or {}),
@@ -105,7 +112,12 @@ def _write(splits: Splits, folder: Path, limits: dict[str, int]) -> dict[str, in
 
 
 def load_goals(folder: Path, split: str, catalogue: Catalogue | None = None) -> list[ShopGoal]:
-    """Return the goals of a split that :func:`prepare_shop` wrote, checked against ``catalogue`` where it is given.
+    """Return the goals of a split that :func:`prepare_shop` wrote.
+
+    Args:
+        folder: the data folder.
+        split: ``train``, ``calibration`` or ``test``.
+        catalogue: where it is given, the goals' products are looked up in it.
 
     Raises:
         InputError: if the file is missing or broken, or a goal's product is not in the catalogue.

@@ -47,10 +47,14 @@ class _Words(NamedTuple):
 
 
 def generate(count: int, seed: int) -> Iterator[Product]:
-    """Yield the ``count`` products of the embedded shop.
+    """Yield the products of the embedded shop.
+
+    Args:
+        count: size of the catalogue, 500 to 1,200,000.
+        seed: any whole number.
 
     Raises:
-        InputError: if ``count`` is not within 500 and 1,200,000.
+        InputError: if ``count`` is out of range.
     """
     if not LEAST <= count <= MOST:
         raise InputError(f"webshop: field 'products' is {count}; expected {LEAST} to {MOST}")
@@ -58,7 +62,13 @@ def generate(count: int, seed: int) -> Iterator[Product]:
 
 
 def product(index: int, count: int, seed: int) -> Product:
-    """Return product ``index`` of the shop with ``count`` products."""
+    """Return one product of the embedded shop.
+
+    Args:
+        index: its number, from 0.
+        count: size of the catalogue, on which brands and the share of goals depend.
+        seed: of the catalogue.
+    """
     source, words = rng.generator(seed, "embedded product", count, index), _words()
     kind = source.choice(words.kinds)
     brand = _brand(source.randrange(max(_LEAST_BRANDS, count // _PRODUCTS_PER_BRAND)))
@@ -66,9 +76,11 @@ def product(index: int, count: int, seed: int) -> Product:
     material = source.choice(words.materials[kind.category])
     options = tuple((name, _values(source, name, kind)) for name in kind.options)
     prices = _prices(source, kind)
+
     title = f"{brand.capitalize()} {kind.name.title()}, {material.title()}, {attributes[0].title()}, {attributes[3].title()}"
     wanted, named = attributes[:2], source.random() < _NAMES_BRAND
     has_goal = index % max(1, count // PRODUCTS_WITH_GOALS) == 0
+
     return Product(
         asin=_asin(index),
         title=title,
@@ -99,6 +111,7 @@ def _words() -> _Words:
                     name, category, query, f"{department.path} › {section} › {query.title()}", _listed(options), (low, high)
                 )
             )
+
     return _Words(
         tuple(kinds),
         {category: _listed(department.attributes) for category, department in DEPARTMENTS.items()},

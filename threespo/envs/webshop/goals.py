@@ -52,6 +52,11 @@ class ShopGoal:
 def goal_from_row(values: Any, where: str, catalogue: Catalogue | None = None) -> ShopGoal:
     """Return the goal of a row that :meth:`ShopGoal.as_row` made.
 
+    Args:
+        values: the row, as JSON values.
+        where: what messages call it.
+        catalogue: where it is given, the goal's product is looked up in it.
+
     Raises:
         InputError: if the row is malformed, or the catalogue does not have its product.
     """
@@ -59,11 +64,13 @@ def goal_from_row(values: Any, where: str, catalogue: Catalogue | None = None) -
     upper = record.values.get("price_upper")
     if not isinstance(upper, (int, float)):
         raise record.fail("price_upper", "a number")
+
     asin = record.text("asin")
     if catalogue is not None and catalogue.number_of(asin) is None:
         raise InputError(
             f"{where}, field 'asin': no product {asin} in {catalogue.folder}; prepare goals and catalogue from the same data"
         )
+
     return ShopGoal(
         record.text("task_id"),
         asin,
@@ -89,14 +96,25 @@ def _wanted_options(record: Record) -> WantedOptions:
 
 
 def drawn_prices(catalogue: Catalogue, source: random.Random) -> list[float]:
-    """Return one price per product; ranges are drawn from, in order, as the original does whenever it loads."""
+    """Return one price per product, (products,); ranges are drawn from, in order, as the original does whenever it loads.
+
+    Args:
+        catalogue: the products.
+        source: where the draws come from.
+    """
+    # NaN, which differs from itself, stands for a single price.
     return [
         float(low) if high != high else source.uniform(float(low), float(high)) for low, high in catalogue.prices.tolist()
     ]
 
 
 def highest_price(catalogue: Catalogue, number: int) -> float:
-    """Return the upper end of a product's price range."""
+    """Return the upper end of a product's price range, in dollars.
+
+    Args:
+        catalogue: the products.
+        number: of the product.
+    """
     low, high = catalogue.prices[number].tolist()
     return float(low if high != high else max(low, high))
 
@@ -105,6 +123,14 @@ def original_goals(catalogue: Catalogue, seed: int, human: bool) -> tuple[list[S
     """Return goals and prices as one worker of the reference has them.
 
     One stream draws prices and bounds; the order is shuffled by another with the same seed.
+
+    Args:
+        catalogue: the products.
+        seed: of the worker.
+        human: goals of people, not synthetic ones.
+
+    Returns:
+        The goals in order, and one price per product.
     """
     source = random.Random(seed)
     prices = drawn_prices(catalogue, source)
@@ -114,7 +140,13 @@ def original_goals(catalogue: Catalogue, seed: int, human: bool) -> tuple[list[S
 
 
 def repaired_goals(catalogue: Catalogue, seed: int, human: bool) -> list[ShopGoal]:
-    """Return distinct goals, each product's bound drawn by its own counter, above its highest price."""
+    """Return distinct goals, each product's bound drawn by its own counter, above its highest price.
+
+    Args:
+        catalogue: the products.
+        seed: draws price bounds.
+        human: goals of people, not synthetic ones.
+    """
     goals = _goals(
         catalogue,
         human,

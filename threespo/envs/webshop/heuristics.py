@@ -1,4 +1,7 @@
-"""A scripted shopper: shows that goals can be met by reading no more than the agent does."""
+"""A scripted expert without thoughts: goals can be met by reading no more than the agent does.
+
+The expert that base policies are cloned from (``threespo.imitation.webshop.expert``) uses its parts.
+"""
 
 import math
 import re
@@ -59,7 +62,12 @@ def parts_of(observation: str) -> list[str]:
 
 
 def affordable(goal: str, parts: Sequence[str]) -> list[Offer]:
-    """Return the products of a result page within the goal's price bound, in the page's order."""
+    """Return the products of a result page within the goal's price bound, in the page's order.
+
+    Args:
+        goal: the instruction.
+        parts: texts of the page (``parts_of``).
+    """
     bound = _BOUND.search(goal)
     most = float(bound.group(1)) if bound else float("inf")
     offers = []
@@ -71,11 +79,17 @@ def affordable(goal: str, parts: Sequence[str]) -> list[Offer]:
 
 
 def best_offer(goal: str, parts: Sequence[str]) -> Offer | None:
-    """Return the affordable product whose title shares most with the goal; earlier ones count more."""
+    """Return the affordable product whose title shares most with the goal, None if there is none; earlier ones count more.
+
+    Args:
+        goal: the instruction.
+        parts: texts of a result page (``parts_of``).
+    """
     wanted = set(WORD.findall(wish_of(goal).lower()))
 
     def share(offer: Offer) -> float:
         words = set(WORD.findall(offer.title.lower()))
+        # The root keeps long titles, which share more by chance, from always being the best.
         return len(words & wanted) / math.sqrt(1 + len(words)) - _TRUST * offer.place / len(parts)
 
     return max(affordable(goal, parts), key=share, default=None)
@@ -99,6 +113,7 @@ def _choose_option(goal: str, history: Sequence[tuple[str, str]], observation: s
         if ITEM.match(action) and target(action) not in values:
             break
         clicked.add(target(action))
+
     missing = next(missing_options(goal, parts_of(observation), admissible, clicked), None)
     return BUY if missing is None else f"click[{missing[0]}]"
 
@@ -106,7 +121,14 @@ def _choose_option(goal: str, history: Sequence[tuple[str, str]], observation: s
 def missing_options(
     goal: str, parts: Sequence[str], admissible: Sequence[str], chosen: Collection[str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield each option value of an item's page that is wanted and not ``chosen``, with all values of its option."""
+    """Yield each option value of an item's page that is wanted and not chosen, with all values of its option.
+
+    Args:
+        goal: the instruction.
+        parts: texts of the page (``parts_of``).
+        admissible: the page's actions, which name the option values.
+        chosen: values that are chosen.
+    """
     values, wish = _values(admissible), wish_of(goal).lower()
     for group in groups(parts, set(values)):
         value = mentioned(wish, group, values)
@@ -125,7 +147,12 @@ def _values(admissible: Sequence[str]) -> list[str]:
 
 
 def groups(parts: Sequence[str], values: set[str]) -> list[list[str]]:
-    """Return the values of each option, which follow its name."""
+    """Return the values of each option of a page; they follow the option's name.
+
+    Args:
+        parts: texts of the page (``parts_of``).
+        values: all option values of the page.
+    """
     groups: list[list[str]] = []
     open_group = False
     for part in parts:
@@ -138,8 +165,15 @@ def groups(parts: Sequence[str], values: set[str]) -> list[list[str]]:
 
 
 def mentioned(wish: str, group: Sequence[str], values: Sequence[str]) -> str | None:
-    """Return the group's longest value that the wish mentions outside every longer value of the page."""
+    """Return the group's longest value that the wish mentions outside every longer value of the page, or None.
+
+    Args:
+        wish: the goal in lower case, without its price bound.
+        group: values of one option.
+        values: all option values of the page.
+    """
     rest = wish
+    # Longest first, and removed once found: "large" is not mentioned by "x-large".
     for value in sorted(values, key=len, reverse=True):
         shown = re.compile(rf"(?<![\w.-]){re.escape(value)}(?![\w-]|\.\d)")
         if shown.search(rest):

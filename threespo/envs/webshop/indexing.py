@@ -48,6 +48,7 @@ class IndexWriter:
         """Write the waiting postings to disk, sorted by term."""
         if not self._postings[0]:
             return
+
         of_term, of_document, of_pair = (np.array(values) for values in self._postings)
         order = np.argsort(of_term, kind="stable")
         path = self._folder / f"chunk-{len(self._chunks)}.npy"
@@ -61,17 +62,22 @@ class IndexWriter:
         words = sorted((word.encode("utf-8", "surrogatepass"), number) for word, number in self._numbers.items())
         place = np.zeros(len(words), dtype=np.int64)
         place[[number for _, number in words]] = np.arange(len(words))
+
         counts = np.zeros(len(words) + 1, dtype=np.int64)
         for path in self._chunks:
             counts[1:] += np.bincount(place[np.load(path, mmap_mode="r")[0]], minlength=len(words))
         starts = np.cumsum(counts)
+
         pairs = np.array(list(self._pairs), dtype=np.int32).reshape(-1, 2)
         codes = self._merge(place, starts)
+
+        # A term's score grows with occurrences times length norm, so this orders pairs by the score that they give.
         strength = pairs[:, 0] * length_norms(self.total_terms, self.documents)[pairs[:, 1]]
         by_strength = np.argsort(strength, kind="stable")
         ranks = np.empty_like(by_strength)
         ranks[by_strength] = np.arange(len(by_strength))
         strongest = [by_strength[ranks[codes[start:end]].max()] for start, end in itertools.pairwise(starts.tolist())]
+
         write_blobs(self._folder, "terms", (word for word, _ in words))
         np.save(self._folder / "starts.npy", starts)
         np.save(self._folder / "pairs.npy", pairs)
@@ -82,6 +88,8 @@ class IndexWriter:
             np.memmap(self._folder / f"{name}.bin", dtype=kind, mode="w+", shape=(int(starts[-1]),))
             for name, kind in (("documents", np.int32), ("codes", code_type(len(self._pairs))))
         )
+
+        # Chunks are in the order of documents and sorted stably by term, so a term's postings stay in that order, too.
         filled = starts[:-1].copy()
         for path in self._chunks:
             of_term, of_document, of_pair = np.load(path)

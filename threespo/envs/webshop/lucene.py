@@ -25,7 +25,11 @@ _SHOWN = 500
 
 
 def build_index(catalogue: Catalogue, folder: Path) -> None:
-    """Let pyserini index the products into ``folder``, which is written whole or not at all.
+    """Let pyserini index the products of a catalogue.
+
+    Args:
+        catalogue: the products.
+        folder: where the index goes; written whole or not at all.
 
     Raises:
         InputError: if pyserini or Java is missing, or the indexing fails.
@@ -46,7 +50,12 @@ def write_documents(catalogue: Catalogue, path: Path) -> None:
 
 
 def index_command(documents: Path, index: Path) -> list[str]:
-    """Return the command with which the original indexes a folder of documents."""
+    """Return the command with which the original indexes documents.
+
+    Args:
+        documents: folder of the JSON lines.
+        index: folder of the index.
+    """
     return [
         *(sys.executable, "-m", "pyserini.index.lucene", "--collection", "JsonCollection"),
         *("--input", str(documents), "--index", str(index), "--generator", "DefaultLuceneDocumentGenerator"),
@@ -84,7 +93,11 @@ class LuceneSearch:
     """
 
     def __init__(self, folder: Path, catalogue: Catalogue) -> None:
-        """Open the index in ``folder``: one of :func:`build_index`, or the original's own.
+        """Open an index.
+
+        Args:
+            folder: one of :func:`build_index`, or the original's own.
+            catalogue: the products, by whose numbers the answers are given.
 
         Raises:
             InputError: if pyserini or Java is missing, or there is no index of this catalogue.
@@ -93,12 +106,14 @@ class LuceneSearch:
         another = InputError(f"{folder}: a Lucene index of other products than {catalogue.folder}; name another folder")
         if made_of.is_file() and made_of.read_text(encoding="utf-8") != catalogue.facts["sha256"]:
             raise another
+
         searcher = _java_class(_SEARCHER)
         try:
             self._searcher = searcher(str(folder))
         except Exception as error:
             what = str(error)[:_SHOWN]
             raise InputError(f"{folder}: no Lucene index ({what}); name a folder that build_index made") from error
+
         # Products without a searchable text may or may not count as documents.
         if not catalogue.facts["indexed"] <= self._searcher.get_total_num_docs() <= len(catalogue):
             raise another

@@ -30,6 +30,7 @@ def normal(text: str) -> str:
 
 def alike(one: str, other: str) -> bool:
     """Return whether the token sets of two texts are more than 85 % alike; a subset counts as equal."""
+    # Rounded as the original's library (thefuzz) does; rapidfuzz gives the exact share.
     first, second = normal(one), normal(other)
     return bool(first and second) and round(fuzz.token_set_ratio(first, second)) > ALIKE
 
@@ -47,8 +48,13 @@ def main_colour(option: str) -> str:
 def matched_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str] | str]) -> int:
     """Return how many wanted options the original finds among the chosen values.
 
-    It compares the *pair* of a synthetic goal's option as a text with the chosen value. So its name counts as a word, the
-    colour is taken only where name or value is nothing but a colour name, and "large" satisfies ("size", "xx-large").
+    It compares the *pair* of a synthetic goal's option as a text with the chosen value. So its name counts as a word,
+    the colour is taken only where name or value is nothing but a colour name, and "large" satisfies ("size",
+    "xx-large").
+
+    Args:
+        chosen: values.
+        wanted: the goal's options: (name, value) pairs, or values alone.
     """
     found = [main_colour(value) for value in chosen]
     count = 0
@@ -62,7 +68,12 @@ def matched_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str] | st
 
 
 def named_options(chosen: Iterable[tuple[str, str]], wanted: Iterable[tuple[str, str] | str]) -> int:
-    """Return how many wanted options were chosen: the same words, and for a named option under its name."""
+    """Return how many wanted options were chosen: the same words, and for a named option under its name.
+
+    Args:
+        chosen: (name, value) pairs.
+        wanted: the goal's options: (name, value) pairs, or values alone.
+    """
     pairs = tuple(chosen)
     return sum(
         any(

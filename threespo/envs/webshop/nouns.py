@@ -49,6 +49,7 @@ def split_words(text: str) -> list[str]:
         while end > start and chunk[end - 1] in _CLOSING:
             end -= 1
         words.extend(chunk[:start])
+
         inside, place = chunk[start:end], 0
         ending = _SUFFIX.search(inside)
         body = inside[: ending.start()] if ending else inside
@@ -56,6 +57,7 @@ def split_words(text: str) -> list[str]:
             words.extend(part for part in (body[place : sign.start()], sign.group()) if part)
             place = sign.end()
         words.extend(part for part in (body[place:], ending.group() if ending else "") if part)
+
         words.extend(chunk[end:])
     return words
 

@@ -55,6 +55,7 @@ def make_page(nodes: Iterable[Node]) -> Page:
     buttons: list[str] = []
     products: dict[str, int] = {}
     options: dict[str, tuple[str, ...]] = {}
+
     for node in nodes:
         text, kind, name = node
         if not text or text.isspace():
@@ -62,6 +63,7 @@ def make_page(nodes: Iterable[Node]) -> Page:
             if not text:
                 continue
             node = Node(text, kind, name)
+
         visible.append(node)
         texts.append(text.strip())
         if kind == "button":
@@ -70,6 +72,7 @@ def make_page(nodes: Iterable[Node]) -> Page:
             products[text.lower()] = int(name)
         elif kind == "label":
             options[text] = (*options.get(text, ()), name)
+
     clickable = dict.fromkeys((*buttons, *products, *options))
     joined = SEPARATOR.join(texts)
     search = (SEARCH_ACTION,) if SEARCH.lower() in buttons else ()
@@ -102,7 +105,14 @@ def index_nodes() -> Iterator[Node]:
 
 
 def results_nodes(page: int, total: int, hits: Iterable[tuple[int, tuple[str, str, str]]], more: bool) -> Iterator[Node]:
-    """Yield a result page: ``hits`` are number and (asin, title, price tag); ``more`` whether Next is there."""
+    """Yield a result page.
+
+    Args:
+        page: its number, from 1.
+        total: products that were found, on all pages.
+        hits: number and (asin, title, price tag) of each product of the page.
+        more: whether the button for the next page is there.
+    """
     yield Node(BACK, "button")
     yield Node(f"Page {page} (Total results: {total})")
     if page > 1:
@@ -131,7 +141,13 @@ def item_nodes(product: Product) -> Iterator[Node]:
 
 
 def sub_nodes(product: Product, sub_page: str, longest: int | None = None) -> Iterator[Node]:
-    """Yield description, features or reviews of a product, texts cut after ``longest`` characters; there are no reviews."""
+    """Yield description, features or reviews of a product; there are no reviews.
+
+    Args:
+        product: the product.
+        sub_page: one of ``SUB_PAGES``.
+        longest: texts are cut after this many characters; None keeps them whole.
+    """
     yield Node(BACK, "button")
     yield Node(PREVIOUS, "button")
     if sub_page == "description":
@@ -148,20 +164,37 @@ def with_chosen(page: Page, chosen: Chosen) -> Page:
 
 
 def address(query: str, chosen: Chosen) -> str:
-    """Return the part of an item page's address that holds quotes in the original."""
+    """Return the part of an item page's address that holds quotes in the original.
+
+    Args:
+        query: the search that led to the page.
+        chosen: options that are chosen.
+    """
     return f"{'+'.join(query.split(' '))}/{json.dumps(dict(chosen))}"
 
 
 def done_text(asin: str, chosen: Chosen, score: float) -> str:
-    """Return the text after a purchase; most fields of the original's page are empty."""
+    """Return the text after a purchase; most fields of the original's page are empty.
+
+    Args:
+        asin: of the product.
+        chosen: its options as they are chosen.
+        score: the reward, in [0, 1].
+    """
     options = json.dumps(dict(chosen), sort_keys=True)
+    # The original's template escapes these characters of JSON (Jinja's ``tojson``).
     for character in "<>&'":
         options = options.replace(character, f"\\u{ord(character):04x}")
     return SEPARATOR.join(_DONE).format(asin=asin, options=options, score=score)
 
 
 def rich_text(nodes: Iterable[Node], clicked: Iterable[Node]) -> str:
-    """Return mode ``text_rich``: a line for each text, buttons marked, and what was clicked before all else."""
+    """Return mode ``text_rich``: a line for each text, buttons marked, and what was clicked before all else.
+
+    Args:
+        nodes: of the page, in order.
+        clicked: those of them that are shown as clicked.
+    """
     marked = set(clicked)
     lines: list[str] = []
     before: list[str] = []

@@ -58,12 +58,26 @@ class Record:
     __slots__ = ("values", "where")
 
     def __init__(self, values: Any, where: str) -> None:
+        """Take a parsed JSON value.
+
+        Args:
+            values: the object.
+            where: file and place, for messages.
+
+        Raises:
+            InputError: if the value is no object.
+        """
         if not isinstance(values, dict):
             raise InputError(f"{where}: expected a JSON object, found {_shown(values)}. Fetch or repair the file.")
         self.values, self.where = values, where
 
     def fail(self, field: str, expected: str) -> InputError:
-        """Return the error that ``field`` is not what is ``expected``."""
+        """Return the error that a field is not what is expected.
+
+        Args:
+            field: its name.
+            expected: what it should be, in words.
+        """
         found = _shown(self.values[field]) if field in self.values else "nothing"
         return InputError(
             f"{self.where}, field {field!r}: expected {expected}, found {found}. "
@@ -99,6 +113,7 @@ def parse_product(record: Record, attributes: Any, human: Any) -> Product:
     prices, tag = parse_prices(record)
     bullets = record.values.get("small_description")
     instruction, wanted, found = _synthetic(record, attributes)
+
     return Product(
         asin=record.text("asin"),
         title=record.text("name"),
@@ -130,6 +145,7 @@ def parse_prices(record: Record) -> tuple[tuple[float, ...], str]:
         prices = ()
     if not prices:
         raise record.fail("pricing", "a text such as '$5.00' or '$5.00$7.50'")
+
     if len(prices) == 1:
         return prices, f"${prices[0]}"
     return prices[:2], f"${prices[0]} to ${prices[1]}"

@@ -35,18 +35,30 @@ def reward_of(
     *,
     repaired: bool,
 ) -> Reward:
-    """Return the reward for buying ``product`` at ``price`` with the ``chosen`` (name, value) options."""
+    """Return the reward for a purchase.
+
+    Args:
+        product: what is bought.
+        price: its price, in dollars.
+        chosen: its options as they are chosen, (name, value) pairs.
+        goal: what was wanted.
+        nouns: finds the nouns of titles.
+        repaired: compare options by name and words, not as the original does (docs/webshop.md).
+    """
     attributes = _matched_attributes(product, goal.attributes)
     if repaired:
         options = named_options(chosen, goal.options)
     else:
         options = matched_options((value for _, value in chosen), goal.options)
+
     affordable = price <= goal.price_upper
     wishes = len(goal.attributes) + len(goal.options) + 1
+
     query_match = product.query == goal.query
     category_match = len(_categories(product.product_category) & _categories(goal.product_category)) >= 2
     title_score = _title_score(nouns(product.title), nouns(goal.name))
     r_type = _type(query_match or category_match, title_score)
+
     return Reward(
         total=(attributes + options + affordable) / wishes * r_type,
         r_type=r_type,

@@ -96,6 +96,7 @@ class WebShop:
         self._page = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(self._make_page)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Caches and memory-mapped files do not travel between processes.
         return _reopen, (self.catalogue, self.mode, self.fidelity, self.price_seed, self._nouns)
 
     @functools.cached_property
@@ -161,6 +162,7 @@ class WebShop:
             return self.initial(goal)
         if name == pages.BUY.lower():
             return self._bought(state)
+
         if name in pages.SUB_PAGES:
             kind = name
         elif name == pages.NEXT.lower():
@@ -171,6 +173,7 @@ class WebShop:
             kind = "results"
         else:
             kind = "item"
+
         if kind == "results":
             return self._shown(ShopState(goal, kind, query, number, visited=state.visited))
         return self._shown(ShopState(goal, kind, query, number, state.product, state.chosen, state.visited))
@@ -219,6 +222,7 @@ class WebShop:
             sep = pages.SEPARATOR
             text = f"{'WebShop' + sep if start else ''}Instruction:{sep}{goal.goal.strip()}{sep}{page.text}"
             seen = page.anchor
+
         return ShopState(
             goal,
             state.kind,
@@ -245,6 +249,7 @@ class WebShop:
         ]
 
     def _page_of(self, state: ShopState) -> Page:
+        # A page's key leaves out whatever does not show on it, the goal above all: episodes share their pages.
         shown = state.chosen if self._repaired and not self._rich else ()
         if state.kind == "results":
             return self._page("results", state.query, state.number, -1, ())
@@ -261,6 +266,7 @@ class WebShop:
             more = not self._repaired or start + pages.PAGE_SIZE < len(hits)
             shown = ((hit, self.catalogue.head(hit)) for hit in hits[start : start + pages.PAGE_SIZE])
             return pages.make_page(pages.results_nodes(number, len(hits), shown, more))
+
         found = self.catalogue.product(product)
         longest = LONGEST_TEXT if self._repaired else None
         nodes = pages.item_nodes(found) if kind == "item" else pages.sub_nodes(found, kind, longest)
@@ -280,7 +286,7 @@ class WebShop:
 
 
 def _crashes(query: str) -> bool:
-    """Return whether the original dies of this query; here it changes nothing."""
+    """Return whether the original crashes on this query; here it changes nothing."""
     words = query.split(" ")
     return words[0] == "<a>" or words == ["<c>"]
 

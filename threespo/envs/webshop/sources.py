@@ -23,15 +23,24 @@ _REMEDY = "Fetch or copy the catalogue again, or give another folder."
 
 
 def find(folder: Path, kind: str) -> Path | None:
-    """Return the file of ``kind`` (items, instructions, human_goals) in ``folder``, or None."""
+    """Return a file of a catalogue, or None.
+
+    Args:
+        folder: where to look.
+        kind: ``items``, ``instructions`` or ``human_goals``.
+    """
     candidates = (folder / f"{name}{suffix}" for name in _NAMES[kind] for suffix in (".json", ".json.xz"))
     return next((path for path in candidates if path.is_file()), None)
 
 
 def read_products(folder: Path, limit: int | None = None) -> Iterator[Product]:
-    """Yield the products of ``folder`` in the order of its items file, at most the first ``limit`` records of it.
+    """Yield the products of a folder in the order of its items file.
 
     As in the original, records are skipped whose asin is ``nan``, longer than ten characters or repeated.
+
+    Args:
+        folder: the JSON files.
+        limit: records of the items file that are read, None for all.
 
     Raises:
         InputError: if a file is missing or broken, or a record malformed; names the file, the record and what to do.
@@ -39,6 +48,7 @@ def read_products(folder: Path, limit: int | None = None) -> Iterator[Product]:
     items = find(folder, "items")
     if items is None:
         raise InputError(f"{folder}: no items.json or items.json.xz there. {_REMEDY}")
+
     instructions, human = _read_mapping(folder, "instructions"), _read_mapping(folder, "human_goals")
     seen: set[str] = set()
     for number, values in enumerate(read_array(items), start=1):
@@ -53,6 +63,7 @@ def read_products(folder: Path, limit: int | None = None) -> Iterator[Product]:
             raise record.fail("asin", "up to ten ASCII characters")
         seen.add(asin)
         yield parse_product(record, instructions.get(asin), human.get(asin))
+
     for kind, goals in (("instructions", instructions), ("human_goals", human)):
         if goals and not seen & goals.keys():
             raise InputError(f"{find(folder, kind)}: none of its {len(goals)} products is in {items}. {_REMEDY}")
@@ -94,6 +105,7 @@ def _elements(file: IO[str], path: Path) -> Iterator[Any]:
                 break
             yield element
             count, position = count + 1, end
+
         text = text[position:]
         if not chunk:
             raise InputError(f"{path}: broken after {count} records: no JSON, or cut off. {_REMEDY}")

@@ -25,7 +25,12 @@ class Splits(NamedTuple):
 def split_goals(catalogue: Catalogue, human: bool, seed: int = 0) -> Splits:
     """Return disjoint splits of the repaired goals, in the one order that all runs of all studies share.
 
-    A goal's place depends on its own id, so no worker, seed or process has another order. ``seed`` draws price bounds.
+    A goal's place depends on its own id, so no worker, seed or process has another order.
+
+    Args:
+        catalogue: the products.
+        human: goals of people, not synthetic ones.
+        seed: draws price bounds.
     """
     goals = repaired_goals(catalogue, seed, human)
     goals.sort(key=lambda goal: (rng.derive("webshop goal order", goal.task_id), goal.task_id))
@@ -37,6 +42,11 @@ def original_splits(catalogue: Catalogue, human: bool, seed: int) -> Splits:
 
     Disjoint for one seed only: the reference seeds its training and validation workers differently, so that most test
     goals of one are training goals of the other.
+
+    Args:
+        catalogue: the products.
+        human: goals of people, not synthetic ones.
+        seed: of the worker.
     """
     return _cut(original_goals(catalogue, seed, human)[0])
 

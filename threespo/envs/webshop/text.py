@@ -65,6 +65,7 @@ def webshop_prompt(
     last = preface + (_WEBSHOP_INSTRUCTION if instruction is None else instruction)
     shown = history[-history_length:] if history_length else ()
     choices = "\n".join(f"'{action}'," for action in admissible)
+
     if shown:
         prompt = _WEBSHOP.format(
             goal=goal,
@@ -77,6 +78,7 @@ def webshop_prompt(
         )
         if len(prompt) + len(last) <= WEBSHOP_LONGEST_PROMPT:
             return prompt + last
+
     return _WEBSHOP_FIRST.format(goal=goal, observation=observation, admissible=choices) + last
 
 

@@ -18,10 +18,10 @@ from threespo.study.run_settings import BasePolicySettings
 from threespo.study.sizes import PolicySize
 
 NOISY = ExpertNoise(random_action=0.1, failing_action=0.04)
-"""The expert that plays while the careful one is imitated."""
+"""The expert that plays while the careful one is imitated, so that clones learn to recover from faults."""
 
 CARELESS = ExpertNoise(random_action=0.1, random_goto=0.5, overlook=0.55, skip_treatment=0.5, wrong_object=0.2)
-"""The expert that makes the strong policy weak."""
+"""The expert that the strong policy is fine-tuned on to weaken it."""
 
 
 def curriculum(settings: BasePolicySettings) -> Curriculum:
@@ -45,8 +45,13 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
 
 
 def recipe(size: PolicySize, difficulty: str) -> Recipe:
-    """Return the recipe for a size and games (``small``, ``medium``, ``full``, ``real``)."""
-    # Larger rooms have longer prompts: the number of sequences, not of tokens, is what is kept.
+    """Return the recipe for a size and games.
+
+    Args:
+        size: shape and effort.
+        difficulty: ``small``, ``medium``, ``full``, or ``real``.
+    """
+    # Larger rooms have longer prompts; with this factor the number of sequences stays about the same.
     length = {"small": 1.0, "medium": 1.5, "full": 2.5, "real": 2.5}[difficulty]
     million = int(1_000_000 * length * size.effort)
     generated_share = 0.5 if difficulty == "real" else 0.0
@@ -56,7 +61,7 @@ def recipe(size: PolicySize, difficulty: str) -> Recipe:
 
     whole = stage(3 * million, 2e-3, 1.0, 1.0)
     respond_well = stage(8 * million, 1.5e-3, 0.1, 4.0)
-    # The last stage weighs where an object is taken: a network dares that last.
+    # Taking an object is one action in ten and learned last, so the last stage gives it more weight.
     last = 7 * million if difficulty != "real" else int(7_500_000 * size.effort)
     dare = replace(stage(last, 1.2e-3, 0.1, 6.0), take_weight=3.0, generated_share=generated_share)
     weakening = Stage(
@@ -72,13 +77,19 @@ def recipe(size: PolicySize, difficulty: str) -> Recipe:
 
 
 def task_stream(settings: AlfworldTasks, data: Path) -> TaskStream:
-    """Return a stream of fresh embedded games, or of the real training games over and over, mixed with generated ones."""
+    """Return an endless stream of fresh embedded games, or of the real training games mixed with embedded ones.
+
+    Args:
+        settings: which games.
+        data: folder of the study's prepared games.
+    """
 
     def fresh(stream: int, difficulty: str) -> Iterator[Task]:
         return (compile_game(record) for record in generate_stream("train", stream, difficulty))
 
     if settings.source == "embedded":
         return lambda stream, _: fresh(stream, settings.difficulty)
+
     games: list[Task] = [compile_game(record) for record in sources.load(data, "train")]
 
     def mixed(stream: int, generated_share: float) -> Iterator[Task]:
@@ -100,15 +111,15 @@ def _tokens(texts: list[str], games: list[Task]) -> list[str]:
 
 
 def _telling(decision: Decision) -> bool:
-    """Whether the expert still looks for the object."""
+    """Return whether the expert still looks for the object."""
     return decision.thought.split()[1] != "have"
 
 
 def _understanding(turns: list[Turn]) -> dict[str, float]:
     """Return whether the policy binds names to what is visible.
 
-    Recall is the share of states with the wanted object in reach in which it takes it, the rate of false positives the
-    share of searching states without it in which it tries to take it. Success alone proves neither.
+    Recall is the share of states with the wanted object in reach in which it takes it; the rate of false positives is
+    the share of searching states without it in which it tries to take something. Success alone proves neither.
     """
     hits = [0, 0]
     false = [0, 0]
@@ -121,6 +132,7 @@ def _understanding(turns: list[Turn]) -> dict[str, float]:
         else:
             false[0] += turn.taken.startswith("take ")
             false[1] += 1
+
     return {
         "take_recall": hits[0] / max(1, hits[1]),
         "take_states": hits[1],

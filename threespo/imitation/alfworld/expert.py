@@ -1,9 +1,9 @@
-"""A scripted expert for ALFWorld: the expert of the embedded base policies.
+"""The scripted expert of the embedded base policies for ALFWorld.
 
 It decides from text alone: the goal, the admissible actions and what it has done. Its search is a sweep: from each
-receptacle it goes on to the next one of the admissible list, so what it does next follows from what a prompt shows,
-and a policy with a short memory can learn it. Each decision comes with a short thought whose second word is the
-decision ("apple closed", "apple 1 at desk 1"), because that is what a small network can learn to attend to.
+receptacle it goes on to the next one of the admissible list, so what it does next follows from what a prompt shows, and
+a policy with a short memory can learn it. Each decision comes with a short thought whose second word is the decision
+("apple closed", "apple 1 at desk 1"), because that is what a small network can learn to attend to.
 """
 
 import random
@@ -78,7 +78,16 @@ def parse_goal(goal: str) -> Goal:
 
 
 def decide(episode: Episode, rng: random.Random, noise: ExpertNoise = CAREFUL) -> Decision:
-    """Return the expert's next thought and action; ``rng`` decides the faults only."""
+    """Return the expert's next thought and action.
+
+    Args:
+        episode: where the agent is.
+        rng: decides the faults only.
+        noise: probabilities of the faults.
+
+    Raises:
+        InputError: if the goal has none of ALFWorld's forms.
+    """
     return _Look(episode, rng, noise).decide()
 
 
@@ -90,6 +99,7 @@ class _Look:
         self.rng, self.noise = rng, noise
         self.admissible = [a for a in episode.setup.env.admissible(episode.state) if a != "help"]
         self.allowed = frozenset(self.admissible)
+
         self.place, self.held, self.treated = "", "", False
         observations = [seen for seen, _ in episode.history[1:]] + [episode.observation]
         for (_, action), observation in zip(episode.history, observations, strict=False):
@@ -115,6 +125,7 @@ class _Look:
             action = f"take {self.goal.object} {rng.randint(1, 3)} from {self.place or self._next()}"
             if action not in self.allowed:
                 return Decision(f"{self.goal.object} try {action}", action)
+
         if not self.held:
             return self._search()
         if self.held.split()[0] != self.goal.object:
@@ -162,6 +173,9 @@ class _Look:
                 return Decision(f"{goal.object} have . put {self.place}", put)
             if f"open {self.place}" in self.allowed:
                 return Decision(f"{goal.object} have . closed", f"open {self.place}")
+
+        # The first receptacle of the kind is the one to go to; if the agent is there already, or it is not listed, the
+        # sweep goes on.
         target = f"{goal.place} 1"
         if f"go to {target}" not in self.allowed:
             target = self._next()
@@ -188,7 +202,7 @@ class _Look:
         return next((a for a in self.admissible if a.startswith(prefixes)), "")
 
     def _next(self) -> str:
-        """The receptacle after this one in the order of the admissible list, round and round."""
+        """Return the receptacle after this one in the order of the admissible list, round and round."""
         gotos = [a.removeprefix("go to ") for a in self.admissible if a.startswith("go to ")]
         if self.held == "" and self.rng.random() < self.noise.random_goto:
             return self.rng.choice(gotos)

@@ -22,10 +22,10 @@ from threespo.study.sizes import PolicySize
 MOST_PRODUCTS = 5_000
 
 NOISY = ExpertNoise(random_action=0.15, failing_action=0.04, short_query=0.2, first_product=0.15, first_value=0.15)
-"""The expert that plays while the careful one is imitated."""
+"""The expert that plays while the careful one is imitated, so that clones learn to recover from faults."""
 
 HASTY = ExpertNoise(short_query=0.55, first_product=0.6, first_value=0.3, skip_option=0.5)
-"""The expert that makes the strong policy weak."""
+"""The expert that the strong policy is fine-tuned on to weaken it."""
 
 _WORD = re.compile(r"\w+")
 
@@ -41,11 +41,13 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
     spec = environment(settings.env)
     shop = spec.make(settings.episode, data)
     assert isinstance(shop, WebShop)
+
     if len(shop.catalogue) > MOST_PRODUCTS:
         raise InputError(
             f"webshop: {len(shop.catalogue):,} products; a tiny policy has a token for each and reads at most "
             f"{MOST_PRODUCTS:,}. Give a smaller catalogue, or a policy of kind 'pretrained'."
         )
+
     goals = spec.load_tasks(data, "train")
     real = tasks.source != "embedded"
     name = "real" if real else str(tasks.products)
@@ -71,7 +73,12 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
 
 
 def recipe(size: PolicySize, real: bool) -> Recipe:
-    """Return the recipe for a size and an embedded or a real catalogue."""
+    """Return the recipe for a size and a catalogue.
+
+    Args:
+        size: shape and effort.
+        real: whether the products are WebShop's own, with longer pages than embedded ones.
+    """
     million = int(1_000_000 * size.effort)
 
     def stage(millions: float, learning_rate: float, prompt_weight: float, decision_weight: float) -> Stage:
@@ -99,6 +106,7 @@ def recipe(size: PolicySize, real: bool) -> Recipe:
         stage(tokens[1], 1.5e-3, later, 4.0),
         stage(tokens[2], 1.2e-3, later, 6.0),
     )
+
     return Recipe(Shape.of(size), stages, weakening, target=size.base_success)
 
 
@@ -125,20 +133,25 @@ def _names(shop: WebShop, goals: list[Task]) -> set[str]:
 
 
 def _telling(decision: Decision) -> bool:
-    """Whether the expert takes a product, chooses an option, or buys."""
+    """Return whether the expert takes a product, chooses an option, or buys."""
     return decision.action.startswith("click[")
 
 
 def _understanding(turns: list[Turn]) -> dict[str, float]:
-    """Return the share of result pages on which the policy takes the expert's product, of pages with an option to be
-    chosen on which it chooses that, and of these on which it buys too early."""
+    """Return how often the policy does what the careful expert does.
+
+    Recall is taken over result pages (the expert's product), pages with an option to be chosen, and pages where all is
+    chosen (a purchase); ``buys_too_early`` is the share of the second on which it buys.
+    """
     kinds: dict[str, list[Turn]] = {"product": [], "option": [], "buy": []}
     for turn in turns:
         buys = turn.wanted == "click[buy now]"
         kinds["buy" if buys else "product" if turn.episode.state.kind == "results" else "option"].append(turn)
+
     facts: dict[str, float] = {}
     for kind, found in kinds.items():
         facts[f"{kind}_recall"] = sum(turn.taken == turn.wanted for turn in found) / max(1, len(found))
         facts[f"{kind}_states"] = len(found)
+
     early = sum(turn.taken == "click[buy now]" for turn in kinds["option"])
     return {**facts, "buys_too_early": early / max(1, len(kinds["option"]))}

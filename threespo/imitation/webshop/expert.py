@@ -1,8 +1,8 @@
-"""A scripted expert with thoughts: the expert of the embedded base policies for WebShop.
+"""The scripted expert of the embedded base policies for WebShop.
 
-It decides from what a prompt of the repaired shop shows, so a policy without memory can learn it; only whether a bad page is
-the best to be had does it look up in the past. As of the expert's, the second word of each thought is the decision
-("lamp 'e000000012'").
+It decides from what a prompt of the repaired shop shows, so a policy without memory can learn it; only to find out
+whether a poor match is the best of a good search it looks into the history. As of ALFWorld's expert, the second word of
+each thought is the decision ("lamp 'e000000012'").
 """
 
 import itertools
@@ -46,7 +46,13 @@ def wanted_words(goal: str) -> str:
 
 
 def decide(episode: Episode, rng: random.Random, noise: ExpertNoise = CAREFUL) -> Decision:
-    """Return the expert's next thought and action; ``rng`` decides the faults only."""
+    """Return the expert's next thought and action.
+
+    Args:
+        episode: where the agent is.
+        rng: decides the faults only.
+        noise: probabilities of the faults.
+    """
     return _Look(episode, rng, noise).decide()
 
 
