@@ -1,4 +1,5 @@
 # Everything a newcomer types. Needs Python 3.11 or 3.12 and a C++ compiler (the stock ALFWorld engine is compiled).
+# Both are looked for before anything is installed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,24 +21,30 @@ install: $(STAMP) ## make .venv with everything in it
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || \
 		{ echo "$(PYTHON) is $$($(PYTHON) --version); threespo needs Python 3.11 or 3.12: make install PYTHON=python3.11" >&2; exit 2; }
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || \
+		{ echo "no C++ compiler, which the stock ALFWorld engine is built with: apt install g++ (Debian, Ubuntu)" >&2; exit 2; }
 	@echo "installing into $(VENV) (a few minutes)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) pip setuptools wheel ninja packaging
 	$(PIP) torch
 	DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
-	$(PIP) -e '.[dev,oracle]'
+	$(PIP) -e '.[workflow,dev,oracle]'
 	touch $(STAMP)
 
 # Two processes at a time, whole files to each: files share what is dear to set up, and runs of the workflow have a core each.
 test: install ## install, then the whole test suite
+	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
 
-lint: install ## formatting, lints, types
+lint: install ## lints, types, who imports whom, the workflow
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/python -m workflow.lint
 
 reproduce: install ## install, then the study: make reproduce ARGS='--config study=mini'
 	$(BIN)/snakemake --cores $(CORES) $(ARGS)

@@ -51,6 +51,16 @@ STAGE_HELP = {
 }
 """The stages of a study (``threespo.study.stages``), each a command."""
 
+EXTRA_OF = {
+    **dict.fromkeys(("deepspeed", "jaxtyping", "openai", "pandas", "pyarrow"), "train"),
+    **dict.fromkeys(("safetensors", "tokenizers", "torch", "transformers"), "train"),
+    **dict.fromkeys(("jinja2", "matplotlib", "papermill", "seaborn", "snakemake"), "workflow"),
+    **dict.fromkeys(("alfworld", "textworld"), "oracle"),
+    "pyserini": "lucene",
+    "spacy": "spacy",
+}
+"""Modules that a bare installation lacks, and the extra of pyproject.toml that brings each."""
+
 BAD_INPUT = 2
 """Exit code for wrong input (a study, file or argument), as opposed to a failure of the program (1)."""
 
@@ -67,6 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = parsed.command(parsed)
     except InputError as error:
         print(f"threespo: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in EXTRA_OF:
+            raise
+        print(f"threespo: this needs {missing}: pip install 'threespo[{EXTRA_OF[missing]}]'", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("threespo: interrupted", file=sys.stderr)

@@ -4,10 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from threespo.files import try_lock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARTS = ("Snakefile", "workflow", "config", "threespo", "notebooks", "dvc.yaml")
@@ -25,16 +28,18 @@ class Checkout:
 
     def environment(self, **extra: str) -> dict[str, str]:
         path = os.pathsep.join([str(Path(__file__).parent / "fakes"), str(self.folder)])
-        return {**os.environ, "PYTHONPATH": path, "FAKE_LOG": str(self.log), "PYTHONDONTWRITEBYTECODE": "1", **extra}
+        return {**os.environ, "PYTHONPATH": path, "FAKE_LOG": str(self.log), **extra}
 
     def command(self, *arguments: str, config: tuple[str, ...] = ("study=ci",)) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--config", *config]
 
     def snakemake(
-        self, *arguments: str, config: tuple[str, ...] = ("study=ci",), **extra: str
+        self, *arguments: str, config: tuple[str, ...] = ("study=ci",), notebooks: bool = False, **extra: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run the workflow and return what it printed."""
+        """Run the workflow and return what it printed; notebooks, seconds each, are executed only if asked for."""
         self.log.write_text("")
+        if not notebooks:
+            extra["FAKE_NOTEBOOKS"] = "1"
         return subprocess.run(
             self.command(*arguments, config=config),
             cwd=self.folder,
@@ -53,12 +58,15 @@ class Checkout:
 
 
 def copy_repository(folder: Path, *without: str) -> Checkout:
-    """Copy the repository into ``folder``, files named like ``without`` left out."""
+    """Copy the repository into ``folder``, files named like ``without`` left out.
+
+    Compiled modules come along: every job of a workflow would compile the package anew.
+    """
     folder.mkdir(parents=True)
     for part in PARTS:
         source = REPOSITORY / part
         if source.is_dir():
-            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__", *without))
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns(*without))
         else:
             shutil.copy(source, folder / part)
     (folder / "profiles").symlink_to("workflow/profiles")
@@ -74,9 +82,19 @@ def checkout(tmp_path: Path) -> Checkout:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """Return a copy of the repository in which the `ci` study has run to its end; tests must not change it."""
-    made = copy_repository(tmp_path_factory.mktemp("finished") / "repository", "*.safetensors")
-    done = made.snakemake()
-    assert done.returncode == 0, done.stdout + done.stderr
+    # Test processes share what is dear: the first that asks makes it, the others wait for it.
+    shared = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = shared.parent
+    made = Checkout(shared / "finished" / "repository")
+    while (lock := try_lock(shared / "finished.lock")) is None:
+        time.sleep(0.5)
+    with lock:
+        if not made.folder.exists():
+            building = copy_repository(shared / "building" / "repository", "*.safetensors")
+            done = building.snakemake(notebooks=True)
+            assert done.returncode == 0, done.stdout + done.stderr
+            building.folder.parent.rename(shared / "finished")
     return made
 
 

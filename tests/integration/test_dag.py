@@ -212,7 +212,7 @@ def test_labels_change_tables_only(finished_copy):
 
 
 def test_tables_and_figures_are_the_same_bytes_in_another_folder(finished, checkout):
-    checkout.snakemake()
+    checkout.snakemake(notebooks=True)
     for part in ("tables", "figures"):
         for path in sorted((finished.results() / part).iterdir()):
             if path.stem not in VARYING:

@@ -38,7 +38,7 @@ def test_push_and_pull_move_results_to_another_clone(finished_copy, tmp_path):
     first = finished_copy
     pipeline = first.folder / "dvc.yaml"
     pipeline.write_text(pipeline.read_text().replace("results/smoke", "results/ci"))
-    (first.folder / ".gitignore").write_text(".snakemake/\nstages.log\n")
+    (first.folder / ".gitignore").write_text(".snakemake/\nstages.log\n__pycache__/\n")
     run(first, "git", "init", "--quiet")
     run(first, "dvc", "init", "--quiet")
     run(first, "dvc", "remote", "add", "--default", "storage", str(tmp_path / "storage"))

@@ -320,7 +320,8 @@ def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
     assert rows.groupby("snapshot").size().to_dict() == {1: 3, 2: 3}
     assert (rows["successes"] <= rows["continuations"]).all()
     assert (rows["counted_successes"] <= rows["visits"]).all()
-    kept = {number: json.loads((paths.run(run).snapshots / f"{number:02d}" / "memory.json").read_text()) for number in (1, 2)}
+    snapshots = paths.run(run).snapshots
+    kept = {number: json.loads((snapshots / f"{number:02d}" / "memory.json").read_text()) for number in (1, 2)}
     assert all((rows.loc[rows["snapshot"] == number, "epoch"] == kept[number]["epoch"]).all() for number in kept)
     for number, memory in kept.items():
         digest = lambda key: hashlib.blake2b(key.encode(), digest_size=6).hexdigest()  # noqa: E731

@@ -1,27 +1,14 @@
 """The page of search trees in a real browser: what is drawn, what a click shows, and that nothing else is loaded."""
 
-import os
-import shutil
 from itertools import pairwise
 
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests import browser as browsers
+from tests.browser import FLAGS, REMEDY, find
 from tests.trees import frame, small, tree
 from threespo.results.viewer import render_trees
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 DEEP, BROAD = "heat an egg.", "look at a vase under the desklamp."
 
@@ -29,18 +16,11 @@ FRAME_BOUND = 500.0
 """Milliseconds: a shared machine may be slow, a quadratic redraw is slower."""
 
 
-def _browser():
-    named = os.environ.get("CHROMIUM")
-    found = named or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None or not os.access(found, os.X_OK):
-        where = f"CHROMIUM names {named!r}, which is no program" if named else f"none of {', '.join(BROWSERS)} on PATH"
-        pytest.fail(f"no browser to test the page in ({where}): apt install chromium, or set CHROMIUM to its program")
-    return found
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    executable = _browser()
+    executable = find()
+    if executable is None:
+        pytest.fail(f"no browser to test the page in: {REMEDY}; `make test` gets one")
     with sync_playwright() as playwright:
         context = playwright.chromium.launch_persistent_context(
             tmp_path_factory.mktemp("profile"),
@@ -108,15 +88,41 @@ def _settled(page):
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-@pytest.mark.parametrize(("named", "said"), [(None, "none of chromium"), ("/no/such/program", "'/no/such/program'")])
-def test_a_missing_browser_is_a_failure_that_names_the_remedy(named, said, monkeypatch, tmp_path):
+@pytest.fixture
+def no_browser(monkeypatch, tmp_path):
+    """A machine without a browser, on which nothing can be downloaded or installed."""
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     monkeypatch.delenv("CHROMIUM", raising=False)
-    if named:
-        monkeypatch.setenv("CHROMIUM", named)
-    with pytest.raises(pytest.fail.Exception, match="apt install chromium") as failed:
-        _browser()
-    assert said in str(failed.value)
+    tried = []
+    monkeypatch.setattr(browsers, "_try", lambda command, _: tried.append(command[-1]))
+    return tried
+
+
+def test_without_a_browser_one_is_sought_and_then_one_line_says_what_to_do(no_browser, monkeypatch):
+    assert find() is None
+    monkeypatch.setattr(browsers, "_is_root", lambda: False)
+    with pytest.raises(SystemExit, match=r"^tests: no browser .* apt install chromium"):
+        browsers.ensure()
+    assert no_browser == ["chromium"]
+
+
+def test_root_gets_the_distributions_package_where_nothing_can_be_downloaded(no_browser, monkeypatch):
+    monkeypatch.setattr(browsers, "_is_root", lambda: True)
+    monkeypatch.setattr(browsers.shutil, "which", lambda name: f"/usr/bin/{name}" if name == "apt-get" else None)
+    with pytest.raises(SystemExit):
+        browsers.ensure()
+    assert no_browser == ["chromium", "update"], "a package is installed only where the list could be read"
+
+
+def test_a_browser_that_does_not_start_is_none(no_browser, monkeypatch, tmp_path):
+    broken = tmp_path / "chromium"
+    broken.write_text("#!/bin/sh\nexit 127\n")
+    broken.chmod(0o755)
+    assert find() is None
+    monkeypatch.setenv("CHROMIUM", str(broken))
+    with pytest.raises(SystemExit, match="CHROMIUM is .*which does not start"):
+        find()
 
 
 def test_all_nodes_of_small_and_large_trees_are_drawn(page):

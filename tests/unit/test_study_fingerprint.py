@@ -22,6 +22,7 @@ FILES = {
     "methods/registry.py": "from threespo.methods import one\n",
     "methods/one.py": "from threespo.methods.registry import x\n",
     "other.py": "",
+    "weights/unnamed.bin": "1",
     "user.py": "from threespo.methods.registry import x\n",
 }
 
@@ -37,7 +38,7 @@ def package(tmp_path, monkeypatch):
 
 
 def fresh(*names: str) -> str:
-    for function in (module.fingerprint, module._tree, module._digest_of_code, module._data_beside):
+    for function in (module.fingerprint, module._module, module._data_beside, module._source):
         function.cache_clear()
     return module.fingerprint(names)
 
@@ -49,6 +50,7 @@ def fresh(*names: str) -> str:
         ("a.py", '"""Else."""\nfrom threespo.b import g\n\n\ndef f(x):\n    """Other."""\n    return g(x) + 1\n'),
         ("other.py", "changed = 1\n"),
         ("tools/README.md", "words"),
+        ("a.py", FILES["a.py"].replace('"""A."""', '"""weights"""')),
     ],
 )
 def test_what_means_the_same_has_the_same_fingerprint(package, name, text):

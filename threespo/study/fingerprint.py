@@ -11,11 +11,11 @@ studies, whose values reach a stage as its settings. What a job takes from a reg
 """
 
 import ast
-import copy
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple, TypeGuard
 
 from threespo.errors import InputError
 from threespo.study.checksums import file_digest
@@ -53,9 +53,10 @@ def describe(modules: Iterable[str]) -> dict[str, str]:
         source = _source(name)
         if source is None:
             raise InputError(f"module {name} does not exist, but a stage of the workflow needs it")
-        found[name] = _digest_of_code(source)
-        found.update(_data_beside(source))
-        waiting += [other for other in _imports(source, name) if not _lies_in(other, LEFT_OUT)]
+        module = _module(source, name)
+        found[name] = module.digest
+        found.update(_data_beside(source, module.strings))
+        waiting += [other for other in module.imports if not _lies_in(other, LEFT_OUT)]
     return found
 
 
@@ -63,6 +64,7 @@ def _lies_in(name: str, modules: Iterable[str]) -> bool:
     return any(name == module or name.startswith(module + ".") for module in modules)
 
 
+@functools.cache
 def _source(name: str) -> Path | None:
     path = ROOT.joinpath(*name.split(".")[1:])
     for candidate in (path / "__init__.py", path.with_suffix(".py")):
@@ -71,48 +73,55 @@ def _source(name: str) -> Path | None:
     return None
 
 
+class _Module(NamedTuple):
+    """What matters of a module's code."""
+
+    digest: str
+    imports: tuple[str, ...]
+    """Modules of this package that it imports, and the packages that contain them."""
+    strings: frozenset[str]
+    """All strings in it but docstrings."""
+
+
 @functools.cache
-def _tree(source: Path) -> ast.Module:
+def _module(source: Path, name: str) -> _Module:
     try:
-        return ast.parse(source.read_text(encoding="utf-8"))
+        tree = ast.parse(source.read_text(encoding="utf-8"))
     except SyntaxError as error:
         raise InputError(f"{source}: line {error.lineno}: {error.msg}") from error
 
-
-@functools.cache
-def _digest_of_code(source: Path) -> str:
-    dumped = ast.dump(_without_docstrings(source), include_attributes=False)
-    return hashlib.sha256(dumped.encode()).hexdigest()
-
-
-def _without_docstrings(source: Path) -> ast.Module:
-    tree = copy.deepcopy(_tree(source))
+    # One walk, and no copy of the tree: every job of the workflow waits for this.
+    imports: list[str] = []
+    strings: set[str] = set()
+    texts: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             # Strings that stand alone document a module, class, function or field; they do nothing.
+            texts |= {id(part.value) for part in node.body if _is_text(part)}
             node.body = [part for part in node.body if not _is_text(part)] or [ast.Pass()]
-    return tree
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
+            strings.add(node.value)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imports += _imports(node, name if source.name == "__init__.py" else name.rpartition(".")[0])
+    dumped = ast.dump(tree, include_attributes=False)
+    return _Module(hashlib.sha256(dumped.encode()).hexdigest(), tuple(dict.fromkeys(imports)), frozenset(strings))
 
 
-def _is_text(node: ast.stmt) -> bool:
+def _is_text(node: ast.stmt) -> TypeGuard[ast.Expr]:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _imports(source: Path, name: str) -> Iterator[str]:
-    """Yield the modules of this package that a file imports, and the packages that contain them."""
-    package = name if source.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(_tree(source)):
-        if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
-            base = ".".join(part for part in (parent, node.module) if part)
-            targets = [base, *(f"{base}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for target in targets:
-            if target.split(".")[0] == PACKAGE:
-                yield from _existing(target)
+def _imports(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
+    """Yield the modules of this package that a statement in ``package`` imports, and the packages that contain them."""
+    if isinstance(node, ast.Import):
+        targets = [alias.name for alias in node.names]
+    else:
+        parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
+        base = ".".join(part for part in (parent, node.module) if part)
+        targets = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    for target in targets:
+        if target.split(".")[0] == PACKAGE:
+            yield from _existing(target)
 
 
 def _existing(target: str) -> Iterator[str]:
@@ -124,16 +133,13 @@ def _existing(target: str) -> Iterator[str]:
 
 
 @functools.cache
-def _data_beside(source: Path) -> dict[str, str]:
+def _data_beside(source: Path, strings: frozenset[str]) -> dict[str, str]:
     """Return the digests of the data files in a module's folder, and of those in folders below it that it names."""
     folder = source.parent
-    named = {
-        node.value for node in ast.walk(_tree(source)) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
     below = [
         path
         for path in folder.iterdir()
-        if path.is_dir() and path.name in named and not (path / "__init__.py").exists()
+        if path.is_dir() and path.name in strings and not (path / "__init__.py").exists()
     ]
     paths = [*folder.iterdir(), *(path for part in below for path in part.rglob("*"))]
     data = [path for path in paths if path.is_file() and path.suffix not in NOT_DATA and not path.name.startswith(".")]

@@ -73,6 +73,15 @@ def reads(stage):
     return lambda wildcards: inputs_of(job_of(stage, wildcards))
 
 
+def training_reads(wildcards):
+    """Return a training run's inputs. A learning rate that trials decide is known only when they have ended."""
+    files = reads("train")(wildcards)
+    if "choice" in files:
+        choice = checkpoints.tune.get(env=wildcards.env, policy=wildcards.policy, method=wildcards.method).output
+        files["choice"] = [ancient(file) for file in choice]
+    return files
+
+
 def writes(stage, name=None):
     """Return a stage's outputs, as patterns, or those of its job ``name``.
 

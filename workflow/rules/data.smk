@@ -6,13 +6,13 @@ rule data:
         unpack(reads("data")),
     output:
         **writes("data"),
+    log:
+        log_of("data"),
     params:
         code=code_of("data"),
         settings=key_of("data"),
         threespo=THREESPO,
         study=PATHS.study,
-    log:
-        log_of("data"),
     shell:
         "{params.threespo} data {params.study} --env {wildcards.env} 2>&1 | tee {log}"
 
@@ -22,15 +22,15 @@ rule policy:
         unpack(reads("policy")),
     output:
         **writes("policy"),
+    log:
+        log_of("policy"),
+    threads: THREADS
     params:
         code=code_of("policy"),
         settings=key_of("policy"),
         threespo=THREESPO,
         study=PATHS.study,
         threads=THREADS,
-    threads: THREADS
-    log:
-        log_of("policy"),
     shell:
         "OMP_NUM_THREADS={params.threads} {params.threespo} policy {params.study}"
         " --env {wildcards.env} --policy {wildcards.policy} 2>&1 | tee {log}"

@@ -6,13 +6,13 @@ rule decision_trees:
         unpack(reads("decision_trees")),
     output:
         **writes("decision_trees"),
+    log:
+        log_of("decision_trees"),
     params:
         code=code_of("decision_trees"),
         settings=key_of("decision_trees"),
         threespo=THREESPO,
         study=PATHS.study,
-    log:
-        log_of("decision_trees"),
     shell:
         "OMP_NUM_THREADS=1 {params.threespo} decision-trees {params.study}"
         " --family {wildcards.family} --method {wildcards.method} 2>&1 | tee {log}"

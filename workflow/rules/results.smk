@@ -6,13 +6,13 @@ rule tables:
         unpack(reads("tables")),
     output:
         **writes("tables"),
+    log:
+        log_of("tables"),
     params:
         code=code_of("tables"),
         settings=key_of("tables"),
         threespo=THREESPO,
         study=PATHS.study,
-    log:
-        log_of("tables"),
     shell:
         "{params.threespo} tables {params.study} 2>&1 | tee {log}"
 
@@ -27,13 +27,13 @@ for NOTEBOOK in STAGES["notebook"].jobs(STUDY):
             **inputs_of(Job("notebook", NOTEBOOK)),
         output:
             **writes("notebook", NOTEBOOK),
+        log:
+            str(PATHS.log("notebook", NOTEBOOK)),
         params:
             code=Job("notebook", NOTEBOOK).fingerprint(STUDY),
             notebook=NOTEBOOK,
             threespo=THREESPO,
             study=PATHS.study,
-        log:
-            str(PATHS.log("notebook", NOTEBOOK)),
         shell:
             "{params.threespo} notebook {params.study} --name {params.notebook} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
 
@@ -43,12 +43,12 @@ rule report:
         unpack(reads("report")),
     output:
         **writes("report"),
+    log:
+        log_of("report"),
     params:
         code=code_of("report"),
         settings=key_of("report"),
         threespo=THREESPO,
         study=PATHS.study,
-    log:
-        log_of("report"),
     shell:
         "{params.threespo} report {params.study} 2>&1 | tee {log}"

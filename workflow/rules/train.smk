@@ -2,20 +2,16 @@
 # threads is the study's and never the scheduler's: bytes must not depend on the machine's load.
 
 
-def training_reads(wildcards):
-    """A run's inputs. A learning rate that trials decide is known only when they have ended."""
-    files = reads("train")(wildcards)
-    if "choice" in files:
-        choice = checkpoints.tune.get(env=wildcards.env, policy=wildcards.policy, method=wildcards.method).output
-        files["choice"] = [ancient(file) for file in choice]
-    return files
-
-
 rule train:
     input:
         unpack(training_reads),
     output:
         **writes("train"),
+    log:
+        log_of("train"),
+    threads: THREADS
+    resources:
+        gpu=gpus_for("train"),
     params:
         code=code_of("train"),
         settings=key_of("train"),
@@ -25,11 +21,6 @@ rule train:
         threespo=THREESPO,
         study=PATHS.study,
         threads=THREADS,
-    threads: THREADS
-    resources:
-        gpu=gpus_for("train"),
-    log:
-        log_of("train"),
     shell:
         "OMP_NUM_THREADS={params.threads} {params.threespo} train {params.study} --run {params.run} 2>&1 | tee {log}"
 
@@ -40,13 +31,13 @@ checkpoint tune:
         unpack(reads("tune")),
     output:
         **writes("tune"),
+    log:
+        log_of("tune"),
     params:
         code=code_of("tune"),
         settings=key_of("tune"),
         threespo=THREESPO,
         study=PATHS.study,
-    log:
-        log_of("tune"),
     shell:
         "{params.threespo} tune {params.study}"
         " --env {wildcards.env} --policy {wildcards.policy} --method {wildcards.method} 2>&1 | tee {log}"
@@ -58,6 +49,11 @@ rule probe:
         unpack(reads("probe")),
     output:
         **writes("probe"),
+    log:
+        log_of("probe"),
+    threads: THREADS
+    resources:
+        gpu=gpus_for("probe"),
     params:
         code=code_of("probe"),
         settings=key_of("probe"),
@@ -65,11 +61,6 @@ rule probe:
         threespo=THREESPO,
         study=PATHS.study,
         threads=THREADS,
-    threads: THREADS
-    resources:
-        gpu=gpus_for("probe"),
-    log:
-        log_of("probe"),
     shell:
         "OMP_NUM_THREADS={params.threads} {params.threespo} probe {params.study} --run {params.run} 2>&1 | tee {log}"
 
@@ -79,6 +70,11 @@ rule evaluate:
         unpack(reads("evaluate")),
     output:
         **writes("evaluate"),
+    log:
+        log_of("evaluate"),
+    threads: THREADS
+    resources:
+        gpu=gpus_for("evaluate"),
     params:
         code=code_of("evaluate"),
         settings=key_of("evaluate"),
@@ -86,10 +82,5 @@ rule evaluate:
         threespo=THREESPO,
         study=PATHS.study,
         threads=THREADS,
-    threads: THREADS
-    resources:
-        gpu=gpus_for("evaluate"),
-    log:
-        log_of("evaluate"),
     shell:
         "OMP_NUM_THREADS={params.threads} {params.threespo} evaluate {params.study} --run {params.run} 2>&1 | tee {log}"

@@ -1,0 +1,134 @@
+"""Every job of the workflow is the job of the package's table of stages: the same inputs, outputs and params."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from threespo.study.checksums import SUFFIX, checksums_path
+from threespo.study.load import load_study
+from threespo.study.paths import Paths
+from threespo.study.stages import STAGES, Job, jobs
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PRINT_JOBS = """
+import contextlib, io, json, sys
+from pathlib import Path
+from snakemake.api import ConfigSettings, DAGSettings, ResourceSettings, SnakemakeApi
+
+config, gpus = json.loads(sys.argv[1]), int(sys.argv[2])
+with SnakemakeApi() as api, contextlib.redirect_stdout(io.StringIO()):
+    workflow = api.workflow(
+        resource_settings=ResourceSettings(cores=1, resources={"gpu": gpus}),
+        config_settings=ConfigSettings(config=config),
+        snakefile=Path("Snakefile"),
+    )
+    workflow.dag(dag_settings=DAGSettings(forceall=True))
+    # Snakemake has no documented way to list jobs with their params; this builds its graph and shows nothing.
+    workflow._workflow._prepare_dag(forceall=True, ignore_incomplete=True, lock_warn_only=True)
+    workflow._workflow._build_dag()
+    found = [
+        {
+            "rule": job.rule.name,
+            "wildcards": dict(job.wildcards),
+            "input": sorted(map(str, job.input)),
+            "output": sorted(map(str, job.output)),
+            "params": {name: str(value) for name, value in job.params.items()},
+            "gpu": job.resources.get("gpu", 0),
+        }
+        for job in workflow._workflow.dag.jobs
+    ]
+print(json.dumps(found))
+"""
+
+
+def jobs_of_snakemake(study: str, results: Path, gpus: int = 0) -> tuple[list[dict], Path]:
+    """Return the jobs of Snakemake's own graph, and the study's folder."""
+    config = json.dumps({"study": study, "results": str(results)})
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_JOBS, config, str(gpus)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), results / study
+
+
+def name_of(job: dict) -> Job | None:
+    """Return our name of one of Snakemake's jobs; None if it only gathers others."""
+    rule = job["rule"]
+    if rule in ("all", "default", "laboratory"):
+        return None
+    if rule.startswith("notebook_"):
+        return Job("notebook", rule.removeprefix("notebook_"))
+    return Job(rule, STAGES[rule].pattern.format(**job["wildcards"]))
+
+
+@pytest.mark.parametrize(("study", "gpus"), [("smoke", 0), ("ablations", 0), ("paper", 4)])
+def test_the_workflow_has_the_jobs_inputs_outputs_and_params_of_the_stages(study, gpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    found, folder = jobs_of_snakemake(study, tmp_path, gpus)
+    meant, paths = load_study(folder / "study.json"), Paths(folder)
+    ours = {name_of(job): job for job in found}
+    gathered = ours.pop(None)
+    assert len(found) == len(ours) + 1, "no job of a stage occurs twice"
+    assert set(ours) == set(jobs(meant))
+
+    for job, theirs in ours.items():
+        settings, outputs = job.settings(meant, paths), job.outputs(paths)
+        files = {str(path) for group in job.inputs(meant, paths).values() for path in group}
+        # Behind a folder's checksums Snakemake also waits for the folder.
+        folders = {file.removesuffix(SUFFIX) for file in files if file.endswith(SUFFIX)}
+        assert set(theirs["input"]) == files | folders, job
+        assert set(theirs["output"]) == {str(path) for path in outputs.paths()}, job
+        assert theirs["params"]["code"] == job.fingerprint(meant), job
+        if job.stage != "notebook":
+            assert json.loads(theirs["params"]["settings"]) == json.loads(json.dumps(settings.key())), job
+        assert theirs["gpu"] == settings.gpus, job
+        assert {checksums_path(path) for path in outputs.folders} <= set(outputs.paths()), job
+
+    last = {str(path) for job in jobs(meant) for group in job.outputs(paths).last.values() for path in group}
+    assert (gathered["rule"], gathered["input"]) == ("default", sorted(last))
+
+
+def test_every_input_is_some_jobs_output_or_lies_in_the_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    study, paths = load_study(Path("config/studies/mini.yaml")), Paths(Path("results/mini"))
+    made: set[Path] = set()
+    for job in jobs(study):
+        needed = {path for group in job.inputs(study, paths).values() for path in group}
+        absent = {path for path in needed - made if not path.is_file()}
+        assert not absent, f"{job} needs what no earlier job makes"
+        written = set(job.outputs(paths).paths())
+        assert not written & made, f"{job} writes what another job writes"
+        made |= written
+
+
+def test_a_job_receives_no_field_that_its_key_lacks():
+    """What a job reads is its settings; only what is marked as a label or as execution may be left out of its key."""
+    from pydantic import BaseModel
+
+    from threespo.settings import Execution, Label
+
+    def fields(value, key, where):
+        for name, field in type(value).model_fields.items():
+            marked = any(marker in field.metadata for marker in (Execution, Label))
+            assert (name in key) != marked, f"{where}.{name}"
+            inner = getattr(value, name)
+            if isinstance(inner, BaseModel) and not marked:
+                fields(inner, key[name], f"{where}.{name}")
+
+    study, paths = load_study(ROOT / "config" / "studies" / "mini.yaml"), Paths(Path("results/mini"))
+    for job in jobs(study):
+        settings = job.settings(study, paths)
+        if job.stage not in ("tables", "report"):
+            fields(settings, settings.key(), str(job))
