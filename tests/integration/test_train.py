@@ -21,8 +21,8 @@ from threespo.learner.engine import DeepSpeedLearner
 from threespo.methods.registry import METHODS
 from threespo.runs import checkpoint
 from threespo.runs import probe as probes
+from threespo.runs.learning_rate import learning_rate
 from threespo.runs.train import _draw, choose_pool, common_settings
-from threespo.runs.tuning import learning_rate
 from threespo.study.config import Study
 from threespo.study.load import dump_study, parse_study
 from threespo.study.matrix import find_run, trials_of

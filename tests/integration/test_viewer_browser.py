@@ -121,7 +121,7 @@ def test_a_browser_that_does_not_start_is_none(no_browser, monkeypatch, tmp_path
     broken.chmod(0o755)
     assert find() is None
     monkeypatch.setenv("CHROMIUM", str(broken))
-    with pytest.raises(SystemExit, match="CHROMIUM is .*which does not start"):
+    with pytest.raises(SystemExit, match=r"CHROMIUM is .*which does not start"):
         find()
 
 

@@ -26,7 +26,8 @@ from threespo.results.provenance import provenance
 from threespo.results.state_scores import state_scores
 from threespo.results.statistics import Summary, bootstrap_interval, summarize
 from threespo.rng import derive
-from threespo.runs.tuning import chosen_rate, trial_success
+from threespo.runs.learning_rate import chosen_rate
+from threespo.runs.tuning import trial_success
 from threespo.study.matrix import decision_tree_rows, trial_runs
 from threespo.study.run_settings import ResultSettings
 from threespo.tables import read_table, write_table

@@ -24,8 +24,8 @@ from threespo.runs import checkpoint
 from threespo.runs.artifacts import RunArtifacts
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
+from threespo.runs.learning_rate import learning_rate
 from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, setup_of
-from threespo.runs.tuning import learning_rate
 from threespo.study.fingerprint import fingerprint
 from threespo.study.paths import MANIFEST, POLICY_FILE
 from threespo.study.run_settings import TrainSettings

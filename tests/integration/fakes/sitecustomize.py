@@ -38,7 +38,7 @@ def _provide(settings):
 
 def _train(settings):
     from threespo.methods.registry import searches
-    from threespo.runs.tuning import learning_rate
+    from threespo.runs.learning_rate import learning_rate
     from threespo.tables import write_table
 
     run, folder = settings.run, settings.paths.run(settings.run)
@@ -147,16 +147,7 @@ def _execute(settings):
         path.write_text(f"{settings.name} {path.suffix}")
 
 
-def _install():
-    stages = {
-        "threespo.runs.data": {"prepare": _prepare},
-        "threespo.imitation.base_policy": {"provide": _provide},
-        "threespo.runs.train": {"train": _train},
-        "threespo.runs.evaluate": {"evaluate": _evaluate},
-        "threespo.runs.probe": {"probe": _probe},
-    }
-    if "FAKE_NOTEBOOKS" in os.environ:
-        stages["threespo.results.notebooks"] = {"execute": _execute}
+def _install(stages):
     for name, functions in stages.items():
         module = types.ModuleType(name)
         module.__file__ = str(Path(__file__))
@@ -164,5 +155,17 @@ def _install():
         sys.modules[name] = module
 
 
-if "FAKE_LOG" in os.environ:
-    _install()
+if os.environ.get("FAKE_LOG"):
+    _install(
+        {
+            "threespo.runs.data": {"prepare": _prepare},
+            "threespo.imitation.base_policy": {"provide": _provide},
+            "threespo.runs.train": {"train": _train},
+            "threespo.runs.evaluate": {"evaluate": _evaluate},
+            "threespo.runs.probe": {"probe": _probe},
+        }
+    )
+# "all", or the names of those that are not to be executed, in the one process that would.
+FAKED = os.environ.get("FAKE_NOTEBOOKS", "").split(",")
+if "notebook" in sys.argv and ("all" in FAKED or sys.argv[-1] in FAKED):
+    _install({"threespo.results.notebooks": {"execute": _execute}})

@@ -1,0 +1,76 @@
+"""What CONTRIBUTING.md promises: a new environment is a folder and a line, a new method a file and two lines."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from tests.integration.conftest import copy_repository
+
+TESTS = Path(__file__).resolve().parents[1]
+
+STUDY = {
+    "name": "toy",
+    "description": "a toy environment and a toy method",
+    "seeds": [0, 1],
+    "corridor": {"corridors": 6},
+    "policies": {"tiny-s": {"stands_for": "x", "max_prompt_tokens": 512, "max_response_tokens": 16}},
+    "methods": {
+        "reinforce": {"method": "reinforce", "learning_rate": 1e-3, "options": {"baseline": 0.4}},
+        "searched": {"method": "threespo", "learning_rate": 1e-3, "options": {"preset": "calibrated"}},
+    },
+    "training": {"generations": 120, "tasks_per_epoch": 2, "group_size": 4, "minibatch": 32},
+    "evaluation": {"seeds": [1]},
+}
+
+
+def add_line(file: Path, after: str, line: str) -> None:
+    text = file.read_text()
+    assert text.count(after) == 1, f"{file}: expected one line {after!r}"
+    file.write_text(text.replace(after, f"{after}\n{line}"))
+
+
+@pytest.mark.slow
+def test_a_toy_environment_and_a_toy_method_train_evaluate_and_stand_in_the_report(tmp_path):
+    checkout = copy_repository(tmp_path / "repository", "*.safetensors")
+    package = checkout.folder / "threespo"
+    shutil.copytree(TESTS / "toy_environment", package / "envs" / "corridor")
+    add_line(
+        package / "envs" / "registry.py",
+        '    "webshop": "threespo.envs.webshop.spec",',
+        '    "corridor": "threespo.envs.corridor.spec",',
+    )
+    shutil.copy(TESTS / "toy_method.py", package / "methods" / "reinforce.py")
+    registry = package / "methods" / "registry.py"
+    add_line(registry, "from threespo.methods.base import CommonSettings, Method, MethodOptions", "from . import reinforce")
+    add_line(registry, "_METHODS = {", '    "reinforce": _Entry(reinforce.make, reinforce.ReinforceOptions),')
+    (checkout.folder / "toy.yaml").write_text(yaml.safe_dump(STUDY))
+
+    # The real stages; figures of other numbers than success are not drawn, to save time.
+    drawn_elsewhere = "training_curves,state_scores,case_study,claims,theory"
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "2", "--config", "study=toy.yaml"],
+        cwd=checkout.folder,
+        env=checkout.environment(FAKE_LOG="", FAKE_NOTEBOOKS=drawn_elsewhere),
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+
+    results = checkout.results("toy")
+    main = pd.read_parquet(results / "tables" / "main.parquet").set_index("method")
+    assert set(main["env"]) == {"corridor"}
+    assert set(main["split"]) == {"test"}
+    # Four colours in four rooms: taking any ball at once wins a quarter, the expert wins always.
+    assert main.loc["strong", "mean"] > 60
+    trained = main.loc[["reinforce", "searched"]]
+    assert (trained["generations"] >= 100).all()
+    assert (trained["seeds"] == 2).all()
+    report = (results / "report.html").read_text()
+    for said in ("6 corridors with a ball in each room", "test corridors", "reinforce", "base (weak start)"):
+        assert said in report
