@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 # Two processes at a time, whole files to each: files share what is dear to set up, and runs of the workflow have a core each.
 test: install ## install, then the whole test suite
 	$(BIN)/python -m tests.browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow' $(ARGS)

@@ -9,6 +9,15 @@ GOLDEN = Path(__file__).parent / "golden"
 _SHARED = Path(os.environ.get("THREESPO_SHARED", Path(__file__).parent.parent.parent / "shared"))
 
 
+LONGEST_FIRST = ("test_dag", "test_soak", "test_extensions", "test_stages", "test_packaging")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take minutes, so that no test process waits for another at the end."""
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
 @pytest.fixture(scope="session")
 def golden() -> Path:
     """Number-only reference files, part of the repository."""

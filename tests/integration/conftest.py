@@ -13,6 +13,7 @@ import pytest
 from threespo.files import try_lock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+FAKES = Path(__file__).parent / "fakes"
 PARTS = ("Snakefile", "workflow", "config", "threespo", "notebooks", "dvc.yaml")
 
 
@@ -27,7 +28,7 @@ class Checkout:
         return self.folder / "stages.log"
 
     def environment(self, **extra: str) -> dict[str, str]:
-        path = os.pathsep.join([str(Path(__file__).parent / "fakes"), str(self.folder)])
+        path = os.pathsep.join([str(FAKES), str(self.folder)])
         return {**os.environ, "PYTHONPATH": path, "FAKE_LOG": str(self.log), **extra}
 
     def command(self, *arguments: str, config: tuple[str, ...] = ("study=ci",)) -> list[str]:

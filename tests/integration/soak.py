@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.integration.conftest import copy_repository
+from tests.integration.conftest import FAKES, copy_repository
 from threespo.study.checksums import file_digest
 
 VARYING = ("timing", "wall_time", "stages", "provenance")
@@ -31,7 +31,8 @@ def copy(folder: Path) -> Path:
 
 def start(folder: Path, *settings: str) -> subprocess.Popen[bytes]:
     """Start the `ci` study, with further settings of `--config`, in a process group of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    # The stand-ins do nothing unless a variable asks for one.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(FAKES)])}
     command = [sys.executable, "-m", "snakemake", "--cores", "2", "--config", "study=ci", *settings]
     with (folder / "output.log").open("ab") as log:
         return subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, stdout=log, stderr=log)

@@ -17,11 +17,10 @@ STUDY = {
     "name": "toy",
     "description": "a toy environment and a toy method",
     "seeds": [0, 1],
-    "corridor": {"corridors": 6},
+    "corridor": {"corridors": 12},
     "policies": {"tiny-s": {"stands_for": "x", "max_prompt_tokens": 512, "max_response_tokens": 16}},
     "methods": {
         "reinforce": {"method": "reinforce", "learning_rate": 1e-3, "options": {"baseline": 0.4}},
-        "searched": {"method": "threespo", "learning_rate": 1e-3, "options": {"preset": "calibrated"}},
     },
     "training": {"generations": 120, "tasks_per_epoch": 2, "group_size": 4, "minibatch": 32},
     "evaluation": {"seeds": [1]},
@@ -51,7 +50,7 @@ def test_a_toy_environment_and_a_toy_method_train_evaluate_and_stand_in_the_repo
     (checkout.folder / "toy.yaml").write_text(yaml.safe_dump(STUDY))
 
     # The real stages; figures of other numbers than success are not drawn, to save time.
-    drawn_elsewhere = "training_curves,state_scores,case_study,claims,theory"
+    drawn_elsewhere = "training_curves,claims,theory"
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", "--cores", "2", "--config", "study=toy.yaml"],
         cwd=checkout.folder,
@@ -68,9 +67,9 @@ def test_a_toy_environment_and_a_toy_method_train_evaluate_and_stand_in_the_repo
     assert set(main["split"]) == {"test"}
     # Four colours in four rooms: taking any ball at once wins a quarter, the expert wins always.
     assert main.loc["strong", "mean"] > 60
-    trained = main.loc[["reinforce", "searched"]]
-    assert (trained["generations"] >= 100).all()
-    assert (trained["seeds"] == 2).all()
+    assert main.loc["base", "mean"] < main.loc["strong", "mean"]
+    assert main.loc["reinforce", "generations"] >= 100
+    assert main.loc["reinforce", "seeds"] == 2
     report = (results / "report.html").read_text()
     for said in ("6 corridors with a ball in each room", "test corridors", "reinforce", "base (weak start)"):
         assert said in report

@@ -326,8 +326,8 @@ def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
     for number, memory in kept.items():
         digest = lambda key: hashlib.blake2b(key.encode(), digest_size=6).hexdigest()  # noqa: E731
         counts = {digest(key): (total, won) for key, total, won in memory["memory"]["table"]["counts"]}
-        mine = rows[rows["snapshot"] == number]
-        met = zip(mine["state"], mine["visits"], mine["counted_successes"], strict=True)
+        of_snapshot = rows[rows["snapshot"] == number]
+        met = zip(of_snapshot["state"], of_snapshot["visits"], of_snapshot["counted_successes"], strict=True)
         assert all((total, won) == counts.get(state, (0.0, 0.0)) for state, total, won in met)
     assert (rows["visits"] > 0).any()
     before = paths.run(run).probe.read_bytes()

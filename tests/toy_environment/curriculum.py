@@ -26,11 +26,11 @@ def understanding(turns):
 
 def curriculum(settings):
     """Return the curriculum."""
-    stage = Stage(tokens=200_000, learning_rate=3e-3, prompt_weight=0.1, decision_weight=4.0, executed=0.2, labels=0.0)
-    weakening = Stage(tokens=8_000, learning_rate=1e-3, prompt_weight=0.0, decision_weight=1.0, executed=0.7, labels=None)
+    stage = Stage(tokens=300_000, learning_rate=3e-3, prompt_weight=0.1, decision_weight=4.0, executed=0.05, labels=0.0)
+    weakening = Stage(tokens=15_000, learning_rate=2e-3, prompt_weight=0.0, decision_weight=4.0, executed=0.8, labels=None)
     return Curriculum(
         shipped=Path(__file__).parent / "shipped",
-        plan=Recipe(Shape(64, 2, 2, 128), (stage,), weakening, most_weakening_steps=1),
+        plan=Recipe(Shape(64, 2, 2, 128), (stage,), weakening, most_weakening_steps=2),
         setup=EpisodeSetup(Corridor(), settings.episode.max_steps, settings.episode.history_length),
         expert=decide,
         tasks=lambda stream, _: (task(f"stream-{stream}-{number}") for number in itertools.count()),

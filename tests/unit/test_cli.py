@@ -40,6 +40,11 @@ def test_every_study_file_is_valid_and_named_after_itself(name, capsys):
         (["study", "ci", "--set", "[1]"], "--set: expected a YAML mapping"),
         (["study", "ci", "--set", "{a: ["], "--set: not valid YAML"),
         (["study", "ci", "--set", "{trainig: {}}"], "trainig: no such field"),
+        (["study", "ci", "--set", "{alfwrold: {max_steps: 3}}"], "nor an environment (there are alfworld, webshop)"),
+        (["study", "ci", "--set", "{policies: {tiny-s: {size: xl}}}"], "policies.tiny-s.size: no size 'xl'; there are s, m"),
+        (["data", "STUDY", "--env", "textcraft"], "has nothing to do for 'data textcraft'; it has: alfworld"),
+        (["data", "EDITED", "--env", "alfworld"], "not valid YAML"),
+        (["data", "EDITED_FIELD", "--env", "alfworld"], "alfworld.games.train: Input should be a valid integer"),
         (["train", "missing.json", "--run", "a/b/c/seed-0"], "missing.json: cannot be read"),
         (["tables", "STUDY"], "runs/alfworld/tiny-s/grpo/seed-0/evaluation.parquet"),
         (["train", "STUDY", "--run", "a/b/c/seed-0"], "has nothing to do for 'train a/b/c/seed-0'"),
@@ -47,13 +52,20 @@ def test_every_study_file_is_valid_and_named_after_itself(name, capsys):
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_two(arguments, said, capsys, tmp_path):
-    study = shutil.copy("config/studies/ci.yaml", tmp_path)
-    arguments = [str(study) if argument == "STUDY" else argument for argument in arguments]
+    study = Path(shutil.copy("config/studies/ci.yaml", tmp_path))
+    # A study.json that somebody has edited by hand, so that it is no JSON, or a field is wrong.
+    edited = {"EDITED": '{"name": "ci",', "EDITED_FIELD": study.read_text().replace("train: 8", "train: many")}
+    for name, text in edited.items():
+        (tmp_path / name).write_text(text)
+    before = sorted(tmp_path.rglob("*"))
+    places = {"STUDY": str(study), **{name: str(tmp_path / name) for name in edited}}
+    arguments = [places.get(argument, argument) for argument in arguments]
     assert cli.main(arguments) == 2
     message = capsys.readouterr().err
     assert message.startswith("threespo: ")
     assert said in message
     assert "Traceback" not in message
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is written"
 
 
 def test_an_interrupt_ends_with_130(monkeypatch, capsys):

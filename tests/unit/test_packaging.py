@@ -15,6 +15,10 @@ import yaml
 from packaging.requirements import Requirement
 
 from threespo import cli
+from threespo.envs.registry import ENVIRONMENTS
+from threespo.results.captions import FIGURES
+from threespo.study.catalogue import NOTEBOOKS
+from threespo.study.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = ("snakemake", "torch", "transformers", "vllm", "deepspeed", "alfworld", "pandas", "seaborn", "papermill", "dvc")
@@ -165,6 +169,37 @@ def test_a_missing_extra_is_named(project, monkeypatch, capsys):
         assert f"pip install 'threespo[{extra}]'" in capsys.readouterr().err
 
 
+def test_the_workflows_readme_names_every_rule_and_every_command():
+    readme = (ROOT / "workflow" / "README.md").read_text()
+    files = [ROOT / "Snakefile", ROOT / "workflow" / "Snakefile", *(ROOT / "workflow").rglob("*.smk")]
+    named = {name for file in files for name in re.findall(r"^(?:rule|checkpoint) (\w+):", file.read_text(), re.M)}
+    assert {"train", "tune", "default"} <= named
+    for name in named:
+        assert f"`{name}`" in readme, name
+    for stage in STAGES:
+        assert f"`threespo {stage.replace('_', '-')}`" in readme, stage
+        assert stage in cli.STAGE_HELP
+
+
+def test_every_figure_has_a_caption():
+    assert set(FIGURES) == {figure for notebook in NOTEBOOKS.values() for figure in notebook.figures}
+
+
+DOCUMENTS = sorted(str(path.relative_to(ROOT)) for pattern in ("*.md", "*/*.md") for path in ROOT.glob(pattern))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_what_documents_link_to_is_there(document):
+    text = (ROOT / document).read_text()
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert ((ROOT / document).parent / target).exists(), target
+    if document in ("CONTRIBUTING.md", "docs/architecture.md"):
+        places = (ROOT, ROOT / "threespo", ROOT / "threespo" / "methods")
+        for name in re.findall(r"`([\w/.-]+\.(?:py|yaml|toml|smk|md|ipynb|txt))`", text):
+            assert "NAME" in name or any((place / name).exists() for place in places) or len(list(ROOT.rglob(name))), name
+
+
 @pytest.mark.parametrize("folder", sorted(path.parent.name for path in ROOT.glob("*/README.md")) or ["none"])
 def test_folders_explain_themselves(folder):
     assert len((ROOT / folder / "README.md").read_text()) > 100
@@ -175,6 +210,10 @@ import sys
 from pathlib import Path
 
 from threespo import cli
+from threespo.envs.registry import ENVIRONMENTS
+from threespo.results.captions import FIGURES
+from threespo.study.catalogue import NOTEBOOKS
+from threespo.study.stages import STAGES
 from threespo.envs.alfworld import sources
 from threespo.envs.alfworld.embedded import generate
 from threespo.envs.webshop.data import prepare_shop, products_of
@@ -217,3 +256,27 @@ def test_the_bare_package_plays_a_game_and_a_shop_and_starts_at_once(tmp_path):
 def test_no_torch_is_imported_by_the_package_its_environments_or_its_command_line():
     code = "import sys, threespo, threespo.cli, threespo.envs, threespo.study.stages; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+NAMES_AN_ENVIRONMENT = {
+    "envs/registry.py": "the registry",
+    "cli.py": "kinds of reference files",
+    "verify/alfworld.py": "a kind of reference file",
+    "verify/webshop.py": "a kind of reference file",
+    "results/provenance.py": "a library of that name",
+    "results/paper.py": "columns of the paper's tables",
+    "results/claims/training.py": "what the paper claims of one environment",
+}
+
+
+def test_no_other_file_names_an_environment():
+    """Whoever adds an environment must not have to look for places that choose by name."""
+    found = set()
+    for path in (ROOT / "threespo").rglob("*.py"):
+        place = path.relative_to(ROOT / "threespo")
+        if place.parts[:2] in {(part, env) for part in ("envs", "imitation") for env in ENVIRONMENTS}:
+            continue
+        strings = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+        if any(value in ENVIRONMENTS for value in strings if isinstance(value, str)):
+            found.add(place.as_posix())
+    assert found == NAMES_AN_ENVIRONMENT.keys()

@@ -276,8 +276,8 @@ def test_a_variant_is_compared_with_the_preset_that_it_varies(study, paths):
     varied = whole.model_copy(update={"options": {"preset": "calibrated", "novelty": "none"}})
     more = study.model_copy(update={"methods": {**study.methods, "wo-novelty": varied}})
     episodes = collect.episodes(study, paths)
-    mine = episodes[episodes["method"] == "threespo-calibrated"]
-    both = pd.concat([episodes, mine.assign(method="wo-novelty", success=True)], ignore_index=True)
+    calibrated = episodes[episodes["method"] == "threespo-calibrated"]
+    both = pd.concat([episodes, calibrated.assign(method="wo-novelty", success=True)], ignore_index=True)
     said = findings(more, main_results(more, both, collect.metrics(study, paths), read_results()), both)
     assert [line for line in said if "w/o R_novel is" in line] == [line for line in said if "above 3SPO calibrated" in line]
     assert sum("w/o R_novel is 75.0 points above 3SPO calibrated" in line for line in said) == 1

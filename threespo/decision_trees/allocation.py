@@ -32,7 +32,7 @@ class Allocation(NamedTuple):
 
     def plus(self, other: "Allocation") -> "Allocation":
         """Return both together."""
-        return Allocation(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Allocation(*(own + its for own, its in zip(self, other, strict=True)))
 
     def measures(self) -> dict[str, float]:
         """Return p(s) at samples less p(s) at expansions (below 0: harder states get more), and the regret a sample."""

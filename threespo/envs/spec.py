@@ -66,8 +66,10 @@ class Presentation:
     labels: Mapping[str, str]
     """Display names of splits and measures."""
     task_types: str
-    """One sentence: what its task types are."""
+    """One sentence: what the task types are that figures show."""
     describe: Callable[[Any], str]
     """The section of a study -> what its tasks are, in words."""
+    shown_task_types: Mapping[str, str] = field(default_factory=dict)
+    """Task types that figures show, with the names that they have there; empty: all of them, under their own names."""
     caveats: Callable[[Any], list[str]] = field(default=lambda _: [])
     """The section of a study -> what a reader must know before comparing with the paper."""

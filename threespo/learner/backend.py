@@ -96,8 +96,8 @@ def share(parts: Sequence[T]) -> list[tuple[T, bool]]:
     first one without counting it.
     """
     passes = -(-len(parts) // world_size())
-    mine = [(part, True) for part in parts[rank() :: world_size()]]
-    return mine + [(part, False) for part in parts[:1]] * (passes - len(mine))
+    own = [(part, True) for part in parts[rank() :: world_size()]]
+    return own + [(part, False) for part in parts[:1]] * (passes - len(own))
 
 
 def accumulate(

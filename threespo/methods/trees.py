@@ -50,13 +50,13 @@ class SearchLog:
         whole = cls()
         for log in logs:
             for one in fields(cls):
-                mine, other = getattr(whole, one.name), getattr(log, one.name)
-                if isinstance(mine, dict):
-                    mine.update({key: mine.get(key, 0) + count for key, count in other.items()})
-                elif isinstance(mine, set):
-                    mine |= other
+                merged, other = getattr(whole, one.name), getattr(log, one.name)
+                if isinstance(merged, dict):
+                    merged.update({key: merged.get(key, 0) + count for key, count in other.items()})
+                elif isinstance(merged, set):
+                    merged |= other
                 else:
-                    setattr(whole, one.name, mine + other)
+                    setattr(whole, one.name, merged + other)
         return whole
 
     def expansion(self, key: str, score: StateScore, total: float) -> None:

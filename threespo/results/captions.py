@@ -79,6 +79,7 @@ FIGURES = {
 
 def caption(study: "Study", name: str) -> tuple[str, str]:
     """Return the title and the caption of a figure."""
-    title, text = FIGURES[name]
+    # A new figure needs no caption to be shown.
+    title, text = FIGURES.get(name, (name.replace("_", " ").capitalize(), ""))
     kinds = [presentation(env).task_types for env in study.environments] if name == "scores_by_type" else []
     return title, " ".join([text, *kinds])

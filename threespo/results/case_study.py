@@ -23,11 +23,13 @@ COLUMNS = (
 
 
 def case_study(study: "Study", paths: "Paths") -> pd.DataFrame:
-    """Return one row for each sampled child of the state that was expanded most often in a method's recorded trees in
-    an environment.
+    """Return the first and the tenth visit to the state that each method's recorded trees expand most often.
 
-    The state's own numbers stand in all rows of a visit; roots do not count, since their novelty is never in question. A
-    method whose states were expanded less often than ten times is shown at its last visit instead.
+    There is one such state for each environment and method. A state that was expanded less than ten times is shown at its
+    last visit instead. Roots do not count, since their novelty is never in question.
+
+    Returns:
+        A row for each child that was sampled at a visit. The state's own numbers stand in all rows of a visit.
     """
     frames = [_of_run(study, run, read_trees(paths.run(run).trees)) for run in shown_runs(study)]
     return pd.DataFrame([row for frame in frames for row in frame], columns=list(COLUMNS))
@@ -37,24 +39,32 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
     expanded = trees[(trees["expanded"] >= 0) & (trees["depth"] > 1)].sort_values(["epoch", "task_id", "expanded"])
     if expanded.empty:
         return []
-    # Of states met equally often the first: ``value_counts`` keeps their order.
+
+    # The first of the states that were expanded equally often: ``value_counts`` keeps their order.
     state = expanded["state"].value_counts(sort=False).idxmax()
     met = expanded[expanded["state"] == state].reset_index(drop=True)
     options = ThreespoOptions.model_validate(study.at(run.env).methods[run.method].options)
     rows: list[dict[str, object]] = []
+
+    # ``min`` gives the last visit where there are fewer; ``fromkeys`` drops it where it is also the first.
     for visit in dict.fromkeys(min(one, len(met)) for one in VISITS):
         node = met.iloc[visit - 1]
+
+        # The weights of eq. 2 at the counts that the search saw; an ablated term has none.
         omega = novelty_weight(node["visits"], options.omega_k, options.omega_fixed)
         weights = {
             "novelty_weight": omega * (options.novelty != "none"),
             "difference_weight": (0.5 - omega) * options.difference,
         }
+
+        # Numbers of nodes are those of one tree: a task in an epoch.
         here = trees[(trees["epoch"] == node["epoch"]) & (trees["task_id"] == node["task_id"])]
         own = {
             **{"env": run.env, "method": run.method, "visit": visit, **weights},
             **{name: node[name] for name in ("observation", "epoch", "visits", "successes", "score", "rollouts")},
         }
         children = here[here["parent"] == node["node"]]
+
         rows += [
             {
                 **own,

@@ -10,20 +10,23 @@ if TYPE_CHECKING:
 
 
 def caveats(study: "Study") -> list[str]:
-    """Return what a reader must know before comparing with the paper."""
+    """Return sentences on what makes a study's numbers differ from the paper's, whatever the methods do."""
     known = []
     if any(policy.kind == "tiny" for policy in study.policies.values()):
         known.append(
             "The policy is a tiny model made for this study, not the paper's. Its base was first cloned from a "
-            "scripted teacher until it plays well (the strong clone, shown as the ceiling) and then, unless that wins "
+            "scripted expert until it plays well (the strong clone, shown as the ceiling) and then, unless that wins "
             "little, made careless on purpose: part of what training gains is the un-learning of injected habits. Compare "
             "signs and orders with the paper, not sizes."
         )
+
     for env, section in study.environments.items():
         known += presentation(env).caveats(section)
+
     if len(study.seeds) < 3:
         seeds = f"{len(study.seeds)} training seed{'s' * (len(study.seeds) > 1)}"
         known.append(f"{seeds}: a spread over so few is itself uncertain.")
+
     penalties = {env: study.at(env).training.inadmissible_penalty for env in study.environments}
     if any(penalties.values()):
         costs = _each({env: f"{penalty:g}" for env, penalty in penalties.items()})
@@ -32,6 +35,7 @@ def caveats(study: "Study") -> list[str]:
             "one. That is not the same for all: RLOO's advantages are undivided, some six times GRPO's, and "
             "3SPO trains on fewer responses, as it skips groups of equal rewards. The paper has no such term."
         )
+
     known.append(_rates_in_words(study))
     known.append(_rest_of_the_table(study))
     return known
@@ -60,6 +64,7 @@ def _each(values: dict[str, str]) -> str:
 
 
 def _rest_of_the_table(study: "Study") -> str:
+    """Return a sentence on the rows and environments of the paper's main table that the study lacks."""
     there = "".join(f"{label(env)} and " for env in study.environments if len(study.environments) == 1)
     missing = "".join(f" and {label(env)}" for env in ENVIRONMENTS if env not in study.environments)
     return f"Of the paper's main table only {there}the methods above are run; its other rows{missing} are not."

@@ -27,6 +27,8 @@ def episodes(study: "Study", paths: Paths) -> pd.DataFrame:
         InputError: if a run's table is missing, belongs to another run, or holds an episode twice.
     """
     frame = _concatenate(evaluated_runs(study), paths, "evaluation", _may_be_empty(study))
+
+    # A repeated row would count twice in every mean.
     doubled = frame[frame.duplicated(EPISODE_KEY)]
     if len(doubled):
         first = doubled.iloc[0][EPISODE_KEY].to_dict()
@@ -39,6 +41,7 @@ def episodes(study: "Study", paths: Paths) -> pd.DataFrame:
 def metrics(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per epoch of every trained run; a method's own columns are NaN for the others."""
     frame = _concatenate(trained_runs(study), paths, "metrics")
+    # Methods report different details: sorted, so that the columns do not depend on which method comes first.
     details = sorted(name for name in frame.columns if name.startswith("detail_"))
     common = [name for name in frame.columns if name not in details]
     return frame[common + details].sort_values([*RUN_COLUMNS, "epoch"], ignore_index=True)
@@ -51,7 +54,7 @@ def task_types(study: "Study", paths: Paths) -> pd.DataFrame:
 
 
 def probes(study: "Study", paths: Paths) -> pd.DataFrame:
-    """Return one row per probed state, scores beside estimated success probabilities."""
+    """Return one row per probed state: its scores and its estimated success probability (``runs/probe.py``)."""
     runs = probed_runs(study)
     return _concatenate(runs, paths, "probe") if runs else pd.DataFrame(columns=[*RUN_COLUMNS, "snapshot"])
 
@@ -64,6 +67,8 @@ def timing(study: "Study", paths: Paths) -> pd.DataFrame:
         evaluations.assign(stage="evaluate"),
     ]
     frame = pd.concat(parts, ignore_index=True)
+
+    # Stable: the rows of a run stay in the order of its epochs or passes.
     first = ["stage", *RUN_COLUMNS]
     return frame[first + [name for name in frame.columns if name not in first]].sort_values(
         first, ignore_index=True, kind="stable"
@@ -78,7 +83,7 @@ def stages(study: "Study", paths: Paths) -> pd.DataFrame:
 
 
 def not_run(study: "Study", paths: Paths) -> list[Run]:
-    """Return the rows of closed models that were not run, for want of a key."""
+    """Return the rows of closed models that were not run, since there was no key and no recorded reply."""
     closed = [run for run in prompted_runs(study) if run.policy in _may_be_empty(study)]
     return [run for run in closed if read_table(paths.run(run).evaluation).empty]
 
@@ -89,15 +94,20 @@ def _may_be_empty(study: "Study") -> set[str]:
 
 
 def _concatenate(runs: Iterable[Run], paths: Paths, name: str, may_be_empty: Collection[str] = ()) -> pd.DataFrame:
+    """Join the tables ``name`` of all runs; only those of the policies in ``may_be_empty`` may have no rows."""
     frames = [_of_run(run, paths, name, run.policy in may_be_empty) for run in runs]
+    # Without empty frames: their columns have no type, and would change that of the others.
     return pd.concat([frame for frame in frames if len(frame)], ignore_index=True)
 
 
 def _of_run(run: Run, paths: Paths, name: str, may_be_empty: bool) -> pd.DataFrame:
+    """Read one run's table and put the run's names before its columns."""
     path: Path = getattr(paths.run(run), name)
     frame = read_table(path)
     if frame.empty and not may_be_empty:
         raise InputError(f"{path}: has no rows; delete it and run the workflow again")
+
+    # Evaluations name their run themselves. Other names mean that the folder was copied from another run.
     for position, (column, value) in enumerate(
         zip(RUN_COLUMNS, (run.env, run.policy, run.method, run.seed), strict=True)
     ):

@@ -1,7 +1,7 @@
 """How figures look and are saved: one style, and the same bytes for the same data."""
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,6 +98,11 @@ def _labels_of_environments() -> dict[str, str]:
     return {**labels, **{name: one.label for name, one in known.items()}}
 
 
+def shown_task_types(env: str, found: Iterable[str]) -> dict[str, str]:
+    """Return the task types of an environment that figures show, with the names that a reader sees, of those ``found``."""
+    return dict(presentation(env).shown_task_types) or {name: name for name in sorted(set(found))}
+
+
 def titled(name: str, env: str, environments: Collection[str]) -> str:
     """Return ``name``, with its environment before it where there are several."""
     return f"{label(env)}, {name}" if len(environments) > 1 else name
@@ -119,13 +124,22 @@ def set_style() -> None:
 
 
 def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataFrame") -> None:
-    """Write ``NAME.png``, ``NAME.svg`` and the drawn data as ``NAME.csv`` into ``folder``."""
+    """Write ``NAME.png``, ``NAME.svg`` and ``NAME.csv`` into ``folder``.
+
+    Args:
+        figure: what is drawn.
+        folder: the study's folder of figures.
+        name: of the figure, as ``threespo.study.catalogue`` lists it.
+        data: the numbers that are drawn, for the CSV file.
+    """
     from threespo.files import atomic_path
 
     # Dates and version numbers would make equal figures differ.
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+
     for kind, fields in metadata.items():
         with atomic_path(Path(folder) / f"{name}.{kind}") as path:
             figure.savefig(path, format=kind, dpi=160, bbox_inches="tight", metadata=fields)
+
     with atomic_path(Path(folder) / f"{name}.csv") as path:
         data.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
 
 
 def findings(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> list[str]:
-    """Return sentences on each environment's last split (unseen games, test goals): each method against the base; 3SPO's
-    presets against GRPO and GiGPO at equal generations; and each of 3SPO's variants against the preset that it varies."""
+    """Return sentences that compare methods on each environment's last split (unseen games, test goals).
+
+    Each method is compared with the base, 3SPO's presets with GRPO and GiGPO at equal generations, and each of 3SPO's
+    variants with the preset that it varies.
+
+    Args:
+        study: the study.
+        main: the table ``main``, success and score in percent.
+        episodes: the table ``episodes``, a row for each evaluated episode, from which intervals are computed.
+    """
     return [
         sentence
         for env in study.environments
@@ -42,12 +50,15 @@ def _of_policy(study: "Study", env: str, policy: str, main: pd.DataFrame, episod
     here = {"env": env, "policy": policy, "split": study.at(env).evaluation.splits[-1]}
     rows = {row["method"]: row for row in _only(main, here).to_dict("records")}
     setting = _Setting(titled(policy, env, study.environments), _only(episodes, here), "score" in presentation(env).measures)
+
     trained = [rows[name] for name in study.methods if name in rows]
     searching = [row for row in trained if searches(study.methods[row["method"]].method)]
     groups = [row for row in trained if study.methods[row["method"]].method in ("grpo", "gigpo")]
-    # What an environment asks of all does not make a variant: a preset is one by the study's own entry.
+
+    # By the study's own entry, which has no other option. What an environment's section adds for all makes no variant.
     whole = [row for row in searching if set(study.methods[row["method"]].options) <= {"preset"}]
     presets = {_preset(study, row): row for row in whole}
+
     sentences = [_against_base(setting, row, rows["base"]) for row in trained]
     sentences += [_compare(setting, row, other) for row in whole for other in groups]
     sentences += [

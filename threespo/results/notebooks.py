@@ -12,7 +12,7 @@ def execute(settings: NotebookSettings) -> None:
     """Execute a notebook; it writes its figures, and the executed copy lies in the study's results.
 
     Raises:
-        InputError: if a cell of the notebook fails; earlier figures of later cells stay as they were.
+        InputError: if a cell of the notebook fails; figures that later cells would draw stay as they were.
     """
     import papermill
     from papermill.exceptions import PapermillExecutionError

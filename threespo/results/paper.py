@@ -40,7 +40,15 @@ class PaperResults:
     cells: dict[tuple[str, str, str], PaperValue]
 
     def value(self, method: str | None, base_model: str, env: str, split: str, measure: str = "success") -> PaperValue:
-        """Return the paper's value for one of our cells, or ``NOTHING`` if it has none."""
+        """Return the paper's value for one of our cells, or ``NOTHING`` if it has none.
+
+        Args:
+            method: the method's id in ``results.yaml``; None for a row that the paper lacks.
+            base_model: the paper's base model, for example ``qwen2.5-1.5b-instruct``.
+            env: the environment.
+            split: one of its evaluated splits.
+            measure: ``success`` or ``score``.
+        """
         column = COLUMNS.get((env, split, measure))
         if method is None or column is None:
             return NOTHING

@@ -22,7 +22,13 @@ LIBRARIES = ("torch", "transformers", "deepspeed", "numpy", "pandas", "snakemake
 
 
 def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataFrame:
-    """Return (section, name, value) rows of text."""
+    """Return rows ``section``, ``name``, ``value``, all of them text.
+
+    Args:
+        study: the study.
+        paths: where its results lie.
+        timing: as ``collect.timing`` returns it; ``seconds`` are summed by ``stage``.
+    """
     hours = timing.groupby("stage")["seconds"].sum() / 3600
     sections = {
         "code": {"commit": _commit(), "package": version_of("threespo")},
@@ -41,12 +47,13 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
         "closed models": _served(study, paths),
         "study": {"folder": paths.root.as_posix(), "settings": dump_study(study)},
     }
+
     rows = [(section, name, value) for section, values in sections.items() for name, value in values.items()]
     return pd.DataFrame(rows, columns=["section", "name", "value"])
 
 
 def _served(study: "Study", paths: "Paths") -> dict[str, str]:
-    """Return which model the services said that they were, by row; recorded with every reply."""
+    """Return the models that the services reported with their replies, by row: a name may stand for changing versions."""
     runs = [run for run in prompted_runs(study) if study.policies[run.policy].kind == "endpoint"]
     served = {run.run_id: {reply.served for reply in read_replies(paths.cassette(run))[0]} for run in runs}
     return {name: ", ".join(sorted(models)) for name, models in served.items() if models}

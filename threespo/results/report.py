@@ -73,6 +73,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             **_sections(study, tables),
         )
     )
+
     atomic_text(paths.report, html)
     print(f"report: {paths.report}", file=sys.stderr)
 
@@ -122,6 +123,7 @@ def _figure(study: "Study", paths: "Paths", name: str) -> dict[str, str]:
         encoded = base64.b64encode(path.read_bytes()).decode("ascii")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); run the workflow again") from error
+
     title, text = caption(study, name)
     return {"name": name, "title": title, "caption": text, "source": f"data:image/svg+xml;base64,{encoded}"}
 
@@ -129,7 +131,7 @@ def _figure(study: "Study", paths: "Paths", name: str) -> dict[str, str]:
 def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:
     """Return the page of a run's search trees, for a frame of its own."""
     trees = read_trees(paths.run(run).trees)
-    # Games that were met most often show best how a search changes.
+    # Games that were drawn in most epochs show best how a search changes.
     met = trees.groupby("task_id")["epoch"].nunique().sort_values(ascending=False, kind="stable")
     page = render_trees(trees[trees["task_id"].isin(met.index[:SHOWN_TREES])], f"{label(run.method)}, {run.run_id}")
     return {"name": titled(label(run.method), run.env, study.environments), "page": page}
@@ -144,7 +146,7 @@ def _count(value: float) -> str:
 
 
 def _spread(mean: float | None, std: float | None) -> str:
-    """Return ``mean ± std`` as far as there is one."""
+    """Return ``mean ± std``, or what there is of it."""
     if mean is None or math.isnan(mean):
         return MISSING
     return _number(mean) if std is None or math.isnan(std) else f"{_number(mean)} ± {_number(std)}"

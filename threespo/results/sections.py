@@ -32,7 +32,12 @@ def per_environment(study: "Study", values: dict[str, str]) -> str:
 
 
 def main_tables(study: "Study", main: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a table for each environment and base policy: per method a cell for each split and measure."""
+    """Return a table for each environment and base policy: per method a cell for each split and measure.
+
+    Args:
+        study: the study, which gives the order of tables and columns.
+        main: the table ``main``, whose rows are in the study's order.
+    """
     return [
         _main_table(study, main[(main["env"] == env) & (main["policy"] == policy)], env, policy)
         for env in study.environments
@@ -44,11 +49,14 @@ def _main_table(study: "Study", main: pd.DataFrame, env: str, policy: str) -> di
     measures, splits = presentation(env).measures, study.at(env).evaluation.splits
     columns = [(split, measure) for split in splits for measure in measures]
     rows = []
+
     for method, group in main.groupby("method", sort=False):
         cells = {row["split"]: row for row in group.to_dict("records")}
         several = method in study.agents and study.agents[method].agent in ("retry", "reflexion")
         shown = [_cell(cells[split], measure, several) for split, measure in columns]
+        # ``any``: one split's row, for what the template shows once per method.
         rows.append({"method": method, "cells": shown, "any": next(iter(cells.values()))})
+
     return {
         "name": titled(policy, env, study.environments),
         "stands_for": study.policies[policy].stands_for,
@@ -71,7 +79,15 @@ def _cell(row: dict[Hashable, Any], measure: str, several: bool) -> dict[str, An
 
 
 def task_types(study: "Study", episodes: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return, for each environment, success in percent by task type on its last split, methods as columns."""
+    """Return success by task type on the last split of each environment, with methods as columns.
+
+    Args:
+        study: the study.
+        episodes: the table ``episodes``, a row for each evaluated episode.
+
+    Returns:
+        For each environment ``name``, ``columns`` (policy, method) and ``rows`` with ``values`` in percent.
+    """
     return [_task_types(study, episodes[episodes["env"] == env], env) for env in study.environments]
 
 
@@ -80,6 +96,8 @@ def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, A
     played = episodes[episodes["split"] == split]
     wide = 100 * played.pivot_table(index="task_type", columns=["policy", "method"], values="success", aggfunc="mean")
     games = played.groupby("task_type")["task_id"].nunique()
+
+    # ``wide`` has the columns of rows that were played; this is the order of the main table.
     order = [
         (policy, method)
         for policy in study.policies
@@ -94,13 +112,23 @@ def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, A
 
 
 def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return what each method's run spent, averaged over training seeds."""
+    """Return what each method's runs spent, averaged over training seeds.
+
+    Args:
+        metrics: the table ``metrics``, a row per training epoch.
+        timing: the table ``timing``, of which rows of ``stage`` ``train`` are read.
+
+    Returns:
+        For each environment, policy and method: the counts at the end, ``minutes`` of a run, ``shares`` of its time in
+        percent (in the order of ``PARTS``), and the largest ``memory`` in MB.
+    """
     rows = []
     spent = timing[timing["stage"] == "train"].groupby(["env", "policy", "method", "training_seed"])
     for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=False):
         runs = group.groupby("training_seed").last()
         times = [spent.get_group((env, policy, method, seed)) for seed in runs.index]
         seconds = [frame["seconds"].sum() for frame in times]
+
         rows.append(
             {
                 **{"env": env, "policy": policy, "method": method},
@@ -118,14 +146,14 @@ def _share(times: list[pd.DataFrame], column: str) -> float:
 
 
 def trials(tuning: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return each method's trials, by environment and policy; none where learning rates are given by hand."""
+    """Return the trials of learning rates by environment, policy and method; none where rates are given by hand."""
     names = ["env", "policy", "method"]
     groups: Iterable[tuple[Any, pd.DataFrame]] = tuning.groupby(names, sort=False)
     return [{**dict(zip(names, key, strict=True)), "trials": rows.to_dict("records")} for key, rows in groups]
 
 
 def families(laboratory: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the laboratory's rows by family of trees, the best first."""
+    """Return the rows on decision trees by family of trees, the best first."""
     return [
         {"name": name, "rows": rows.sort_values("mean", ascending=False, kind="stable").to_dict("records")}
         for name, rows in laboratory.groupby("family", sort=False)

@@ -18,23 +18,33 @@ THIRDS = ("early", "middle", "late")
 """Thirds of a run's epochs."""
 
 EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Of the bands of scores; a band has its lower edge, the last one both."""
+"""Edges of the bands of scores; a band includes its lower edge, the last one both."""
 
 COLUMNS = ("env", "policy", "method", "task_type", "third", "states", "mean", "low", "high", "share")
 
 
 def state_scores(study: "Study", paths: "Paths", metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the distribution of S in the recorded search trees: for each method, task type and third of training the
-    share of states in each band of scores.
+    """Return the distribution of S in the recorded search trees, by method, task type and third of training.
 
-    A state counts each time that a search has sampled it; ``states`` is how many these are over all seeds, ``mean`` their
-    mean score. Scores are the method's own, by its own constants, and only tasks whose trees are recorded take part.
+    A state counts each time that a search has sampled it. Scores are the method's own, by its own constants, and only tasks
+    whose trees are recorded are included.
+
+    Args:
+        study: the study.
+        paths: where its results lie; the trees of all searching runs are read.
+        metrics: the table ``metrics``, which gives the epochs of each run.
+
+    Returns:
+        A row for each band: ``share`` of the states with a score from ``low`` to ``high``. ``states`` is the number of
+        states over all bands and seeds, ``mean`` their mean score.
     """
+    # Not from the trees: the last epochs may have recorded none.
     epochs = metrics.groupby(RUN_COLUMNS)["epoch"].max()
     frames = [
         _of_run(run, read_trees(paths.run(run).trees), int(epochs.loc[_key(run)])) for run in searching_runs(study)
     ]
     met = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
+
     rows = []
     for names, group in met.groupby(["env", "policy", "method", "task_type", "third"], sort=False):
         counts, _ = np.histogram(group["score"].to_numpy(dtype=np.float64), EDGES)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESAMPLES = 2000
+"""Draws of a bootstrap interval."""
 
 _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """97.5 % quantiles of Student's t for 1 to 10 degrees of freedom."""
@@ -38,11 +39,19 @@ class Summary:
 
 
 def summarize(success: "np.ndarray[Any, Any]", key: int) -> Summary:
-    """Summarize ``success``, (training seeds, evaluation seeds, games) of 0 to 1; ``key`` seeds the bootstrap."""
+    """Return mean, spreads and intervals of one method's success or score.
+
+    Args:
+        success: success or score in 0 to 1, (training seeds, evaluation seeds, games).
+        key: 64-bit integer of ``derive`` that seeds the bootstrap.
+    """
     percent = 100.0 * success.astype(np.float64)
     by_seed = percent.mean(axis=(1, 2))
+
+    # Evaluation seeds replay the same weights on the same games. They are averaged, not resampled like independent runs.
     low, high = bootstrap_interval(percent.mean(axis=1), key)
     t_low, t_high = t_interval(by_seed)
+
     return Summary(
         mean=float(by_seed.mean()),
         std=_std(by_seed),
@@ -55,9 +64,17 @@ def summarize(success: "np.ndarray[Any, Any]", key: int) -> Summary:
 
 
 def bootstrap_interval(values: "np.ndarray[Any, Any]", key: int, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the mean of ``values``, (seeds, games), resampling both.
+    """Return the 95 % percentile interval of a mean by bootstrap over seeds and games.
 
     Every seed plays the same games, so games are drawn once for all seeds of a resample.
+
+    Args:
+        values: (seeds, games), in any unit.
+        key: 64-bit integer of ``derive`` that seeds the draws: equal keys and values give equal intervals.
+        resamples: number of draws.
+
+    Returns:
+        Lower and upper end, in the unit of ``values``.
     """
     random = np.random.Generator(np.random.Philox(key=key))
     games = random.integers(values.shape[1], size=(resamples, values.shape[1]))
@@ -67,16 +84,29 @@ def bootstrap_interval(values: "np.ndarray[Any, Any]", key: int, resamples: int 
 def difference_interval(
     first: "np.ndarray[Any, Any]", second: "np.ndarray[Any, Any]", key: int, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
-    """Return the 95 % percentile interval of ``mean(first) - mean(second)``, each (seeds, games) over the same games."""
+    """Return the 95 % percentile interval of ``mean(first) - mean(second)``.
+
+    Args:
+        first: (seeds, games).
+        second: (seeds, games) over the same games in the same order; the number of seeds may differ.
+        key: 64-bit integer of ``derive`` that seeds the draws.
+        resamples: number of draws.
+    """
     return contrast_interval([(1.0, first), (-1.0, second)], key, resamples)
 
 
 def contrast_interval(
     terms: Sequence[tuple[float, "np.ndarray[Any, Any]"]], key: int, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a weighted sum of means, each of (seeds, games) over the same games.
+    """Return the 95 % percentile interval of a weighted sum of means.
 
-    A resample plays the same games for all, so what makes a game hard cancels; seeds are drawn for each.
+    A resample has the same games for all terms, so a game's difficulty cancels. Seeds are drawn for each term on its own,
+    since different methods' runs with one seed have nothing in common.
+
+    Args:
+        terms: weight and values of each mean; values are (seeds, games) over the same games in the same order.
+        key: 64-bit integer of ``derive`` that seeds the draws.
+        resamples: number of draws.
     """
     random = np.random.Generator(np.random.Philox(key=key))
     games = random.integers(terms[0][1].shape[1], size=(resamples, terms[0][1].shape[1]))
@@ -85,15 +115,29 @@ def contrast_interval(
 
 
 def by_game(played: "pd.DataFrame", measure: str) -> "np.ndarray[Any, Any]":
-    """Return success or score of one method's episodes in percent, (training seeds, games), the mean of evaluation seeds."""
+    """Return one method's success or score in percent, (training seeds, games), each the mean over evaluation seeds.
+
+    Args:
+        played: the episodes of one environment, policy, split and method, with columns ``training_seed``, ``task_id`` and
+            ``measure``.
+        measure: ``success`` or ``score``, in 0 to 1.
+    """
     wide = played.pivot_table(index="training_seed", columns="task_id", values=measure, aggfunc="mean")
     return np.asarray(100.0 * wide.to_numpy(dtype=np.float64))
 
 
 def method_difference(played: "pd.DataFrame", first: str, second: str, measure: str) -> tuple[float, float, float]:
-    """Return how many points the method ``first`` is above ``second``, with its 95 % interval over seeds and games.
+    """Return how many points one method is above another, with the 95 % interval over seeds and games.
 
-    ``played`` are the episodes of one environment, policy and split.
+    Args:
+        played: a row per episode of one environment, policy and split: ``method``, ``policy``, ``training_seed``,
+            ``evaluation_seed``, ``task_id``, and ``measure`` in 0 to 1. Other methods may be among them.
+        first: name of the one method.
+        second: name of the other.
+        measure: ``success`` or ``score``.
+
+    Returns:
+        The difference of the means in percentage points (positive if ``first`` is above), and both ends of its interval.
     """
     upper, lower = (by_game(played[played["method"] == name], measure) for name in (first, second))
     low, high = difference_interval(upper, lower, derive("difference", str(played["policy"].iloc[0]), first, second))
@@ -103,12 +147,15 @@ def method_difference(played: "pd.DataFrame", first: str, second: str, measure: 
 def _resampled_means(
     values: "np.ndarray[Any, Any]", games: "np.ndarray[Any, Any]", random: np.random.Generator
 ) -> "np.ndarray[Any, Any]":
-    """Return the mean of every resample; ``games`` are those drawn, (resamples, games), seeds are drawn here."""
+    """Return each resample's mean, (resamples,). ``games`` are those drawn, (resamples, games); seeds are drawn here."""
     resamples, count = games.shape
     seeds = random.integers(len(values), size=(resamples, len(values)))
-    # How often each resample draws a game: the means over drawn games are then one product.
+
+    # How often each resample draws each game, (resamples, games). Every resample has places of its own in one ``bincount``.
     places = games + count * np.arange(resamples)[:, None]
     drawn = np.bincount(places.ravel(), minlength=games.size).reshape(games.shape)
+
+    # With counts as weights, the means of all seeds over the drawn games are one product, (resamples, seeds).
     return np.asarray(np.take_along_axis(drawn @ values.T / count, seeds, axis=1).mean(axis=1))
 
 

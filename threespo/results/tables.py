@@ -1,7 +1,7 @@
 """The tables stage: all runs' results in a handful of parquet files, the same bytes for the same results.
 
 ``timing``, ``wall_time``, ``stages`` and ``provenance`` hold what differs between two equal runs (times, machines, commits)
-and lie apart.
+and are not compared.
 """
 
 import sys
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from threespo.study.paths import Paths, Run
 
 PROTOCOL_ONLY = "checks the protocol"
-"""What the row of a prompting agent on a tiny policy says, which follows no instructions."""
+"""Note in the rows of prompting agents on tiny policies, which follow no instructions."""
 
 COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
 
@@ -64,6 +64,8 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         collect.timing(study, paths),
     )
     types, paper = collect.task_types(study, paths), read_paper()
+
+    # Provenance last: its file tells the workflow that all tables are written (``threespo.study.stages``).
     tables = {
         "episodes": episodes,
         "metrics": metrics,
@@ -83,6 +85,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "regret": regret_table(),
         "provenance": provenance(study, paths, timing),
     }
+
     for name, frame in tables.items():
         write_table(paths.table(name), frame)
     print(f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs", file=sys.stderr)
@@ -97,15 +100,24 @@ def main_results(
 ) -> pd.DataFrame:
     """Return success by environment, policy, method and split, in percent, with the paper's value beside it.
 
-    Where the score says more than success there are the same numbers of it, with ``score_`` before their names. Rows stand
-    in the study's order: the untrained base, prompting agents, trained methods, the strong clone (the ceiling). ``kind``
-    tells them apart. Rows of ``not_run`` have no numbers, and ``note`` says why.
+    Args:
+        study: the study.
+        episodes: a row per evaluated episode, as ``collect.episodes`` returns it; ``success`` and ``score`` in 0 to 1.
+        metrics: a row per training epoch, as ``collect.metrics`` returns it, for what training cost.
+        paper: the paper's main table.
+        not_run: rows of closed models that were not played. They have no numbers, and ``note`` says why.
+
+    Returns:
+        Rows in the study's order: the untrained base, prompting agents, trained methods, the strong clone (the ceiling);
+        ``kind`` tells them apart. Columns are those of ``statistics.Summary``, the same with ``score_`` before their
+        names where the environment has a graded score, the paper's values, and the costs of training.
     """
     order = ["base", *study.agents, *study.methods, "strong"]
     rows = [
         _main_row(study, group, metrics, paper, dict(zip(("env", "policy", "method", "split"), names, strict=True)))
         for names, group in episodes.groupby(["env", "policy", "method", "split"], sort=True)
     ]
+
     rows += [
         {
             **_labels(study, {"env": run.env, "policy": run.policy, "method": run.method, "split": split}, paper, NOT_RUN),
@@ -114,6 +126,7 @@ def main_results(
         for run in not_run
         for split in study.at(run.env).evaluation.splits
     ]
+
     envs, policies = list(study.environments), list(study.policies)
     rows.sort(
         key=lambda row: (
@@ -125,7 +138,7 @@ def main_results(
 
 
 def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
-    """Return what each learning rate of the grid won on the calibration games; no rows where rates are given by hand."""
+    """Return each learning rate's success on the calibration split, in percent; no rows where rates are given by hand."""
     rows = [
         {
             "env": run.env,
@@ -141,10 +154,15 @@ def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
 
 
 def efficiency(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
-    """Return what each method's runs spent and how many different states they met, means over training seeds, with the
-    paper's rollouts and unique states (tab:efficiency) beside.
+    """Return what each method's runs cost and how many different states they met, as means over training seeds.
 
-    ``states`` counts the different observations that the environment has shown in a run; ``ratio`` is states per generation.
+    Args:
+        study: gives the order of the rows.
+        metrics: a row per training epoch; ``detail_state_met`` and the columns ``COSTS`` are running totals.
+        paper: its rollouts and unique states (tab:efficiency) stand beside ours.
+
+    Returns:
+        ``states`` counts the different observations in a run; ``ratio`` is states per generation.
     """
     rows = []
     for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=False):
@@ -152,6 +170,7 @@ def efficiency(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd
         units = {name: float(ends[name].mean()) for name in COSTS}
         states = float(ends["detail_state_met"].mean())
         entry = study.methods[method]
+
         rows.append(
             {
                 **{"env": env, "policy": policy, "method": method, **units, "states": states},
@@ -159,13 +178,17 @@ def efficiency(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd
                 **paper.efficiency.get((env, entry.paper_row or ""), {"paper_rollouts": np.nan, "paper_states": np.nan}),
             }
         )
+
     orders = {"env": list(study.environments), "policy": list(study.policies), "method": list(study.methods)}
     return pd.DataFrame(sorted(rows, key=lambda row: [order.index(row[name]) for name, order in orders.items()]))
 
 
 def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
-    """Return what each method reached on each family of trees: its final success in percent, mean and 95 % interval over
-    seeds, beside where it started and what it cost."""
+    """Return each method's success on each family of decision trees, with what it cost.
+
+    Returns:
+        ``start`` is the success before training, ``mean`` the final one with its 95 % interval over seeds, in percent.
+    """
     units = ("generations", "optimizer_steps", "coverage", "allocation", "regret")
     names = ["family", "method", "learning_rate", "seeds", "start", "mean", "low", "high", *units]
     rows = []
@@ -173,9 +196,12 @@ def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
         frame = read_table(paths.decision_trees(family, method))
         ends = frame.groupby("seed").last()
         percent = 100.0 * ends["success"].to_numpy(dtype=np.float64)
+
+        # Success is computed exactly on each seed's trees, so seeds are all that is resampled: one column, no games.
         low, high = bootstrap_interval(percent[:, None], derive("laboratory", family, method))
         means = {name: float(ends[name].mean()) for name in units}
         start = 100.0 * float(frame.groupby("seed")["success"].first().mean())
+
         row = {"family": family, "method": method, "learning_rate": frame["learning_rate"].iloc[0], "seeds": len(ends)}
         rows.append({**row, "start": start, "mean": float(percent.mean()), "low": low, "high": high, **means})
     return pd.DataFrame(rows, columns=names)
@@ -200,7 +226,7 @@ def _main_row(
 
 
 def _score(group: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
-    """Return the numbers of the score; NaN where it says no more than success."""
+    """Return the numbers of the score; NaN in environments that have success only."""
     if "score" not in presentation(names["env"]).measures:
         return {f"score_{field.name}": np.nan for field in fields(Summary)}
     summary = summarize(_cube(group, names, "score"), derive("score", *names.values()))
@@ -208,11 +234,12 @@ def _score(group: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
 
 
 def _labels(study: "Study", names: dict[str, str], paper: PaperResults, note: str = "") -> dict[str, Any]:
-    """Return what stands in a row beside its own numbers: what it is, and the paper's values."""
+    """Return the columns that describe a row, and the paper's values for it."""
     method, stands_for = names["method"], study.policies[names["policy"]].stands_for
     kind = "trained" if method in study.methods else "prompted" if method in study.agents else "reference"
     row = _paper_row(study, method)
     success, score = (paper.value(row, stands_for, names["env"], names["split"], one) for one in ("success", "score"))
+
     if not note and kind == "prompted" and study.policies[names["policy"]].kind == "tiny":
         note = PROTOCOL_ONLY
     return {
@@ -242,6 +269,8 @@ def _cube(group: pd.DataFrame, names: dict[str, str], column: str = "success") -
         index=["training_seed", "evaluation_seed"], columns="task_id", values=column, aggfunc="first"
     )
     seeds = group["training_seed"].nunique(), group["evaluation_seed"].nunique()
+
+    # A hole in the cube would be NaN, and a seed without rows would shift all that come after it.
     if wide.isna().any().any() or len(wide) != seeds[0] * seeds[1]:
         raise InputError(
             f"evaluations of {'/'.join(names.values())} are incomplete: not every seed played every game. "
@@ -257,6 +286,7 @@ def _costs(metrics: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
         & (metrics["policy"] == names["policy"])
         & (metrics["method"] == names["method"])
     )
+    # Running totals: a seed's last epoch has what the run cost.
     last = metrics[same].groupby("training_seed")[list(COSTS)].last()
     return {name: float(last[name].mean()) if len(last) else 0.0 for name in COSTS}
 

@@ -23,7 +23,13 @@ DIGITS = 6
 
 
 def write_view(file: Path, out: Path, title: str, task: str | None = None) -> None:
-    """Write the page of the trees in ``file``, of one task only if ``task`` is its ``task_id``.
+    """Write the page of the trees in ``file``.
+
+    Args:
+        file: a run's ``trees.parquet``.
+        out: the HTML file.
+        title: of the page.
+        task: ``task_id`` of the one task to show; None shows all.
 
     Raises:
         InputError: if the file is missing or wrong, or holds no tree of that task.
@@ -39,7 +45,7 @@ def write_view(file: Path, out: Path, title: str, task: str | None = None) -> No
 
 
 def render_trees(trees: pd.DataFrame, title: str) -> str:
-    """Return the page as HTML. ``trees`` is sound, as ``read_trees`` returns it."""
+    """Return the page as HTML; ``trees`` has been checked by ``read_trees``."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -70,16 +76,20 @@ def _tree(epoch: int, rows: pd.DataFrame, texts: dict[str, int]) -> dict[str, An
     columns: dict[str, Any] = {name: rows[name].tolist() for name in INTEGERS if name not in ("epoch", "parent")}
     columns["parent"] = [place.get(number, -1) for number in rows["parent"].tolist()]
     columns["end"] = rows["end"].tolist()
+
+    # Small: flags as 0 or 1, and texts, which repeat from tree to tree, as places in one list for the page.
     for name in FLAGS:
         columns[name] = [int(value) for value in rows[name].tolist()]
     for name in TEXTS:
         columns[name] = [texts.setdefault(text, len(texts)) for text in rows[name].tolist()]
     for name in (*COUNTS, *REWARDS):
         columns[name] = list(_short(rows[name].tolist()))
+
     return {"epoch": epoch, **columns}
 
 
 def _short(values: Iterable[float]) -> Iterable[float | None]:
+    """Yield numbers with few digits: NaN, which JSON lacks, as None, and whole numbers without a decimal point."""
     for value in values:
         rounded = None if math.isnan(value) else float(f"{value:.{DIGITS}g}")
         yield int(rounded) if rounded is not None and rounded.is_integer() else rounded

@@ -1,7 +1,7 @@
 """What a run leaves beside weights and metrics: counts by task type, search trees, snapshots for ``probe``.
 
-While the run goes on it lies with the checkpoints, in one file per epoch, so that a killed run writes again, to the same
-bytes, what came after its last checkpoint.
+During the run the artifacts lie with the checkpoints, in one file per epoch. A killed run that resumes writes the files of
+the epochs after its last checkpoint again, to the same bytes.
 """
 
 import shutil
@@ -29,30 +29,37 @@ class Exports(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunArtifacts:
-    """What one run leaves; ``folder`` is that of its checkpoints."""
+    """The artifacts of one run; ``folder`` is that of its checkpoints."""
 
     folder: Path
 
     def clear(self) -> None:
-        """Forget everything: a run begins."""
+        """Remove the artifacts of an earlier run: a run begins."""
         for name in ("artifacts", "snapshots"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def epoch(self, number: int, result: EpochResult) -> None:
-        """Keep what an epoch leaves."""
+        """Write the counts by task type and the search trees of epoch ``number``."""
         types = [{"epoch": number, "task_type": kind, **numbers} for kind, numbers in result.by_type.items()]
         write_table(self._part("task_types", number), types, None if types else TYPE_COLUMNS)
         if result.trees:
             write_table(self._part("trees", number), [{"epoch": number, **row} for row in result.trees])
 
     def snapshot(self, number: int, epoch: int, learner: Exports, memory: Mapping[str, Any]) -> None:
-        """Keep the weights and what the method remembers, as they are after ``epoch``."""
+        """Write the weights and the method's memory as they are now.
+
+        Args:
+            number: of the snapshot, from 1.
+            epoch: the last completed epoch.
+            learner: exports the weights.
+            memory: what the method's ``dump`` returns.
+        """
         with atomic_folder(self.folder / "snapshots" / f"{number:02d}") as temporary:
             learner.export(temporary / "weights")
             atomic_json(temporary / "memory.json", {"epoch": epoch, "memory": memory})
 
     def deliver(self, run: RunFolder, epochs: int) -> None:
-        """Put everything of the first ``epochs`` epochs into the run's folder."""
+        """Put everything of the first ``epochs`` epochs into the run's folder, one table for all epochs."""
         write_table(run.task_types, self._gather("task_types", epochs, TYPE_COLUMNS))
         write_table(run.trees, self._gather("trees", epochs, COLUMNS))
         with atomic_folder(run.snapshots) as temporary:
@@ -64,5 +71,6 @@ class RunArtifacts:
 
     def _gather(self, kind: str, epochs: int, columns: tuple[str, ...]) -> pd.DataFrame:
         parts = [self._part(kind, number) for number in range(1, epochs + 1)]
+        # Without empty frames: their columns have no type, and would change that of the others.
         frames = [frame for frame in (read_table(part) for part in parts if part.exists()) if len(frame)]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(columns))

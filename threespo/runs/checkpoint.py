@@ -48,6 +48,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     Raises:
         InputError: if another process holds it.
     """
+    # Beside the folder, since a finished run removes the folder.
     lock = folder.with_name(folder.name + ".lock")
     handle = try_lock(lock)
     if handle is None:
@@ -55,7 +56,9 @@ def exclusive(folder: Path) -> Iterator[None]:
             f"{folder}: another process ({lock.read_text().strip() or 'unknown'}) is training this run. "
             "Wait for it or stop it; the lock ends with the process."
         )
+
     with handle:
+        # For the message that a second process shows.
         handle.truncate(0)
         handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         handle.flush()
@@ -74,11 +77,19 @@ def size(folder: Path) -> int:
 
 
 def save(folder: Path, progress: Progress, trained: Mapping[str, Saves]) -> None:
-    """Write checkpoint ``epoch-N`` below ``folder``, what is ``trained`` by name in it, and remove all but the last two."""
+    """Write checkpoint ``epoch-N`` below ``folder`` and remove all but the last two.
+
+    Args:
+        folder: holds the run's checkpoints.
+        progress: where the run stands, after epoch N.
+        trained: learner and critic by name; each saves itself into a folder of its name.
+    """
     with atomic_folder(folder / f"epoch-{progress.epoch:06d}") as temporary:
         for name, one in trained.items():
             one.save(temporary / name)
         atomic_json(temporary / "progress.json", asdict(progress))
+
+    # Two, so that a damaged one has another before it; and only now, when the new one is complete.
     for old in _checkpoints(folder)[:-2]:
         shutil.rmtree(old)
 
@@ -88,10 +99,16 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
 
     A damaged checkpoint is named and the one before it used.
 
+    Args:
+        folder: holds the run's checkpoints.
+        identity: hash of what decides the run, which the checkpoint must have.
+        trained: learner and critic by name, as given to ``save``; each loads its part.
+
     Raises:
-        InputError: if the checkpoint belongs to another run or to other settings, or if a part of a damaged one was read and
-            there is no whole one to put in its place.
+        InputError: if the checkpoint belongs to another run or to other settings, or if a damaged one was read in part and
+            there is no whole one to use instead.
     """
+    # A checkpoint of which at least one part has been loaded: what is trained no longer has its first weights.
     begun: Path | None = None
     for checkpoint in reversed(_checkpoints(folder)):
         try:
@@ -99,11 +116,14 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
         except (OSError, json.JSONDecodeError, TypeError) as error:
             print(f"{checkpoint}: damaged ({error}); the one before it is used", file=sys.stderr)
             continue
+
+        # Not skipped like a damaged one: only a person can say that another run's work may be thrown away.
         if progress.identity != identity:
             raise InputError(
                 f"{checkpoint}: made by a run with other settings, games, base policy or code. "
                 f"Delete {folder} to train this run from the beginning."
             )
+
         try:
             for name, one in trained.items():
                 one.load(checkpoint / name)
@@ -111,8 +131,11 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
         except InputError as error:
             print(f"{checkpoint}: {error}; the one before it is used", file=sys.stderr)
             continue
+
         print(f"resumed after epoch {progress.epoch} from {checkpoint}", file=sys.stderr)
         return progress
+
+    # A run that began with half-loaded weights would not be the run that the settings describe.
     if begun:
         raise InputError(
             f"{begun}: only a part of it could be read, and there is no other checkpoint. Delete {folder} to train this run "

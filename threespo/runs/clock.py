@@ -49,6 +49,11 @@ def profiled(settings: TrainSettings, work: Callable[[TrainSettings], None], fun
     """Do ``work`` under Python's profiler and write the functions that took longest, by their own time, to ``profiles/``.
 
     It works in a folder of its own, with the study's games and policies, so that slowed-down times never become results.
+
+    Args:
+        settings: those of the training run.
+        work: the stage's function, which receives ``settings`` with the paths of that folder.
+        functions: how many functions are listed.
     """
     profiler, text = cProfile.Profile(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
@@ -56,6 +61,7 @@ def profiled(settings: TrainSettings, work: Callable[[TrainSettings], None], fun
         for name in ("data", "policy", "tuning"):
             (apart.root / name).symlink_to((settings.paths.root / name).absolute())
         profiler.runcall(work, settings.model_copy(update={"paths": apart}))
+
     pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(functions)
     file = settings.paths.profile(settings.run)
     atomic_text(file, text.getvalue())
@@ -65,7 +71,7 @@ def profiled(settings: TrainSettings, work: Callable[[TrainSettings], None], fun
 def return_free_memory() -> None:
     """Return free memory to the system, where the C library can.
 
-    Tensors of ever other sizes leave glibc's heap full of holes: without this a run grows by 400 MB an epoch.
+    Tensors of ever different sizes fragment glibc's heap: without this a run grows by 400 MB an epoch.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -35,7 +35,13 @@ class Driver:
     update_seconds: float = 0.0
 
     def drive(self, method: Method, epoch: int, starts: list[Any]) -> EpochResult:
-        """Run one epoch of ``method`` to its end and return its result."""
+        """Run one epoch of ``method`` to its end and return its result.
+
+        Args:
+            method: yields the requests.
+            epoch: its number, from 0.
+            starts: first state of an episode of every task of the epoch.
+        """
         steps = method.epoch(epoch, starts)
         reply: Any = None
         while True:
@@ -44,6 +50,7 @@ class Driver:
             except StopIteration as stop:
                 result: EpochResult = stop.value
                 return result
+
             start = time.perf_counter()
             if isinstance(request, UpdateRequest):
                 reply = self.learner.update(request)
@@ -53,6 +60,7 @@ class Driver:
                 ]
                 self.update_seconds += time.perf_counter() - start
             elif isinstance(request, ValueRequest | ValueUpdateRequest):
+                # Counted as update time: values are a forward pass of the critic, part of learning.
                 assert self.critic is not None, "a method that asks for values has a critic_rate"
                 ask: Any = self.critic.values if isinstance(request, ValueRequest) else self.critic.update
                 reply = ask(request)

@@ -31,8 +31,8 @@ def evaluate(settings: EvaluateSettings) -> None:
     """
     episodes, timing = _closed(settings, settings.endpoint) if settings.endpoint else _local(settings)
     folder = settings.paths.run(settings.run)
-    write_table(folder.evaluation_timing, timing, _TIMING_COLUMNS)
     write_table(folder.evaluation, episodes, _EPISODE_COLUMNS)
+    write_table(folder.evaluation_timing, timing, _TIMING_COLUMNS)
 
 
 def _local(settings: EvaluateSettings) -> tuple[Rows, Rows]:
@@ -50,6 +50,8 @@ def _closed(settings: EvaluateSettings, endpoint: EndpointSettings) -> tuple[Row
 
     agent, evaluation = make_agent(settings.agent), settings.evaluation
     games = sum(len(load_tasks(settings, split)) for split in evaluation.splits)
+
+    # Recorded replies first: they need no key and cost nothing.
     for offline in (True, False):
         try:
             with EndpointSampler(endpoint, settings.paths.cassette(settings.run), offline=offline) as sampler:
@@ -63,26 +65,29 @@ def _closed(settings: EvaluateSettings, endpoint: EndpointSettings) -> tuple[Row
                 return _play(settings, sampler)
         except NotRun as reason:
             said = reason
+
     print(f"evaluate {settings.run.run_id}: {said}", file=sys.stderr)
     return [], []
 
 
 def _play(settings: EvaluateSettings, sampler: "Sampler") -> tuple[Rows, Rows]:
-    """Return the rows of episodes and of times."""
+    """Return the rows of episodes and of times; a row of times is one split with one evaluation seed."""
     setup, evaluation, name = setup_of(settings), settings.evaluation, settings.run.run_id
     episodes: Rows = []
     timing: Rows = []
+
     for split in evaluation.splits:
         tasks = load_tasks(settings, split)
         for seed in evaluation.seeds:
             start = time.perf_counter()
+            # The split is part of the key, so that no two splits share random numbers.
             draws: dict[str, Any] = {"seed": seed, "temperature": evaluation.temperature, "key": ("evaluate", split)}
             if settings.agent:
                 records = play_trials(setup, tasks, sampler, make_agent(settings.agent), **draws)
             else:
                 records = play_episodes(setup, tasks, sampler, **draws)
-            episodes += [_row(settings, split, seed, record) for record in records]
 
+            episodes += [_row(settings, split, seed, record) for record in records]
             seconds = time.perf_counter() - start
             timing.append({"split": split, "evaluation_seed": seed, "episodes": len(records), "seconds": seconds})
             won = sum(record.episode.won for record in records) / len(records)

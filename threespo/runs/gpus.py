@@ -25,18 +25,25 @@ POLL_SECONDS = 0.5
 def claim(count: int, patience: float = 60.0, folder: Path | None = None) -> Iterator[None]:
     """Hold ``count`` GPUs and show only these to CUDA; with ``count`` 0 do nothing.
 
+    Args:
+        count: how many GPUs the run needs.
+        patience: seconds to wait for GPUs that other runs hold.
+        folder: holds the lock files; by default one in the system's temporary folder, for each user.
+
     Raises:
         InputError: if this machine has too few, or none came free within ``patience`` seconds.
     """
     if not count:
         yield
         return
+
     devices = available()
     if len(devices) < count:
         raise InputError(
             f"the run needs {count} GPU(s), this machine offers {len(devices)} ({VISIBLE} or nvidia-smi). "
             "Choose a study without GPUs, or set gpus_per_run: 0."
         )
+
     before = os.environ.get(VISIBLE)
     held = _hold(devices, count, patience, folder or Path(tempfile.gettempdir()) / f"threespo-gpus-{os.getuid()}")
     os.environ[VISIBLE] = ",".join(held)
@@ -74,7 +81,8 @@ def _hold(devices: list[str], count: int, patience: float, folder: Path) -> dict
                 held[device] = handle
             if len(held) == count:
                 return held
-        # All or none: two runs that each hold half of what they need would wait for ever.
+
+        # All or none: two runs that each hold half of what they need would wait for each other for ever.
         for handle in held.values():
             handle.close()
         if time.monotonic() >= end:

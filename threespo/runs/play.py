@@ -32,18 +32,25 @@ def play(path: Path, task_id: str | None = None, policy: Path | None = None, out
     """
     (env, task), out = open_task(path, task_id), out or sys.stdout
     if policy is None:
+        # A person has no step limit, and reads no prompt with a history in it.
         return play_task(begin(EpisodeSetup(env, sys.maxsize, 0), task), ask(iter(sys.stdin), out), out)
     setup, player = policy_player(policy, env.name, path, out)
     return play_task(begin(setup, task), player, out)
 
 
 def open_task(path: Path, task_id: str | None = None) -> tuple[Environment[Any, Any], Task]:
-    """Return what a file or folder holds, see :func:`play`: the environment and one task."""
+    """Return the environment of a file or folder and one task in it; :func:`play` explains the arguments."""
     return recognised(path).open_task(path, task_id)
 
 
 def play_task(episode: Episode, choose: Choose, out: TextIO) -> bool:
-    """Play on until the episode is over or the player says ``quit``; return whether it was won."""
+    """Play on until the episode is over or the player says ``quit``; return whether it was won.
+
+    Args:
+        episode: where to begin.
+        choose: the player.
+        out: receives the observations.
+    """
     out.write(f"{episode.task.task_id} ({episode.task.task_type})\n{_goal_line(episode)}\n{episode.observation}\n")
     while not episode.done:
         action = choose(episode)
@@ -52,6 +59,7 @@ def play_task(episode: Episode, choose: Choose, out: TextIO) -> bool:
             return False
         episode = act(episode, action)
         out.write(f"{episode.observation}\n")
+
     score = f", score {episode.score:.2f}" if episode.ended and not episode.won else ""
     out.write(f"\n{'Won' if episode.won else 'Not won'} after {episode.steps} steps{score}.\n")
     return episode.won
@@ -76,7 +84,13 @@ def ask(lines: Iterator[str], out: TextIO) -> Choose:
 
 
 def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[EpisodeSetup, Choose]:
-    """Return the setup of the run's study, and a player that does what a trained run's policy says.
+    """Return the setup of a trained run's study, and a player that takes the actions of the run's policy.
+
+    Args:
+        folder: the run's folder.
+        env: the environment that is played, which must be the run's.
+        data: folder with the environment's tasks.
+        out: receives the policy's responses.
 
     Raises:
         InputError: if ``folder`` is not the folder of a run of a study, it has no weights, or is of another environment.
@@ -100,6 +114,7 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
     run = find_run(study, run_id)
     if run.env != env:
         raise InputError(f"{folder}: a run on {run.env}, and the task is one of {env}; give a run on that")
+
     settings = study.policies[run.policy]
     sampler = make_sampler(settings, load_policy(paths.run(run).weights, settings.dtype))
     setup = make_setup(env, environment(env).episode.part_of(study.environments[env]), data)
@@ -107,7 +122,14 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
 
 
 def sampled(sampler: Sampler, temperature: float, out: TextIO, seed: int = 0) -> Choose:
-    """Return a player that asks ``sampler`` for a response at every step and shows it."""
+    """Return a player that asks ``sampler`` for a response at every step and shows it.
+
+    Args:
+        sampler: the policy's sampler.
+        temperature: of the samples; 0 takes the most probable token.
+        out: receives the responses.
+        seed: of the random numbers.
+    """
 
     def choose(episode: Episode) -> str:
         request = SampleRequest(episode.prompt, 1, ("play", episode.task.task_id, episode.steps))

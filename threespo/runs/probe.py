@@ -1,7 +1,7 @@
-"""Does the score measure what it claims? States of a frozen policy, scored, beside their true success probability.
+"""Does the score measure what it claims? State scores beside the success probability of a frozen policy.
 
-Forking an episode costs nothing, so p(s), the probability of winning from a state, is estimated by playing on from it many
-times with the weights of a snapshot. The statistics are those that the method had at that moment.
+Episodes are immutable, so many can go on from one state. The share of them that is won, with the weights of a snapshot,
+estimates p(s), the probability of winning from the state. Scores use the method's statistics at the time of the snapshot.
 """
 
 import json
@@ -38,7 +38,7 @@ def probe(settings: ProbeRunSettings) -> None:
 
     ``successes`` of ``continuations`` episodes that go on from the state are won; ``visits`` and ``counted_successes`` are
     N_total and N_success. ``sharing_games`` counts the probed games in which an equal state key was met, and
-    ``sharing_histories`` the different ways that led to it. Rows with one ``state`` and different p(s) are aliased.
+    ``sharing_histories`` the different histories that led to it. Rows with one ``state`` and different p(s) are aliased.
 
     Raises:
         InputError: if the run has left no snapshot.
@@ -49,6 +49,7 @@ def probe(settings: ProbeRunSettings) -> None:
     run, folder = settings.run, settings.paths.run(settings.run)
     pool = choose_pool(load_tasks(settings, "train"), settings.training.pool)[: settings.probe.games]
     rows: list[dict[str, Any]] = []
+
     for number in range(1, settings.probe.snapshots + 1):
         snapshot = folder.snapshots / f"{number:02d}"
         if not snapshot.exists():
@@ -64,14 +65,16 @@ def probe(settings: ProbeRunSettings) -> None:
 
         rate = sum(row["successes"] for row in found) / max(1, sum(row["continuations"] for row in found))
         print(f"probe {run.run_id} snapshot {number}: {len(found)} states, p(s) {rate:.1%} on average", file=sys.stderr)
+
     if not rows:
         raise InputError(f"{folder.snapshots}: no snapshot; lower probe.snapshots or raise training.generations")
     write_table(folder.probe, rows, COLUMNS)
 
 
 def _scorer(settings: ProbeRunSettings, snapshot: Path) -> tuple[int, StateScorer]:
-    """Return a snapshot's epoch, and the method's statistics as they were then."""
+    """Return a snapshot's epoch, and a scorer with the method's statistics at that time."""
     kept = json.loads((snapshot / "memory.json").read_text())
+    # No pool: it only says which search trees are recorded.
     method = Threespo(ThreespoOptions.model_validate(settings.options), common_settings(settings, []))
     method.restore(kept["memory"])
     return kept["epoch"], method.scorer(kept["epoch"])
@@ -86,7 +89,7 @@ class Draws:
     temperature: float
 
     def play(self, starts: Sequence[Episode], keys: Sequence[Counters]) -> list[Episode]:
-        """Return the ends of episodes from ``starts``."""
+        """Play on from every state in ``starts`` and return the last states; ``keys`` tell their random numbers apart."""
         played = play_on(starts, self.sampler, seed=self.seed, temperature=self.temperature, keys=keys)
         return [record.episode for record in played]
 
@@ -94,16 +97,34 @@ class Draws:
 def probed(
     setup: EpisodeSetup, pool: Sequence[Task], scorer: StateScorer, draws: Draws, settings: ProbeSettings
 ) -> list[dict[str, Any]]:
-    """Play every task of ``pool`` once; return a row for each chosen state on the way (``COLUMNS`` from the third on)."""
+    """Play every task of ``pool`` once and probe some of the states on the way.
+
+    Args:
+        setup: how episodes run.
+        pool: the tasks.
+        scorer: scores states with the statistics of a snapshot.
+        draws: the snapshot's policy.
+        settings: how many states are probed, and with how many episodes each.
+
+    Returns:
+        A row for each probed state, with ``COLUMNS`` from the third on.
+    """
     walks = draws.play([begin(setup, task) for task in pool], [("walk", task.task_id) for task in pool])
     states = [state for walk in walks for state in _states(walk)]
+
+    # Over all states that were met, not only those that are chosen below.
     games = Counter(key for key, _ in {(scorer.key(state), state.task.task_id) for state in states})
     histories = Counter(key for key, _ in {(scorer.key(state), _look(state)) for state in states})
+
+    # In the order of a hash, so that the choice mixes games and depths and stays the same when ``states`` grows.
     shuffled = sorted(states, key=lambda state: derive("probe", draws.seed, state.task.task_id, state.steps))
     chosen = shuffled[: settings.states]
+
+    # All continuations of all states in one call: the sampler fills its batches.
     forks = [(state, number) for state in chosen for number in range(settings.continuations)]
     keys: list[Counters] = [("fork", state.task.task_id, state.steps, number) for state, number in forks]
     ends = draws.play([state for state, _ in forks], keys)
+
     rows = []
     for place, state in enumerate(chosen):
         here = slice(place * settings.continuations, (place + 1) * settings.continuations)
@@ -111,6 +132,7 @@ def probed(
         node = Node(state, (*(scorer.key(earlier) for earlier in _states(state)), key))
         score, open_score = scorer.score(node), scorer.score(node, gate=False)
         total, counted = scorer.table.get(key)
+
         rows.append(
             {
                 "task_id": state.task.task_id,
@@ -142,4 +164,5 @@ def _states(last: Episode) -> list[Episode]:
 
 
 def _look(state: Episode) -> tuple[str, ...]:
+    """Return the observations and actions that led to a state, as the statistics tell observations apart."""
     return tuple(f"{state_key(seen)} > {action}" for seen, action in state.history)

@@ -24,7 +24,7 @@ def make_setup(env: str, settings: EpisodeSettings, data: Path) -> EpisodeSetup:
 
 
 def setup_of(settings: RunSettings) -> EpisodeSetup:
-    """Return how a run's episodes run."""
+    """Return how the episodes of a run are played."""
     env = settings.run.env
     return make_setup(env, settings.episode, settings.paths.data(env))
 
@@ -56,6 +56,7 @@ def policy_source(settings: RunSettings) -> str:
         ) from error
 
     if kind == "pretrained":
+        # The stage only describes such a policy: its weights stay where they are.
         return source
     return str(folder / (run.method if run.method in REFERENCE_METHODS else "base"))
 

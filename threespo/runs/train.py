@@ -1,4 +1,4 @@
-"""Training one run: a loop that driver a method's requests with a sampler and a learner until the budget is spent."""
+"""Training one run: a loop that answers a method's requests with a sampler and a learner until the budget is spent."""
 
 import hashlib
 import itertools
@@ -54,7 +54,7 @@ def train(settings: TrainSettings) -> None:
 def _train(settings: TrainSettings) -> None:
     training, checkpoints = settings.training, settings.paths.checkpoints(settings.run)
 
-    # A missing policy is named before games are read, which takes longer.
+    # First, so that a missing policy is reported at once and not after all games are read.
     source = policy_source(settings)
     setup, tasks = setup_of(settings), choose_pool(load_tasks(settings, "train"), training.pool)
     method = make_method(settings.method, settings.options, common_settings(settings, tasks))
@@ -66,14 +66,15 @@ def _train(settings: TrainSettings) -> None:
     if progress.epoch:
         method.restore(progress.memory)
     else:
-        # What a run that was killed before its first checkpoint has left may be another run's.
+        # They may be those of a run with other settings that was killed before its first checkpoint.
         artifacts.clear()
 
-    # Time in the environment is told apart from time in the method, which calls it.
+    # Methods step the environment themselves: without this, its time would count as the method's.
     timed = TimedEnvironment(setup.env)
     setup = replace(setup, env=timed)
     sampler = make_sampler(settings.sampling, policy)
     logging_seconds = 0.0
+
     while drawn := _draw(tasks, progress, settings):
         driver = Driver(sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature)
         start, timed.seconds = time.perf_counter(), 0.0
@@ -90,6 +91,7 @@ def _train(settings: TrainSettings) -> None:
         if progress.epoch % training.checkpoint_every == 0:
             _save(checkpoints, progress, trained)
         return_free_memory()
+        # Known only now, when the epoch's row is saved: it counts with the next epoch.
         logging_seconds = time.perf_counter() - driven
 
     folder = settings.paths.run(settings.run)
@@ -97,7 +99,7 @@ def _train(settings: TrainSettings) -> None:
     artifacts.deliver(folder, progress.epoch)
     write_table(folder.timing, _in_order(progress.timing))
     write_table(folder.metrics, _in_order(progress.metrics))
-    # A finished run needs none; left behind, they would answer for a run with other settings.
+    # A finished run needs none. Left behind, they would stop a later run with other settings (``checkpoint.load``).
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
@@ -154,7 +156,7 @@ def _learners(
 def choose_pool(tasks: list[Task], size: int | None) -> list[Task]:
     """Return the games that a run draws from: the same in every run, chosen by a hash of their ids.
 
-    Not the first ones: tasks come sorted by id, which begins with the task type.
+    ``size`` None takes all. Not the first ones: tasks are sorted by id, which begins with the task type.
     """
     return sorted(tasks, key=lambda task: derive("pool", task.task_id))[:size]
 
@@ -192,14 +194,17 @@ def _identity(settings: TrainSettings) -> str:
 def _draw(tasks: list[Task], progress: checkpoint.Progress, settings: TrainSettings) -> list[Task]:
     """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
 
-    The last epochs are shortened to what the budget has left, as the dearest epoch of the last pass over the pool lets
-    expect. A method may refuse all tasks of an epoch (3SPO as printed gives up gated ones for good); after three passes
-    without a generation the run ends below its budget.
+    The last epochs have only as many tasks as the rest of the budget pays for, at the cost of a task in the most expensive
+    epoch of the last pass over the pool. A method may refuse all tasks of an epoch (3SPO as printed gives up gated ones for
+    good); after three passes without a generation the run ends below its budget.
     """
     per_epoch = min(settings.training.tasks_per_epoch, len(tasks))
     left = settings.training.generations - progress.generations
+
+    # ``generations`` in the metrics is a running total; an epoch's own cost is the difference to the row before.
     spent = [0, *(row["generations"] for row in progress.metrics)]
     epochs = [(row["tasks"], after - before) for row, before, after in zip(progress.metrics, spent, spent[1:], strict=False)]
+    # Tasks differ in cost, which also changes as the policy learns: the last pass over the pool has both in it.
     recent = epochs[-math.ceil(len(tasks) / per_epoch) :]
     per_task = max([1.0, *(generations / count for count, generations in recent)])
 
@@ -207,6 +212,7 @@ def _draw(tasks: list[Task], progress: checkpoint.Progress, settings: TrainSetti
     if idle >= 3 * len(tasks):
         print(f"train {settings.run.run_id}: {idle} tasks without a generation: every one is given up", file=sys.stderr)
         return []
+    # With less than half a task left, stopping here comes closer to the budget than one more task.
     if left < per_task / 2:
         return []
     count = min(per_epoch, math.ceil(left / per_task))
@@ -219,6 +225,8 @@ def _record(progress: checkpoint.Progress, result: EpochResult, driver: Driver, 
     progress.env_steps += result.env_steps
     progress.completed_paths += result.completed_paths
     progress.optimizer_steps += len(driver.updates)
+
+    # Statistics of a step are means over its tokens, so steps are weighted by their tokens.
     tokens = sum(stats.tokens for stats in driver.updates)
     means = {
         name: sum(getattr(stats, name) * stats.tokens for stats in driver.updates) / tokens if tokens else math.nan
@@ -255,9 +263,7 @@ def _spread(advantages: list[float]) -> dict[str, float]:
     }
 
 
-def _record_time(
-    progress: checkpoint.Progress, driver: Driver, seconds: float, environment: float, logging: float
-) -> None:
+def _record_time(progress: checkpoint.Progress, driver: Driver, seconds: float, environment: float, logging: float) -> None:
     """Add an epoch's times. ``logging`` (metrics, progress, checkpoints) was spent between the epoch before and this."""
     progress.timing.append(
         {

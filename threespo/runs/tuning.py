@@ -9,12 +9,13 @@ from threespo.tables import read_table
 
 
 def tune(settings: TuneSettings) -> None:
-    """Write the rate whose trial won most calibration games; of equals the smallest.
+    """Write the rate whose trial won the most games of the calibration split; the smallest of equal ones.
 
     Raises:
         InputError: if a trial's evaluation is missing.
     """
     success = {run.rate: trial_success(run, settings.paths) for run in settings.trials}
+    # Trials come with rising rates, and ``max`` returns the first of equals.
     best = max(success, key=lambda rate: success[rate])
     atomic_json(settings.paths.choice(settings.env, settings.policy, settings.method), {"learning_rate": best})
 
@@ -23,5 +24,5 @@ def tune(settings: TuneSettings) -> None:
 
 
 def trial_success(run: Run, paths: Paths) -> float:
-    """Return the share of calibration games that a trial's final policy won."""
+    """Return the share of the calibration split's games that a trial's final policy won, in 0 to 1."""
     return float(read_table(paths.run(run).evaluation)["success"].mean())

@@ -25,10 +25,13 @@ def problems(study: Study) -> list[str]:
 
 
 def explain(item: Any) -> str:
-    """Return one of pydantic's errors in words."""
+    """Return an element of pydantic's ``ValidationError.errors()`` as a sentence."""
     message = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
-        return "no such field; check the spelling against threespo/study/config.py"
+        # At the top level an unknown field may be a misspelt environment.
+        known = f", nor an environment (there are {', '.join(ENVIRONMENTS)})" if len(item["loc"]) == 1 else ""
+        return f"no such field{known}; check the spelling against threespo/study/config.py"
+    # A long input, such as a whole section, would hide the message.
     found = repr(item.get("input"))
     return message if len(found) > 80 else f"{message} (found {found})"
 
@@ -75,6 +78,7 @@ def _methods(study: Study) -> Iterator[str]:
     for name, entry in study.methods.items():
         if name in UNTRAINED:
             yield f"methods.{name}: this name is taken by the untrained policies; choose another"
+        # The rate comes from the entry or from the trials, never from both.
         if (entry.learning_rate is None) != (study.tuning is not None):
             remedy = "remove it, 'tuning' chooses it" if study.tuning else "give it, or the section 'tuning' to choose it"
             yield f"methods.{name}.learning_rate: found {entry.learning_rate}; {remedy}"
@@ -123,7 +127,7 @@ def _sections(study: Study) -> Iterator[str]:
 
 
 def _of_environments(study: Study) -> Iterator[str]:
-    """Let every environment say what its tiny policies could not learn."""
+    """Let every environment name what its tiny policies could not learn."""
     if not any(policy.kind == "tiny" for policy in study.policies.values()):
         return
     for env, section in study.environments.items():

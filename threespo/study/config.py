@@ -24,8 +24,8 @@ class SamplingSettings(Settings):
     """How a policy is loaded and sampled."""
 
     max_prompt_tokens: int = Field(default=2048, ge=1)
-    """Longest prompt (tab:hyperparams: 2048). A longer one is an error, never cut. Of an ``endpoint`` the length that the
-    estimate of costs goes by."""
+    """Longest prompt (tab:hyperparams: 2048). A longer one is an error, never cut. For an ``endpoint`` it also enters the
+    estimate of costs."""
     max_response_tokens: int = Field(default=512, ge=1)
     """Longest response (tab:hyperparams: 512)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -68,10 +68,10 @@ class TrainingSettings(Settings):
     tasks_per_epoch: int = Field(default=16, ge=1)
     """Tasks drawn per epoch (verl-agent's scripts: 16). An epoch is a reporting bin, not a budget."""
     pool: int | None = Field(default=None, ge=1)
-    """Training games that tasks are drawn from (``null``: all). A small pool is visited often, which is what state
-    statistics live on; the paper's 6,400 draws visit each of 3,553 games 1.8 times."""
+    """Training games that tasks are drawn from (``null``: all). State statistics need repeated visits, and a small
+    pool is visited often; the paper's 6,400 draws visit each of 3,553 games 1.8 times."""
     group_size: int = Field(default=8, ge=2)
-    """Rollouts per task of group methods; G_max of 3SPO (tab:hyperparams: 8)."""
+    """Rollouts per task of group methods; G_max, the most samples per state, of 3SPO (tab:hyperparams: 8)."""
     minibatch: int = Field(default=256, ge=1)
     """Rows per optimizer step of the methods that play whole episodes (verl-agent: 256 on ALFWorld)."""
     success_reward: float = Field(default=10.0, gt=0)
@@ -135,16 +135,16 @@ class AgentEntry(AgentSettings):
     """One prompting row of the study: an agent, played by some of its policies without training."""
 
     policies: tuple[Name, ...] | None = None
-    """Who plays it (``null``: every policy)."""
+    """Policies that play it (``null``: all)."""
     paper_row: Annotated[str | None, Label] = None
     """The row's id in config/paper/results.yaml, if the paper has it."""
 
 
 class TuningSettings(Settings):
-    """How every method's learning rate is chosen: one grid and one budget for all, judged on the calibration games."""
+    """How every method's learning rate is chosen: one grid and one budget for all, compared on the calibration split."""
 
     learning_rates: tuple[float, ...] = Field(min_length=2)
-    """The grid. Each rate is tried once by every method on every policy; the best success wins, of equals the smallest."""
+    """The grid. Every method tries each rate once on every policy; the best success wins, the smallest rate of equals."""
     generations: int = Field(ge=1)
     """Budget of a trial in single-step generations."""
     seed: int = Field(default=1000, ge=0)
@@ -161,7 +161,7 @@ class TuningSettings(Settings):
 
 
 class ProbeSettings(Settings):
-    """How state scores are set beside true success probabilities, which forked episodes of a frozen policy estimate."""
+    """How state scores are compared with success probabilities, estimated by a frozen policy's episodes from each state."""
 
     snapshots: int = Field(default=3, ge=1)
     """How often in a run: in the middles of equal parts of its budget."""
@@ -170,7 +170,7 @@ class ProbeSettings(Settings):
     states: int = Field(default=48, ge=1)
     """States of a snapshot, chosen among those by a hash."""
     continuations: int = Field(default=64, ge=1)
-    """Episodes forked from each state."""
+    """Episodes that go on from each state."""
 
 
 class ProbeEntry(ProbeSettings):
@@ -181,13 +181,13 @@ class ProbeEntry(ProbeSettings):
 
 
 class EvaluationSettings(Settings):
-    """How final checkpoints are judged: plain single rollouts, every game once per evaluation seed."""
+    """How final checkpoints are evaluated: plain single rollouts, every game once per evaluation seed."""
 
     temperature: float = Field(default=0.4, ge=0)
     """tab:hyperparams: 0.4."""
     seeds: Seeds = (123, 456, 789)
     splits: tuple[Name, ...] = Field(default=("valid_seen", "valid_unseen"), min_length=1)
-    """An environment that has some of these is judged on them, any other on its own (WebShop: ``test``)."""
+    """An environment that has some of these is evaluated on them, any other on its own (WebShop: ``test``)."""
 
 
 class Study(Settings):
@@ -224,12 +224,13 @@ class Study(Settings):
         return {name: section for name, section in sections.items() if section is not None}
 
     def at(self, env: str) -> "StudyAt":
-        """Return what of the study holds in one environment, its own differences taken in.
+        """Return the study's settings for one environment, with the differences of the environment's section.
 
         Raises:
             pydantic.ValidationError: if the environment's own ``training`` has fields that training does not have.
         """
         section = self.environments[env]
+        # Validated anew: the environment's section gives unchecked values.
         training = TrainingSettings.model_validate({**self.training.model_dump(), **section.training})
 
         methods = dict(self.methods)
@@ -252,7 +253,7 @@ class StudyAt:
     training: TrainingSettings
     methods: Mapping[str, MethodSettings]
     evaluation: EvaluationSettings
-    """With the splits that this environment is judged on."""
+    """With the splits that this environment is evaluated on."""
 
 
 @functools.cache

@@ -29,7 +29,7 @@ class TreeFamily(Settings):
     minibatch: int = Field(default=64, ge=1)
     """Rows per step of the methods that play whole episodes."""
     critic_learning_rate: float = Field(default=8.0, gt=0)
-    """Of PPO's table of values: a value moves by this over the rows of a batch."""
+    """Step size of PPO's table of values. The loss is a mean: one row of a batch counts by one over the number of rows."""
 
     @model_validator(mode="after")
     def _trees_suffice(self) -> "TreeFamily":
@@ -53,6 +53,6 @@ class DecisionTreesSettings(Settings):
     families: dict[Name, TreeFamily] = Field(min_length=1)
     methods: dict[Name, DecisionTreesEntry] = Field(min_length=1)
     learning_rates: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0)
-    """Each row takes the best of these, judged on ``tuning_seeds`` seeds that are not reported."""
+    """Each row takes the best of these, chosen on ``tuning_seeds`` seeds that are not reported."""
     seeds: int = Field(default=100, ge=2)
     tuning_seeds: int = Field(default=10, ge=1)

@@ -14,14 +14,14 @@ class EndpointSettings(Settings):
     model: str = Field(min_length=1)
     """The service's name of the model, best with a date, e.g. gpt-4o-2024-08-06."""
     model_env: Annotated[str | None, Execution] = None
-    """Environment variable that, if set, names the model in the place of ``model``."""
+    """Environment variable that, if set, names the model instead of ``model``."""
     base_url_env: str = "OPENAI_BASE_URL"
     """Environment variable with the address of the service, up to and without ``/chat/completions``. Only the default
     variable may be unset, which means OpenAI's own address: another service's key is never sent there."""
     key_env: str = "OPENAI_API_KEY"
     """Environment variable with the API key. The key itself stands in no file."""
     concurrency: Annotated[int, Execution] = Field(default=8, ge=1)
-    """Requests under way at a time."""
+    """Requests in flight at a time."""
     requests_per_minute: Annotated[int | None, Execution] = Field(default=None, ge=1)
     """Most requests, retries included, that are started in a minute, evenly spaced (``null``: no limit)."""
     timeout_s: Annotated[float, Execution] = Field(default=60, gt=0)

@@ -27,6 +27,8 @@ LEFT_OUT = ("threespo.methods.registry", "threespo.envs.registry", "threespo.stu
 """Modules (with all that lies in them) that decide what runs, but nothing of what a run computes."""
 
 NOT_DATA = (".py", ".pyc", ".md")
+"""Endings of files that are code or documentation."""
+
 
 @functools.cache
 def fingerprint(modules: tuple[str, ...]) -> str:
@@ -95,6 +97,7 @@ def _module(source: Path, name: str) -> _Module:
     strings: set[str] = set()
     texts: set[int] = set()
     for node in ast.walk(tree):
+        # ``walk`` has queued a node's children before it yields the node: removed docstrings still come, known by ``texts``.
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             # Strings that stand alone document a module, class, function or field; they do nothing.
             texts |= {id(part.value) for part in node.body if _is_text(part)}
@@ -103,6 +106,7 @@ def _module(source: Path, name: str) -> _Module:
             strings.add(node.value)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             imports += _imports(node, name if source.name == "__init__.py" else name.rpartition(".")[0])
+
     dumped = ast.dump(tree, include_attributes=False)
     return _Module(hashlib.sha256(dumped.encode()).hexdigest(), tuple(dict.fromkeys(imports)), frozenset(strings))
 
@@ -116,15 +120,21 @@ def _imports(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
     if isinstance(node, ast.Import):
         targets = [alias.name for alias in node.names]
     else:
+        # The first dot of a relative import means the package itself, each further one a level up.
         parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
         base = ".".join(part for part in (parent, node.module) if part)
+
+        # ``from a import b`` imports the module a.b if there is one; otherwise b is a name in a.
         targets = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+
     for target in targets:
         if target.split(".")[0] == PACKAGE:
             yield from _existing(target)
 
 
 def _existing(target: str) -> Iterator[str]:
+    """Yield ``target`` and the packages around it, as far as they are modules."""
+    # Importing a.b.c also runs a and a.b.
     parts = target.split(".")
     for length in range(1, len(parts) + 1):
         name = ".".join(parts[:length])

@@ -62,7 +62,7 @@ def reference_runs(study: Study) -> list[Run]:
 
 
 def prompted_runs(study: Study) -> list[Run]:
-    """Return the rows of the prompting agents; an agent stands in the place of a method, and nothing is trained."""
+    """Return the rows of the prompting agents; the agent's name takes the place of a method's, and nothing is trained."""
     return [
         Run(env, policy, name, 0)
         for env in study.environments
@@ -78,8 +78,11 @@ def evaluated_runs(study: Study) -> list[Run]:
 
 
 def plays_weights_of(study: Study, run: Run) -> Literal["run", "policy", "endpoint"]:
-    """Return whose weights a run is evaluated with: its own (``run``), those of its policy's stage (``policy``), or none
-    here (``endpoint``)."""
+    """Return whose weights a run is evaluated with.
+
+    Returns:
+        ``run``: its own; ``policy``: those that its policy's stage made; ``endpoint``: none, a service plays.
+    """
     if study.policies[run.policy].kind == "endpoint":
         return "endpoint"
     return "run" if run.method in study.methods else "policy"
@@ -97,13 +100,13 @@ def shown_runs(study: Study) -> list[Run]:
 
 
 def probed_runs(study: Study) -> list[Run]:
-    """Return the runs whose state scores are set beside true success probabilities."""
+    """Return the runs whose state scores are compared with success probabilities (stage ``probe``)."""
     methods = study.probe.methods if study.probe else ()
     return [run for run in trained_runs(study) if run.method in methods and run.seed == study.seeds[0]]
 
 
 def snapshots_of(study: Study, run: Run) -> int:
-    """Return how many snapshots a run leaves."""
+    """Return how many snapshots a run takes for ``probe``."""
     return study.probe.snapshots if study.probe and run in probed_runs(study) else 0
 
 

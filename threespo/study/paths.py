@@ -91,7 +91,7 @@ class RunFolder:
 class Paths:
     """Where the files of one study lie, below ``root`` (usually ``results/STUDY``).
 
-    Wherever a name is asked for, a pattern such as ``{env}`` will do: the workflow's rules are made of these paths, too.
+    Every name may be a pattern such as ``{env}``: the workflow's rules use these paths too.
     """
 
     root: Path
@@ -155,7 +155,7 @@ class Paths:
 
     @property
     def report_done(self) -> Path:
-        """Written after the report. A report that could not be made leaves the earlier one, and this file is missing."""
+        """Written after the report. If the report fails, the earlier one stays, and this file is missing."""
         return self.root / "logs" / "report.done"
 
     def log(self, stage: str, name: str) -> Path:
@@ -172,6 +172,7 @@ def paths_of_run(folder: Path) -> tuple[Paths, str]:
     Raises:
         ValueError: if the folder does not lie like that.
     """
+    # Not ``resolve``: results may be reached through a link.
     parts = folder.absolute().parts
     if len(parts) < 6 or parts[-5] != "runs":
         raise ValueError(folder)

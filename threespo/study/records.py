@@ -34,6 +34,7 @@ def recorded(study: Study, paths: Paths, job: Job) -> Iterator[None]:
         InputError: if the study has no such job.
     """
     check_job(study, job)
+    # Before the work: an input or module that is edited meanwhile must show as changed afterwards.
     made_of, start = ingredients(study, paths, job), time.perf_counter()
     yield
 
@@ -43,6 +44,7 @@ def recorded(study: Study, paths: Paths, job: Job) -> Iterator[None]:
         "processor_seconds": time.process_time(),
     }
     atomic_json(paths.record(job.stage, job.name), {"stage": job.stage, "name": job.name, **made_of, "took": took})
+    # Last, since their files tell the workflow that the job is complete.
     for folder in job.outputs(paths).folders:
         write_checksums(folder)
 
@@ -75,19 +77,24 @@ def ingredients(study: Study, paths: Paths, job: Job) -> Ingredients:
 def why(target: Path) -> list[str]:
     """Say for every job behind ``target`` (a file or folder of a study's results) what has changed since it ran.
 
-    Compared are the present code, inputs and ``study.json``, which every ``snakemake`` call writes, ``-n`` included. A job
-    behind a changed one runs again if the changed one's results come out differently.
+    The record of each job is compared with the present code, inputs and ``study.json``, which every ``snakemake`` call
+    writes, ``-n`` included. A job that reads the results of a changed one runs again if these come out differently.
+
+    Returns:
+        For each job in the order of the workflow a line ``JOB: STATE`` (``changed``, ``unchanged``, or ``follows OTHER``),
+        then an indented line for each change.
 
     Raises:
         InputError: if the target does not belong to the results of a study.
     """
-    # Not ``resolve``: results may be reached through a link.
+    # Not ``resolve``: results may be reached through a link, and outputs are compared by path.
     target = Path(os.path.abspath(target))  # noqa: PTH100
     root = next((folder for folder in (target, *target.parents) if Paths(folder).study.is_file()), None)
     if root is None:
         raise InputError(f"{target}: not in a folder of results; name one such as results/smoke/report.html")
     study, paths = load_study(Paths(root).study), Paths(root)
 
+    # A target may also be a folder that holds results of many jobs, or a file inside a folder that is one result.
     everything = jobs(study)
     wanted = {job for job in everything if any(_related(target, output) for output in job.outputs(paths).paths())}
     if not wanted:
@@ -96,7 +103,8 @@ def why(target: Path) -> list[str]:
             "notebooks/ or report.html in it."
         )
 
-    # From the end to the beginning, so that what a job needs is known before it is looked at.
+    # A job comes after all that it needs. So one pass from the end finds the needed jobs at any distance: every job that
+    # reads a result is decided on before the job that writes it.
     needed = {job: set(_inputs(study, paths, job)) for job in everything}
     for job in reversed(everything):
         if job not in wanted and any(needed[one].intersection(job.outputs(paths).paths()) for one in wanted):
@@ -106,15 +114,18 @@ def why(target: Path) -> list[str]:
     stale: list[Job] = []
     for job in (job for job in everything if job in wanted):
         changes = _changes(study, paths, job)
+        # Unchanged by itself, a job may still run again, because its inputs are about to be written anew.
         follows = [str(other) for other in stale if needed[job].intersection(other.outputs(paths).paths())]
         if changes or follows:
             stale.append(job)
+
         state = "changed" if changes else f"follows {follows[0]}" if follows else "unchanged"
         lines += [f"{job}: {state}", *changes]
     return lines
 
 
 def _changes(study: Study, paths: Paths, job: Job) -> list[str]:
+    """Return an indented line for each missing result and for each ingredient that differs from the record."""
     outputs = job.outputs(paths).paths()
     missing = [f"  result {path.relative_to(paths.root)}: missing" for path in outputs if not path.exists()]
     record = read(paths, job)
@@ -138,6 +149,7 @@ def _shown(value: str | None) -> str:
 
 
 def _related(target: Path, output: Path) -> bool:
+    """Return whether one path is the other or lies in it."""
     return target == output or target in output.parents or output in target.parents
 
 
@@ -146,7 +158,7 @@ def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
 
 
 def _digests(paths: Paths, file: Path) -> Iterator[tuple[str, str]]:
-    """Yield (name, digest) of an input; of a folder's checksums, of every file in the folder."""
+    """Yield (name, digest) of an input. Checksums of a folder yield its files instead, so that a change names the file."""
     inside = file.relative_to(paths.root) if file.is_relative_to(paths.root) else file
     folder = inside.with_name(inside.name.removesuffix(SUFFIX))
     if not file.is_file():
@@ -159,7 +171,9 @@ def _digests(paths: Paths, file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (dotted name, JSON value) of every field; ``before`` is the prefix of the names."""
     for name, value in values.items():
+        # An empty mapping has no fields to name, but is a value.
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{before}{name}.")
         else:

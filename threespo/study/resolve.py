@@ -57,10 +57,14 @@ def study_file(name: str, folder: Path = STUDIES) -> Path:
 
 
 def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
-    """Return the study that ``config`` (config/config.yaml with ``--config`` on top) and ``--resources gpu=N`` ask for.
+    """Return the study that the workflow is asked for.
+
+    Args:
+        config: config/config.yaml with ``--config`` on top; ``CONFIG_KEYS`` and names of environments are its keys.
+        gpus: N of ``--resources gpu=N``; None if it was not given.
 
     Raises:
-        InputError: for unknown keys, wrong fields, a missing folder of games, or more GPUs than were granted.
+        InputError: for unknown keys, wrong fields, a missing folder of real data, or too few GPUs for the study.
     """
     keys = ("study", *real_data(), *CONFIG_KEYS[1:])
     unknown = sorted(set(config) - set(keys))
@@ -69,12 +73,15 @@ def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
             f"--config: no such key: {', '.join(unknown)}; known are {', '.join(keys)}. "
             "A study's own fields are changed with --config 'set={...}'."
         )
+
     config = {key: _typed(value) for key, value in config.items()}
     asked = str(config.get("study", "auto"))
     name = _automatic(gpus) if asked == "auto" else asked
     path = study_file(name)
     study = load_study(path, _overrides(config, path))
     _check_gpus(study, gpus)
+
+    # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins.
     folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if config.get(env))
     why = f"chosen because --resources gpu={gpus or 0} was granted" if asked == "auto" else "as asked"
     return Resolved(study, Paths(Path(str(config.get("results", "results"))) / folder), f"study {study.name!r}, {why}")
@@ -111,21 +118,25 @@ def _automatic(gpus: int | None) -> str:
 
 
 def _overrides(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return what ``config`` changes of the study in ``path``."""
     changes = config.get("set") or {}
     if not isinstance(changes, dict):
         raise InputError(
             f"--config set: expected a mapping such as 'set={{training: {{generations: 500}}}}', found {changes!r}"
         )
+
     overrides: dict[str, Any] = {}
     if config.get("policy_build"):
         overrides["policy_build"] = True
     if any(config.get(env) for env in real_data()):
-        # Next to real data, embedded stand-ins would be other experiments under the same names: real prompts are longer.
+        # Beside real data, embedded stand-ins would be different experiments under the same names: real prompts are longer.
         there = load_study(path).environments
         overrides.update({env: None for env, own in there.items() if own.source == "embedded" and not config.get(env)})
     for env in real_data():
         if config.get(env):
             overrides = merge(overrides, _on_real_data(env, Path(str(config[env])), dict(config.get("real") or {}), path))
+
+    # ``set`` last: what a person writes out wins.
     return merge(overrides, changes)
 
 
@@ -136,6 +147,7 @@ def _on_real_data(env: str, folder: Path, settings: dict[str, Any], path: Path) 
     study = load_study(path)
     if env not in study.environments:
         raise InputError(f"--config {env}={folder}: {path} has no section {env!r}; choose a study that has one")
+
     own = {env: {"source": "path", "path": str(folder.resolve())}}
     # A pretrained model keeps its own limits.
     tiny = [name for name, policy in study.policies.items() if policy.kind == "tiny"]

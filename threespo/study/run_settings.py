@@ -4,22 +4,15 @@ A job receives such a value and no study. What decides whether it runs again is 
 that are marked as labels or matters of execution. So no stage can depend on a field that its rerun key lacks.
 """
 
-import hashlib
-import os
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import SerializeAsAny
 
-from threespo.envs.registry import environment
 from threespo.envs.settings import EpisodeSettings, TaskSettings
-from threespo.methods.registry import full_options, searches
 from threespo.settings import Execution, Settings, decisive
-from threespo.study.checksums import file_digest
 from threespo.study.config import (
     AgentSettings,
     EvaluationSettings,
-    PolicySettings,
     ProbeSettings,
     SamplingSettings,
     Study,
@@ -27,12 +20,8 @@ from threespo.study.config import (
 )
 from threespo.study.decision_trees import TreeFamily
 from threespo.study.endpoint import EndpointSettings
-from threespo.study.matrix import find_run, plays_weights_of, snapshots_of, trials_of
 from threespo.study.paths import Paths, Run
-from threespo.study.sizes import SIZES, PolicySize
-
-COMPACT = ("*.json", "*.json.xz", "*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
-"""Files of a compact folder of games, or of a folder of products."""
+from threespo.study.sizes import PolicySize
 
 
 class JobSettings(Settings):
@@ -93,12 +82,12 @@ class TrainSettings(RunSettings):
     learning_rate_scale: float
     minibatch: int
     training: TrainingSettings
-    """Of a trial with the trial's budget."""
+    """A trial has the budget of trials."""
     snapshots: int
 
 
 class ProbeRunSettings(TrainSettings):
-    """A run's probe: what it was trained with, which says how it scores states, and how it is probed."""
+    """A run's probe: its training settings, which say how it scores states, and how it is probed."""
 
     probe: ProbeSettings
 
@@ -154,152 +143,3 @@ class NotebookSettings(JobSettings):
     """A notebook."""
 
     name: str
-
-
-def data_settings(study: Study, paths: Paths, name: str) -> DataSettings:
-    """Return what prepares the tasks of the environment ``name``."""
-    section = study.environments[name]
-    tasks = environment(name).tasks.part_of(section)
-    return DataSettings(paths=paths, env=name, tasks=tasks, given=_digest_of_folder(section.folder))
-
-
-def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySettings:
-    """Return what makes the base policy ``name`` (ENV/POLICY)."""
-    env, policy = name.split("/")
-    section, spec, settings = study.environments[env], environment(env), study.policies[policy]
-    return BasePolicySettings(
-        paths=paths,
-        env=env,
-        policy=policy,
-        kind=settings.kind,
-        size_name=settings.size,
-        size=SIZES[settings.size],
-        source=settings.source,
-        tasks=spec.tasks.part_of(section),
-        episode=spec.episode.part_of(section),
-        build=study.policy_build,
-    )
-
-
-def train_settings(study: Study, paths: Paths, name: str) -> TrainSettings:
-    """Return what trains the run ``name``."""
-    return TrainSettings(**_training(study, paths, find_run(study, name)))
-
-
-def probe_settings(study: Study, paths: Paths, name: str) -> ProbeRunSettings:
-    """Return what probes the run ``name``."""
-    assert study.probe is not None
-    return ProbeRunSettings(**_training(study, paths, find_run(study, name)), probe=ProbeSettings.part_of(study.probe))
-
-
-def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings:
-    """Return what evaluates the run ``name``: a trial on the calibration tasks alone, once."""
-    run = find_run(study, name)
-    policy, weights = study.policies[run.policy], plays_weights_of(study, run)
-    evaluation = study.at(run.env).evaluation
-    if run.rate is not None:
-        evaluation = evaluation.model_copy(update={"splits": ("calibration",), "seeds": evaluation.seeds[:1]})
-    return EvaluateSettings(
-        **_of_run(study, paths, run, policy, gpus=0 if weights == "endpoint" else study.gpus_per_run),
-        weights=weights,
-        agent=AgentSettings.part_of(study.agents[run.method]) if run.method in study.agents else None,
-        endpoint=policy.endpoint,
-        replies=_replies(policy.endpoint, paths.cassette(run)),
-        evaluation=evaluation,
-    )
-
-
-def tune_settings(study: Study, paths: Paths, name: str) -> TuneSettings:
-    """Return what chooses the learning rate of ``name`` (ENV/POLICY/METHOD)."""
-    env, policy, method = name.split("/")
-    trials = tuple(trials_of(study, env, policy, method))
-    return TuneSettings(paths=paths, env=env, policy=policy, method=method, trials=trials)
-
-
-def decision_tree_settings(study: Study, paths: Paths, name: str) -> DecisionTreeSettings:
-    """Return what trains the row ``name`` (FAMILY/METHOD) on decision trees."""
-    section, (family, row) = study.laboratory, name.split("/")
-    assert section is not None
-    entry = section.methods[row]
-    return DecisionTreeSettings(
-        paths=paths,
-        family=family,
-        name=row,
-        trees=section.families[family],
-        method=entry.method,
-        options=full_options(entry.method, entry.options),
-        learning_rates=section.learning_rates,
-        seeds=section.seeds,
-        tuning_seeds=section.tuning_seeds,
-    )
-
-
-def result_settings(study: Study, paths: Paths, _: str) -> ResultSettings:
-    """Return what makes tables and report."""
-    return ResultSettings(paths=paths, study=study)
-
-
-def notebook_settings(_: Study, paths: Paths, name: str) -> NotebookSettings:
-    """Return what executes the notebook ``name``."""
-    return NotebookSettings(paths=paths, name=name)
-
-
-def _of_run(study: Study, paths: Paths, run: Run, policy: PolicySettings, gpus: int) -> dict[str, Any]:
-    """Return the fields of ``RunSettings``."""
-    return {
-        "paths": paths,
-        "gpus": gpus,
-        "run": run,
-        "episode": environment(run.env).episode.part_of(study.environments[run.env]),
-        "sampling": SamplingSettings.part_of(policy),
-        "threads": study.training.threads,
-    }
-
-
-def _training(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
-    """Return the fields of ``TrainSettings``."""
-    here, policy = study.at(run.env), study.policies[run.policy]
-    entry, training = here.methods[run.method], here.training
-    if run.rate is not None and study.tuning:
-        training = training.model_copy(update={"generations": study.tuning.generations})
-    if not searches(entry.method):
-        # Only searches have trees to record: for the others the number must not matter.
-        training = training.model_copy(update={"recorded_tasks": 0})
-    return {
-        **_of_run(study, paths, run, policy, study.gpus_per_run),
-        "method": entry.method,
-        "options": full_options(entry.method, entry.options),
-        "learning_rate": entry.learning_rate if run.rate is None else run.rate,
-        "learning_rate_scale": policy.learning_rate_scale,
-        "minibatch": entry.minibatch or training.minibatch,
-        "training": training,
-        "snapshots": snapshots_of(study, run),
-    }
-
-
-def _replies(endpoint: EndpointSettings | None, cassette: Path) -> dict[str, str | None]:
-    """Return what a closed model's replies depend on: the environment, or without a key the recorded replies.
-
-    With a key the cassette grows while the row is played, so it cannot be what decides.
-    """
-    if endpoint is None:
-        return {}
-    if os.environ.get(endpoint.key_env):
-        return {"model": endpoint.resolved_model(), "address": os.environ.get(endpoint.base_url_env)}
-    return {"model": endpoint.resolved_model(), "cassette": file_digest(cassette) if cassette.is_file() else None}
-
-
-def _digest_of_folder(folder: Path | None) -> str | None:
-    """Return a digest of which data a folder holds, wherever it lies.
-
-    Files of the compact form are read. Of the thousands of single games in ALFWorld's official layout only names and sizes
-    count: reading them all would delay every start of the workflow.
-    """
-    if folder is None:
-        return None
-    names = sorted(path for pattern in COMPACT for path in folder.glob(pattern))
-    lines = [f"{path.name} {file_digest(path)}" for path in names]
-    if not any(".jsonl" in path.name for path in names):
-        games = sorted(folder.rglob("game.tw-pddl"))
-        lines += [f"{path.relative_to(folder).as_posix()} {path.stat().st_size}" for path in games]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

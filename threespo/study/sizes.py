@@ -15,8 +15,8 @@ class PolicySize(Settings):
     effort: float = 1.0
     """Factor on the recipe's training tokens: a larger network learns more from a token, and takes longer over it."""
     base_success: float = 0.22
-    """Success rate on calibration tasks at which the base policy is weak enough. A larger one forgets its format before it
-    forgets how to play."""
+    """Success rate on calibration tasks at which the base policy is weak enough. A larger model loses the response format
+    before it loses its skill."""
 
 
 SIZES = {

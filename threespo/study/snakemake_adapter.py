@@ -22,7 +22,7 @@ def granted_gpus(workflow: Any) -> int | None:
 
 
 def forget_backups(workflow: Any) -> None:
-    """Remove the copies of ``update`` outputs that a killed Snakemake has left behind: the next one stumbles over them."""
+    """Remove the copies of ``update`` outputs that a killed Snakemake has left behind: the next run would fail on them."""
     if is_main_process(workflow):
         shutil.rmtree(workflow.persistence.path / "backups", ignore_errors=True)
 

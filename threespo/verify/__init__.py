@@ -1,4 +1,9 @@
-"""Replays of reference files: ``threespo verify KIND FILE`` says whether this code gives the reference's values."""
+"""Replays of reference files: ``threespo verify KIND FILE`` says whether this code gives the reference's values.
+
+Each kind is a module with a function ``verify(file, games, catalogue, only)``, called alike for all kinds: ``file`` has the
+reference cases, ``games`` and ``catalogue`` are folders of data for the kinds that play ALFWorld or WebShop, and ``only``
+names the one estimator to check. A kind ignores what it does not need. (``lucene`` is apart: it has no reference file.)
+"""
 
 import contextlib
 import json
@@ -25,7 +30,7 @@ class Report:
     """Further numbers of some kinds."""
 
     def count(self, equal: bool, error: float = 0.0) -> None:
-        """Count one case; ``error`` is its largest absolute deviation."""
+        """Count one case, ``equal`` or not; ``error`` is its largest absolute deviation."""
         self.cases += 1
         self.mismatches += not equal
         self.max_abs_error = max(self.max_abs_error, error)
@@ -33,7 +38,11 @@ class Report:
 
 @contextlib.contextmanager
 def timed_report(kind: str) -> Iterator[Report]:
-    """Yield an empty report and fill in its duration at the end."""
+    """Yield an empty report and fill in its duration at the end.
+
+    Raises:
+        InputError: if no case was counted: a report without cases would look like a success.
+    """
     report, start = Report(kind), time.perf_counter()
     yield report
     report.seconds = round(time.perf_counter() - start, 3)
@@ -42,12 +51,17 @@ def timed_report(kind: str) -> Iterator[Report]:
 
 
 def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a ``.jsonl`` or ``.jsonl.xz`` file.
+    """Yield the JSON objects of a reference file.
+
+    Args:
+        file: a ``.jsonl`` or ``.jsonl.xz`` file, a case a line.
+        fields: names that every case must have.
 
     Raises:
         InputError: if the file is missing or broken, or a case lacks one of ``fields``.
     """
     opener = lzma.open if file.suffix == ".xz" else open
+    # Known even if the first line cannot be read: the message names it.
     number = 0
     try:
         with opener(file, "rt", encoding="utf-8") as lines:

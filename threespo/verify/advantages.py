@@ -11,7 +11,15 @@ ESTIMATORS = ("grpo", "rloo", "gigpo", "hgpo")
 
 
 def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
-    """Compare every step's advantage, with the float32 reference or, where that is noise, with the exact value."""
+    """Compare every step's advantage with the exact value, and with the float32 reference where that is not noise.
+
+    Args:
+        file: cases, one a line: an estimator, its parameters, groups of trajectories, and the expected advantages.
+        only: the one estimator to check; None checks all.
+
+    Raises:
+        InputError: if the file is broken, or an estimator does not exist here.
+    """
     if only is not None and only not in ESTIMATORS:
         raise InputError(f"--only {only}: no such estimator here; there are: {', '.join(ESTIMATORS)}")
     with timed_report("advantages") as report:
@@ -22,8 +30,11 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
 
 
 def _compare(case: dict[str, Any]) -> tuple[bool, float]:
+    """Return whether all advantages of a case agree, and the largest deviation from the exact ones."""
     values = [row for group in case["groups"] for row in _estimate(case["estimator"], case["params"], _steps(group))]
     sensitive = {tuple(pair) for pair in case["float_sensitive"]}
+
+    # ``float_sensitive`` lists (trajectory, step) where rounding in float32 decides the reference's value.
     equal, worst = True, 0.0
     for t, (got, exact, reference) in enumerate(zip(values, case["expected_exact"], case["expected"], strict=True)):
         for s, value in enumerate(got):
@@ -50,6 +61,7 @@ def _estimate(estimator: str, params: dict[str, Any], group: list[Steps]) -> lis
     population: Population = "rows" if params.get("compute_mean_std_cross_steps", True) else "first_rows"
     if estimator == "rloo":
         return rloo(group, population=population)
+
     normalise, eps = params["mode"] == "mean_std_norm", params["epsilon"]
     if estimator == "grpo":
         return grpo(group, population=population, normalise=normalise, eps=eps)

@@ -23,6 +23,8 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
         raise InputError(
             "the reference traces need the games that they were played on: give their folder with --games DIR"
         )
+
+    # All cases first: only games that are named in them are compiled.
     cases = list(read_cases(file, ("game_id", "split", "steps")))
     with timed_report("alfworld") as report:
         known: dict[tuple[str, str], Game] = {}
@@ -33,6 +35,7 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
                 for record in load(games, split)
                 if record.game_id in wanted
             )
+
         for case in cases:
             game = known.get((case["split"], case["game_id"]))
             if game is None:
@@ -42,6 +45,7 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
 
 
 def _same(game: Game, steps: list[dict[str, Any]], file: Path) -> bool:
+    """Return whether our engine says the same as the trace ``steps`` of a game, whose first step has no command."""
     env = Alfworld()
     state = env.initial(game)
     for index, step in enumerate(steps):
@@ -50,6 +54,7 @@ def _same(game: Game, steps: list[dict[str, Any]], file: Path) -> bool:
         )
         if missing or (step["command"] is None) != (index == 0):
             raise InputError(f"{file}: step {index} of {game.task_id} is malformed (expected command, observation, …)")
+
         if index:
             state = env.step(state, step["command"]).state
         won = env.won(state)

@@ -31,6 +31,7 @@ def _deviations(case: dict[str, Any]) -> Iterator[float]:
 
 
 def _response(case: dict[str, Any], row: int) -> tuple[list[float], list[float]]:
+    """Return rewards and values of a response's tokens, without padding."""
     length = sum(case["response_mask"][row])
     return case["rewards"][row][:length], case["values"][row][:length]
 
@@ -43,5 +44,6 @@ def _tail(case: dict[str, Any], row: int) -> float:
 
 def _compare(case: dict[str, Any], name: str, found: list[list[float]]) -> Iterator[float]:
     for row, values in enumerate(found):
+        # Not strict: the reference pads responses to the width of the batch.
         for value, expected in zip(values, case[name][row], strict=False):
             yield abs(value - expected) / max(1.0, abs(expected))

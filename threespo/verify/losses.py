@@ -24,7 +24,12 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
 
 
 def deviations(case: dict[str, Any], dtype: torch.dtype) -> dict[str, float]:
-    """Return the largest deviation of each expected quantity, relative to max(1, |expected|)."""
+    """Return the largest deviation of each expected quantity, relative to max(1, |expected|).
+
+    Args:
+        case: a reference case.
+        dtype: of the computation; the reference is float64.
+    """
     got = _compute(case, dtype)
     result: dict[str, float] = {}
     for name, value in case["expected"].items():
@@ -47,9 +52,12 @@ def _compute(case: dict[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
         kl_coef=case["kl_coef"],
         aggregation=case["agg_mode"],
     )
+
+    # Values are of response tokens alone, (tokens,), as the learner has them; the reference has (rows, width) and a mask.
     lengths = mask.sum(dim=1)
     rows, width = mask.shape
     weights = token_weights(lengths, torch.ones(rows, dtype=dtype), settings.aggregation, width)
+
     losses = policy_losses(logprobs, old, advantages, settings)
     kl = k3(logprobs, reference)
     policy_loss, kl_loss = (losses.policy * weights).sum(), (kl * weights).sum()

@@ -36,6 +36,7 @@ def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> R
     """
     if queries < 1:
         raise InputError(f"--queries {queries}: expected at least 1")
+
     with timed_report("lucene") as report, _open(catalogue) as shop, _lucene(shop, index) as lucene:
         overlaps, firsts, kinds = [], 0, dict.fromkeys(_KINDS, 0)
         for kind, query in draw_queries(shop, queries):
@@ -43,9 +44,11 @@ def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> R
             overlaps.append(len({*found} & {*expected}) / max(len(found), len(expected)) if found or expected else 1.0)
             firsts += found[:1] == expected[:1]
             kinds[kind] += 1
+
             report.count(found == expected)
             if found != expected and report.mismatches <= _SHOWN:
                 _show(shop, kind, query, found, expected)
+
         report.details = {
             "equal_in_order": 1 - report.mismatches / report.cases,
             "least_overlap": min(overlaps),
@@ -75,6 +78,7 @@ def _lucene(shop: Catalogue, folder: Path | None) -> Iterator[LuceneSearch]:
 
 
 def _show(shop: Catalogue, kind: str, query: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    # The first place at which the lists differ; the shorter one may be the beginning of the longer.
     place = next(
         (place for place, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
         min(len(found), len(expected)),
@@ -84,7 +88,10 @@ def _show(shop: Catalogue, kind: str, query: str, found: tuple[int, ...], expect
 
 
 def draw_queries(shop: Catalogue, count: int) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of ``count`` queries, the kinds in turn; one that the catalogue has nothing for is left out."""
+    """Yield kind and text of ``count`` queries, the kinds in turn.
+
+    A kind that the catalogue has nothing for is left out, and the others have more queries.
+    """
     kinds = list(_KINDS)
     drawn = 0
     while kinds and drawn < count:
@@ -98,12 +105,13 @@ def draw_queries(shop: Catalogue, count: int) -> Iterator[tuple[str, str]]:
 
 
 def _some(shop: Catalogue, source: Random, fits: Callable[[Product], object]) -> Product | None:
+    """Draw a product that ``fits``; None if none of ``_TRIES`` draws does."""
     tried = (shop.product(source.randrange(len(shop))) for _ in range(_TRIES))
     return next((product for product in tried if fits(product)), None)
 
 
 def _words(shop: Catalogue, source: Random, count: int) -> list[str]:
-    """Return words of as many products."""
+    """Return ``count`` words, each of a product of its own; fewer where no product has text."""
     products = [_some(shop, source, lambda product: product.searched_text.split()) for _ in range(count)]
     return [source.choice(product.searched_text.split()) for product in products if product is not None]
 
@@ -141,7 +149,7 @@ def _soup(shop: Catalogue, source: Random) -> str | None:
 
 
 def _glued(shop: Catalogue, source: Random) -> str | None:
-    """Return words with marks between them instead of blanks, where it is the analyzer that decides what is found."""
+    """Return words with marks between them instead of blanks: whether a mark divides words is up to Lucene's analyzer."""
     words = _words(shop, source, source.randint(2, 5))
     return source.choice(_MARKS).join(words) if words else None
 

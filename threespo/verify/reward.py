@@ -11,7 +11,18 @@ _PARTS = ("reward", "r_type", "r_att", "r_option", "r_price", "query_match", "ca
 
 
 def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
-    """Compare the rewards of ``file``, with the nouns that its rows give; the details tell how often our own agree."""
+    """Compare the rewards of ``file``.
+
+    Rewards are computed with the nouns that the rows give. ``details`` has the share of rewards that are also equal with our
+    own nouns.
+
+    Args:
+        file: purchases, one a line: goal, product, chosen options, price, nouns, and the reward with its parts.
+        catalogue: folder of the original's JSON files, with the products of the reference.
+
+    Raises:
+        InputError: if the file is broken, or ``catalogue`` is not given or lacks a product.
+    """
     own = 0
     with timed_report("reward") as report, open_catalogue(catalogue) as shop:
         for case in read_cases(file, ("goal", "asin", "options", "price", "purchased_nouns", "goal_nouns", *_PARTS)):
@@ -19,6 +30,8 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
             product = shop.product(product_number(shop, case["asin"]))
             given = {goal.name: case["goal_nouns"], product.title: case["purchased_nouns"]}
             chosen = tuple(case["options"].items())
+
+            # Options are compared as the original does it (docs/webshop.md).
             found = reward_of(product, case["price"], chosen, goal, given.__getitem__, repaired=False)
             report.count(tuple(found) == tuple(case[part] for part in _PARTS), abs(found.total - case["reward"]))
             own += reward_of(product, case["price"], chosen, goal, pattern_nouns, repaired=False).total == case["reward"]

@@ -14,7 +14,7 @@ _TOLERANCE = 1e-8
 
 
 def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
-    """Compare every case; at a ``boundary`` the number of rollouts must be that of the limit eps -> 0."""
+    """Compare every case; at a ``boundary`` the number of samples must be that of the limit eps -> 0."""
     with timed_report("scoring") as report:
         for case in read_cases(file, ("kind", "input", "expected")):
             values = _KINDS[case["kind"]](case)
@@ -40,7 +40,7 @@ def _score(case: Case) -> list[tuple[Any, Any]]:
     rollouts = expected["n_rollouts_eps0"] if case.get("boundary") else expected["n_rollouts"]
     pairs: list[tuple[Any, Any]] = [(got.rollouts, rollouts), (got.gated, expected["gated"])]
     pairs += [(got.success_rate, expected["success_rate"]), (got.score, expected["score"])]
-    # Tiny scores must be right relative to themselves, too.
+    # Tiny scores must also be right relative to themselves, not only within an absolute tolerance.
     if expected["score"]:
         pairs.append((got.score / expected["score"], 1.0))
     return pairs
@@ -49,6 +49,7 @@ def _score(case: Case) -> list[tuple[Any, Any]]:
 def _reward(case: Case) -> list[tuple[Any, Any]]:
     given, expected = case["input"], case["expected"]
     omega = novelty_weight(given["n_total"], given["omega_k"])
+
     reward = step_reward(
         omega=omega,
         novel=bool(given["novel"]),
@@ -56,6 +57,7 @@ def _reward(case: Case) -> list[tuple[Any, Any]]:
         next_score=given["score_next"],
         success=bool(given["success"]),
     ).total
+    # The penalty for malformed responses is no term of eq. 2: it is subtracted from the reward.
     penalised = reward - given["invalid_penalty"] * given["invalid"]
     return [
         (omega, expected["omega"]),
@@ -67,6 +69,7 @@ def _reward(case: Case) -> list[tuple[Any, Any]]:
 def _counts(case: Case) -> list[tuple[Any, Any]]:
     table = StateTable({key: (float(total), float(won)) for key, (total, won) in case["input"]["initial"].items()})
     for path in case["input"]["paths"]:
+        # As printed, a path that ends at a gated state is not counted.
         if path["outcome"] != "gated":
             table.complete(path["obs"], path["outcome"] == "success")
     table.commit()
@@ -81,6 +84,7 @@ def _transition(case: Case) -> list[tuple[Any, Any]]:
     def score(key: str, at: int) -> StateScore:
         return state_score(*table.get(key), at, settings)
 
+    # The depth of a state is the number of states up to it, so the next one is a step deeper.
     here, after = score(given["prefix"][-1], depth), score(given["next_obs"], depth + 1)
     omega = novelty_weight(table.get(given["prefix"][-1])[0], given["omega_k"])
     novel = given["next_obs"] not in given["prefix"]
@@ -104,6 +108,8 @@ def _advantage(case: Case) -> list[tuple[Any, Any]]:
     rewards, eps = given["rewards"], given["eps"]
     floored, plain = group_advantages(rewards, given["std_floor"], eps), group_advantages(rewards, 0.0, eps)
     zeros = [0.0] * len(rewards)
+
+    # Both return None for a group that is not learned from; the reference has zeros there.
     return [
         (floored is None, expected["skipped"]),
         *zip(floored or zeros, expected["advantages"], strict=True),

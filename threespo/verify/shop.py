@@ -28,7 +28,11 @@ def open_catalogue(folder: Path | None) -> Iterator[Catalogue]:
 
 
 def product_number(catalogue: Catalogue, asin: str) -> int:
-    """Return the number of a product that a reference names."""
+    """Return the number of a product that a reference names.
+
+    Raises:
+        InputError: if the catalogue lacks it.
+    """
     number = catalogue.number_of(asin)
     if number is None:
         raise InputError(f"the catalogue has no product {asin}, which the reference file refers to")

@@ -19,23 +19,34 @@ _EXCLUDED_KIND = "edge_url"
 def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
     """Compare observation, anchor, admissible actions, reward and end at every step of every episode of ``file``.
 
-    Excluded and counted: episodes of kind ``edge_url``. Counted apart: those that differ in nothing but which products a
-    result page lists. Titles' nouns are those of the reference, where it gives them.
+    Episodes of kind ``edge_url`` are excluded, and counted in ``details``. Episodes that differ only in which products a
+    result page lists are no mismatches, and are counted there too. Titles' nouns are the reference's, where it has them.
+
+    Args:
+        file: episodes, one a line: the environment's seed, the goal, and what it showed at each step.
+        catalogue: folder of the original's JSON files, with the products of the reference.
+
+    Raises:
+        InputError: if the file is broken, or ``catalogue`` is not given or lacks a product.
     """
     excluded = ranking_only = same_goals = 0
     with timed_report("webshop") as report, open_catalogue(catalogue) as shop:
+        # The goals of each seed, which the original draws in one go; many episodes share a seed.
         drawn: dict[tuple[int, bool], list[str]] = {}
         for case in read_cases(file, ("kind", "env_seed", "human_goals", "goal_index", "goal", "steps", "reward_details")):
             if case["kind"] == _EXCLUDED_KIND:
                 excluded += 1
                 continue
+
             key = (int(case["env_seed"]), bool(case["human_goals"]))
             if key not in drawn:
                 drawn[key] = [goal.goal for goal in original_goals(shop, *key)[0]]
             same_goals += drawn[key][case["goal_index"]] == case["goal"]["instruction_text"]
+
             differs = _difference(case, shop, file)
             ranking_only += differs == "ranking"
             report.count(differs != "other")
+
         report.details = {
             "excluded_edge_url": excluded,
             "ranking_only": ranking_only,
@@ -45,13 +56,14 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
 
 
 def _difference(case: dict[str, Any], shop: Catalogue, file: Path) -> str:
-    """Return "" for an equal episode, "ranking" if just a ranking differs, and "other"."""
+    """Return "" for an equal episode, "ranking" if the first difference is in a ranking only, and "other"."""
     env = WebShop(shop, fidelity="original", price_seed=case["env_seed"], nouns=_nouns(case, shop))
     state = env.initial(reference_goal(case["goal"]))
     for index, step in enumerate(case["steps"]):
         missing = {"action", "observation", "anchor", "available_actions", "reward", "done"} - step.keys()
         if missing or (step["action"] is None) != (index == 0):
             raise InputError(f"{file}: step {index} of an episode is malformed (expected action, observation, …)")
+
         if index:
             state = env.step(state, step["action"]).state
         if not _equal(env, state, step):

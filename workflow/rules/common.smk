@@ -89,10 +89,17 @@ def writes(stage, name=None):
     missing after a failure: that is how the next invocation knows that the job has to run again.
     """
     outputs = Job(stage, name or STAGES[stage].pattern).outputs(PATHS)
-    kept = {
-        name: [update(directory(str(path)) if path in outputs.folders else str(path)) for path in paths]
-        for name, paths in outputs.kept.items()
-    }
+
+    def kept_file(path):
+        file = str(path)
+        if path in outputs.folders:
+            file = directory(file)
+        elif path.suffix == ".svg":
+            # What `snakemake --report` shows.
+            file = report(file, category="Figures", labels={"figure": path.stem}, caption="../report/figure.rst")
+        return update(file)
+
+    kept = {name: [kept_file(path) for path in paths] for name, paths in outputs.kept.items()}
     return {**kept, **{name: [str(path) for path in paths] for name, paths in outputs.last.items()}}
 
 

@@ -25,6 +25,11 @@ PRESENTATION = Presentation(
     labels={"valid_seen": "seen rooms", "valid_unseen": "unseen rooms"},
     task_types="ALFWorld's kinds are easy, medium and hard as the paper has them: Pick & Place, Examine in Light, "
     "Pick Two & Place.",
+    shown_task_types={
+        "pick_and_place_simple": "easy",
+        "look_at_obj_in_light": "medium",
+        "pick_two_obj_and_place": "hard",
+    },
     describe=_describe,
     caveats=_caveats,
 )

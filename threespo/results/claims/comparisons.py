@@ -21,31 +21,52 @@ if TYPE_CHECKING:
 def of_column(
     rule: Above | Order | Gain, column: str, printed: float | None, evidence: Evidence
 ) -> Iterator[dict[str, Any]]:
-    """Judge a rule in every place of one of the main table's columns."""
+    """Decide a rule in one column of the paper's main table, for every base policy and preset of 3SPO.
+
+    Args:
+        rule: the rule, which names rows of the paper.
+        column: a column of the paper's main table (a value of ``paper.COLUMNS``).
+        printed: the difference that the paper's text prints for the column, in points, if it prints one.
+        evidence: the study's results and the paper's tables.
+
+    Yields:
+        Rows of the table ``claims``: where the rule was decided, with what result, and ``paper``, the difference in points
+        in the paper's own table. One row with the verdict ``not here`` if the study lacks the environment or the split.
+    """
     study = evidence.study
+    # The paper's columns are our (environment, split, measure).
     cell = env, split, measure = next(key for key, name in COLUMNS.items() if name == column)
     common = {"env": env, "split": split, "measure": measure, "printed": printed}
     if env not in study.environments or split not in study.at(env).evaluation.splits:
         yield {**common, "verdict": "not here"}
         return
+
     played = evidence.episodes[(evidence.episodes["env"] == env) & (evidence.episodes["split"] == split)]
     if isinstance(rule, Gain):
+        # A gain compares two models, so it is decided over policies and not for each.
         paper = sum(sign * _paper_gap(evidence, rule.upper, rule.lower, model, cell) for sign, model in _sides(rule))
         for preset in presets(study, env, (rule.upper, rule.lower)):
             found = _gain(rule, env, preset, measure, played, study)
             yield {**common, "preset": preset, "paper": paper, **found.as_row()}
         return
+
     for policy in local_policies(study):
         model = study.policies[policy].stands_for
+        # The paper claims it for these models only; a policy that substitutes another one cannot confirm or refute it.
         if model in rule.models:
             for preset in presets(study, env, _rows(rule)):
                 place = Place(env, policy, preset)
                 pairs, missing = _pairs(rule, place, study)
+
+                # The claim is as strong as its weakest pair: of the paper's margins the smallest is shown, and ``together``
+                # reports the weakest of ours. Pairs that the paper's table lacks do not count.
                 gaps = [_paper_gap(evidence, *pair, model, cell) for pair in pairs]
                 paper = min((gap for gap in gaps if not math.isnan(gap)), default=math.nan)
-                mine = played[played["policy"] == policy]
+
+                of_policy = played[played["policy"] == policy]
                 bound = rule.by if isinstance(rule, Above) else 0.0
-                each = dict(_compare(pair, place, measure, bound, mine, study) for pair in pairs)
+                each = dict(_compare(pair, place, measure, bound, of_policy, study) for pair in pairs)
+                # Rows that the study lacks keep a claim from holding, though not from failing.
                 found = together(each, missing)
                 yield {**common, "policy": policy, "preset": preset, "paper": paper, **found.as_row()}
 
@@ -55,17 +76,17 @@ def _rows(rule: Above | Order) -> tuple[str, ...]:
 
 
 def _pairs(rule: Above | Order, place: Place, study: "Study") -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the pairs of rows that the study can compare, and the rows that it lacks."""
+    """Return the pairs (upper row, lower row) that the study can compare, and the rows that it lacks."""
     there = {row for row in _rows(rule) if place.method(study, row)}
     missing = [row for row in _rows(rule) if row not in there]
     if isinstance(rule, Order):
-        # Neighbours among those that are there: a gap in the order does not excuse what stands on either side of it.
+        # Neighbours among the rows that are there: if one is missing, those on either side of it still have an order.
         return list(itertools.pairwise(row for row in rule.rows if row in there)), missing
     return [pair for pair in itertools.product(rule.upper, rule.lower) if there.issuperset(pair)], missing
 
 
 def _paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tuple[str, str, str]) -> float:
-    """Return how many points the paper's own table has ``upper`` above ``lower``; NaN where it has not both."""
+    """Return how many points the paper's own table has ``upper`` above ``lower``; NaN where it lacks one of them."""
     values = [evidence.paper.results.value(row, model, *cell).mean for row in (upper, lower)]
     return math.nan if values[0] is None or values[1] is None else values[0] - values[1]
 
@@ -73,17 +94,19 @@ def _paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tup
 def _compare(
     pair: tuple[str, str], place: Place, measure: str, bound: float, played: pd.DataFrame, study: "Study"
 ) -> tuple[str, Finding]:
-    """Return what is compared, and the finding."""
+    """Return the names of the two methods and the finding; ``bound`` is the difference in points that must be exceeded."""
     first, second = (str(place.method(study, row)) for row in pair)
     difference, low, high = method_difference(played, first, second, measure)
     found = Finding(side(low, high, bound), difference, low, high)
-    # What is prompted has no training seeds.
+
+    # Prompted rows have no training seeds to spread over, so only trained ones can be too few.
     trained = played[played["method"].isin({first, second} & set(study.methods))]
     seeds = trained.groupby("method")["training_seed"].nunique().min() if len(trained) else len(study.seeds)
     return f"{first} and {second}", of_one_seed(found, int(seeds))
 
 
 def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:
+    """Return sign and model of both gains: the claim is that their sum is above zero."""
     return (1.0, rule.more_with), (-1.0, rule.than_with)
 
 
@@ -95,14 +118,17 @@ def _gain(rule: Gain, env: str, preset: str | None, measure: str, played: pd.Dat
         names = _both(study, env, policy, preset, (rule.upper, rule.lower)) if policy else None
         if names is None:
             return Finding("not here")
-        mine = played[played["policy"] == policy]
-        upper, lower = (by_game(mine[mine["method"] == name], measure) for name in names)
+
+        of_policy = played[played["policy"] == policy]
+        upper, lower = (by_game(of_policy[of_policy["method"] == name], measure) for name in names)
         terms += [(sign, upper), (-sign, lower)]
+
     low, high = contrast_interval(terms, derive("claim", env, str(preset), measure, rule.more_with))
     found = Finding(side(low, high, 0.0), float(sum(weight * one.mean() for weight, one in terms)), low, high)
     return of_one_seed(found, min(len(one) for _, one in terms))
 
 
 def _both(study: "Study", env: str, policy: str, preset: str | None, rows: Sequence[str]) -> list[str] | None:
+    """Return the study's methods for both rows; None if it lacks one of them."""
     names = [Place(env, policy, preset).method(study, row) for row in rows]
     return [name for name in names if name is not None] if None not in names else None

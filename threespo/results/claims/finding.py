@@ -1,4 +1,4 @@
-"""What a claim is judged by, where, and with which result."""
+"""The evidence that decides a claim, the place where it is decided, and the finding."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -28,9 +28,11 @@ class Finding:
 
     verdict: Verdict
     measured: float = math.nan
+    """In the unit of the rule: points, a ratio, a score or a share."""
     low: float = math.nan
     high: float = math.nan
     detail: str = ""
+    """What else a reader should know, in words."""
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields by name."""
@@ -43,8 +45,11 @@ class Evidence:
 
     study: "Study"
     episodes: pd.DataFrame
+    """A row per evaluated episode."""
     metrics: pd.DataFrame
+    """A row per training epoch."""
     task_types: pd.DataFrame
+    """A row per training epoch and task type."""
     paper: PaperNumbers
 
 
@@ -57,13 +62,16 @@ class Place:
     preset: str | None
 
     def method(self, study: "Study", row: str) -> str | None:
-        """Return the study's method, or prompting agent, in the place of a row of the paper."""
+        """Return the study's method, or prompting agent, for a row of the paper; None if the study has none."""
         entries = study.at(self.env).methods
+
+        # Several methods that search may have the same ``paper_row``, one for each preset; others have no preset.
         for wanted in dict.fromkeys((row, SAME_ROW.get(row, row))):
             for name, entry in entries.items():
                 if entry.paper_row == wanted and (not searches(entry.method) or preset_of(entry.options) == self.preset):
                     return name
-        # A tiny policy follows no instructions, so there is nothing to learn from prompting it.
+
+        # A tiny policy follows no instructions, so prompting it neither confirms nor refutes a claim.
         if study.policies[self.policy].kind != "pretrained":
             return None
         prompted = (run.method for run in prompted_runs(study) if (run.env, run.policy) == (self.env, self.policy))
@@ -71,7 +79,7 @@ class Place:
 
 
 def presets(study: "Study", env: str, rows: tuple[str, ...]) -> list[str | None]:
-    """Return the presets of 3SPO for which a claim on these rows is judged; one nameless one where it is not about 3SPO."""
+    """Return the presets of 3SPO for which a claim on these rows is decided; only None where it is not about 3SPO."""
     if not any(row.startswith("3spo") for row in rows):
         return [None]
     entries = study.at(env).methods.values()
@@ -85,30 +93,40 @@ def preset_of(options: dict[str, Any]) -> str:
 
 
 def policy_for(study: "Study", model: str) -> str | None:
-    """Return the study's policy in the place of one of the paper's models."""
+    """Return the study's policy that substitutes one of the paper's models, if it has one."""
     return next((name for name in local_policies(study) if study.policies[name].stands_for == model), None)
 
 
 def side(low: float, high: float, bound: float) -> Verdict:
-    """Return whether an interval lies above a bound."""
+    """Return whether an interval lies above a bound; ``unclear`` if the bound lies in it."""
     return "holds" if low > bound else "fails" if high < bound else "unclear"
 
 
 def inside(low: float, high: float, bound: float) -> Verdict:
-    """Return whether an interval lies between minus and plus a bound."""
+    """Return whether an interval lies between minus and plus a bound; ``unclear`` if it lies on both sides of one."""
     return "holds" if -bound <= low and high <= bound else "fails" if high < -bound or low > bound else "unclear"
 
 
 def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Finding:
-    """Return the finding of a claim on several named pairs: it fails with any of them, and holds only with all.
+    """Return the finding of a claim on several pairs: it fails with any of them, and holds only with all.
 
-    The pair that decides is reported: the worst, by the end of its interval.
+    Args:
+        found: the finding of each pair, by a name for readers.
+        missing: rows of the paper that could not be compared.
+
+    Returns:
+        The finding of the pair that decides: the worst, by the end of its interval.
     """
     if not found:
         return Finding("not here")
+
     failed = {name: one for name, one in found.items() if one.verdict == "fails"}
     unclear = {name: one for name, one in found.items() if one.verdict == "unclear"}
+
+    # A failed pair fails by its upper end, all others are doubtful by their lower one.
     name, worst = min((failed or unclear or found).items(), key=lambda item: item[1].high if failed else item[1].low)
+
+    # A claim on all rows cannot hold where some were not compared.
     absent = list(dict.fromkeys(missing))
     verdict: Verdict = "unclear" if absent and worst.verdict == "holds" else worst.verdict
     words = [name if len(found) > 1 else "", worst.detail, f"not in this study: {', '.join(absent)}" if absent else ""]
@@ -116,7 +134,7 @@ def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Findi
 
 
 def over_seeds(verdicts: Iterable[bool]) -> Verdict:
-    """Return what all seeds say, or that they differ."""
+    """Return the common verdict of all seeds, ``unclear`` where they differ."""
     said = list(verdicts)
     return "holds" if all(said) else "unclear" if any(said) else "fails"
 

@@ -1,6 +1,7 @@
 """Claims that the paper's equations decide, at its constants (tab:hyperparams).
 
-Each returns whether it holds, the number that decides, and a sentence.
+Each returns whether the claim holds, the number that decides, and a sentence. What the paper calls rollouts of a state are
+samples in it, n(s).
 """
 
 import itertools
@@ -13,11 +14,14 @@ from threespo.theory.bandit import VARIANTS, play
 
 PRINTED = ScoreSettings()
 OMEGA_K = 0.1
+"""Decay of the novelty weight."""
 EPOCHS = 400
+"""Epochs of the paper's training runs."""
 DEEPEST = 50
 """Steps of an episode in ALFWorld."""
 
 Said = tuple[bool, float, str]
+"""Whether the claim holds, the number that decides, and a sentence."""
 
 
 def low_success_high_score() -> Said:
@@ -36,7 +40,7 @@ def score_falls_with_success() -> Said:
 
 
 def rollouts_of_figure_2() -> Said:
-    """Counts and depths at which a state is worth two rollouts of eight, as the state of figure 2 is."""
+    """Counts and depths at which a state gets two samples of at most eight, as the state of figure 2 does."""
     found = [
         (total, wins, clock)
         for total in range(1, 201)
@@ -57,7 +61,7 @@ def tenth_visit() -> Said:
     """Whether any 2 to 9 successes in 9 or 10 visits give S in 0.25 to 0.35 at depth 7."""
     counts = [(total, wins) for total in (9, 10) for wins in range(2, total + 1)]
     largest = max(state_score(total, wins, 7, PRINTED).score for total, wins in counts)
-    # What alpha would have to be for 3 successes in 9.
+    # The alpha at which 3 successes in 9 give S = 0.3: exp(-alpha ln 7 * 3/9) = 0.3.
     needed = -math.log(0.3) / (math.log(7) * 3 / 9)
     return largest >= 0.25, largest, f"S is at most {largest:.0e}; with α of about {needed:.1f} it would be 0.3"
 
@@ -65,6 +69,7 @@ def tenth_visit() -> Said:
 def novelty_first() -> Said:
     """omega(0) > 0.25 > omega(9)."""
     first, tenth = novelty_weight(0, OMEGA_K), novelty_weight(9, OMEGA_K)
+    # The weight is 0.5 exp(-omega_k N), so it is 0.25 where exp(-omega_k N) is one half.
     crossing = math.log(2) / OMEGA_K
     return first > 0.25 > tenth, crossing, f"ω is {first:.2f}, then {tenth:.2f}; 0.25, half way, after {crossing:.1f}"
 
@@ -79,7 +84,7 @@ def scores_tell_apart() -> Said:
 
 
 def alpha_mechanism() -> Said:
-    """The share of reachable (N, successes, depth) in which alpha 35, 50 and 70 share out differently."""
+    """The share of reachable (N, successes, depth) at which n(s) differs between alpha 35, 50 and 70."""
     differ = total = 0
     for count in range(1, 101):
         for wins in range(count + 1):
@@ -92,6 +97,7 @@ def alpha_mechanism() -> Said:
 
 def gamma_schedule() -> Said:
     """gamma = gap^2 log 2 / (16 log I): the gap that omega_k = 0.1 implies must be a difference of probabilities."""
+    # Solved for the gap, with the epochs as rounds I; and with I = 2, where it is smallest.
     gap = math.sqrt(16 * math.log(EPOCHS) * OMEGA_K / math.log(2))
     least = math.sqrt(16 * math.log(2) * OMEGA_K / math.log(2))
     return least <= 1, gap, f"a decay of 0.1 asks for a gap of {gap:.1f} in 400 rounds, {least:.1f} in two"
@@ -99,6 +105,7 @@ def gamma_schedule() -> Said:
 
 def allocation_bound() -> Said:
     """Share of the easier of two well-known actions, won in 0.9 and 0.3 of tries, at depth 3."""
+    # Sec. 3.5 bounds the share by exp(-lambda(t) gap / 2) with lambda(t) = alpha ln t, which is t^(-alpha gap / 2).
     rollouts = [state_score(1000, wins, 3, PRINTED).rollouts for wins in (900, 300)]
     share, bound = rollouts[0] / sum(rollouts), 3 ** (-PRINTED.alpha * 0.6 / 2)
     return share <= bound, share, f"an action of 0.9 beside one of 0.3 gets {share:.2f}, the bound is {bound:.0e}"

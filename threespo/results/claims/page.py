@@ -17,7 +17,13 @@ SETTLED = ("formula", "known")
 
 
 def number(rule: str, value: float) -> str:
-    """Return a measured or printed number in the unit of its rule; nothing for NaN."""
+    """Return a measured or printed number in the unit of its rule; "" for NaN.
+
+    Args:
+        rule: kind of the rule. ``RATIOS`` end in a multiplication sign, ``PLAIN`` ones have no unit, all others are
+            differences in points and have a sign.
+        value: the number.
+    """
     if math.isnan(value):
         return ""
     if math.isinf(value):
@@ -26,15 +32,22 @@ def number(rule: str, value: float) -> str:
 
 
 def interval(rule: str, low: float, high: float) -> str:
-    """Return ``low to high`` in the unit of the rule; nothing where there is none."""
+    """Return ``low to high`` in the unit of the rule; "" where there is no interval."""
     return "" if math.isnan(low) else f"{number(rule, low)} to {number(rule, high)}"
 
 
 def page(table: pd.DataFrame) -> dict[str, Any]:
-    """Return what the report shows of ``claims``: the presets, the compared claims by place, and the others by kind."""
+    """Return what the report shows of the table ``claims``.
+
+    Returns:
+        ``compared``: a row for each claim and place, with a cell for each of the ``presets``; rows of the claims that are
+        ``settled`` without a run, ``open``, or ``absent`` from the study; the ``total`` of claims, and ``counts`` of each.
+    """
     claims = table.groupby("claim", sort=False)["verdict"].first()
     settled = table["rule"].isin(SETTLED)
+    # What is left has been decided by this study's numbers.
     compared = table[~table["verdict"].isin(["open", "not here"]) & ~settled]
+
     return {
         "presets": [name for name in compared["preset"].unique() if name],
         "compared": list(_compared(compared)),
@@ -90,6 +103,7 @@ def _compared(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _place(row: dict[Any, Any]) -> str:
+    """Return environment, split, measure and policy, as far as the row has them; success goes without saying."""
     words = [label(row["env"]) if row["env"] else "", label(row["split"]) if row["split"] else "", row["policy"]]
     measure = "" if row["measure"] in ("", "success", "training") else label(row["measure"])
     return ", ".join(filter(None, (*words[:2], measure, words[2])))

@@ -35,7 +35,7 @@ class Above(Settings):
     columns: Points
     models: tuple[Model, ...] = BOTH
     by: float = 0.0
-    """Below zero: no further below than that."""
+    """Points by which ``upper`` must be above. Below zero: ``upper`` may be as many points below ``lower``."""
 
 
 class Order(Settings):
@@ -70,30 +70,33 @@ class Cost(Settings):
 
 
 class Sooner(Settings):
-    """``upper`` reaches a training success in fewer generations than ``lower``, in ALFWorld; both have to be searches, or
-    neither, since the success of a search's own paths is not that of plain episodes."""
+    """``upper`` reaches a training success in fewer generations than ``lower``, in ALFWorld.
+
+    Both have to be searches, or neither, since the success of a search's own paths is not that of plain episodes.
+    """
 
     kind: Literal["sooner"]
     upper: Name
     lower: Name
     success: float
+    """In 0 to 1."""
 
 
 class Early(Settings):
-    """In the first part of training in ALFWorld a column of ``metrics`` (a share) is higher, or no further than so many
-    points away."""
+    """In the first part of training in ALFWorld a column of ``metrics`` is higher in ``upper`` than in each of ``lower``."""
 
     kind: Literal["early"]
     column: StateColumn
     upper: Name
     lower: Rows
     until: float
-    """Share of training."""
+    """End of that part, as a share of the run's generations."""
     within: float | None = None
+    """Instead of higher: no more than so many points away. The column is a share, a point is a hundredth of it."""
 
 
 class Course(Settings):
-    """How a column of ``metrics`` moves between two shares of training in ALFWorld."""
+    """How a column of ``metrics`` moves between two shares of training in ALFWorld; every bound that is given must hold."""
 
     kind: Literal["course"]
     row: Name
@@ -101,15 +104,17 @@ class Course(Settings):
     start: float
     stop: float
     change_within: float | None = None
+    """Greatest difference between two of its values."""
     at_least: float | None = None
+    """Bound on its least value."""
     spearman_below: float | None = None
-    """Rank correlation with time."""
+    """Bound on its rank correlation with the generations: close to -1 it falls steadily."""
     printed: float | None = None
     """Where the course ends in the paper."""
 
 
 class ByType(Settings):
-    """Towards these shares of the epochs the mean score rises from one ALFWorld task type to the next."""
+    """At these shares of the epochs the mean score rises from one ALFWorld task type to the next."""
 
     kind: Literal["by_type"]
     row: Name
@@ -131,7 +136,7 @@ class Formula(Settings):
 
 
 class Known(Settings):
-    """Decided by the paper's own text and numbers, or by how the environments and the method are."""
+    """Decided by the paper's own text and numbers, or by the definition of the environments and the method."""
 
     kind: Literal["known"]
     holds: bool
@@ -167,12 +172,14 @@ def read_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))["claims"]
         claims = TypeAdapter(tuple[Claim, ...]).validate_python(found)
     except ValidationError as error:
+        # ``loc`` begins with the entry's number, in the place of which the message has the claim's id.
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"][1:]))
         name = found[first["loc"][0]].get("id", first["loc"][0]) if first["loc"] else "?"
         raise InputError(f"{path}: claim {name}: {place + ': ' if place else ''}{first['msg']}; mend the entry") from error
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not readable as a list of claims ({error!r}); restore it from the repository") from error
+
     ids = [claim.id for claim in claims]
     if doubled := sorted({name for name in ids if ids.count(name) > 1}):
         raise InputError(f"{path}: claim {doubled[0]} stands there twice; give one of them another id")

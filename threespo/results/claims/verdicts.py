@@ -1,6 +1,6 @@
 """The paper's claims held against a study: what the numbers say of each, with the paper's own numbers beside them.
 
-Every claim is judged for every environment, base policy and, where it is about 3SPO, every preset of it that the study
+Every claim is decided for every environment, base policy and, where it is about 3SPO, every preset of it that the study
 trains.
 """
 
@@ -23,12 +23,22 @@ VERDICT_COLUMNS = (
 
 
 def verdicts(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:
-    """Return a row for every claim in every place that it speaks of, at least one for each claim."""
+    """Return the table ``claims``: a row for every claim in every place that it is about, at least one for each claim.
+
+    Args:
+        claims: the paper's claims, as ``read_claims`` returns them.
+        evidence: the study's results and the paper's tables.
+
+    Returns:
+        Columns ``VERDICT_COLUMNS``. Numbers that do not exist are NaN, texts are empty.
+    """
     rows: list[dict[str, Any]] = []
     for claim in claims:
+        # Places that the study lacks are left out, unless there is no other.
         found = [row for row in _of_claim(claim, evidence) if row["verdict"] != "not here"] or [{"verdict": "not here"}]
         common = {"claim": claim.id, "text": claim.claim, "where": claim.where, "rule": claim.rule.kind}
         rows += [{**common, **row} for row in found]
+
     frame = pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
     numbers = ["printed", "paper", "measured", "low", "high"]
     frame[numbers] = frame[numbers].astype(np.float64)

@@ -1,0 +1,188 @@
+"""What each stage reads and writes, as paths: one function for the inputs and one for the outputs of a stage's jobs.
+
+They take a job's name. Those for outputs also take a pattern such as ``{env}``, from which the workflow's rules are made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from threespo.study.catalogue import FIGURE_KINDS, NOTEBOOKS, PAPER_NUMBERS, TABLES, figures, notebooks
+from threespo.study.checksums import checksums_path
+from threespo.study.config import Study
+from threespo.study.matrix import (
+    choices,
+    decision_tree_rows,
+    evaluated_runs,
+    find_run,
+    plays_weights_of,
+    probed_runs,
+    searching_runs,
+    trained_runs,
+    trial_runs,
+    trials_of,
+)
+from threespo.study.paths import NOTEBOOKS as NOTEBOOK_SOURCES
+from threespo.study.paths import Paths, Run
+
+Files = dict[str, list[Path]]
+"""Paths by the names that rules have for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a job writes. If it fails, earlier ``kept`` files stay; ``last`` files are removed, so that it runs again."""
+
+    kept: Files
+    last: Files
+    """Written after all others. They include the checksums of every folder in ``folders``."""
+    folders: tuple[Path, ...] = ()
+    """Those of ``kept`` that are folders."""
+
+    def paths(self) -> list[Path]:
+        """Return all files and folders."""
+        return [path for files in (self.kept, self.last) for paths in files.values() for path in paths]
+
+
+def _folder(folder: Path, name: str) -> tuple[Files, Files]:
+    return {name: [folder]}, {f"{name}_checksums": [checksums_path(folder)]}
+
+
+def data_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what preparing the tasks of environment ``name`` writes."""
+    return Outputs(*_folder(paths.data(name), "data"), (paths.data(name),))
+
+
+def policy_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what making the base policy ``name`` (ENV/POLICY) writes."""
+    folder = paths.policy(*name.split("/"))
+    return Outputs(*_folder(folder, "policy"), (folder,))
+
+
+def policy_inputs(_: Study, paths: Paths, name: str) -> Files:
+    """Return what making the base policy ``name`` (ENV/POLICY) reads."""
+    return {"data": [checksums_path(paths.data(name.split("/")[0]))]}
+
+
+def train_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what the training of run ``name`` writes."""
+    run = paths.run(name)
+    weights, weights_done = _folder(run.weights, "weights")
+    snapshots, snapshots_done = _folder(run.snapshots, "snapshots")
+    tables = {name: [getattr(run, name)] for name in ("metrics", "timing", "task_types", "trees")}
+    kept = {**tables, **weights, **snapshots}
+    return Outputs(kept, {**weights_done, **snapshots_done}, (run.weights, run.snapshots))
+
+
+def train_inputs(study: Study, paths: Paths, name: str) -> Files:
+    """Return what the training of run ``name`` reads."""
+    run = find_run(study, name)
+    data, policy = paths.data(run.env), paths.policy(run.env, run.policy)
+    files = {"data": [checksums_path(data)], "policy": [checksums_path(policy)]}
+    if study.tuning and run.rate is None:
+        files["choice"] = [paths.choice(run.env, run.policy, run.method)]
+    return files
+
+
+def evaluate_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what the evaluation of run ``name`` writes."""
+    run = paths.run(name)
+    return Outputs({"episodes": [run.evaluation]}, {"timing": [run.evaluation_timing]})
+
+
+def evaluate_inputs(study: Study, paths: Paths, name: str) -> Files:
+    """Return what the evaluation of run ``name`` reads."""
+    run = find_run(study, name)
+    files = {"data": [checksums_path(paths.data(run.env))]}
+    weights = {"run": paths.run(run).weights, "policy": paths.policy(run.env, run.policy)}
+    folder = weights.get(plays_weights_of(study, run))
+    return {**files, "weights": [checksums_path(folder)]} if folder else files
+
+
+def probe_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what the probe of run ``name`` writes."""
+    return Outputs({}, {"probe": [paths.run(name).probe]})
+
+
+def probe_inputs(study: Study, paths: Paths, name: str) -> Files:
+    """Return what the probe of run ``name`` reads."""
+    run = find_run(study, name)
+    return {"data": [checksums_path(paths.data(run.env))], "snapshots": [checksums_path(paths.run(run).snapshots)]}
+
+
+def tune_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what the choice of a learning rate for ``name`` (ENV/POLICY/METHOD) writes."""
+    return Outputs({}, {"choice": [paths.choice(*name.split("/"))]})
+
+
+def tune_inputs(study: Study, paths: Paths, name: str) -> Files:
+    """Return what the choice of a learning rate for ``name`` (ENV/POLICY/METHOD) reads."""
+    return {"trials": [paths.run(run).evaluation for run in trials_of(study, *name.split("/"))]}
+
+
+def decision_tree_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what training the row ``name`` (FAMILY/METHOD) of the section ``laboratory`` writes."""
+    return Outputs({}, {"row": [paths.decision_trees(*name.split("/"))]})
+
+
+def table_outputs(paths: Paths, _: str) -> Outputs:
+    """Return the files of all tables."""
+    # Provenance is written last, so it tells the workflow that all tables are there.
+    return Outputs({name: [paths.table(name)] for name in TABLES[:-1]}, {TABLES[-1]: [paths.table(TABLES[-1])]})
+
+
+def table_inputs(study: Study, paths: Paths, _: str) -> Files:
+    """Return what the tables are made from."""
+    trained = [paths.run(run) for run in trained_runs(study)]
+    # Trials too: their results are the tuning table.
+    played = [paths.run(run) for run in _unique([*evaluated_runs(study), *trial_runs(study)])]
+    return {
+        "metrics": [run.metrics for run in trained],
+        "training_time": [run.timing for run in trained],
+        "task_types": [run.task_types for run in trained],
+        "episodes": [run.evaluation for run in played],
+        "evaluation_time": [run.evaluation_timing for run in played],
+        "probes": [paths.run(run).probe for run in probed_runs(study)],
+        "trees": _trees(study, paths),
+        "decision_trees": [paths.decision_trees(*row) for row in decision_tree_rows(study)],
+        "choices": [paths.choice(*choice) for choice in choices(study)],
+        "paper": [*PAPER_NUMBERS],
+    }
+
+
+def notebook_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what executing the notebook ``name`` writes."""
+    drawn = [paths.figure(figure, kind) for figure in NOTEBOOKS[name].figures for kind in FIGURE_KINDS]
+    return Outputs({"figures": drawn}, {"notebook": [paths.notebook(name)]})
+
+
+def notebook_inputs(_: Study, paths: Paths, name: str) -> Files:
+    """Return what executing the notebook ``name`` reads."""
+    return {
+        "notebook": [NOTEBOOK_SOURCES / f"{name}.ipynb"],
+        "tables": [paths.table(table) for table in NOTEBOOKS[name].tables],
+        "paper": [*NOTEBOOKS[name].paper],
+    }
+
+
+def report_outputs(paths: Paths, _: str) -> Outputs:
+    """Return what the report writes."""
+    return Outputs({"report": [paths.report]}, {"done": [paths.report_done]})
+
+
+def report_inputs(study: Study, paths: Paths, _: str) -> Files:
+    """Return what the report reads."""
+    return {
+        "tables": [paths.table(name) for name in TABLES],
+        "trees": _trees(study, paths),
+        "notebooks": [paths.notebook(name) for name in notebooks(study)],
+        "figures": [paths.figure(figure, "svg") for figure in figures(study)],
+    }
+
+
+def _trees(study: Study, paths: Paths) -> list[Path]:
+    return [paths.run(run).trees for run in searching_runs(study)]
+
+
+def _unique(runs: Sequence[Run]) -> list[Run]:
+    return list(dict.fromkeys(runs))
