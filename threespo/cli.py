@@ -133,11 +133,13 @@ def _claims(parsed: argparse.Namespace) -> int:
 
 def _view(parsed: argparse.Namespace) -> int:
     from threespo.results.viewer import write_view
-    from threespo.study.paths import RunFolder
+    from threespo.study.paths import RunFolder, paths_of_run
 
     file = parsed.trees if parsed.trees.suffix == ".parquet" else RunFolder(parsed.trees).trees
-    folders = file.resolve().parent.parts
-    run = "/".join(folders[folders.index("runs") + 1 :]) if "runs" in folders else folders[-1]
+    try:
+        _, run = paths_of_run(file.parent)
+    except ValueError:
+        run = file.resolve().parent.name
     out = parsed.out or file.with_suffix(".html")
     write_view(file, out, f"Search trees of {run}", parsed.task)
     print(out)

@@ -71,5 +71,5 @@ def test_a_toy_environment_and_a_toy_method_train_evaluate_and_stand_in_the_repo
     assert main.loc["reinforce", "generations"] >= 100
     assert main.loc["reinforce", "seeds"] == 2
     report = (results / "report.html").read_text()
-    for said in ("6 corridors with a ball in each room", "test corridors", "reinforce", "base (weak start)"):
+    for said in ("12 corridors with a ball in each room", "test corridors", "reinforce", "base (weak start)"):
         assert said in report
