@@ -1,4 +1,4 @@
-"""Fixtures of all tests: reference data, and a toy world that any method can be driven in."""
+"""Fixtures of all tests: reference data, and the order in which files are run."""
 
 import os
 from pathlib import Path

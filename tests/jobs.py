@@ -41,7 +41,7 @@ def probe(study: Study, run: Run, paths: Paths) -> None:
 
 def prepare(study: Study, env: str, folder: Path) -> None:
     """Prepare the tasks of an environment in ``folder``."""
-    environment(env).prepare(settings_of("data", study, env).tasks, folder)
+    load(environment(env).prepare)(settings_of("data", study, env).tasks, folder)
 
 
 def load_tasks(env: str, folder: Path, split: str) -> list[Any]:

@@ -1,5 +1,6 @@
 """Every job of the workflow is the job of the package's table of stages: the same inputs, outputs and params."""
 
+import ast
 import json
 import os
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from threespo.settings import Execution, Label
+from threespo.study.catalogue import NOTEBOOKS
 from threespo.study.checksums import SUFFIX, checksums_path
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
@@ -113,22 +116,25 @@ def test_every_input_is_some_jobs_output_or_lies_in_the_repository(monkeypatch):
         made |= written
 
 
-def test_a_job_receives_no_field_that_its_key_lacks():
-    """What a job reads is its settings; only what is marked as a label or as execution may be left out of its key."""
-    from pydantic import BaseModel
-
-    from threespo.settings import Execution, Label
-
-    def fields(value, key, where):
-        for name, field in type(value).model_fields.items():
-            marked = any(marker in field.metadata for marker in (Execution, Label))
-            assert (name in key) != marked, f"{where}.{name}"
-            inner = getattr(value, name)
-            if isinstance(inner, BaseModel) and not marked:
-                fields(inner, key[name], f"{where}.{name}")
-
+def test_every_field_that_a_job_receives_is_in_its_key_unless_it_is_marked():
     study, paths = load_study(ROOT / "config" / "studies" / "mini.yaml"), Paths(Path("results/mini"))
+    seen = set()
     for job in jobs(study):
         settings = job.settings(study, paths)
-        if job.stage not in ("tables", "report"):
-            fields(settings, settings.key(), str(job))
+        for name, field in type(settings).model_fields.items():
+            if name == "study":
+                continue
+            marked = Execution in field.metadata or Label in field.metadata
+            changed = settings.model_copy(update={name: ("something", "else")})
+            assert (changed.key() == settings.key()) == marked, f"{job}: {name}"
+            seen.add((job.stage, name))
+    assert ("train", "training") in seen
+    assert ("evaluate", "evaluation") in seen
+
+
+def test_notebooks_declare_the_modules_that_they_import():
+    for name, notebook in NOTEBOOKS.items():
+        cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        imported = {node.module for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}
+        assert {module for module in imported if module.startswith("threespo")} == set(notebook.modules), name

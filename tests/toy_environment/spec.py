@@ -56,7 +56,7 @@ SPEC = EnvironmentSpec(
     evaluated=("test",),
     text=Corridor.text,
     make=lambda settings, data: Corridor(),
-    prepare=prepare,
+    prepare="threespo.envs.corridor.spec:prepare",
     load_tasks=load_tasks,
     recognises=lambda path: path.name == "corridor" and (path / "manifest.json").is_file(),
     open_task=lambda path, name: (Corridor(), task(name or "test-0")),

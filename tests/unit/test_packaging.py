@@ -215,10 +215,6 @@ import sys
 from pathlib import Path
 
 from threespo import cli
-from threespo.envs.registry import ENVIRONMENTS
-from threespo.results.captions import FIGURES
-from threespo.study.catalogue import NOTEBOOKS
-from threespo.study.stages import STAGES
 from threespo.envs.alfworld import sources
 from threespo.envs.alfworld.embedded import generate
 from threespo.envs.webshop.data import prepare_shop, products_of

@@ -71,6 +71,12 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
         ({"study": "ci", "set": [1]}, None, "expected a mapping"),
         ({"study": "ci", "sett": {}}, None, "no such key: sett"),
         ({"study": "ci", "alfworld": "/nowhere"}, None, "no such folder"),
+        ({"study": "ci", "alfworld": "/tmp", "real": "x"}, None, "--config real: expected a mapping"),
+        (
+            {"study": "ci", "set": {"methods": {"threespo-calibrated": {"options": {"preset": ["a"]}}}}},
+            None,
+            r"options\.preset: Input should be",
+        ),
         ({"study": "ci", "set": {"seeds": []}}, None, "seeds"),
         ({"study": "ci", "set": {"methods": {"grpo": {"learning_rate": None}}}}, None, "learning_rate: found None; give it"),
         ({"study": "ci", "set": {"agents": {"base": {"agent": "react"}}}}, None, r"agents\.base: this name is taken"),
@@ -190,6 +196,17 @@ def _settings(one):
 def test_a_field_matters_to_these_stages_only(change, stages_that_change):
     before, after = _settings(study()), _settings(study(**change))
     assert {stage for stage in before if before[stage] != after[stage]} == stages_that_change
+
+
+def test_the_order_of_rows_is_that_of_the_tables_and_so_part_of_their_key():
+    family = {"depth": 2, "branching": 2, "solutions": 1}
+    rows = {"families": {"a": family, "b": family}, "methods": {"grpo": {"method": "grpo"}, "rloo": {"method": "rloo"}}}
+    for section in rows:
+        turned = {**rows, section: dict(reversed(rows[section].items()))}
+        assert key_of("tables", study(laboratory=turned)) != key_of("tables", study(laboratory=rows))
+    one = study()
+    turned = one.model_copy(update={"methods": dict(reversed(one.methods.items()))})
+    assert key_of("tables", turned) != key_of("tables", one)
 
 
 def test_where_games_lie_does_not_matter_but_which_they_are(tmp_path):

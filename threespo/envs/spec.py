@@ -16,6 +16,11 @@ class RealData(NamedTuple):
     """What the name of the results' folder ends with, after the study's name."""
     holds: str
     """What the folder must hold, for error messages."""
+    files: tuple[str, ...]
+    """Patterns of the files that decide the tasks; they count by content."""
+    listed: tuple[str, ...] = ()
+    """Names of files at any depth that count by place and size where there is none of ``files``: thousands, too many to
+    read at every start of the workflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,9 @@ class EnvironmentSpec:
     text: TextInterface
     make: Callable[[Any, Path], Environment[Any, Any]]
     """(episode settings, data folder) -> the environment."""
-    prepare: Callable[[Any, Path], None]
-    """(task settings, folder to fill): write the tasks of every split and ``manifest.json`` (counts and checksums)."""
+    prepare: str
+    """``module:function`` of (task settings, folder to fill): writes the tasks of every split and ``manifest.json`` (counts,
+    checksums). By name, so that how tasks are made or downloaded is no part of the code that training depends on."""
     load_tasks: Callable[[Path, str], list[Any]]
     """(data folder, split) -> the tasks of one split."""
     recognises: Callable[[Path], bool]
@@ -45,6 +51,8 @@ class EnvironmentSpec:
     """(path, id of a task or None for the first) -> environment and task, for ``threespo play``."""
     playable: str
     """What ``open_task`` can open, for error messages."""
+    presentation: str
+    """``module:constant`` with a ``Presentation``. Apart from the spec, so that a new label does not rerun a training."""
     real: RealData | None = None
     """``None``: the environment has embedded tasks only."""
     curriculum: str | None = None
@@ -52,8 +60,6 @@ class EnvironmentSpec:
     ``None``: there is none, and studies must use other policies here."""
     unlearnable: Callable[[Any], str | None] = field(default=lambda _: None)
     """The section of a study -> what in it no embedded base policy could learn from, and why; ``None``: all is well."""
-    presentation: str = ""
-    """``module:constant`` with a ``Presentation``. Apart from the spec, so that a new label does not rerun a training."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ class _Entry(NamedTuple):
     make: Any
     options: type[MethodOptions]
     searches: bool = False
-    """It searches trees of states, and so leaves trees, state scores and probes."""
+    """It searches trees of states, and so leaves trees, state scores and probes: it is a ``SearchMethod``, and its options
+    are 3SPO's, a subclass's, or have the same fields."""
 
 
 _METHODS = {

@@ -1,12 +1,12 @@
 """The state scorer: a state's key, score and number of samples, and a transition's reward, from the visit statistics."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import MethodOptions
+from threespo.methods.base import Method, MethodOptions
 from threespo.methods.states import state_key
 from threespo.scoring.reward import RewardTerms, novelty_weight, step_reward
 from threespo.scoring.state import ScoreSettings, StateScore, state_score
@@ -197,3 +197,12 @@ class StateScorer:
             case "global":
                 return self.table.get(child.path[-1])[0] == 0
         return False
+
+
+@runtime_checkable
+class SearchMethod(Method, Protocol):
+    """A method that searches: its state scores can be read at any time (``threespo probe``)."""
+
+    def scorer(self, number: int) -> StateScorer:
+        """Return how states are scored in an epoch."""
+        ...

@@ -78,7 +78,8 @@ class ThreespoOptions(SearchOptions):
     @classmethod
     def _fill_in_preset(cls, values: Any) -> Any:
         # What is given explicitly stands over the preset.
-        return {**_PRESETS.get(values.get("preset", "literal"), {}), **values} if isinstance(values, dict) else values
+        preset = values.get("preset") if isinstance(values, dict) else None
+        return {**_PRESETS[preset], **values} if isinstance(preset, str) and preset in _PRESETS else values
 
 
 class Threespo:

@@ -1,10 +1,10 @@
 """The paper's case study from our own data: what the search thinks of one state at its first and at its tenth visit."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from threespo.methods.threespo import ThreespoOptions
+from threespo.methods.registry import check_options
 from threespo.methods.tree_table import read_trees
 from threespo.scoring.reward import novelty_weight
 from threespo.study.matrix import shown_runs
@@ -43,7 +43,9 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
     # The first of the states that were expanded equally often: ``value_counts`` keeps their order.
     state = expanded["state"].value_counts(sort=False).idxmax()
     met = expanded[expanded["state"] == state].reset_index(drop=True)
-    options = ThreespoOptions.model_validate(study.at(run.env).methods[run.method].options)
+    entry = study.at(run.env).methods[run.method]
+    # Methods that search have these options (``threespo.methods.registry``).
+    options: Any = check_options(entry.method, entry.options)
     rows: list[dict[str, object]] = []
 
     # ``min`` gives the last visit where there are fewer; ``fromkeys`` drops it where it is also the first.

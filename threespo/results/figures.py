@@ -1,6 +1,5 @@
 """How figures look and are saved: one style, and the same bytes for the same data."""
 
-import functools
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,16 +85,21 @@ _SPARE = (
 )  # fmt: skip
 
 
-def label(name: str) -> str:
-    """Return the name that a reader sees."""
-    return {**_labels_of_environments(), **LABELS}.get(name, name)
+def label(name: str, env: str | None = None) -> str:
+    """Return the name that a reader sees.
+
+    Args:
+        name: of a method, an environment, a split or a measure.
+        env: whose split or measure it is: environments have splits of the same name.
+    """
+    own = presentation(env).labels if env else {}
+    environments = {known: presentation(known).label for known in ENVIRONMENTS}
+    return {**environments, **LABELS, **own}.get(name, name)
 
 
-@functools.cache
-def _labels_of_environments() -> dict[str, str]:
-    known = {name: presentation(name) for name in ENVIRONMENTS}
-    labels = {name: text for one in known.values() for name, text in one.labels.items()}
-    return {**labels, **{name: one.label for name, one in known.items()}}
+def measures(env: str) -> tuple[str, ...]:
+    """Return what episodes in an environment are measured by."""
+    return presentation(env).measures
 
 
 def shown_task_types(env: str, found: Iterable[str]) -> dict[str, str]:

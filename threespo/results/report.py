@@ -84,7 +84,7 @@ def _opening(study: "Study") -> dict[str, str]:
     return {
         "data": sections.data_in_words(study),
         "generations": sections.per_environment(study, {env: f"{one.training.generations:,}" for env, one in here.items()}),
-        "judged": sections.per_environment(study, {env: label(one.evaluation.splits[-1]) for env, one in here.items()}),
+        "judged": sections.per_environment(study, {env: label(one.evaluation.splits[-1], env) for env, one in here.items()}),
     }
 
 

@@ -60,7 +60,9 @@ def _main_table(study: "Study", main: pd.DataFrame, env: str, policy: str) -> di
     return {
         "name": titled(policy, env, study.environments),
         "stands_for": study.policies[policy].stands_for,
-        "columns": [f"{label(split)}: {label(one)}" if len(measures) > 1 else label(split) for split, one in columns],
+        "columns": [
+            f"{label(split, env)}: {label(one, env)}" if len(measures) > 1 else label(split, env) for split, one in columns
+        ],
         "rows": rows,
     }
 
@@ -108,7 +110,7 @@ def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, A
         {"task_type": name, "games": games[name], "values": [wide.loc[name, key] for key in order]}
         for name in wide.index
     ]
-    return {"name": titled(label(split), env, study.environments), "columns": order, "rows": rows}
+    return {"name": titled(label(split, env), env, study.environments), "columns": order, "rows": rows}
 
 
 def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:

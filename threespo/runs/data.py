@@ -1,6 +1,6 @@
 """The data stage: the tasks of a study, from any source, in one compact form with a manifest."""
 
-from threespo.envs.registry import environment
+from threespo.envs.registry import environment, load
 from threespo.study.run_settings import DataSettings
 
 
@@ -10,4 +10,4 @@ def prepare(settings: DataSettings) -> None:
     Raises:
         InputError: if the source's files are missing or broken.
     """
-    environment(settings.env).prepare(settings.tasks, settings.paths.data(settings.env))
+    load(environment(settings.env).prepare)(settings.tasks, settings.paths.data(settings.env))

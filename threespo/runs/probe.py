@@ -16,9 +16,9 @@ from threespo.agents.rollout import play_on
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, EpisodeSetup, act, begin
 from threespo.errors import InputError
-from threespo.methods.scorer import Node, StateScorer
+from threespo.methods.registry import make_method
+from threespo.methods.scorer import Node, SearchMethod, StateScorer
 from threespo.methods.states import state_id, state_key
-from threespo.methods.threespo import Threespo, ThreespoOptions
 from threespo.protocol import Counters, Sampler
 from threespo.rng import derive
 from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, setup_of
@@ -75,7 +75,8 @@ def _scorer(settings: ProbeRunSettings, snapshot: Path) -> tuple[int, StateScore
     """Return a snapshot's epoch, and a scorer with the method's statistics at that time."""
     kept = json.loads((snapshot / "memory.json").read_text())
     # No pool: it only says which search trees are recorded.
-    method = Threespo(ThreespoOptions.model_validate(settings.options), common_settings(settings, []))
+    method = make_method(settings.method, settings.options, common_settings(settings, []))
+    assert isinstance(method, SearchMethod), "only methods that search are probed"
     method.restore(kept["memory"])
     return kept["epoch"], method.scorer(kept["epoch"])
 

@@ -19,6 +19,8 @@ class Notebook:
     """What a study must have for the notebook to have data."""
     paper: tuple[Path, ...] = ()
     """Files of the paper's numbers that it reads besides tables."""
+    modules: tuple[str, ...] = ("threespo.results.figures",)
+    """Modules of this package that its cells import (tested)."""
 
 
 FIGURE_KINDS = ("png", "svg", "csv")
@@ -57,7 +59,9 @@ NOTEBOOKS: dict[str, Notebook] = {
     ),
     "case_study": Notebook(("case_study",), ("case_study",), "searches"),
     "score_reliability": Notebook(("probes",), ("score_reliability",), "probe"),
-    "claims": Notebook(("claims",), ("claims",)),
+    "claims": Notebook(
+        ("claims",), ("claims",), modules=("threespo.results.claims.page", "threespo.results.figures")
+    ),
     "theory": Notebook(("regret",), ("regret",)),
 }
 """The notebooks, in the order of the report's figures."""

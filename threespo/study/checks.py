@@ -93,7 +93,7 @@ def _methods(study: Study) -> Iterator[str]:
         for name, entry in here.methods.items():
             # Searches update after every state; mini-batches exist only for what is kept until the epoch's end.
             if searches(entry.method) and entry.minibatch and entry.options.get("update_unit") != "epoch":
-                yield f"methods.{name}.minibatch: 3SPO has mini-batches with 'update_unit: epoch' only"
+                yield f"methods.{name}.minibatch: a search has mini-batches with 'update_unit: epoch' only (not so in {env})"
 
 
 def _agents(study: Study) -> Iterator[str]:

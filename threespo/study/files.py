@@ -128,7 +128,8 @@ def decision_tree_outputs(paths: Paths, name: str) -> Outputs:
 def table_outputs(paths: Paths, _: str) -> Outputs:
     """Return the files of all tables."""
     # Provenance is written last, so it tells the workflow that all tables are there.
-    return Outputs({name: [paths.table(name)] for name in TABLES[:-1]}, {TABLES[-1]: [paths.table(TABLES[-1])]})
+    last = "provenance"
+    return Outputs({name: [paths.table(name)] for name in TABLES if name != last}, {last: [paths.table(last)]})
 
 
 def table_inputs(study: Study, paths: Paths, _: str) -> Files:

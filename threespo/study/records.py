@@ -20,7 +20,7 @@ from threespo.study.checksums import SUFFIX, file_digest, write_checksums
 from threespo.study.config import Study
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
-from threespo.study.stages import Job, check_job, jobs
+from threespo.study.stages import Job, jobs
 
 Ingredients = dict[str, dict[str, str]]
 """``code``, ``field`` and ``input``, each by name."""
@@ -28,12 +28,7 @@ Ingredients = dict[str, dict[str, str]]
 
 @contextlib.contextmanager
 def recorded(study: Study, paths: Paths, job: Job) -> Iterator[None]:
-    """When the block has succeeded, write the job's record and then the checksums of the folders that it has filled.
-
-    Raises:
-        InputError: if the study has no such job.
-    """
-    check_job(study, job)
+    """When the block has succeeded, write the job's record and then the checksums of the folders that it has filled."""
     # Before the work: an input or module that is edited meanwhile must show as changed afterwards.
     made_of, start = ingredients(study, paths, job), time.perf_counter()
     yield

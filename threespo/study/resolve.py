@@ -132,12 +132,19 @@ def _overrides(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         # Beside real data, embedded stand-ins would be different experiments under the same names: real prompts are longer.
         there = load_study(path).environments
         overrides.update({env: None for env, own in there.items() if own.source == "embedded" and not config.get(env)})
+    real = _mapping("real", config.get("real"))
     for env in real_data():
         if config.get(env):
-            overrides = merge(overrides, _on_real_data(env, Path(str(config[env])), dict(config.get("real") or {}), path))
+            overrides = merge(overrides, _on_real_data(env, Path(str(config[env])), real, path))
 
     # ``set`` last: what a person writes out wins.
     return merge(overrides, changes)
+
+
+def _mapping(key: str, value: Any) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise InputError(f"--config {key}: expected a mapping as in config/config.yaml, found {value!r}")
+    return dict(value or {})
 
 
 def _on_real_data(env: str, folder: Path, settings: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -151,7 +158,7 @@ def _on_real_data(env: str, folder: Path, settings: dict[str, Any], path: Path) 
     own = {env: {"source": "path", "path": str(folder.resolve())}}
     # A pretrained model keeps its own limits.
     tiny = [name for name, policy in study.policies.items() if policy.kind == "tiny"]
-    policies = {name: dict(settings.get("policy") or {}) for name in tiny}
+    policies = {name: _mapping("real policy", settings.get("policy")) for name in tiny}
     return merge({env: settings.get(env) or {}, "policies": policies}, own)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.registry import environment
+from threespo.envs.spec import RealData
 from threespo.methods.registry import full_options, searches
 from threespo.study.checksums import file_digest
 from threespo.study.config import AgentSettings, PolicySettings, ProbeSettings, SamplingSettings, Study
@@ -25,15 +26,12 @@ from threespo.study.run_settings import (
 )
 from threespo.study.sizes import SIZES
 
-COMPACT = ("*.json", "*.json.xz", "*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2")
-"""Files of a compact folder of games, or of a folder of products."""
-
 
 def data_settings(study: Study, paths: Paths, name: str) -> DataSettings:
     """Return what prepares the tasks of the environment ``name``."""
     section = study.environments[name]
     tasks = environment(name).tasks.part_of(section)
-    return DataSettings(paths=paths, env=name, tasks=tasks, given=_digest_of_folder(section.folder))
+    return DataSettings(paths=paths, env=name, tasks=tasks, given=_digest_of_folder(environment(name).real, section.folder))
 
 
 def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySettings:
@@ -157,22 +155,19 @@ def _replies(endpoint: EndpointSettings | None, cassette: Path) -> dict[str, str
     """
     if endpoint is None:
         return {}
-    if os.environ.get(endpoint.key_env):
+    # A compressed cassette cannot grow: it is what is played even with a key.
+    if os.environ.get(endpoint.key_env) and cassette.suffix != ".xz":
         return {"model": endpoint.resolved_model(), "address": os.environ.get(endpoint.base_url_env)}
     return {"model": endpoint.resolved_model(), "cassette": file_digest(cassette) if cassette.is_file() else None}
 
 
-def _digest_of_folder(folder: Path | None) -> str | None:
-    """Return a digest of which data a folder holds, wherever it lies.
-
-    Files of the compact form are read. Of the thousands of single games in ALFWorld's official layout only names and sizes
-    count: reading them all would delay every start of the workflow.
-    """
-    if folder is None:
+def _digest_of_folder(real: RealData | None, folder: Path | None) -> str | None:
+    """Return a digest of which data a folder holds, wherever it lies; ``None`` without a folder."""
+    if real is None or folder is None:
         return None
-    names = sorted(path for pattern in COMPACT for path in folder.glob(pattern))
-    lines = [f"{path.name} {file_digest(path)}" for path in names]
-    if not any(".jsonl" in path.name for path in names):
-        games = sorted(folder.rglob("game.tw-pddl"))
-        lines += [f"{path.relative_to(folder).as_posix()} {path.stat().st_size}" for path in games]
+    files = sorted(path for pattern in real.files for path in folder.glob(pattern))
+    lines = [f"{path.name} {file_digest(path)}" for path in files]
+    if not lines:
+        found = sorted(path for name in real.listed for path in folder.rglob(name))
+        lines = [f"{path.relative_to(folder).as_posix()} {path.stat().st_size}" for path in found]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

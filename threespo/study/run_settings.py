@@ -4,6 +4,7 @@ A job receives such a value and no study. What decides whether it runs again is 
 that are marked as labels or matters of execution. So no stage can depend on a field that its rerun key lacks.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import SerializeAsAny
@@ -135,8 +136,11 @@ class ResultSettings(JobSettings):
 
     def key(self) -> dict[str, Any]:
         """Return the study with its labels, and the order of its rows, which JSON objects do not keep."""
-        order = [list(rows) for rows in (self.study.policies, self.study.agents, self.study.methods)]
-        return {"order": order, "study": decisive(self.study, without=(Execution,))}
+        rows: list[Mapping[str, Any]] = [self.study.policies, self.study.agents, self.study.methods]
+        if self.study.laboratory:
+            rows += [self.study.laboratory.families, self.study.laboratory.methods]
+        order = [list(names) for names in rows]
+        return {"order": order, "study": decisive(self.study, without=(Execution,)), "gpus": self.gpus}
 
 
 class NotebookSettings(JobSettings):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.errors import InputError
 from threespo.study import files, resolve_jobs
-from threespo.study.catalogue import notebooks
+from threespo.study.catalogue import NOTEBOOKS, notebooks
 from threespo.study.config import Study
 from threespo.study.fingerprint import describe, fingerprint
 from threespo.study.matrix import (
@@ -126,7 +126,17 @@ def _of_decision_trees(study: Study, name: str) -> Sequence[str]:
 
 
 def _of_results(study: Study, _: str) -> Sequence[str]:
-    return [environment(env).presentation.partition(":")[0] for env in study.environments]
+    # Which rows and figures there are is decided in ``study``, which fingerprints otherwise leave out.
+    shown = [environment(env).presentation.partition(":")[0] for env in study.environments]
+    return ("threespo.study.matrix", "threespo.study.catalogue", *shown)
+
+
+def _of_notebook(study: Study, name: str) -> Sequence[str]:
+    return (*NOTEBOOKS[name].modules, *_of_results(study, name))
+
+
+def _of_data(_: Study, name: str) -> Sequence[str]:
+    return (ENVIRONMENTS[name], environment(name).prepare.partition(":")[0])
 
 
 def _ids(runs: Sequence[Run]) -> list[str]:
@@ -144,7 +154,7 @@ STAGES: dict[str, Stage] = {
         settings=resolve_jobs.data_settings,
         inputs=lambda *_: {},
         outputs=files.data_outputs,
-        extensions=_of_environment,
+        extensions=_of_data,
     ),
     "policy": Stage(
         calls="threespo.imitation.base_policy:provide",
@@ -193,7 +203,7 @@ STAGES: dict[str, Stage] = {
         settings=resolve_jobs.probe_settings,
         inputs=files.probe_inputs,
         outputs=files.probe_outputs,
-        extensions=_of_environment,
+        extensions=_of_training,
     ),
     "decision_trees": Stage(
         calls="threespo.decision_trees.train:train_on_family",
@@ -223,8 +233,7 @@ STAGES: dict[str, Stage] = {
         settings=resolve_jobs.notebook_settings,
         inputs=files.notebook_inputs,
         outputs=files.notebook_outputs,
-        # Notebooks are not modules: what they import is named here.
-        extensions=lambda study, _: ("threespo.results.figures", *_of_results(study, "")),
+        extensions=_of_notebook,
     ),
     "report": Stage(
         calls="threespo.results.report:make_report",

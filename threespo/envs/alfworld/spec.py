@@ -21,12 +21,6 @@ def _make(settings: AlfworldEpisode, _: Path) -> Environment[Any, Any]:
     return Alfworld()
 
 
-def _prepare(settings: AlfworldTasks, out: Path) -> None:
-    from threespo.envs.alfworld.prepare import prepare_games
-
-    prepare_games(settings, out)
-
-
 def _load_tasks(data: Path, split: str) -> list[Any]:
     from threespo.envs.alfworld import compile_game, sources
 
@@ -37,7 +31,7 @@ def _recognises(path: Path) -> bool:
     from threespo.envs.alfworld.sources import GAME_FILE, holds_games
 
     if path.is_file():
-        return path.name == GAME_FILE or ".jsonl" in path.name
+        return path.name == GAME_FILE or (".jsonl" in path.name and holds_games(path.parent))
     return (path / GAME_FILE).exists() or holds_games(path)
 
 
@@ -67,7 +61,7 @@ SPEC = EnvironmentSpec(
     evaluated=("valid_seen", "valid_unseen"),
     text=TEXT,
     make=_make,
-    prepare=_prepare,
+    prepare="threespo.envs.alfworld.prepare:prepare_games",
     load_tasks=_load_tasks,
     recognises=_recognises,
     open_task=_open_task,
@@ -75,6 +69,8 @@ SPEC = EnvironmentSpec(
     real=RealData(
         "games",
         "ALFWorld games, either as alfworld-download lays them out or compact (*.jsonl.xz, alfred.pddl, grammar.twl2)",
+        files=("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2"),
+        listed=("game.tw-pddl",),
     ),
     curriculum="threespo.imitation.alfworld.curriculum:curriculum",
     presentation="threespo.envs.alfworld.presentation:PRESENTATION",

@@ -1,6 +1,5 @@
 """WebShop's entry in the registry of environments."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,11 @@ from threespo.errors import InputError
 CATALOGUE = "catalogue"
 """Folder of a shop's compiled catalogue, in its data folder."""
 
-_EMBEDDED_SEED = 7
-
 
 def _make(settings: WebshopEpisode, data: Path) -> Environment[Any, Any]:
     from threespo.envs.webshop import Catalogue, WebShop
 
     return WebShop(Catalogue(data / CATALOGUE), mode=settings.mode, fidelity=settings.fidelity)
-
-
-def _prepare(settings: WebshopTasks, out: Path) -> None:
-    from threespo.envs.webshop.data import prepare_shop, products_of
-
-    manifest = prepare_shop(
-        out,
-        products_of(settings.source, path=settings.folder, count=settings.products, seed=_EMBEDDED_SEED),
-        goals=settings.goal_kind,
-        limits={split: count for split, count in settings.goals.model_dump().items() if count is not None},
-    )
-    print(f"data: {manifest['products']} products, {manifest['goals']} goals ({settings.source})", file=sys.stderr)
 
 
 def _load_tasks(data: Path, split: str) -> list[Any]:
@@ -75,12 +60,16 @@ SPEC = EnvironmentSpec(
     evaluated=("test",),
     text=TEXT,
     make=_make,
-    prepare=_prepare,
+    prepare="threespo.envs.webshop.prepare:prepare",
     load_tasks=_load_tasks,
     recognises=_recognises,
     open_task=_open_task,
     playable="the data folder of a study, which holds a shop's catalogue",
-    real=RealData("shop", "WebShop's files: items, instructions and human_goals (.json or .json.xz, or their own names)"),
+    real=RealData(
+        "shop",
+        "WebShop's files: items, instructions and human_goals (.json or .json.xz, or their own names)",
+        files=("*.json", "*.json.xz"),
+    ),
     curriculum="threespo.imitation.webshop.curriculum:curriculum",
     unlearnable=_unlearnable,
     presentation="threespo.envs.webshop.presentation:PRESENTATION",

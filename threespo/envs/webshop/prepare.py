@@ -1,0 +1,24 @@
+"""The shop of a study, from any source: its compiled catalogue, and the goals of every split."""
+
+import sys
+from pathlib import Path
+
+from threespo.envs.webshop.data import prepare_shop, products_of
+from threespo.envs.webshop.settings import WebshopTasks
+
+_EMBEDDED_SEED = 7
+
+
+def prepare(settings: WebshopTasks, out: Path) -> None:
+    """Write catalogue, goals and ``manifest.json`` (counts and checksums) into ``out``.
+
+    Raises:
+        InputError: if the source's files are missing or broken, or there are fewer goals than asked for.
+    """
+    manifest = prepare_shop(
+        out,
+        products_of(settings.source, path=settings.folder, count=settings.products, seed=_EMBEDDED_SEED),
+        goals=settings.goal_kind,
+        limits={split: count for split, count in settings.goals.model_dump().items() if count is not None},
+    )
+    print(f"data: {manifest['products']} products, {manifest['goals']} goals ({settings.source})", file=sys.stderr)
