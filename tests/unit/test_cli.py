@@ -42,6 +42,10 @@ def test_every_study_file_is_valid_and_named_after_itself(name, capsys):
         (["study", "ci", "--set", "{trainig: {}}"], "trainig: no such field"),
         (["study", "ci", "--set", "{alfwrold: {max_steps: 3}}"], "nor an environment (there are alfworld, webshop)"),
         (["study", "ci", "--set", "{policies: {tiny-s: {size: xl}}}"], "policies.tiny-s.size: no size 'xl'; there are s, m"),
+        (
+            ["study", "ci", "--set", "{methods: {grpo: {options: {normalize: true}}}}"],
+            "methods.grpo: options.normalize: grpo has no such option; there are: normalise",
+        ),
         (["data", "STUDY", "--env", "textcraft"], "has nothing to do for 'data textcraft'; it has: alfworld"),
         (["data", "EDITED", "--env", "alfworld"], "not valid YAML"),
         (["data", "EDITED_FIELD", "--env", "alfworld"], "alfworld.games.train: Input should be a valid integer"),

@@ -23,11 +23,17 @@ def environment(name: str) -> EnvironmentSpec:
     """Return an environment's spec.
 
     Raises:
-        InputError: if there is no such environment.
+        InputError: if there is no such environment, or its module has no fitting ``SPEC``.
     """
     if name not in ENVIRONMENTS:
         raise InputError(f"no environment {name!r}; there are: {', '.join(ENVIRONMENTS)}")
-    spec: EnvironmentSpec = importlib.import_module(ENVIRONMENTS[name]).SPEC
+    module = importlib.import_module(ENVIRONMENTS[name])
+    spec: EnvironmentSpec | None = getattr(module, "SPEC", None)
+    if spec is None or spec.name != name or not {"train", "calibration"} <= set(spec.splits):
+        raise InputError(
+            f"{module.__file__}: expected SPEC, an EnvironmentSpec with the name {name!r} and the splits train and "
+            f"calibration, found {spec and (spec.name, spec.splits)}"
+        )
     return spec
 
 

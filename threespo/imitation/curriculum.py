@@ -24,6 +24,8 @@ class Decision:
     """What an expert thinks and does."""
 
     thought: str
+    """A few words. The first is a noun of the goal, the same throughout an episode and a token of the vocabulary; the
+    decision comes second: a small network learns to attend to the word after the noun."""
     action: str
 
 
@@ -102,7 +104,7 @@ class Curriculum:
     """All that :func:`threespo.imitation.base_policy.build` needs to know of an environment."""
 
     shipped: Path
-    """Folder of the policy that comes with the repository for these tasks and this size, if there is one."""
+    """Folder of the policy that comes with the repository for these tasks and this size; it need not exist."""
     plan: Recipe
     setup: EpisodeSetup
     expert: Expert

@@ -35,7 +35,7 @@ def vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -
 
     Args:
         texts: prompts and responses of training games.
-        names: the nouns of objects and receptacles.
+        names: nouns that are tokens of their own, at least one (in ALFWorld those of objects and receptacles).
         min_count: a phrase is a token of its own from this many occurrences on.
     """
     nouns = set(names)

@@ -55,6 +55,9 @@ def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "options"
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(sorted(_METHODS[method].options.model_fields)) or "none"
+            raise ValueError(f"options.{field}: {method} has no such option; there are: {known}") from error
         raise ValueError(f"options.{field}: {first['msg']}") from error
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from threespo.envs.registry import ENVIRONMENTS, presentation
 from threespo.results.figures import label
+from threespo.results.paper import COLUMNS
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -65,6 +66,10 @@ def _each(values: dict[str, str]) -> str:
 
 def _rest_of_the_table(study: "Study") -> str:
     """Return a sentence on the rows and environments of the paper's main table that the study lacks."""
-    there = "".join(f"{label(env)} and " for env in study.environments if len(study.environments) == 1)
-    missing = "".join(f" and {label(env)}" for env in ENVIRONMENTS if env not in study.environments)
+    in_paper = [env for env in ENVIRONMENTS if any(column[0] == env for column in COLUMNS)]
+    here = [env for env in in_paper if env in study.environments]
+    if not here:
+        return "The paper has no results in this study's environments."
+    there = f"{label(here[0])} and " if len(here) == 1 else ""
+    missing = "".join(f" and {label(env)}" for env in in_paper if env not in here)
     return f"Of the paper's main table only {there}the methods above are run; its other rows{missing} are not."

@@ -89,7 +89,8 @@ def _methods(study: Study) -> Iterator[str]:
         except ValidationError as error:
             yield from (f"{env}.training.{item['loc'][0]}: {explain(item)}" for item in error.errors())
             continue
-        yield from _check_entries(f"{env}.methods", here.methods)
+        changed = study.environments[env].methods
+        yield from _check_entries(f"{env}.methods", {name: here.methods[name] for name in changed})
         for name, entry in here.methods.items():
             # Searches update after every state; mini-batches exist only for what is kept until the epoch's end.
             if searches(entry.method) and entry.minibatch and entry.options.get("update_unit") != "epoch":

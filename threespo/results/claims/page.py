@@ -104,8 +104,9 @@ def _compared(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _place(row: dict[Any, Any]) -> str:
     """Return environment, split, measure and policy, as far as the row has them; success goes without saying."""
-    words = [label(row["env"]) if row["env"] else "", label(row["split"]) if row["split"] else "", row["policy"]]
-    measure = "" if row["measure"] in ("", "success", "training") else label(row["measure"])
+    env = row["env"] or None
+    words = [label(env) if env else "", label(row["split"], env) if row["split"] else "", row["policy"]]
+    measure = "" if row["measure"] in ("", "success", "training") else label(row["measure"], env)
     return ", ".join(filter(None, (*words[:2], measure, words[2])))
 
 
