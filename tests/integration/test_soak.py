@@ -8,7 +8,7 @@ from tests.integration import soak
 
 pytestmark = pytest.mark.slow
 
-KILLS = ((4, 8), (8, 16), (16, 40))
+KILLS = ((4, 7), (8, 13), (12, 24))
 """Seconds between which the study is killed, each time: at its start, while it trains, while it evaluates or draws."""
 PART = "set={seeds: [0], probe: null, evaluation: {seeds: [123], splits: [valid_unseen]}}"
 """A part of the study, three kills and no drawn notebooks, to save minutes; `make soak` takes all of it, thirty times."""

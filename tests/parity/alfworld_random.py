@@ -70,9 +70,9 @@ def first_difference(game: Game, steps: int, seed: int, stock: TextWorldAlfworld
             "won": (ours.won(state), stock.won(there)),
             "score": (ours.score(state), stock.score(there)),
         }
-        for name, (ours, theirs) in pairs.items():
-            if ours != theirs:
-                return f"{game.task_id}, step {index}, after {command!r}: {name} is {ours!r}, should be {theirs!r}"
+        for name, (found, expected) in pairs.items():
+            if found != expected:
+                return f"{game.task_id}, step {index}, after {command!r}: {name} is {found!r}, should be {expected!r}"
         follow = plan and source.random() < 0.7
         command = plan.pop(0) if follow else next_command(source, ours.admissible(state), seen)
         state, there = ours.step(state, command).state, stock.step(there, command).state
