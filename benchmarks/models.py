@@ -9,8 +9,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.machine import machine as described
-from threespo.imitation.curriculum import SHAPES
 from threespo.policy.model import Policy, bundle
+from threespo.study.sizes import SIZES
 
 VOCABULARY = 512
 
@@ -33,7 +33,7 @@ class NumberTokenizer:
 
 def random_policy(size: str, seed: int, dtype: torch.dtype) -> Policy:
     """Return a random policy whose responses never end by themselves."""
-    shape = SHAPES[size]
+    shape = SIZES[size]
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=VOCABULARY,

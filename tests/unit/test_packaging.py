@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -259,6 +261,20 @@ def test_the_bare_package_plays_a_game_and_a_shop_and_starts_at_once(tmp_path):
 def test_no_torch_is_imported_by_the_package_its_environments_or_its_command_line():
     code = "import sys, threespo, threespo.cli, threespo.envs, threespo.study.stages; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "benchmarks").glob("*.py")))
+def test_what_a_benchmark_imports_of_the_package_is_there(script):
+    """Benchmarks run by hand, so a move in the package would break them unseen."""
+    tree = ast.parse((ROOT / "benchmarks" / script).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("threespo", "benchmarks"):
+            if node.module == "benchmarks.peer_trl":
+                continue  # needs the extra `bench`
+            module = import_module(node.module)
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                assert hasattr(module, alias.name) or find_spec(submodule), f"{script}: {submodule}"
 
 
 NAMES_AN_ENVIRONMENT = {

@@ -8,10 +8,8 @@ from pydantic import ValidationError
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.methods.registry import check_options, searches
 from threespo.study.config import Study
+from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.sizes import SIZES
-
-UNTRAINED = ("base", "strong")
-"""Names of rows that are not entries of ``methods``."""
 
 
 def problems(study: Study) -> list[str]:
@@ -76,7 +74,7 @@ def _differences(study: Study) -> Iterator[str]:
 def _methods(study: Study) -> Iterator[str]:
     yield from _check_entries("methods", study.methods)
     for name, entry in study.methods.items():
-        if name in UNTRAINED:
+        if name in REFERENCE_METHODS:
             yield f"methods.{name}: this name is taken by the untrained policies; choose another"
         # The rate comes from the entry or from the trials, never from both.
         if (entry.learning_rate is None) != (study.tuning is not None):
@@ -99,7 +97,7 @@ def _methods(study: Study) -> Iterator[str]:
 
 def _agents(study: Study) -> Iterator[str]:
     for name, agent in study.agents.items():
-        if name in (*UNTRAINED, *study.methods):
+        if name in (*REFERENCE_METHODS, *study.methods):
             yield f"agents.{name}: this name is taken by a method or an untrained policy; choose another"
         for policy in sorted(set(agent.policies or ()) - set(study.policies)):
             yield f"agents.{name}.policies: no policy {policy!r}; there are {', '.join(study.policies)}"
