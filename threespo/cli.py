@@ -4,6 +4,7 @@ Imports of the parts happen inside the commands, so that ``threespo --help`` and
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -101,8 +102,9 @@ def _study(parsed: argparse.Namespace) -> int:
 def _run_stage(parsed: argparse.Namespace) -> int:
     """Do the work of one job (``threespo.study.stages``) and write down what it was made of."""
     from threespo.envs.registry import load
+    from threespo.files import try_lock
     from threespo.runs.gpus import claim
-    from threespo.study.records import recorded
+    from threespo.study.perform import perform
     from threespo.study.stages import STAGES, Job, check_job
 
     study, paths = _load_with_paths(parsed)
@@ -111,22 +113,24 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     check_job(study, job)
     settings, work = job.settings(study, paths), load(stage.calls)
 
-    with claim(settings.gpus):
+    # Held with others as long as this process lives: so a new workflow sees that jobs of a killed one are still at work.
+    with try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext(), claim(settings.gpus):
         if getattr(parsed, "profile", False):
             from threespo.runs.clock import profiled
 
             profiled(cast("TrainSettings", settings), work)
         else:
-            with recorded(study, paths, job):
-                work(settings)
+            perform(study, paths, job, lambda: work(settings))
     return 0
 
 
 def _claims(parsed: argparse.Namespace) -> int:
     from threespo.results.claims.page import lines
+    from threespo.study.records import check_made
     from threespo.tables import read_table
 
-    _, paths = _load_with_paths(parsed)
+    study, paths = _load_with_paths(parsed)
+    check_made(study, paths, [paths.table("claims")])
     print(*lines(read_table(paths.table("claims"))), sep="\n")
     return 0
 
@@ -147,10 +151,39 @@ def _view(parsed: argparse.Namespace) -> int:
 
 
 def _why(parsed: argparse.Namespace) -> int:
-    from threespo.study.records import why
+    from threespo.study.plan import why
 
     print("\n".join(why(parsed.target)))
     return 0
+
+
+def _check(parsed: argparse.Namespace) -> int:
+    from threespo.study.load import load_study
+    from threespo.study.plan import check
+
+    paths = _results(parsed.study)
+    lines, well = check(load_study(paths.study), paths, deep=parsed.deep)
+    print(*lines, sep="\n")
+    return 0 if well else 1
+
+
+def _unlock(parsed: argparse.Namespace) -> int:
+    from threespo.study.workflow_run import unlock
+
+    removed = unlock(_results(parsed.study))
+    print(f"{len(removed)} lock{'' if len(removed) == 1 else 's'} removed; nobody is at work on this study")
+    return 0
+
+
+def _results(name: str) -> "Paths":
+    """Return the paths of the study that a name, a folder of results or a study's file means."""
+    from threespo.study.paths import Paths
+
+    for folder in (Path(name), Path(name).parent, Path("results") / name):
+        if Paths(folder).study.is_file():
+            return Paths(folder)
+    there = ", ".join(sorted(str(path.parent) for path in Path("results").glob("*/study.json"))) or "none in results/"
+    raise InputError(f"{name}: no results of a study; name a folder such as results/smoke (there are: {there})")
 
 
 def _replay(parsed: argparse.Namespace) -> "Report":
@@ -195,7 +228,7 @@ def _play(parsed: argparse.Namespace) -> int:
 
 
 def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
-    from threespo.study.checksums import file_digest
+    from threespo.study.digests import file_digest
     from threespo.study.load import load_study
     from threespo.study.paths import Paths
 
@@ -258,6 +291,13 @@ def _parser() -> argparse.ArgumentParser:
 
     reasons = command("why", _why, "say what has changed since a result was made, old and new")
     reasons.add_argument("target", type=Path, metavar="TARGET", help="a file or folder of results, e.g. results/smoke")
+
+    check = command("check", _check, "compare results with their records; exit code 1 if anything is missing or damaged")
+    check.add_argument("study", nargs="?", default="smoke", metavar="STUDY", help="a study or its folder (default: smoke)")
+    check.add_argument("--deep", action="store_true", help="read every byte, also where size and times are unchanged")
+
+    unlock = command("unlock", _unlock, "remove the lock of a killed Snakemake, if nobody is at work on the study")
+    unlock.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
 
     verify = command("verify", _verify, "replay a reference file; exit code 1 if anything differs")
     verify.add_argument("kind", choices=(*VERIFY_KINDS, LUCENE))

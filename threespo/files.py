@@ -79,6 +79,33 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(retired, ignore_errors=True)
 
 
+def link_file(source: Path, path: Path) -> None:
+    """Put a file in the place of ``path`` that shares the disk's blocks with ``source``; a copy where that is impossible."""
+    with atomic_path(path) as temporary:
+        _link(source, temporary)
+
+
+def link_folder(source: Path, path: Path) -> None:
+    """Put a folder in the place of ``path`` whose files are those of ``source``, as by :func:`link_file`."""
+    with atomic_folder(path) as temporary:
+        shutil.copytree(
+            source,
+            temporary,
+            copy_function=lambda one, other: _link(Path(one), Path(other)),
+            ignore=shutil.ignore_patterns(".*"),
+            dirs_exist_ok=True,
+        )
+
+
+def _link(source: Path, path: Path) -> None:
+    # Files are never written in place, so two names of one file do not disturb each other.
+    path.unlink(missing_ok=True)
+    try:
+        path.hardlink_to(source)
+    except OSError:
+        shutil.copy(source, path)
+
+
 def atomic_text(path: Path, text: str) -> None:
     """Write ``text`` as UTF-8 to ``path``, whole or not at all."""
     with atomic_path(path) as temporary:
@@ -90,17 +117,24 @@ def atomic_json(path: Path, value: Any) -> None:
     atomic_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def try_lock(path: Path) -> IO[str] | None:
+def try_lock(path: Path, *, shared: bool = False) -> IO[str] | None:
     """Lock the file ``path`` for this process; None if another one holds it. The lock ends with the process.
 
+    Args:
+        path: the file, made if it is not there.
+        shared: others may hold it too, as far as they share it; waits for one that does not.
+
     Raises:
-        InputError: if the file system has no locks.
+        InputError: if the file cannot be written or the file system has no locks.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Not "w": the holder's note must survive the attempts of others.
-    handle = path.open("a+", encoding="utf-8")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Not "w": the holder's note must survive the attempts of others.
+        handle = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         handle.close()
         return None

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from tests.integration.conftest import FAKES, copy_repository
-from threespo.study.checksums import file_digest
+from threespo.study.digests import file_digest
 
 VARYING = ("timing", "wall_time", "stages", "provenance")
 """Tables that hold times and machines."""

@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.soak import VARYING
 from threespo.study.catalogue import NOTEBOOKS
-from threespo.study.checksums import file_digest
+from threespo.study.digests import file_digest
 
 pytestmark = pytest.mark.slow
 

@@ -78,7 +78,7 @@ def timing(study: "Study", paths: Paths) -> pd.DataFrame:
 def stages(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return what every job took when it last ran: seconds, processor seconds, peak memory."""
     done = [(job, records.read(paths, job)) for job in jobs(study)]
-    rows = [{"stage": job.stage, "name": job.name, **record["took"]} for job, record in done if record]
+    rows = [{"stage": job.stage, "name": job.name, **record.took} for job, record in done if record]
     return pd.DataFrame(rows, columns=["stage", "name", "seconds", "processor_seconds", "peak_memory_mb"])
 
 

@@ -1,9 +1,7 @@
 """Where results come from: commit, machine, versions, settings and time. Never part of the results themselves."""
 
-import importlib.metadata
 import os
 import platform
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ import pandas as pd
 from threespo.policy.cassette import read_replies
 from threespo.study.load import dump_study
 from threespo.study.matrix import prompted_runs
+from threespo.study.records import commit, version_of
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -31,7 +30,7 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
     """
     hours = timing.groupby("stage")["seconds"].sum() / 3600
     sections = {
-        "code": {"commit": _commit(), "package": version_of("threespo")},
+        "code": {"commit": commit(), "package": version_of("threespo")},
         "machine": {
             "system": platform.platform(),
             "processor": processor(),
@@ -57,29 +56,6 @@ def _served(study: "Study", paths: "Paths") -> dict[str, str]:
     runs = [run for run in prompted_runs(study) if study.policies[run.policy].kind == "endpoint"]
     served = {run.run_id: {reply.served for reply in read_replies(paths.cassette(run))[0]} for run in runs}
     return {name: ", ".join(sorted(models)) for name, models in served.items() if models}
-
-
-def version_of(name: str) -> str:
-    """Return the installed version of a package."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _commit() -> str:
-    folder = Path(__file__).parent
-    try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        changed = _git(folder, "status", "--porcelain")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown (not a git checkout)"
-    return commit + (" with uncommitted changes" if changed else "")
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def processor() -> str:

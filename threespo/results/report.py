@@ -49,7 +49,6 @@ def make_report(settings: ResultSettings) -> None:
         InputError: if a table or figure is missing.
     """
     write_report(settings.study, settings.paths)
-    atomic_text(settings.paths.report_done, "")
 
 
 def write_report(study: "Study", paths: "Paths") -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from threespo.study.catalogue import FIGURE_KINDS, NOTEBOOKS, PAPER_NUMBERS, TABLES, figures, notebooks
-from threespo.study.checksums import checksums_path
 from threespo.study.config import Study
 from threespo.study.matrix import (
     choices,
@@ -31,54 +30,45 @@ Files = dict[str, list[Path]]
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a job writes. If it fails, earlier ``kept`` files stay; ``last`` files are removed, so that it runs again."""
+    """What a job writes."""
 
-    kept: Files
-    last: Files
-    """Written after all others. They include the checksums of every folder in ``folders``."""
+    files: Files
     folders: tuple[Path, ...] = ()
-    """Those of ``kept`` that are folders."""
+    """Those of ``files`` that are folders."""
 
     def paths(self) -> list[Path]:
         """Return all files and folders."""
-        return [path for files in (self.kept, self.last) for paths in files.values() for path in paths]
-
-
-def _folder(folder: Path, name: str) -> tuple[Files, Files]:
-    return {name: [folder]}, {f"{name}_checksums": [checksums_path(folder)]}
+        return [path for paths in self.files.values() for path in paths]
 
 
 def data_outputs(paths: Paths, name: str) -> Outputs:
     """Return what preparing the tasks of environment ``name`` writes."""
-    return Outputs(*_folder(paths.data(name), "data"), (paths.data(name),))
+    folder = paths.data(name)
+    return Outputs({"data": [folder]}, (folder,))
 
 
 def policy_outputs(paths: Paths, name: str) -> Outputs:
     """Return what making the base policy ``name`` (ENV/POLICY) writes."""
     folder = paths.policy(*name.split("/"))
-    return Outputs(*_folder(folder, "policy"), (folder,))
+    return Outputs({"policy": [folder]}, (folder,))
 
 
 def policy_inputs(_: Study, paths: Paths, name: str) -> Files:
     """Return what making the base policy ``name`` (ENV/POLICY) reads."""
-    return {"data": [checksums_path(paths.data(name.split("/")[0]))]}
+    return {"data": [paths.data(name.split("/")[0])]}
 
 
 def train_outputs(paths: Paths, name: str) -> Outputs:
     """Return what the training of run ``name`` writes."""
     run = paths.run(name)
-    weights, weights_done = _folder(run.weights, "weights")
-    snapshots, snapshots_done = _folder(run.snapshots, "snapshots")
-    tables = {name: [getattr(run, name)] for name in ("metrics", "timing", "task_types", "trees")}
-    kept = {**tables, **weights, **snapshots}
-    return Outputs(kept, {**weights_done, **snapshots_done}, (run.weights, run.snapshots))
+    names = ("metrics", "timing", "task_types", "trees", "weights", "snapshots")
+    return Outputs({name: [getattr(run, name)] for name in names}, (run.weights, run.snapshots))
 
 
 def train_inputs(study: Study, paths: Paths, name: str) -> Files:
     """Return what the training of run ``name`` reads."""
     run = find_run(study, name)
-    data, policy = paths.data(run.env), paths.policy(run.env, run.policy)
-    files = {"data": [checksums_path(data)], "policy": [checksums_path(policy)]}
+    files = {"data": [paths.data(run.env)], "policy": [paths.policy(run.env, run.policy)]}
     if study.tuning and run.rate is None:
         files["choice"] = [paths.choice(run.env, run.policy, run.method)]
     return files
@@ -87,32 +77,32 @@ def train_inputs(study: Study, paths: Paths, name: str) -> Files:
 def evaluate_outputs(paths: Paths, name: str) -> Outputs:
     """Return what the evaluation of run ``name`` writes."""
     run = paths.run(name)
-    return Outputs({"episodes": [run.evaluation]}, {"timing": [run.evaluation_timing]})
+    return Outputs({"episodes": [run.evaluation], "timing": [run.evaluation_timing]})
 
 
 def evaluate_inputs(study: Study, paths: Paths, name: str) -> Files:
     """Return what the evaluation of run ``name`` reads."""
     run = find_run(study, name)
-    files = {"data": [checksums_path(paths.data(run.env))]}
+    files = {"data": [paths.data(run.env)]}
     weights = {"run": paths.run(run).weights, "policy": paths.policy(run.env, run.policy)}
     folder = weights.get(plays_weights_of(study, run))
-    return {**files, "weights": [checksums_path(folder)]} if folder else files
+    return {**files, "weights": [folder]} if folder else files
 
 
 def probe_outputs(paths: Paths, name: str) -> Outputs:
     """Return what the probe of run ``name`` writes."""
-    return Outputs({}, {"probe": [paths.run(name).probe]})
+    return Outputs({"probe": [paths.run(name).probe]})
 
 
 def probe_inputs(study: Study, paths: Paths, name: str) -> Files:
     """Return what the probe of run ``name`` reads."""
     run = find_run(study, name)
-    return {"data": [checksums_path(paths.data(run.env))], "snapshots": [checksums_path(paths.run(run).snapshots)]}
+    return {"data": [paths.data(run.env)], "snapshots": [paths.run(run).snapshots]}
 
 
 def tune_outputs(paths: Paths, name: str) -> Outputs:
     """Return what the choice of a learning rate for ``name`` (ENV/POLICY/METHOD) writes."""
-    return Outputs({}, {"choice": [paths.choice(*name.split("/"))]})
+    return Outputs({"choice": [paths.choice(*name.split("/"))]})
 
 
 def tune_inputs(study: Study, paths: Paths, name: str) -> Files:
@@ -122,14 +112,12 @@ def tune_inputs(study: Study, paths: Paths, name: str) -> Files:
 
 def decision_tree_outputs(paths: Paths, name: str) -> Outputs:
     """Return what training the row ``name`` (FAMILY/METHOD) of the section ``laboratory`` writes."""
-    return Outputs({}, {"row": [paths.decision_trees(*name.split("/"))]})
+    return Outputs({"row": [paths.decision_trees(*name.split("/"))]})
 
 
 def table_outputs(paths: Paths, _: str) -> Outputs:
     """Return the files of all tables."""
-    # Provenance is written last, so it tells the workflow that all tables are there.
-    last = "provenance"
-    return Outputs({name: [paths.table(name)] for name in TABLES if name != last}, {last: [paths.table(last)]})
+    return Outputs({name: [paths.table(name)] for name in TABLES})
 
 
 def table_inputs(study: Study, paths: Paths, _: str) -> Files:
@@ -154,7 +142,7 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
 def notebook_outputs(paths: Paths, name: str) -> Outputs:
     """Return what executing the notebook ``name`` writes."""
     drawn = [paths.figure(figure, kind) for figure in NOTEBOOKS[name].figures for kind in FIGURE_KINDS]
-    return Outputs({"figures": drawn}, {"notebook": [paths.notebook(name)]})
+    return Outputs({"figures": drawn, "notebook": [paths.notebook(name)]})
 
 
 def notebook_inputs(_: Study, paths: Paths, name: str) -> Files:
@@ -168,7 +156,7 @@ def notebook_inputs(_: Study, paths: Paths, name: str) -> Files:
 
 def report_outputs(paths: Paths, _: str) -> Outputs:
     """Return what the report writes."""
-    return Outputs({"report": [paths.report]}, {"done": [paths.report_done]})
+    return Outputs({"report": [paths.report]})
 
 
 def report_inputs(study: Study, paths: Paths, _: str) -> Files:

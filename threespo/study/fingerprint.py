@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
 from threespo.errors import InputError
-from threespo.study.checksums import file_digest
+from threespo.study.digests import file_digest
 
 PACKAGE = "threespo"
 ROOT = Path(__file__).resolve().parents[1]

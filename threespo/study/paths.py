@@ -153,17 +153,27 @@ class Paths:
     def report(self) -> Path:
         return self.root / "report.html"
 
-    @property
-    def report_done(self) -> Path:
-        """Written after the report. If the report fails, the earlier one stays, and this file is missing."""
-        return self.root / "logs" / "report.done"
-
     def log(self, stage: str, name: str) -> Path:
         return self.root / "logs" / stage / f"{name or 'all'}.log"
 
     def record(self, stage: str, name: str) -> Path:
-        """What a job was made of when it last ended."""
+        """What a job was made of when it last ended, and what it has written."""
         return self.root / "stages" / stage / f"{name or 'all'}.json"
+
+    @property
+    def digests(self) -> Path:
+        """Digests of files by their state, so that unchanged ones need not be read again; a memory of this machine."""
+        return self.root / ".digests.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the workflow that works on the study."""
+        return self.root / ".workflow.lock"
+
+    @property
+    def jobs_lock(self) -> Path:
+        """Shared by the commands that work on the study."""
+        return self.root / ".jobs.lock"
 
 
 def paths_of_run(folder: Path) -> tuple[Paths, str]:

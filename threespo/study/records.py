@@ -1,50 +1,66 @@
-"""What every job was made of, and why it would run again.
+"""The record of a job: what it was made of, and what it has written.
 
 When a job ends, its command writes a record to ``stages/`` of the study's folder: the digest of every module that it depends
-on, every field of the study that matters to it, the digest of every input, and what it took. The workflow decides by the
-same ingredients (``threespo.study.stages``); ``threespo why`` shows them apart, old and new.
+on, every field of the study that matters to it, the digest of every file that it has read and of every file that it has
+written. A result stands if its record agrees with all of these as they are now; whoever uses a result checks that first.
+Nothing else, and above all no modification time, decides whether a job has to run (``threespo.study.plan``).
 """
 
-import contextlib
+import dataclasses
 import json
-import os
-import resource
-import time
-from collections.abc import Iterator, Mapping
+import platform
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
 from threespo.files import atomic_json
-from threespo.study.checksums import SUFFIX, file_digest, write_checksums
 from threespo.study.config import Study
-from threespo.study.load import load_study
+from threespo.study.digests import Digests, FileDigests, meaning_digest
 from threespo.study.paths import Paths
 from threespo.study.stages import Job, jobs
 
-Ingredients = dict[str, dict[str, str]]
-"""``code``, ``field`` and ``input``, each by name."""
+LIBRARIES = ("torch", "transformers")
+"""Libraries that results may depend on to the last bit, beside this package's code."""
 
 
-@contextlib.contextmanager
-def recorded(study: Study, paths: Paths, job: Job) -> Iterator[None]:
-    """When the block has succeeded, write the job's record and then the checksums of the folders that it has filled."""
-    # Before the work: an input or module that is edited meanwhile must show as changed afterwards.
-    made_of, start = ingredients(study, paths, job), time.perf_counter()
-    yield
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a job was made of when it last ended, and what it has written."""
 
-    took = {
-        "seconds": time.perf_counter() - start,
-        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "processor_seconds": time.process_time(),
-    }
-    atomic_json(paths.record(job.stage, job.name), {"stage": job.stage, "name": job.name, **made_of, "took": took})
-    # Last, since their files tell the workflow that the job is complete.
-    for folder in job.outputs(paths).folders:
-        write_checksums(folder)
+    stage: str
+    name: str
+    code: Mapping[str, str]
+    """Digests of modules and of the data files beside them, by name."""
+    field: Mapping[str, str]
+    """JSON values of the settings that the job depends on, by dotted name."""
+    input: Mapping[str, str]
+    """Digests of the files that it has read, by path in the study's folder, else in the repository."""
+    output: Mapping[str, str]
+    """Digests of the files that it has written, by path in the study's folder."""
+    took: Mapping[str, float]
+    """Seconds, processor seconds, and the most memory."""
+    made: Mapping[str, str]
+    """Commit, system and versions of libraries. For the reader; a job does not rerun for them."""
+
+    def made_of(self, other: "Ingredients") -> bool:
+        """Return whether the job had these ingredients."""
+        return (self.code, self.field, self.input) == (other.code, other.field, other.input)
 
 
-def read(paths: Paths, job: Job) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class Ingredients:
+    """What a job depends on, as of now; the fields are those of ``Record``."""
+
+    code: Mapping[str, str]
+    field: Mapping[str, str]
+    input: Mapping[str, str]
+
+
+def read(paths: Paths, job: Job) -> Record | None:
     """Return the job's record; None if it never ended in this folder.
 
     Raises:
@@ -52,117 +68,145 @@ def read(paths: Paths, job: Job) -> dict[str, Any] | None:
     """
     file = paths.record(job.stage, job.name)
     try:
-        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return {name: record[name] for name in ("code", "field", "input", "took")}
+        return _checked(json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: not a stage's record ({error}); delete it, the next run writes it anew") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}: not a stage's record ({error}); the next run of the workflow writes it anew") from error
 
 
-def ingredients(study: Study, paths: Paths, job: Job) -> Ingredients:
-    """Return what the job depends on, as of now."""
+def _checked(values: Any) -> Record:
+    parts = {field.name: values[field.name] for field in dataclasses.fields(Record)}
+    for name in ("code", "field", "input", "output", "made"):
+        if not all(isinstance(text, str) for pair in parts[name].items() for text in pair):
+            raise TypeError(f"{name}: expected texts by name")
+    if not all(isinstance(number, int | float) for number in parts["took"].values()):
+        raise TypeError("took: expected numbers by name")
+    return Record(**parts)
+
+
+def write(paths: Paths, record: Record) -> None:
+    """Write a job's record, whole or not at all."""
+    atomic_json(paths.record(record.stage, record.name), dataclasses.asdict(record))
+
+
+def ingredients(study: Study, paths: Paths, job: Job, inputs: Mapping[str, str]) -> Ingredients:
+    """Return what the job depends on, with its inputs as given (:func:`named`)."""
+    return Ingredients(job.code(study), dict(_flat(job.settings(study, paths).key())), inputs)
+
+
+def named(paths: Paths, files: Iterable[Path], digests: Digests) -> dict[str, str]:
+    """Return the digests of files and folders, by the names that records have for them.
+
+    Args:
+        paths: of the study. Files outside of its folder, which are the repository's, count by what they say.
+        files: files and folders; what is not there is left out.
+        digests: computes them.
+    """
+    found: dict[str, str] = {}
+    for file in files:
+        if file.is_relative_to(paths.root):
+            found.update(in_folder(file.relative_to(paths.root).as_posix(), digests.of(file)))
+        elif file.is_file():
+            found[file.as_posix()] = meaning_digest(file)
+    return found
+
+
+def in_folder(name: str, digests: FileDigests) -> Iterator[tuple[str, str]]:
+    """Yield the digests of the file or folder ``name`` by the names that records have for them."""
+    return ((f"{name}/{inside}" if inside else name, digest) for inside, digest in digests.items())
+
+
+def belonging(name: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of ``values`` that is of the file or folder ``name``."""
+    return {key: value for key, value in values.items() if key == name or key.startswith(f"{name}/")}
+
+
+def outputs(paths: Paths, job: Job, digests: Digests) -> dict[str, str]:
+    """Return the digests of what the job has written, as it is now."""
+    return named(paths, job.outputs(paths).paths(), digests)
+
+
+def damage(paths: Paths, job: Job, record: Record, digests: Digests) -> list[str]:
+    """Say what of the job's results is not as its record has it, one line for each file."""
+    now = outputs(paths, job, digests)
+    # A folder without files is in no record.
+    lines = [f"{path.relative_to(paths.root)}: missing" for path in job.outputs(paths).folders if not path.is_dir()]
+    for name in sorted(record.output.keys() | now.keys()):
+        if name not in now:
+            lines.append(f"{name}: missing")
+        elif name not in record.output:
+            lines.append(f"{name}: not written by this job")
+        elif now[name] != record.output[name]:
+            lines.append(f"{name}: damaged or edited, its content is not what the job has written")
+    return list(dict.fromkeys(lines))
+
+
+def check_made(study: Study, paths: Paths, files: Iterable[Path], digests: Digests | None = None) -> None:
+    """Make sure that results are what their jobs have written, before they are used; every byte of them is read.
+
+    Args:
+        study: the study.
+        paths: where its results lie.
+        files: outputs of the study's jobs; other files are passed over.
+        digests: computes digests; must have no memory of earlier processes.
+
+    Raises:
+        InputError: if one is missing, has no record, or is not as its record has it.
+    """
+    makers = {path: job for job in jobs(study) for path in job.outputs(paths).paths()}
+    digests = digests or Digests()
+    for file in files:
+        job = makers.get(file)
+        if job is None:
+            continue
+        record = read(paths, job)
+        if record is None:
+            raise InputError(f"{file}: no record of '{job}' says how it was made; run the workflow, which makes it")
+
+        name = file.relative_to(paths.root).as_posix()
+        meant, now = belonging(name, record.output), named(paths, [file], digests)
+        wrong = sorted(key for key in meant.keys() | now.keys() if meant.get(key) != now.get(key))
+        if wrong or not file.exists():
+            what = "is missing" if not file.exists() or wrong[0] not in now else "is damaged or was edited"
+            raise InputError(
+                f"{paths.root / (wrong[0] if wrong else name)}: {what}: it is not what '{job}' has written. "
+                "Run the workflow again, it makes it anew."
+            )
+
+
+def origin() -> dict[str, str]:
+    """Return where results come from: commit, system and versions of libraries."""
     return {
-        "code": job.code(study),
-        "field": dict(_flat(job.settings(study, paths).key())),
-        "input": {name: digest for file in _inputs(study, paths, job) for name, digest in _digests(paths, file)},
+        "commit": commit(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        **{name: version_of(name) for name in LIBRARIES},
     }
 
 
-def why(target: Path) -> list[str]:
-    """Say for every job behind ``target`` (a file or folder of a study's results) what has changed since it ran.
-
-    The record of each job is compared with the present code, inputs and ``study.json``, which every ``snakemake`` call
-    writes, ``-n`` included. A job that reads the results of a changed one runs again if these come out differently.
-
-    Returns:
-        For each job in the order of the workflow a line ``JOB: STATE`` (``changed``, ``unchanged``, or ``follows OTHER``),
-        then an indented line for each change.
-
-    Raises:
-        InputError: if the target does not belong to the results of a study.
-    """
-    # Not ``resolve``: results may be reached through a link, and outputs are compared by path.
-    target = Path(os.path.abspath(target))  # noqa: PTH100
-    root = next((folder for folder in (target, *target.parents) if Paths(folder).study.is_file()), None)
-    if root is None:
-        raise InputError(f"{target}: not in a folder of results; name one such as results/smoke/report.html")
-    study, paths = load_study(Paths(root).study), Paths(root)
-
-    # A target may also be a folder that holds results of many jobs, or a file inside a folder that is one result.
-    everything = jobs(study)
-    wanted = {job for job in everything if any(_related(target, output) for output in job.outputs(paths).paths())}
-    if not wanted:
-        raise InputError(
-            f"{target}: no threespo command makes this. Ask for {root} or for data/, policy/, runs/, tables/, figures/, "
-            "notebooks/ or report.html in it."
-        )
-
-    # A job comes after all that it needs. So one pass from the end finds the needed jobs at any distance: every job that
-    # reads a result is decided on before the job that writes it.
-    needed = {job: set(_inputs(study, paths, job)) for job in everything}
-    for job in reversed(everything):
-        if job not in wanted and any(needed[one].intersection(job.outputs(paths).paths()) for one in wanted):
-            wanted.add(job)
-
-    lines: list[str] = []
-    stale: list[Job] = []
-    for job in (job for job in everything if job in wanted):
-        changes = _changes(study, paths, job)
-        # Unchanged by itself, a job may still run again, because its inputs are about to be written anew.
-        follows = [str(other) for other in stale if needed[job].intersection(other.outputs(paths).paths())]
-        if changes or follows:
-            stale.append(job)
-
-        state = "changed" if changes else f"follows {follows[0]}" if follows else "unchanged"
-        lines += [f"{job}: {state}", *changes]
-    return lines
+def version_of(name: str) -> str:
+    """Return the installed version of a package."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
-def _changes(study: Study, paths: Paths, job: Job) -> list[str]:
-    """Return an indented line for each missing result and for each ingredient that differs from the record."""
-    outputs = job.outputs(paths).paths()
-    missing = [f"  result {path.relative_to(paths.root)}: missing" for path in outputs if not path.exists()]
-    record = read(paths, job)
-    if record is None:
-        return [*missing, "  has not ended yet in this folder"]
-
-    now = ingredients(study, paths, job)
-    return missing + [
-        f"  {kind:5}  {name}: {_shown(record[kind].get(name))} -> {_shown(now[kind].get(name))}"
-        for kind in ("field", "code", "input")
-        for name in sorted(record[kind].keys() | now[kind].keys())
-        if record[kind].get(name) != now[kind].get(name)
-    ]
+def commit() -> str:
+    """Return the commit of this package's repository, and whether files differ from it."""
+    folder = Path(__file__).parent
+    try:
+        found = _git(folder, "rev-parse", "HEAD")
+        changed = _git(folder, "status", "--porcelain")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown (not a git checkout)"
+    return found + (" with uncommitted changes" if changed else "")
 
 
-def _shown(value: str | None) -> str:
-    """Shorten a digest; a value that is absent on one side is ``(none)``."""
-    if value is None:
-        return "(none)"
-    return value[:12] if len(value) == 64 else value
-
-
-def _related(target: Path, output: Path) -> bool:
-    """Return whether one path is the other or lies in it."""
-    return target == output or target in output.parents or output in target.parents
-
-
-def _inputs(study: Study, paths: Paths, job: Job) -> list[Path]:
-    return [path for files in job.inputs(study, paths).values() for path in files]
-
-
-def _digests(paths: Paths, file: Path) -> Iterator[tuple[str, str]]:
-    """Yield (name, digest) of an input. Checksums of a folder yield its files instead, so that a change names the file."""
-    inside = file.relative_to(paths.root) if file.is_relative_to(paths.root) else file
-    folder = inside.with_name(inside.name.removesuffix(SUFFIX))
-    if not file.is_file():
-        yield inside.as_posix(), "missing"
-    elif inside.name.endswith(SUFFIX):
-        for name, digest in json.loads(file.read_text()).items():
-            yield (folder / name).as_posix(), digest
-    else:
-        yield inside.as_posix(), file_digest(file)
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

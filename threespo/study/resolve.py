@@ -4,24 +4,27 @@ Decided once, by the workflow's main process. Jobs receive the result as a file,
 (no ``--resources``, another working folder) cannot change the experiment.
 """
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.spec import RealData
 from threespo.errors import InputError
-from threespo.files import atomic_text
+from threespo.settings import Execution, Name, decisive
 from threespo.study.config import Study
 from threespo.study.load import dump_study, load_study, merge
 from threespo.study.paths import Paths
 
 STUDIES = Path("config") / "studies"
 
-CONFIG_KEYS = ("study", "set", "policy_build", "results", "real")
+CONFIG_KEYS = ("study", "set", "name", "policy_build", "results", "real")
 """Keys of ``--config`` beside the names of environments, which give folders of real data."""
 
 GPUS_OF_PAPER = 4
@@ -30,11 +33,19 @@ GPUS_OF_PAPER = 4
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The study that is meant, where it lies, and one sentence saying why."""
+    """The study that is meant, where it lies, and why."""
 
     study: Study
     paths: Paths
     reason: str
+    """One sentence."""
+    notes: Sequence[str] = ()
+    """What else has to be said of the settings."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the study's file."""
+        return hashlib.sha256(dump_study(self.study).encode()).hexdigest()
 
 
 def real_data() -> dict[str, RealData]:
@@ -78,22 +89,35 @@ def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
     asked = str(config.get("study", "auto"))
     name = _automatic(gpus) if asked == "auto" else asked
     path = study_file(name)
-    study = load_study(path, _overrides(config, path))
+    given, changes = _of_data(config, path), _changes(config)
+    study = plain = load_study(path, given)
+    notes: list[str] = []
+    if changes:
+        study = load_study(path, merge(given, _reaching(changes, plain, notes)))
     _check_gpus(study, gpus)
 
-    # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins.
+    # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins. So have those
+    # of a changed study: a report must not stand beside settings that are not those of its runs.
     folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if config.get(env))
+    folder += _own_ending(config, study, plain)
     why = f"chosen because --resources gpu={gpus or 0} was granted" if asked == "auto" else "as asked"
-    return Resolved(study, Paths(Path(str(config.get("results", "results"))) / folder), f"study {study.name!r}, {why}")
+    paths = Paths(Path(str(config.get("results", "results"))) / folder)
+    return Resolved(study.model_copy(update={"name": folder}), paths, f"study {folder!r}, {why}", notes)
 
 
-def write_study(resolved: Resolved) -> Path:
-    """Write the study for its jobs, only if it changed, and return the file."""
-    text = dump_study(resolved.study)
-    path = resolved.paths.study
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        atomic_text(path, text)
-    return path
+def _own_ending(config: Mapping[str, Any], study: Study, plain: Study) -> str:
+    """Return what the folder of a changed study has after the study's name: the user's name for it, or a short hash."""
+    given, decides = config.get("name"), decisive(study, without=(Execution,))
+    if given is not None:
+        try:
+            return "-" + TypeAdapter(Name).validate_python(str(given))
+        except ValidationError as error:
+            raise InputError(
+                f"--config name: expected lower-case letters, digits, '-' or '_', found {given!r}; it becomes a folder's name"
+            ) from error
+    if decides == decisive(plain, without=(Execution,)):
+        return ""
+    return "-" + hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:8]
 
 
 def _typed(value: Any) -> Any:
@@ -117,17 +141,50 @@ def _automatic(gpus: int | None) -> str:
     return "paper" if gpus >= GPUS_OF_PAPER else "mini"
 
 
-def _overrides(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return what ``config`` changes of the study in ``path``."""
+def _changes(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a user wants changed of the study."""
     changes = config.get("set") or {}
     if not isinstance(changes, dict):
         raise InputError(
             f"--config set: expected a mapping such as 'set={{training: {{generations: 500}}}}', found {changes!r}"
         )
+    return merge({"policy_build": True} if config.get("policy_build") else {}, changes)
 
+
+def _reaching(changes: dict[str, Any], study: Study, notes: list[str]) -> dict[str, Any]:
+    """Return ``changes`` with the values that environments have of their own changed as well, unless they are named apart.
+
+    Whoever writes ``training: {generations: 500}`` means all environments, one with a budget of its own included. Each such
+    value is added to ``notes``.
+    """
+    reaching = dict(changes)
+    for env, section in study.environments.items():
+        named = changes.get(env, {})
+        if isinstance(named, dict):
+            own = section.model_dump(exclude_none=True, include={"training", "methods"})
+            reaching[env] = merge(_common(changes, own, named, env, "", notes), named)
+    return {key: value for key, value in reaching.items() if key in changes or value}
+
+
+def _common(
+    changes: Mapping[str, Any], own: Mapping[str, Any], named: Mapping[str, Any], env: str, before: str, notes: list[str]
+) -> dict[str, Any]:
+    """Return the part of ``changes`` for which the environment ``env`` has ``own`` values that are not ``named`` apart."""
+    found: dict[str, Any] = {}
+    for name in sorted(changes.keys() & own.keys()):
+        field, value, apart = f"{before}{name}", changes[name], named.get(name, {})
+        if isinstance(value, dict) and isinstance(own[name], dict):
+            inner = _common(value, own[name], apart if isinstance(apart, dict) else {}, env, f"{field}.", notes)
+            found.update({name: inner} if inner else {})
+        elif value != own[name] and name not in named:
+            found[name] = value
+            notes.append(f"{field} is {value} in {env} too, which has {own[name]} of its own; to keep that: {env}.{field}")
+    return found
+
+
+def _of_data(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return what folders of real data change of the study in ``path``."""
     overrides: dict[str, Any] = {}
-    if config.get("policy_build"):
-        overrides["policy_build"] = True
     if any(config.get(env) for env in real_data()):
         # Beside real data, embedded stand-ins would be different experiments under the same names: real prompts are longer.
         there = load_study(path).environments
@@ -136,9 +193,7 @@ def _overrides(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     for env in real_data():
         if config.get(env):
             overrides = merge(overrides, _on_real_data(env, Path(str(config[env])), real, path))
-
-    # ``set`` last: what a person writes out wins.
-    return merge(overrides, changes)
+    return overrides
 
 
 def _mapping(key: str, value: Any) -> dict[str, Any]:

@@ -6,12 +6,19 @@ They were read in Snakemake 9.27 and may change with any release.
 import os
 import shutil
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 
 def is_main_process(workflow: Any) -> bool:
     """Return whether this is the process that a person has started, and not one that Snakemake starts for a job."""
     return bool(workflow.is_main_process)
+
+
+def executes(workflow: Any) -> bool:
+    """Return whether jobs are going to run: not so in a dry run, or while something is listed. Known once rules are read."""
+    return workflow.executor_plugin is not None and not workflow.dryrun and not workflow.touch
 
 
 def granted_gpus(workflow: Any) -> int | None:
@@ -21,10 +28,27 @@ def granted_gpus(workflow: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def forget_backups(workflow: Any) -> None:
-    """Remove the copies of ``update`` outputs that a killed Snakemake has left behind: the next run would fail on them."""
+def run_exactly(workflow: Any, outputs: Iterable[str]) -> None:
+    """Make Snakemake run the jobs with these outputs, as far as they are asked for, and no other whose outputs are there.
+
+    To be called while the graph is built. All inputs must be ``ancient``, so that no modification time counts.
+    """
+    workflow.dag.forcefiles.update(outputs)
+    # Neither does Snakemake's memory of earlier runs, in .snakemake.
+    workflow.dag_settings.rerun_triggers = frozenset()
+
+
+def forget_backups(workflow: Any, results: Path) -> None:
+    """Remove copies of ``update`` outputs below ``results`` that a killed Snakemake has left: the next run would fail on them."""
+    backups = workflow.persistence.path / "backups"
     if is_main_process(workflow):
-        shutil.rmtree(workflow.persistence.path / "backups", ignore_errors=True)
+        shutil.rmtree(backups / (results.relative_to("/") if results.is_absolute() else results), ignore_errors=True)
+
+
+def locks(results: Path) -> list[Path]:
+    """Return the locks that Snakemake has for files below ``results``, in the working folder; a killed one leaves them."""
+    found = sorted(Path(".snakemake/locks").glob("*.lock"))
+    return [lock for lock in found if f"\n{results}/" in "\n" + lock.read_text(encoding="utf-8")]
 
 
 def refuse(error: Exception) -> NoReturn:

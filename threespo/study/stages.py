@@ -40,10 +40,12 @@ class Stage:
     jobs: Callable[[Study], Sequence[str]]
     settings: Callable[[Study, Paths, str], JobSettings]
     inputs: Callable[[Study, Paths, str], files.Files]
-    """Files that the job reads. The checksums of a folder stand for the files in it."""
+    """Files and folders that the job reads."""
     outputs: Callable[[Paths, str], files.Outputs]
     extensions: Callable[[Study, str], Sequence[str]] = lambda *_: ()
     """Modules that the job takes from registries, by name and not by import."""
+    reusable: bool = True
+    """Whether the results of another study may be taken; not where they name the study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ STAGES: dict[str, Stage] = {
         inputs=files.table_inputs,
         outputs=files.table_outputs,
         extensions=_of_results,
+        reusable=False,
     ),
     "notebook": Stage(
         calls="threespo.results.notebooks:execute",
@@ -234,6 +237,7 @@ STAGES: dict[str, Stage] = {
         inputs=files.notebook_inputs,
         outputs=files.notebook_outputs,
         extensions=_of_notebook,
+        reusable=False,
     ),
     "report": Stage(
         calls="threespo.results.report:make_report",
@@ -244,6 +248,7 @@ STAGES: dict[str, Stage] = {
         inputs=files.report_inputs,
         outputs=files.report_outputs,
         extensions=_of_results,
+        reusable=False,
     ),
 }
 """The stages by name, each after those that it needs (except for trials: see ``jobs``)."""

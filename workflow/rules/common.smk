@@ -1,7 +1,6 @@
-# The study, and how rules are made of the package's stages.
+# The study, how rules are made of the package's stages, and which jobs have to run.
 
 import functools
-import json
 import os
 import shlex
 import sys
@@ -9,25 +8,31 @@ from pathlib import Path
 
 from threespo.cli import STUDY_DIGEST
 from threespo.errors import InputError
-from threespo.study.checksums import SUFFIX as CHECKSUMS
-from threespo.study.checksums import file_digest
+from threespo.results.outcome import outcome
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
-from threespo.study.resolve import resolve, write_study
+from threespo.study.resolve import resolve
+from threespo.study.snakemake_adapter import executes, forget_backups, granted_gpus, is_main_process, refuse, run_exactly
 from threespo.study.stages import STAGES, Job, jobs
-from threespo.study.snakemake_adapter import forget_backups, granted_gpus, is_main_process, refuse
+from threespo.study.workflow_run import WorkflowRun
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
+
+
+def say(sentence, lines=()):
+    print("\n  ".join([f"threespo: {sentence}", *lines]), file=sys.stderr, flush=True)
+
 
 try:
     if is_main_process(workflow):
         RESOLVED = resolve(config, granted_gpus(workflow))
-        write_study(RESOLVED)
-        os.environ[HANDED_ON] = str(RESOLVED.paths.root)
-        os.environ[STUDY_DIGEST] = file_digest(RESOLVED.paths.study)
-        print(f"threespo: {RESOLVED.reason}; results in {RESOLVED.paths.root}", file=sys.stderr, flush=True)
-    PATHS = Paths(Path(os.environ[HANDED_ON]))
-    STUDY = load_study(PATHS.study)
+        STUDY, PATHS = RESOLVED.study, RESOLVED.paths
+        os.environ[HANDED_ON] = str(PATHS.root)
+        os.environ[STUDY_DIGEST] = RESOLVED.digest
+        say(f"{RESOLVED.reason}; results in {PATHS.root}", RESOLVED.notes)
+    else:
+        PATHS = Paths(Path(os.environ[HANDED_ON]))
+        STUDY = load_study(PATHS.study)
 except InputError as error:
     refuse(error)
 
@@ -36,6 +41,8 @@ envvars:
     "THREESPO_STUDY_FOLDER",
     "THREESPO_STUDY_DIGEST",
 
+
+RUN = WorkflowRun(STUDY, PATHS)
 
 # The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
 THREESPO = f"{shlex.quote(sys.executable)} -m threespo.cli"
@@ -57,40 +64,48 @@ def job_of(stage, wildcards):
 
 
 @functools.cache
-def settings_of(job):
-    return job.settings(STUDY, PATHS)
+def decide():
+    """Decide which jobs run. Called while the graph is built: only then it is known whether anything is executed at all."""
+    try:
+        RUN.begin(execute=executes(workflow))
+    except InputError as error:
+        refuse(error)
+    run_exactly(workflow, RUN.outputs)
+    say("what has to run, and why" if RUN.reasons else "everything is as recorded", RUN.reasons)
 
 
 def inputs_of(job):
-    """Return a job's input files, and behind a folder's checksums the folder itself, however old it is."""
-    found = {name: [str(path) for path in paths] for name, paths in job.inputs(STUDY, PATHS).items()}
-    folders = [path.removesuffix(CHECKSUMS) for paths in found.values() for path in paths if path.endswith(CHECKSUMS)]
-    return {**found, "folders": [ancient(folder) for folder in folders]}
+    """Return a job's inputs. None counts by its time: which jobs run is decided by the records of their results.
+
+    Only what is about to be made anew is not `ancient`, so that its readers run after it.
+    """
+    found = job.inputs(STUDY, PATHS)
+    return {
+        name: [str(path) if str(path) in RUN.outputs else ancient(str(path)) for path in paths]
+        for name, paths in found.items()
+    }
 
 
-def reads(stage):
-    """Return a stage's input function."""
-    return lambda wildcards: inputs_of(job_of(stage, wildcards))
+def reads(stage, name=None):
+    """Return a stage's input function, or that of its job `name`."""
 
+    def inputs(wildcards):
+        if is_main_process(workflow):
+            decide()
+        return inputs_of(Job(stage, name) if name else job_of(stage, wildcards))
 
-def training_reads(wildcards):
-    """Return a training run's inputs. A learning rate that trials decide is known only when they have ended."""
-    files = reads("train")(wildcards)
-    if "choice" in files:
-        choice = checkpoints.tune.get(env=wildcards.env, policy=wildcards.policy, method=wildcards.method).output
-        files["choice"] = [ancient(file) for file in choice]
-    return files
+    return inputs
 
 
 def writes(stage, name=None):
     """Return a stage's outputs, as patterns, or those of its job ``name``.
 
-    `update`: a job that fails leaves the earlier result as it was. What is written last is declared without it, and so is
-    missing after a failure: that is how the next invocation knows that the job has to run again.
+    `update`: a result stays where it is until its job has written another. A job may find that it stands as it is; and one
+    that fails leaves the earlier result.
     """
     outputs = Job(stage, name or STAGES[stage].pattern).outputs(PATHS)
 
-    def kept_file(path):
+    def declared(path):
         file = str(path)
         if path in outputs.folders:
             file = directory(file)
@@ -99,26 +114,15 @@ def writes(stage, name=None):
             file = report(file, category="Figures", labels={"figure": path.stem}, caption="../report/figure.rst")
         return update(file)
 
-    kept = {name: [kept_file(path) for path in paths] for name, paths in outputs.kept.items()}
-    return {**kept, **{name: [str(path) for path in paths] for name, paths in outputs.last.items()}}
-
-
-def code_of(stage):
-    """Return the param that says what a stage's code means."""
-    return lambda wildcards: job_of(stage, wildcards).fingerprint(STUDY)
-
-
-def key_of(stage):
-    """Return the param with the fields of the study that a stage reads."""
-    return lambda wildcards: json.dumps(settings_of(job_of(stage, wildcards)).key(), sort_keys=True, separators=(",", ":"))
+    return {name: [declared(path) for path in paths] for name, paths in outputs.files.items()}
 
 
 def gpus_for(stage):
-    return lambda wildcards: settings_of(job_of(stage, wildcards)).gpus
+    return lambda wildcards: job_of(stage, wildcards).settings(STUDY, PATHS).gpus
 
 
 def log_of(stage):
     return str(PATHS.log(stage, STAGES[stage].pattern))
 
 
-LAST = [str(path) for job in jobs(STUDY) for paths in job.outputs(PATHS).last.values() for path in paths]
+RESULTS = [str(path) for job in jobs(STUDY) for path in job.outputs(PATHS).paths()]

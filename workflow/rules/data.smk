@@ -9,8 +9,6 @@ rule data:
     log:
         log_of("data"),
     params:
-        code=code_of("data"),
-        settings=key_of("data"),
         threespo=THREESPO,
         study=PATHS.study,
     shell:
@@ -26,8 +24,6 @@ rule policy:
         log_of("policy"),
     threads: THREADS
     params:
-        code=code_of("policy"),
-        settings=key_of("policy"),
         threespo=THREESPO,
         study=PATHS.study,
         threads=THREADS,

@@ -9,8 +9,6 @@ rule decision_trees:
     log:
         log_of("decision_trees"),
     params:
-        code=code_of("decision_trees"),
-        settings=key_of("decision_trees"),
         threespo=THREESPO,
         study=PATHS.study,
     shell:

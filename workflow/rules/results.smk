@@ -9,8 +9,6 @@ rule tables:
     log:
         log_of("tables"),
     params:
-        code=code_of("tables"),
-        settings=key_of("tables"),
         threespo=THREESPO,
         study=PATHS.study,
     shell:
@@ -24,13 +22,12 @@ for NOTEBOOK in STAGES["notebook"].jobs(STUDY):
         name:
             f"notebook_{NOTEBOOK}"
         input:
-            **inputs_of(Job("notebook", NOTEBOOK)),
+            unpack(reads("notebook", NOTEBOOK)),
         output:
             **writes("notebook", NOTEBOOK),
         log:
             str(PATHS.log("notebook", NOTEBOOK)),
         params:
-            code=Job("notebook", NOTEBOOK).fingerprint(STUDY),
             notebook=NOTEBOOK,
             threespo=THREESPO,
             study=PATHS.study,
@@ -46,8 +43,6 @@ rule report:
     log:
         log_of("report"),
     params:
-        code=code_of("report"),
-        settings=key_of("report"),
         threespo=THREESPO,
         study=PATHS.study,
     shell:

@@ -4,7 +4,7 @@
 
 rule train:
     input:
-        unpack(training_reads),
+        unpack(reads("train")),
     output:
         **writes("train"),
     log:
@@ -13,10 +13,6 @@ rule train:
     resources:
         gpu=gpus_for("train"),
     params:
-        code=code_of("train"),
-        settings=key_of("train"),
-        # What was chosen counts, and not that it was chosen again.
-        chosen=lambda wildcards: [Path(file).read_text() for file in training_reads(wildcards).get("choice", ())],
         run=lambda wildcards: job_of("train", wildcards).name,
         threespo=THREESPO,
         study=PATHS.study,
@@ -26,7 +22,7 @@ rule train:
 
 
 # Trials are runs like others, on the study's grid of learning rates, evaluated on the calibration tasks.
-checkpoint tune:
+rule tune:
     input:
         unpack(reads("tune")),
     output:
@@ -34,8 +30,6 @@ checkpoint tune:
     log:
         log_of("tune"),
     params:
-        code=code_of("tune"),
-        settings=key_of("tune"),
         threespo=THREESPO,
         study=PATHS.study,
     shell:
@@ -55,8 +49,6 @@ rule probe:
     resources:
         gpu=gpus_for("probe"),
     params:
-        code=code_of("probe"),
-        settings=key_of("probe"),
         run=lambda wildcards: job_of("probe", wildcards).name,
         threespo=THREESPO,
         study=PATHS.study,
@@ -76,8 +68,6 @@ rule evaluate:
     resources:
         gpu=gpus_for("evaluate"),
     params:
-        code=code_of("evaluate"),
-        settings=key_of("evaluate"),
         run=lambda wildcards: job_of("evaluate", wildcards).name,
         threespo=THREESPO,
         study=PATHS.study,

@@ -64,8 +64,17 @@ def page(table: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def counted(table: pd.DataFrame) -> str:
+    """Return one sentence with the number of the paper's claims by what was found of them."""
+    by_claim = table.groupby("claim", sort=False)["verdict"].agg(set)
+    counts = {verdict: sum(verdict in found for found in by_claim) for verdict in dict.fromkeys(table["verdict"])}
+    found = ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
+    return f"the paper's {len(by_claim)} claims, by verdict (a claim may have several, by setting): {found}"
+
+
 def lines(table: pd.DataFrame) -> Iterator[str]:
-    """Yield a line for every verdict, for the terminal."""
+    """Yield a sentence that sums up, then a line for every verdict, for the terminal."""
+    yield counted(table)
     for row in table.to_dict("records"):
         place = ", ".join(filter(None, (_place(row), preset_label(row["preset"]))))
         found = " ".join(filter(None, (number(row["rule"], row["measured"]), _in_brackets(row))))

@@ -1,0 +1,44 @@
+"""Results that another study has already: taken by link if their records agree in everything, never by hope."""
+
+from collections.abc import Iterator
+
+from threespo.errors import InputError
+from threespo.files import link_file, link_folder
+from threespo.study import records
+from threespo.study.digests import Digests
+from threespo.study.paths import Paths
+from threespo.study.stages import STAGES, Job
+
+
+def find(paths: Paths, job: Job, made_of: records.Ingredients) -> Paths | None:
+    """Return the study beside this one that has the job's results, made of the same, and undamaged; None if none has."""
+    if not STAGES[job.stage].reusable:
+        return None
+    for other in _others(paths):
+        try:
+            record = records.read(other, job)
+        except InputError:
+            continue
+        if record and record.made_of(made_of) and not records.damage(other, job, record, Digests(other.digests)):
+            return other
+    return None
+
+
+def take(source: Paths, paths: Paths, job: Job) -> None:
+    """Take the job's results, and then its record, from another study.
+
+    Raises:
+        InputError: if the disk is full or the folder cannot be written.
+    """
+    record = records.read(source, job)
+    assert record is not None, "found by its record"
+    made = job.outputs(paths)
+    for theirs, ours in zip(job.outputs(source).paths(), made.paths(), strict=True):
+        (link_folder if ours in made.folders else link_file)(theirs, ours)
+    records.write(paths, record)
+
+
+def _others(paths: Paths) -> Iterator[Paths]:
+    for folder in sorted(paths.root.parent.glob("*")):
+        if folder != paths.root and Paths(folder).study.is_file():
+            yield Paths(folder)

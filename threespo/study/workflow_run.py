@@ -1,0 +1,125 @@
+"""One call of the workflow: what its main process does before the first job, and says after the last."""
+
+import os
+import socket
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import IO
+
+from threespo.errors import InputError
+from threespo.files import atomic_text, try_lock
+from threespo.study.config import Study
+from threespo.study.digests import Digests
+from threespo.study.load import dump_study
+from threespo.study.paths import Paths
+from threespo.study.plan import Verdict, plan, summary
+from threespo.study.reuse import take
+from threespo.study.snakemake_adapter import locks
+from threespo.study.stages import Job
+
+
+class WorkflowRun:
+    """Decides what runs in one call of the workflow, and holds the study meanwhile."""
+
+    def __init__(self, study: Study, paths: Paths) -> None:
+        """Prepare for a call; nothing is read or written yet."""
+        self._study = study
+        self._paths = paths
+        self._lock: IO[str] | None = None
+        self._verdicts: Sequence[Verdict] = ()
+        self._records: dict[Job, int | None] = {}
+        self.reasons: Sequence[str] = ()
+        """What runs and why, a line for each reason."""
+        self.outputs: Collection[str] = ()
+        """Outputs of all jobs that have to run."""
+
+    def begin(self, *, execute: bool) -> None:
+        """Decide which jobs have to run.
+
+        Args:
+            execute: jobs will run, so the study is held, written, and results are taken from other studies. Otherwise
+                nothing is written.
+
+        Raises:
+            InputError: if another call works on the study, or the results cannot be written.
+        """
+        if execute:
+            self._lock = hold(self._paths)
+            _refuse_locked(self._paths)
+            text = dump_study(self._study)
+            if not self._paths.study.is_file() or self._paths.study.read_text(encoding="utf-8") != text:
+                atomic_text(self._paths.study, text)
+
+        digests = Digests(self._paths.digests)
+        self._verdicts = plan(self._study, self._paths, digests)
+        if execute:
+            for verdict in self._verdicts:
+                if verdict.source:
+                    take(verdict.source, self._paths, verdict.job)
+            digests.save()
+            self._records = {verdict.job: self._written(verdict.job) for verdict in self._verdicts}
+        self.reasons = summary(self._verdicts)
+        # In a dry run what would be taken is not there, and Snakemake has to list its jobs.
+        runs = [verdict.job for verdict in self._verdicts if verdict.runs or (verdict.source and not execute)]
+        self.outputs = {str(path) for job in runs for path in job.outputs(self._paths).paths()}
+
+    def end(self) -> str:
+        """Return one line on what has been done, compared with what could have become necessary."""
+        asked = sum(verdict.runs for verdict in self._verdicts)
+        done = sum(self._written(job) != before for job, before in self._records.items())
+        return f"{done} of {len(self._verdicts)} jobs done" + (
+            f", {asked - done} looked at and left as they were" if asked > done else ""
+        )
+
+    def _written(self, job: Job) -> int | None:
+        try:
+            return self._paths.record(job.stage, job.name).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+
+def hold(paths: Paths) -> IO[str]:
+    """Hold a study for this process, until it ends.
+
+    Raises:
+        InputError: if another workflow holds it, or jobs of one that was killed are still at work.
+    """
+    handle = try_lock(paths.lock)
+    if handle is None:
+        holder = paths.lock.read_text(encoding="utf-8").strip() or "unknown"
+        raise InputError(
+            f"{paths.root}: another call of the workflow ({holder}) is at work on this study. Wait until it ends; a study with "
+            "other settings (--config set=…) can run beside it."
+        )
+    if (jobs := try_lock(paths.jobs_lock)) is None:
+        raise InputError(
+            f"{paths.root}: jobs of a workflow that was killed are still at work. Wait until they end, or stop them: "
+            f"pkill -f '{paths.study}'"
+        )
+    jobs.close()
+
+    handle.truncate(0)
+    handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    handle.flush()
+    return handle
+
+
+def _refuse_locked(paths: Paths) -> None:
+    if locks(paths.root):
+        raise InputError(
+            f"{paths.root}: a Snakemake that was killed has left its lock; nobody is at work on this study any more. "
+            f"Clear it with: threespo unlock {paths.root}"
+        )
+
+
+def unlock(paths: Paths) -> list[Path]:
+    """Remove the locks that a killed Snakemake has left for a study, and return them.
+
+    Raises:
+        InputError: if somebody is at work on the study.
+    """
+    with hold(paths):
+        found = locks(paths.root)
+        for lock in found:
+            lock.unlink()
+    return found
