@@ -126,11 +126,11 @@ def _run_stage(parsed: argparse.Namespace) -> int:
 
 def _claims(parsed: argparse.Namespace) -> int:
     from threespo.results.claims.page import lines
-    from threespo.study.records import check_made
+    from threespo.study.records import check_used
     from threespo.tables import read_table
 
-    study, paths = _load_with_paths(parsed)
-    check_made(study, paths, [paths.table("claims")])
+    _, paths = _load_with_paths(parsed)
+    check_used(paths.table("claims"))
     print(*lines(read_table(paths.table("claims"))), sep="\n")
     return 0
 
@@ -138,12 +138,14 @@ def _claims(parsed: argparse.Namespace) -> int:
 def _view(parsed: argparse.Namespace) -> int:
     from threespo.results.viewer import write_view
     from threespo.study.paths import RunFolder, paths_of_run
+    from threespo.study.records import check_used
 
     file = parsed.trees if parsed.trees.suffix == ".parquet" else RunFolder(parsed.trees).trees
     try:
         _, run = paths_of_run(file.parent)
     except ValueError:
         run = file.resolve().parent.name
+    check_used(file)
     out = parsed.out or file.with_suffix(".html")
     write_view(file, out, f"Search trees of {run}", parsed.task)
     print(out)
@@ -158,11 +160,11 @@ def _why(parsed: argparse.Namespace) -> int:
 
 
 def _check(parsed: argparse.Namespace) -> int:
-    from threespo.study.load import load_study
     from threespo.study.plan import check
+    from threespo.study.resolve import present_study
 
     paths = _results(parsed.study)
-    lines, well = check(load_study(paths.study), paths, deep=parsed.deep)
+    lines, well = check(present_study(paths), paths, deep=parsed.deep)
     print(*lines, sep="\n")
     return 0 if well else 1
 

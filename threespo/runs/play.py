@@ -100,6 +100,7 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
     from threespo.study.load import load_study
     from threespo.study.matrix import find_run
     from threespo.study.paths import paths_of_run
+    from threespo.study.records import check_used
 
     try:
         paths, run_id = paths_of_run(folder)
@@ -115,6 +116,8 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
     if run.env != env:
         raise InputError(f"{folder}: a run on {run.env}, and the task is one of {env}; give a run on that")
 
+    # Damaged weights play too, and only badly.
+    check_used(paths.run(run).weights)
     settings = study.policies[run.policy]
     sampler = make_sampler(settings, load_policy(paths.run(run).weights, settings.dtype))
     setup = make_setup(env, environment(env).episode.part_of(study.environments[env]), data)

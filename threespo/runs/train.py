@@ -194,9 +194,9 @@ def _identity(settings: TrainSettings) -> str:
 def _draw(tasks: list[Task], progress: checkpoint.Progress, settings: TrainSettings) -> list[Task]:
     """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
 
-    The last epochs have only as many tasks as the rest of the budget pays for, at the cost of a task in the most expensive
-    epoch of the last pass over the pool. A method may refuse all tasks of an epoch (3SPO as printed gives up gated ones for
-    good); after three passes without a generation the run ends below its budget.
+    The last epochs have as many tasks as the rest of the budget pays for, at a task's cost in the most expensive epoch of the
+    last pass over the pool. A method may refuse all tasks of an epoch (3SPO as printed gives up gated ones for good); after
+    three passes without a generation the run ends below its budget.
     """
     per_epoch = min(settings.training.tasks_per_epoch, len(tasks))
     left = settings.training.generations - progress.generations
@@ -207,16 +207,17 @@ def _draw(tasks: list[Task], progress: checkpoint.Progress, settings: TrainSetti
     # Tasks differ in cost, which also changes as the policy learns: the last pass over the pool has both in it.
     recent = epochs[-math.ceil(len(tasks) / per_epoch) :]
     per_task = max([1.0, *(generations / count for count, generations in recent)])
-
     idle = sum(count for count, _ in itertools.takewhile(lambda epoch: not epoch[1], reversed(epochs)))
     if idle >= 3 * len(tasks):
         print(f"train {settings.run.run_id}: {idle} tasks without a generation: every one is given up", file=sys.stderr)
         return []
     # With less than half a task left, stopping here comes closer to the budget than one more task.
-    if left < per_task / 2:
+    if epochs and left < per_task / 2:
         return []
-    count = min(per_epoch, math.ceil(left / per_task))
-    return generator(settings.run.seed, "tasks", progress.epoch).sample(tasks, count)
+    # Before the first epoch no cost is known, so the budget is divided by the dearest task that there could be.
+    dearest = settings.training.longest_task(settings.episode.max_steps)
+    count = math.ceil(left / per_task) if epochs else max(1, left // dearest)
+    return generator(settings.run.seed, "tasks", progress.epoch).sample(tasks, min(per_epoch, count))
 
 
 def _record(progress: checkpoint.Progress, result: EpochResult, driver: Driver, tasks: int) -> None:

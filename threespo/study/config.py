@@ -98,6 +98,10 @@ class TrainingSettings(Settings):
     threads: int = Field(default=1, ge=1)
     """CPU threads of a run; fixed here and not by the scheduler, so that the bytes do not depend on the machine's load."""
 
+    def longest_task(self, max_steps: int) -> int:
+        """Return the most generations of a group of whole episodes of ``max_steps`` steps."""
+        return self.group_size * max_steps
+
 
 class MethodSettings(Settings):
     """One row of the study: a method of the registry with its options."""

@@ -100,6 +100,11 @@ class Paths:
     def study(self) -> Path:
         return self.root / "study.json"
 
+    @property
+    def call(self) -> Path:
+        """What the workflow was asked for when it last ran."""
+        return self.root / "call.json"
+
     def data(self, env: str) -> Path:
         return self.root / "data" / env
 

@@ -14,8 +14,8 @@ from threespo.errors import InputError
 from threespo.study import records
 from threespo.study.config import Study
 from threespo.study.digests import Digests
-from threespo.study.load import load_study
 from threespo.study.paths import Paths
+from threespo.study.resolve import present_study
 from threespo.study.reuse import find
 from threespo.study.stages import Job, jobs
 
@@ -161,7 +161,9 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
     if hidden > 1:
         lines = [*lines[:SHOWN_REASONS], f"and {hidden} reasons more; `threespo why` has all"]
     following = sum(verdict.runs and not (verdict.damage or verdict.changes) for verdict in verdicts)
-    return lines + ([f"{_jobs(following)} after these, each only if what it reads comes out differently"] if following else [])
+    if following:
+        lines.append(f"{_jobs(following)} after these, each only if what it reads comes out differently")
+    return lines
 
 
 def _jobs(count: int) -> str:
@@ -171,8 +173,7 @@ def _jobs(count: int) -> str:
 def why(target: Path) -> list[str]:
     """Say for every job behind ``target`` (a file or folder of a study's results) what has changed since it ran.
 
-    The record of each job is compared with the results, the present code, inputs and ``study.json``, which every workflow
-    that runs writes.
+    The record of each job is compared with the results and with the present code, settings and inputs.
 
     Returns:
         The lines of each verdict, in the order of the workflow.
@@ -185,7 +186,8 @@ def why(target: Path) -> list[str]:
     root = next((folder for folder in (target, *target.parents) if Paths(folder).study.is_file()), None)
     if root is None:
         raise InputError(f"{target}: not in a folder of results; name one such as results/smoke/report.html")
-    study, paths = load_study(Paths(root).study), Paths(root)
+    paths = Paths(root)
+    study = present_study(paths)
 
     # A target may also be a folder that holds results of many jobs, or a file inside a folder that is one result.
     everything = jobs(study)
@@ -228,9 +230,8 @@ def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
     lines = [f"{verdict.job}: {line}" for verdict in wrong for line in verdict.damage]
     known = [records.read(paths, verdict.job) for verdict in verdicts if not verdict.damage]
     files = sum(len(record.output) for record in known if record)
-    lines.append(
-        f"{paths.root}: {len(verdicts) - len(wrong)} of {_jobs(len(verdicts))} have their results as recorded ({files} files)"
-    )
+    whole = len(verdicts) - len(wrong)
+    lines.append(f"{paths.root}: {whole} of {_jobs(len(verdicts))} have their results as recorded ({files} files)")
     stale = sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts)
     if stale:
         lines.append(f"{_jobs(stale)} would run again, because code, settings or inputs have changed: threespo why {paths.root}")

@@ -20,6 +20,7 @@ from threespo.errors import InputError
 from threespo.files import atomic_json
 from threespo.study.config import Study
 from threespo.study.digests import Digests, FileDigests, meaning_digest
+from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.stages import Job, jobs
 
@@ -173,6 +174,18 @@ def check_made(study: Study, paths: Paths, files: Iterable[Path], digests: Diges
                 f"{paths.root / (wrong[0] if wrong else name)}: {what}: it is not what '{job}' has written. "
                 "Run the workflow again, it makes it anew."
             )
+
+
+def check_used(file: Path) -> None:
+    """Make sure of a result (:func:`check_made`) that is not used by a job; one that lies in no study's folder is passed over.
+
+    Raises:
+        InputError: if it is missing, has no record, or is not as its record has it.
+    """
+    file = file.absolute()
+    root = next((folder for folder in file.parents if Paths(folder).study.is_file()), None)
+    if root:
+        check_made(load_study(Paths(root).study), Paths(root), [file])
 
 
 def origin() -> dict[str, str]:

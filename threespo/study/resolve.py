@@ -6,8 +6,8 @@ Decided once, by the workflow's main process. Jobs receive the result as a file,
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ STUDIES = Path("config") / "studies"
 CONFIG_KEYS = ("study", "set", "name", "policy_build", "results", "real")
 """Keys of ``--config`` beside the names of environments, which give folders of real data."""
 
+AUTO = "auto"
+"""The value of ``study`` that lets the granted GPUs decide."""
+
 GPUS_OF_PAPER = 4
 """The paper's runs used four GPUs each (tab:compute)."""
 
@@ -41,6 +44,8 @@ class Resolved:
     """One sentence."""
     notes: Sequence[str] = ()
     """What else has to be said of the settings."""
+    call: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments of ``resolve``, as JSON values."""
 
     @property
     def digest(self) -> str:
@@ -86,23 +91,55 @@ def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
         )
 
     config = {key: _typed(value) for key, value in config.items()}
-    asked = str(config.get("study", "auto"))
-    name = _automatic(gpus) if asked == "auto" else asked
-    path = study_file(name)
+    path = study_file(_asked(config, gpus))
     given, changes = _of_data(config, path), _changes(config)
     study = plain = load_study(path, given)
     notes: list[str] = []
     if changes:
         study = load_study(path, merge(given, _reaching(changes, plain, notes)))
     _check_gpus(study, gpus)
+    notes += _small_budgets(study)
 
     # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins. So have those
     # of a changed study: a report must not stand beside settings that are not those of its runs.
     folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if config.get(env))
     folder += _own_ending(config, study, plain)
-    why = f"chosen because --resources gpu={gpus or 0} was granted" if asked == "auto" else "as asked"
+    automatic = config.get("study", AUTO) == AUTO
+    why = f"chosen because --resources gpu={gpus or 0} was granted" if automatic else "as asked"
     paths = Paths(Path(str(config.get("results", "results"))) / folder)
-    return Resolved(study.model_copy(update={"name": folder}), paths, f"study {folder!r}, {why}", notes)
+    return Resolved(study.model_copy(update={"name": folder}), paths, f"study {folder!r}, {why}", notes, {"config": config, "gpus": gpus})
+
+
+def present_study(paths: Paths) -> Study:
+    """Return the study of a folder of results as the workflow would have it now, called as it last was.
+
+    Where that is another study or none by now (its file is gone, or this is not the repository), it is the study that the
+    folder's own file describes.
+
+    Raises:
+        InputError: if the study's file is not valid, or the folder has none.
+    """
+    try:
+        call = json.loads(paths.call.read_text(encoding="utf-8"))
+        config, gpus = dict(call["config"]), call["gpus"]
+        study_file(_asked(config, gpus))
+    except (OSError, ValueError, KeyError, TypeError, InputError):
+        return load_study(paths.study)
+    found = resolve(config, gpus)
+    return found.study if found.paths.root.name == paths.root.name else load_study(paths.study)
+
+
+def _small_budgets(study: Study) -> Iterator[str]:
+    """Yield a sentence for every environment whose budget is less than one epoch may cost."""
+    for env in study.environments:
+        here = study.at(env)
+        budget, task = here.training.generations, here.training.longest_task(here.settings.max_steps)
+        if budget < here.training.tasks_per_epoch * task:
+            yield (
+                f"training.generations is {budget} in {env}, where an epoch of {here.training.tasks_per_epoch} tasks may take "
+                f"{here.training.tasks_per_epoch * task}: the first epoch has {max(1, budget // task)}"
+                + (f", which may take up to {task}" if budget < task else "")
+            )
 
 
 def _own_ending(config: Mapping[str, Any], study: Study, plain: Study) -> str:
@@ -135,7 +172,11 @@ def _typed(value: Any) -> Any:
     return read if isinstance(read, int | float | bool | None) else value
 
 
-def _automatic(gpus: int | None) -> str:
+def _asked(config: Mapping[str, Any], gpus: int | None) -> str:
+    """Return the name or file of the study that is asked for."""
+    asked = str(config.get("study", AUTO))
+    if asked != AUTO:
+        return asked
     if not gpus:
         return "smoke"
     return "paper" if gpus >= GPUS_OF_PAPER else "mini"

@@ -2,12 +2,12 @@
 
 import os
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from threespo.errors import InputError
-from threespo.files import atomic_text, try_lock
+from threespo.files import atomic_json, atomic_text, try_lock
 from threespo.study.config import Study
 from threespo.study.digests import Digests
 from threespo.study.load import dump_study
@@ -21,10 +21,17 @@ from threespo.study.stages import Job
 class WorkflowRun:
     """Decides what runs in one call of the workflow, and holds the study meanwhile."""
 
-    def __init__(self, study: Study, paths: Paths) -> None:
-        """Prepare for a call; nothing is read or written yet."""
+    def __init__(self, study: Study, paths: Paths, call: Mapping[str, Any]) -> None:
+        """Prepare for a call; nothing is read or written yet.
+
+        Args:
+            study: the study.
+            paths: where its results lie.
+            call: what the workflow was asked for (``Resolved.call``).
+        """
         self._study = study
         self._paths = paths
+        self._call = call
         self._lock: IO[str] | None = None
         self._verdicts: Sequence[Verdict] = ()
         self._records: dict[Job, int | None] = {}
@@ -46,9 +53,8 @@ class WorkflowRun:
         if execute:
             self._lock = hold(self._paths)
             _refuse_locked(self._paths)
-            text = dump_study(self._study)
-            if not self._paths.study.is_file() or self._paths.study.read_text(encoding="utf-8") != text:
-                atomic_text(self._paths.study, text)
+            atomic_text(self._paths.study, dump_study(self._study))
+            atomic_json(self._paths.call, self._call)
 
         digests = Digests(self._paths.digests)
         self._verdicts = plan(self._study, self._paths, digests)

@@ -26,13 +26,13 @@ def say(sentence, lines=()):
 try:
     if is_main_process(workflow):
         RESOLVED = resolve(config, granted_gpus(workflow))
-        STUDY, PATHS = RESOLVED.study, RESOLVED.paths
+        STUDY, PATHS, CALL = RESOLVED.study, RESOLVED.paths, RESOLVED.call
         os.environ[HANDED_ON] = str(PATHS.root)
         os.environ[STUDY_DIGEST] = RESOLVED.digest
         say(f"{RESOLVED.reason}; results in {PATHS.root}", RESOLVED.notes)
     else:
         PATHS = Paths(Path(os.environ[HANDED_ON]))
-        STUDY = load_study(PATHS.study)
+        STUDY, CALL = load_study(PATHS.study), {}
 except InputError as error:
     refuse(error)
 
@@ -42,7 +42,7 @@ envvars:
     "THREESPO_STUDY_DIGEST",
 
 
-RUN = WorkflowRun(STUDY, PATHS)
+RUN = WorkflowRun(STUDY, PATHS, CALL)
 
 # The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
 THREESPO = f"{shlex.quote(sys.executable)} -m threespo.cli"

@@ -1,0 +1,298 @@
+"""The table of edits: which jobs run after each, what `why` says of it, and that a pulled clone does and says the same."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.integration.conftest import Checkout
+from threespo.study.catalogue import NOTEBOOKS
+from threespo.study.load import load_study
+from threespo.study.paths import Paths
+from threespo.study.stages import jobs
+
+pytestmark = pytest.mark.slow
+
+CI = ("study=ci",)
+GRPO, SEARCH = ([f"alfworld/tiny-s/{name}/seed-{seed}" for seed in (0, 1)] for name in ("grpo", "threespo-calibrated"))
+REFERENCES = [f"alfworld/tiny-s/{name}/seed-0" for name in ("base", "strong")]
+ROOT = Path("results/ci")
+FIGURES = ROOT / "figures"
+RUN = ROOT / "runs" / GRPO[0]
+
+
+def train(*runs: str) -> set[str]:
+    return {f"train {run}" for run in runs}
+
+
+def evaluate(*runs: str) -> set[str]:
+    return {f"evaluate {run}" for run in runs}
+
+
+def notebooks(*names: str) -> set[str]:
+    return {f"notebook {name}" for name in names}
+
+
+PROBE = {f"probe {SEARCH[0]}"}
+ENDS = {"tables", "report"}
+ALL_NOTEBOOKS = notebooks(*NOTEBOOKS)
+
+
+def substitute(file: str, old: str, new: str) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        path = folder / file
+        text = path.read_text(encoding="utf-8")
+        assert old in text, f"{file} has changed; this edit needs {old!r}"
+        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+    return edit
+
+
+def remove(path: Path) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        there = folder / path
+        shutil.rmtree(there) if there.is_dir() else there.unlink()
+
+    return edit
+
+
+def flip(path: Path) -> Callable[[Path], None]:
+    """Change one byte, and put the file's times back, as somebody who wants to hide it would."""
+
+    def edit(folder: Path) -> None:
+        before = (folder / path).stat()
+        data = bytearray((folder / path).read_bytes())
+        data[len(data) // 2] ^= 1
+        with (folder / path).open("r+b") as stream:
+            stream.write(data)
+        os.utime(folder / path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    return edit
+
+
+def win_every_game(folder: Path) -> None:
+    path = folder / RUN / "evaluation.parquet"
+    pd.read_parquet(path).assign(success=True).to_parquet(path)
+
+
+def nothing_that_counts(folder: Path) -> None:
+    for module in ("methods/grpo.py", "results/tables.py", "envs/episode.py"):
+        path = folder / "threespo" / module
+        path.write_text('"""Another docstring."""\n# a comment\n' + path.read_text().split('"""', 2)[2])
+    for name in ("results", "claims"):
+        path = folder / "config" / "paper" / f"{name}.yaml"
+        path.write_text("# another comment\n" + path.read_text())
+    for path in (*(folder / "results").rglob("*"), *(folder / "config").rglob("*.*"), *(folder / "notebooks").iterdir()):
+        os.utime(path)
+    shutil.rmtree(folder / ".snakemake", ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An edit of a finished study."""
+
+    name: str
+    do: Callable[[Path], None]
+    changed: set[str]
+    """Jobs of which `why` says what has changed. The others follow, or are unchanged."""
+    ran: set[str]
+    """Jobs that are really done again; others are looked at, and left because what they read came out the same."""
+    says: tuple[str, ...] = ()
+    """Lines of `why`."""
+
+
+# The stand-ins for training write the same weights for the same learning rate; tables hold times, so they differ.
+RETRAINED = ENDS | notebooks("claims", "main_results", "training_curves", "state_scores")
+STUDY_TABLES = {"tables", "report"}
+
+EDITS = [
+    Edit("comments, docstrings, touched files, no .snakemake", nothing_that_counts, set(), set()),
+    Edit(
+        "a method's file",
+        substitute("threespo/methods/grpo.py", "\n\n\n", "\n\nADDED = 1\n\n\n"),
+        train(*GRPO),
+        train(*GRPO) | ENDS,
+    ),
+    Edit(
+        "alpha in a preset",
+        substitute("threespo/methods/threespo.py", '"alpha": 1.0', '"alpha": 2.0'),
+        train(*SEARCH) | PROBE,
+        train(*SEARCH) | PROBE | ENDS,
+        ("  field  options.alpha: 1.0 -> 2.0",),
+    ),
+    Edit(
+        "an ablation's field",
+        substitute("config/studies/ci.yaml", "{preset: calibrated}", "{preset: calibrated, max_paths_per_task: 16}"),
+        train(*SEARCH) | PROBE | STUDY_TABLES,
+        train(*SEARCH) | PROBE | STUDY_TABLES,
+    ),
+    Edit(
+        "a learning rate",
+        substitute("config/studies/ci.yaml", "learning_rate: 3.0e-4", "learning_rate: 1.0e-4"),
+        train(*GRPO) | STUDY_TABLES,
+        train(*GRPO) | evaluate(*GRPO) | STUDY_TABLES,
+        ("  field  learning_rate: 0.0003 -> 0.0001",),
+    ),
+    Edit(
+        "a seed",
+        substitute("config/studies/ci.yaml", "seeds: [0, 1]\nalf", "seeds: [0, 1, 2]\nalf"),
+        train(*(run.replace("seed-0", "seed-2") for run in (GRPO[0], SEARCH[0])))
+        | evaluate(*(run.replace("seed-0", "seed-2") for run in (GRPO[0], SEARCH[0])))
+        | STUDY_TABLES,
+        set(),
+    ),
+    Edit(
+        "evaluation seeds",
+        substitute("config/studies/ci.yaml", "[123, 456]", "[123, 789]"),
+        evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES,
+        evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES,
+        ('  field  evaluation.seeds: [123, 456] -> [123, 789]',),
+    ),
+    Edit(
+        "a label",
+        substitute("config/studies/ci.yaml", ", paper_row: grpo", ""),
+        STUDY_TABLES,
+        STUDY_TABLES,
+    ),
+    Edit(
+        "games",
+        substitute("config/studies/ci.yaml", "train: 8", "train: 9"),
+        {"data alfworld", "policy alfworld/tiny-s"} | STUDY_TABLES,
+        set(),
+    ),
+    Edit("a caption", substitute("threespo/results/captions.py", "Figure 3c", "Figure 3 (c)"), {"report"}, {"report"}),
+    Edit(
+        "a claim's text",
+        substitute("config/paper/claims.yaml", "is above GRPO in ALFWorld", "is far above GRPO in ALFWorld"),
+        {"tables"},
+        ENDS | notebooks("claims"),
+    ),
+    Edit(
+        "a claim's rule",
+        substitute("config/paper/claims.yaml", "alfworld_in: 22.6", "alfworld_in: 2.6"),
+        {"tables"},
+        ENDS | notebooks("claims"),
+    ),
+    Edit(
+        "a notebook",
+        substitute("notebooks/main_results.ipynb", "set_style()", "set_style();"),
+        notebooks("main_results"),
+        notebooks("main_results"),
+    ),
+    Edit(
+        "the paper's curve",
+        substitute("config/paper/fig3a.csv", "\n", "\n\n"),
+        notebooks("training_curves"),
+        notebooks("training_curves"),
+    ),
+    Edit("a deleted figure", remove(FIGURES / "claims.svg"), notebooks("claims"), notebooks("claims")),
+    Edit("all figures deleted", remove(FIGURES), ALL_NOTEBOOKS, ALL_NOTEBOOKS),
+    Edit("a deleted table", remove(ROOT / "tables" / "claims.parquet"), {"tables"}, ENDS),
+    Edit("a deleted metrics table", remove(RUN / "metrics.parquet"), train(GRPO[0]), train(GRPO[0]) | ENDS),
+    Edit("a deleted run", remove(RUN), train(GRPO[0]) | evaluate(GRPO[0]), train(GRPO[0]) | evaluate(GRPO[0]) | ENDS),
+    Edit(
+        "a deleted record",
+        remove(ROOT / "stages" / "train" / f"{GRPO[0]}.json"),
+        train(GRPO[0]),
+        train(GRPO[0]) | ENDS,
+        ("  has not ended yet in this folder",),
+    ),
+    Edit("a deleted study file and report", remove(ROOT / "report.html"), {"report"}, {"report"}),
+    Edit(
+        "damaged weights",
+        flip(RUN / "weights" / "model.safetensors"),
+        train(GRPO[0]),
+        train(GRPO[0]) | ENDS,
+        (
+            f"  runs/{GRPO[0]}/weights/model.safetensors: damaged or edited, its content is not what the job has written",
+        ),
+    ),
+    Edit("an edited evaluation", win_every_game, evaluate(GRPO[0]), evaluate(GRPO[0])),
+    Edit("a damaged game file", flip(ROOT / "data" / "alfworld" / "train.jsonl.xz"), {"data alfworld"}, {"data alfworld"}),
+]
+
+WHY = """
+import json, sys
+from pathlib import Path
+from threespo.study.digests import Digests
+from threespo.study.load import load_study
+from threespo.study.paths import Paths
+from threespo.study.plan import plan
+from threespo.study.resolve import resolve
+
+found = resolve({"study": "ci"}, None)
+verdicts = plan(found.study, found.paths, Digests(found.paths.digests))
+print(json.dumps([verdict.lines() for verdict in verdicts]))
+"""
+
+
+def verdicts(checkout: Checkout) -> dict[str, list[str]]:
+    """Return what `why` says of every job: its state, then the reasons."""
+    done = subprocess.run(
+        [sys.executable, "-m", "threespo.cli", "why", str(ROOT)],
+        cwd=checkout.folder,
+        env=checkout.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith(" "):
+            found[list(found)[-1]].append(line)
+        else:
+            job, _, state = line.partition(": ")
+            found[job] = [state]
+    return found
+
+
+def records(checkout: Checkout) -> dict[str, int]:
+    """Return when each job of the study has last written its record."""
+    paths = Paths(checkout.results())
+    files = {str(job): paths.record(job.stage, job.name) for job in jobs(load_study(paths.study))}
+    return {job: file.stat().st_mtime_ns for job, file in files.items() if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def pulled(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """Return what another clone has after a pull: the repository and the results, without what this machine remembers."""
+    clone = Checkout(tmp_path_factory.mktemp("elsewhere") / "a deeper" / "clone")
+    shutil.copytree(
+        finished.folder, clone.folder, symlinks=True, ignore=shutil.ignore_patterns(".snakemake", "*.log", ".*")
+    )
+    for path in clone.results().rglob("*"):
+        os.utime(path)
+    return clone
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name.replace(" ", "-"))
+def test_an_edit_reruns_what_depends_on_it_and_why_says_so_in_both_clones(edit, finished_copy, pulled, tmp_path):
+    other = Checkout(tmp_path / "pulled")
+    shutil.copytree(pulled.folder, other.folder, symlinks=True)
+    for checkout in (finished_copy, other):
+        edit.do(checkout.folder)
+
+    said = verdicts(finished_copy)
+    assert verdicts(other) == said
+    assert {job for job, (state, *_) in said.items() if state == "changed"} == edit.changed
+    for line in edit.says:
+        assert any(line in lines for lines in said.values()), said
+
+    before = records(finished_copy)
+    done = finished_copy.snakemake()
+    assert done.returncode == 0, done.stderr
+    # Snakemake runs those jobs that `why` names, besides the one that gathers them all.
+    planned = {job for job, (state, *_) in said.items() if state != "unchanged"}
+    if planned:
+        assert f"{len(planned) + 1} of {len(planned) + 1} steps" in done.stderr
+    else:
+        assert "Nothing to be done" in done.stderr
+    after = records(finished_copy)
+    assert {job for job in after if after[job] != before.get(job)} == edit.ran
+    assert {state for state, *_ in verdicts(finished_copy).values()} == {"unchanged"}
