@@ -5,7 +5,6 @@ Imports of the parts happen inside the commands, so that ``threespo --help`` and
 
 import argparse
 import contextlib
-import importlib
 import json
 import os
 import sys
@@ -19,38 +18,7 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
     from threespo.study.paths import Paths
     from threespo.study.run_settings import TrainSettings
-    from threespo.verify import Report
-
-VERIFY_KINDS = (
-    "alfworld",
-    "webshop",
-    "search",
-    "reward",
-    "prompts",
-    "projection",
-    "losses",
-    "scoring",
-    "advantages",
-    "gae",
-)
-"""Kinds of reference files; each is a module of ``threespo.verify`` with a function ``verify``."""
-
-LUCENE = "lucene"
-"""The kind of ``threespo verify`` that has no reference file: the other search engine answers on the spot."""
-
-STAGE_HELP = {
-    "data": "prepare the tasks of an environment",
-    "policy": "provide the base policy (and its strong clone) of an environment",
-    "train": "train one run; an interrupted one goes on from its last checkpoint",
-    "evaluate": "evaluate one run's final policy",
-    "tune": "choose a method's learning rate from its trials",
-    "probe": "set a run's state scores beside true success probabilities",
-    "decision_trees": "try a method on decision trees, many seeds",
-    "tables": "gather all runs into tables",
-    "notebook": "execute a notebook on the tables",
-    "report": "write the report from tables and notebooks",
-}
-"""The stages of a study (``threespo.study.stages``), each a command."""
+    from threespo.study.stages import Stage
 
 EXTRA_OF = {
     **dict.fromkeys(("deepspeed", "jaxtyping", "openai", "pandas", "pyarrow"), "train"),
@@ -188,28 +156,10 @@ def _results(name: str) -> "Paths":
     raise InputError(f"{name}: no results of a study; name a folder such as results/smoke (there are: {there})")
 
 
-def _replay(parsed: argparse.Namespace) -> "Report":
-    module = importlib.import_module(f"threespo.verify.{parsed.kind}")
-    try:
-        report: Report = module.verify(parsed.file, parsed.games, parsed.catalogue, parsed.only)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        # The values of a reference file are not checked one by one: whatever they lead to, the file is to blame.
-        what = f"{type(error).__name__}: {error}"
-        raise InputError(f"{parsed.file}: not a reference file of kind {parsed.kind!r} ({what})") from error
-    return report
-
-
 def _verify(parsed: argparse.Namespace) -> int:
-    if parsed.kind == LUCENE:
-        from threespo.verify import lucene
+    from threespo.verify.replay import replay
 
-        if parsed.file is not None:
-            raise InputError(f"verify {LUCENE}: takes no reference file, found {parsed.file}; give --catalogue DIR alone")
-        report = lucene.verify(parsed.catalogue, parsed.queries, parsed.index)
-    elif parsed.file is None:
-        raise InputError(f"verify {parsed.kind}: needs a reference file; name it after the kind")
-    else:
-        report = _replay(parsed)
+    report = replay(parsed.kind, parsed.file, parsed.games, parsed.catalogue, parsed.only, parsed.queries, parsed.index)
     summary = {
         "kind": parsed.kind,
         "cases": report.cases,
@@ -274,14 +224,14 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file")
     study.add_argument("--set", metavar="YAML", help="fields to change, e.g. '{training: {generations: 500}}'")
 
-    for stage, about in STAGE_HELP.items():
-        added = command(stage.replace("_", "-"), _run_stage, about)
-        added.set_defaults(stage=stage)
+    for name, stage in _stages().items():
+        added = command(name.replace("_", "-"), _run_stage, stage.about)
+        added.set_defaults(stage=name)
         _add_study(added)
-        for argument in _arguments(stage):
+        for argument in stage.arguments:
             what = "ENV/POLICY/METHOD/seed-N, of a trial rate-R" if argument == "run" else None
             added.add_argument(f"--{argument}", required=True, help=what)
-        if stage == "train":
+        if name == "train":
             added.add_argument("--profile", action="store_true", help="train apart, keep nothing but the time by function")
 
     _add_study(command("claims", _claims, "print what a finished study says of each of the paper's claims"))
@@ -301,8 +251,10 @@ def _parser() -> argparse.ArgumentParser:
     unlock = command("unlock", _unlock, "remove the lock of a killed Snakemake, if nobody is at work on the study")
     unlock.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
 
+    from threespo.verify.replay import KINDS, LUCENE
+
     verify = command("verify", _verify, "replay a reference file; exit code 1 if anything differs")
-    verify.add_argument("kind", choices=(*VERIFY_KINDS, LUCENE))
+    verify.add_argument("kind", choices=(*KINDS, LUCENE))
     verify.add_argument("file", type=Path, nargs="?", help=f"the reference file; none for {LUCENE}")
     verify.add_argument("--games", type=Path, help="folder of games, for kinds that play")
     verify.add_argument("--catalogue", type=Path, help="folder of a catalogue's JSON files, for kinds that shop")
@@ -317,10 +269,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _arguments(stage: str) -> tuple[str, ...]:
+def _stages() -> "dict[str, Stage]":
     from threespo.study.stages import STAGES
 
-    return STAGES[stage].arguments
+    return STAGES
 
 
 def _add_study(parser: argparse.ArgumentParser) -> None:

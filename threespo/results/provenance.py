@@ -1,7 +1,9 @@
 """Where results come from: commit, machine, versions, settings and time. Never part of the results themselves."""
 
+import json
 import os
 import platform
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +13,8 @@ import pandas as pd
 from threespo.policy.cassette import read_replies
 from threespo.study.load import dump_study
 from threespo.study.matrix import prompted_runs
-from threespo.study.records import commit, version_of
+from threespo.study.records import commit, read, version_of
+from threespo.study.stages import jobs
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -43,12 +46,38 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
             "training (sum over runs)": f"{hours.get('train', 0.0):.2f} h",
             "evaluation (sum over runs)": f"{hours.get('evaluate', 0.0):.2f} h",
         },
+        "made by": _made(study, paths),
         "closed models": _served(study, paths),
-        "study": {"folder": paths.root.as_posix(), "settings": dump_study(study)},
+        "study": {"folder": paths.root.as_posix(), **_asked(paths), "settings": dump_study(study)},
     }
 
     rows = [(section, name, value) for section, values in sections.items() for name, value in values.items()]
     return pd.DataFrame(rows, columns=["section", "name", "value"])
+
+
+def _asked(paths: "Paths") -> dict[str, str]:
+    """Return what of the study was changed when the workflow was called, as it was written."""
+    try:
+        config = json.loads(paths.call.read_text(encoding="utf-8"))["config"]
+        return {"changed with set=": json.dumps(config["set"])} if config.get("set") else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        # A command was called by hand: nothing but the study's own file says what was meant.
+        return {}
+
+
+def _made(study: "Study", paths: "Paths") -> dict[str, str]:
+    """Return the commits, systems and versions that the jobs ran with, as far as there are several, each with its jobs.
+
+    Results of several commits stand side by side where the code that made them means the same; the reader is told.
+    """
+    made = [record.made for job in jobs(study) if (record := read(paths, job))]
+    names = dict.fromkeys(name for one in made for name in one)
+    values = {name: Counter(one.get(name, "unknown") for one in made) for name in names}
+    return {
+        name: "; ".join(f"{value} ({count} jobs)" for value, count in counts.most_common())
+        for name, counts in values.items()
+        if len(counts) > 1
+    }
 
 
 def _served(study: "Study", paths: "Paths") -> dict[str, str]:

@@ -194,9 +194,9 @@ def _identity(settings: TrainSettings) -> str:
 def _draw(tasks: list[Task], progress: checkpoint.Progress, settings: TrainSettings) -> list[Task]:
     """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
 
-    The last epochs have as many tasks as the rest of the budget pays for, at a task's cost in the most expensive epoch of the
-    last pass over the pool. A method may refuse all tasks of an epoch (3SPO as printed gives up gated ones for good); after
-    three passes without a generation the run ends below its budget.
+    The last epochs have as many tasks as the rest of the budget pays for, at a task's cost in the dearest epoch of the last
+    pass over the pool. A method may refuse all tasks of an epoch (3SPO as printed gives up gated ones for good); after three
+    passes without a generation the run ends below its budget.
     """
     per_epoch = min(settings.training.tasks_per_epoch, len(tasks))
     left = settings.training.generations - progress.generations

@@ -234,5 +234,5 @@ def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
     lines.append(f"{paths.root}: {whole} of {_jobs(len(verdicts))} have their results as recorded ({files} files)")
     stale = sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts)
     if stale:
-        lines.append(f"{_jobs(stale)} would run again, because code, settings or inputs have changed: threespo why {paths.root}")
+        lines.append(f"{_jobs(stale)} would run again, since what they were made of has changed: threespo why {paths.root}")
     return lines, not wrong

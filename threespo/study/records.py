@@ -177,7 +177,7 @@ def check_made(study: Study, paths: Paths, files: Iterable[Path], digests: Diges
 
 
 def check_used(file: Path) -> None:
-    """Make sure of a result (:func:`check_made`) that is not used by a job; one that lies in no study's folder is passed over.
+    """Make sure of a result (:func:`check_made`) that is not used by a job; one outside of any study is passed over.
 
     Raises:
         InputError: if it is missing, has no record, or is not as its record has it.

@@ -107,7 +107,8 @@ def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
     automatic = config.get("study", AUTO) == AUTO
     why = f"chosen because --resources gpu={gpus or 0} was granted" if automatic else "as asked"
     paths = Paths(Path(str(config.get("results", "results"))) / folder)
-    return Resolved(study.model_copy(update={"name": folder}), paths, f"study {folder!r}, {why}", notes, {"config": config, "gpus": gpus})
+    study, call = study.model_copy(update={"name": folder}), {"config": config, "gpus": gpus}
+    return Resolved(study, paths, f"study {folder!r}, {why}", notes, call)
 
 
 def present_study(paths: Paths) -> Study:
@@ -134,10 +135,11 @@ def _small_budgets(study: Study) -> Iterator[str]:
     for env in study.environments:
         here = study.at(env)
         budget, task = here.training.generations, here.training.longest_task(here.settings.max_steps)
-        if budget < here.training.tasks_per_epoch * task:
+        tasks = here.training.tasks_per_epoch
+        if budget < tasks * task:
             yield (
-                f"training.generations is {budget} in {env}, where an epoch of {here.training.tasks_per_epoch} tasks may take "
-                f"{here.training.tasks_per_epoch * task}: the first epoch has {max(1, budget // task)}"
+                f"training.generations is {budget} in {env}, where an epoch of {tasks} tasks may take {tasks * task}: "
+                f"the first epoch has {max(1, budget // task)}"
                 + (f", which may take up to {task}" if budget < task else "")
             )
 
@@ -150,7 +152,7 @@ def _own_ending(config: Mapping[str, Any], study: Study, plain: Study) -> str:
             return "-" + TypeAdapter(Name).validate_python(str(given))
         except ValidationError as error:
             raise InputError(
-                f"--config name: expected lower-case letters, digits, '-' or '_', found {given!r}; it becomes a folder's name"
+                f"--config name: expected lower-case letters, digits, '-' or '_' for a folder's name, found {given!r}"
             ) from error
     if decides == decisive(plain, without=(Execution,)):
         return ""

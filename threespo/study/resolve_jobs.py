@@ -8,8 +8,8 @@ from typing import Any
 from threespo.envs.registry import environment
 from threespo.envs.spec import RealData
 from threespo.methods.registry import full_options, searches
-from threespo.study.digests import file_digest
 from threespo.study.config import AgentSettings, PolicySettings, ProbeSettings, SamplingSettings, Study
+from threespo.study.digests import file_digest
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.matrix import find_run, plays_weights_of, snapshots_of, trials_of
 from threespo.study.paths import Paths, Run

@@ -31,6 +31,8 @@ from threespo.study.run_settings import JobSettings
 class Stage:
     """One stage; functions take the study, its paths and a job's name."""
 
+    about: str
+    """What it does, as the command's help says it."""
     calls: str
     """``module:function``, called with the job's settings. Its module and all that this imports are the stage's code."""
     arguments: tuple[str, ...]
@@ -149,6 +151,7 @@ _RUN = "{env}/{policy}/{method}/{which}"
 
 STAGES: dict[str, Stage] = {
     "data": Stage(
+        about="prepare the tasks of an environment",
         calls="threespo.runs.data:prepare",
         arguments=("env",),
         pattern="{env}",
@@ -159,6 +162,7 @@ STAGES: dict[str, Stage] = {
         extensions=_of_data,
     ),
     "policy": Stage(
+        about="provide the base policy (and its strong clone) of an environment",
         calls="threespo.imitation.base_policy:provide",
         arguments=("env", "policy"),
         pattern="{env}/{policy}",
@@ -169,6 +173,7 @@ STAGES: dict[str, Stage] = {
         extensions=_of_policy,
     ),
     "train": Stage(
+        about="train one run; an interrupted one goes on from its last checkpoint",
         calls="threespo.runs.train:train",
         arguments=("run",),
         pattern=_RUN,
@@ -179,6 +184,7 @@ STAGES: dict[str, Stage] = {
         extensions=_of_training,
     ),
     "evaluate": Stage(
+        about="evaluate one run's final policy",
         calls="threespo.runs.evaluate:evaluate",
         arguments=("run",),
         pattern=_RUN,
@@ -189,6 +195,7 @@ STAGES: dict[str, Stage] = {
         extensions=_of_environment,
     ),
     "tune": Stage(
+        about="choose a method's learning rate from its trials",
         calls="threespo.runs.tuning:tune",
         arguments=("env", "policy", "method"),
         pattern="{env}/{policy}/{method}",
@@ -198,6 +205,7 @@ STAGES: dict[str, Stage] = {
         outputs=files.tune_outputs,
     ),
     "probe": Stage(
+        about="set a run's state scores beside true success probabilities",
         calls="threespo.runs.probe:probe",
         arguments=("run",),
         pattern=_RUN,
@@ -208,6 +216,7 @@ STAGES: dict[str, Stage] = {
         extensions=_of_training,
     ),
     "decision_trees": Stage(
+        about="try a method on decision trees, many seeds",
         calls="threespo.decision_trees.train:train_on_family",
         arguments=("family", "method"),
         pattern="{family}/{method}",
@@ -218,6 +227,7 @@ STAGES: dict[str, Stage] = {
         extensions=_of_decision_trees,
     ),
     "tables": Stage(
+        about="gather all runs into tables",
         calls="threespo.results.tables:make_tables",
         arguments=(),
         pattern="",
@@ -229,6 +239,7 @@ STAGES: dict[str, Stage] = {
         reusable=False,
     ),
     "notebook": Stage(
+        about="execute a notebook on the tables",
         calls="threespo.results.notebooks:execute",
         arguments=("name",),
         pattern="{name}",
@@ -240,6 +251,7 @@ STAGES: dict[str, Stage] = {
         reusable=False,
     ),
     "report": Stage(
+        about="write the report from tables and notebooks",
         calls="threespo.results.report:make_report",
         arguments=(),
         pattern="",

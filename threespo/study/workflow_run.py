@@ -94,8 +94,8 @@ def hold(paths: Paths) -> IO[str]:
     if handle is None:
         holder = paths.lock.read_text(encoding="utf-8").strip() or "unknown"
         raise InputError(
-            f"{paths.root}: another call of the workflow ({holder}) is at work on this study. Wait until it ends; a study with "
-            "other settings (--config set=…) can run beside it."
+            f"{paths.root}: another call of the workflow ({holder}) is at work on this study. Wait until it ends; a study "
+            "with other settings (--config set=…) can run beside it."
         )
     if (jobs := try_lock(paths.jobs_lock)) is None:
         raise InputError(

@@ -1,0 +1,65 @@
+"""Which replay checks a reference file, and what is said of a file that is none."""
+
+import importlib
+from pathlib import Path
+
+from threespo.errors import InputError
+from threespo.verify import Report
+
+KINDS = (
+    "alfworld",
+    "webshop",
+    "search",
+    "reward",
+    "prompts",
+    "projection",
+    "losses",
+    "scoring",
+    "advantages",
+    "gae",
+)
+"""Kinds of reference files; each is a module of ``threespo.verify`` with a function ``verify``."""
+
+LUCENE = "lucene"
+"""The kind of ``threespo verify`` that has no reference file: the other search engine answers on the spot."""
+
+
+def replay(
+    kind: str,
+    file: Path | None,
+    games: Path | None,
+    catalogue: Path | None,
+    only: str | None,
+    queries: int,
+    index: Path | None,
+) -> Report:
+    """Replay a reference file, or compare the two search engines.
+
+    Args:
+        kind: one of ``KINDS``, or ``LUCENE``.
+        file: the reference file; none for ``LUCENE``.
+        games: folder of games, for kinds that play.
+        catalogue: folder of a catalogue's JSON files, for kinds that shop.
+        only: the one estimator to check.
+        queries: searches that ``LUCENE`` compares.
+        index: where its index is, or is to be kept.
+
+    Raises:
+        InputError: if the file is no reference file of this kind.
+    """
+    if kind == LUCENE:
+        from threespo.verify import lucene
+
+        if file is not None:
+            raise InputError(f"verify {LUCENE}: takes no reference file, found {file}; give --catalogue DIR alone")
+        return lucene.verify(catalogue, queries, index)
+    if file is None:
+        raise InputError(f"verify {kind}: needs a reference file; name it after the kind")
+
+    module = importlib.import_module(f"threespo.verify.{kind}")
+    try:
+        report: Report = module.verify(file, games, catalogue, only)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        # The values of a reference file are not checked one by one: whatever they lead to, the file is to blame.
+        raise InputError(f"{file}: not a reference file of kind {kind!r} ({type(error).__name__}: {error})") from error
+    return report
