@@ -107,9 +107,10 @@ class Edit:
     """Lines of `why`."""
 
 
-# The stand-ins for training write the same weights for the same learning rate; tables hold times, so they differ.
-RETRAINED = ENDS | notebooks("claims", "main_results", "training_curves", "state_scores")
+# The stand-ins for training write the same weights for the same learning rate, so evaluations stand; tables hold times.
 STUDY_TABLES = {"tables", "report"}
+NEW = {job.replace("seed-0", "seed-2") for job in train(GRPO[0], SEARCH[0]) | evaluate(GRPO[0], SEARCH[0])}
+EVERY_RUN = train(*GRPO, *SEARCH) | evaluate(*GRPO, *SEARCH, *REFERENCES) | PROBE
 
 EDITS = [
     Edit("comments, docstrings, touched files, no .snakemake", nothing_that_counts, set(), set()),
@@ -136,35 +137,33 @@ EDITS = [
         "a learning rate",
         substitute("config/studies/ci.yaml", "learning_rate: 3.0e-4", "learning_rate: 1.0e-4"),
         train(*GRPO) | STUDY_TABLES,
-        train(*GRPO) | evaluate(*GRPO) | STUDY_TABLES,
+        train(*GRPO) | evaluate(*GRPO) | STUDY_TABLES | notebooks("state_scores", "training_curves"),
         ("  field  learning_rate: 0.0003 -> 0.0001",),
     ),
     Edit(
         "a seed",
         substitute("config/studies/ci.yaml", "seeds: [0, 1]\nalf", "seeds: [0, 1, 2]\nalf"),
-        train(*(run.replace("seed-0", "seed-2") for run in (GRPO[0], SEARCH[0])))
-        | evaluate(*(run.replace("seed-0", "seed-2") for run in (GRPO[0], SEARCH[0])))
-        | STUDY_TABLES,
-        set(),
+        NEW | STUDY_TABLES,
+        NEW | STUDY_TABLES | notebooks("claims", "main_results", "state_scores", "training_curves"),
     ),
     Edit(
         "evaluation seeds",
         substitute("config/studies/ci.yaml", "[123, 456]", "[123, 789]"),
         evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES,
-        evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES,
+        evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES | notebooks("main_results"),
         ('  field  evaluation.seeds: [123, 456] -> [123, 789]',),
     ),
     Edit(
         "a label",
         substitute("config/studies/ci.yaml", ", paper_row: grpo", ""),
         STUDY_TABLES,
-        STUDY_TABLES,
+        STUDY_TABLES | notebooks("claims", "main_results"),
     ),
     Edit(
         "games",
         substitute("config/studies/ci.yaml", "train: 8", "train: 9"),
         {"data alfworld", "policy alfworld/tiny-s"} | STUDY_TABLES,
-        set(),
+        {"data alfworld", "policy alfworld/tiny-s"} | EVERY_RUN | STUDY_TABLES,
     ),
     Edit("a caption", substitute("threespo/results/captions.py", "Figure 3c", "Figure 3 (c)"), {"report"}, {"report"}),
     Edit(
@@ -183,16 +182,16 @@ EDITS = [
         "a notebook",
         substitute("notebooks/main_results.ipynb", "set_style()", "set_style();"),
         notebooks("main_results"),
-        notebooks("main_results"),
+        notebooks("main_results") | {"report"},
     ),
     Edit(
         "the paper's curve",
         substitute("config/paper/fig3a.csv", "\n", "\n\n"),
         notebooks("training_curves"),
-        notebooks("training_curves"),
+        notebooks("training_curves") | {"report"},
     ),
-    Edit("a deleted figure", remove(FIGURES / "claims.svg"), notebooks("claims"), notebooks("claims")),
-    Edit("all figures deleted", remove(FIGURES), ALL_NOTEBOOKS, ALL_NOTEBOOKS),
+    Edit("a deleted figure", remove(FIGURES / "claims.svg"), notebooks("claims"), notebooks("claims") | {"report"}),
+    Edit("all figures deleted", remove(FIGURES), ALL_NOTEBOOKS, ALL_NOTEBOOKS | {"report"}),
     Edit("a deleted table", remove(ROOT / "tables" / "claims.parquet"), {"tables"}, ENDS),
     Edit("a deleted metrics table", remove(RUN / "metrics.parquet"), train(GRPO[0]), train(GRPO[0]) | ENDS),
     Edit("a deleted run", remove(RUN), train(GRPO[0]) | evaluate(GRPO[0]), train(GRPO[0]) | evaluate(GRPO[0]) | ENDS),
@@ -203,7 +202,7 @@ EDITS = [
         train(GRPO[0]) | ENDS,
         ("  has not ended yet in this folder",),
     ),
-    Edit("a deleted study file and report", remove(ROOT / "report.html"), {"report"}, {"report"}),
+    Edit("a deleted report", remove(ROOT / "report.html"), {"report"}, {"report"}),
     Edit(
         "damaged weights",
         flip(RUN / "weights" / "model.safetensors"),
@@ -217,19 +216,18 @@ EDITS = [
     Edit("a damaged game file", flip(ROOT / "data" / "alfworld" / "train.jsonl.xz"), {"data alfworld"}, {"data alfworld"}),
 ]
 
-WHY = """
-import json, sys
-from pathlib import Path
-from threespo.study.digests import Digests
-from threespo.study.load import load_study
-from threespo.study.paths import Paths
-from threespo.study.plan import plan
-from threespo.study.resolve import resolve
-
-found = resolve({"study": "ci"}, None)
-verdicts = plan(found.study, found.paths, Digests(found.paths.digests))
-print(json.dumps([verdict.lines() for verdict in verdicts]))
-"""
+# Rows that are made together: what they rerun is the union of what each reruns. Each row is in one of them.
+TOGETHER = (
+    ("comments, docstrings, touched files, no .snakemake",),
+    ("a method's file", "a notebook", "the paper's curve", "a deleted figure"),
+    ("alpha in a preset", "a claim's text", "a deleted metrics table"),
+    ("an ablation's field", "a learning rate", "a label"),
+    ("a seed", "a caption"),
+    ("evaluation seeds", "damaged weights", "a deleted report"),
+    ("games",),
+    ("a claim's rule", "a deleted record", "an edited evaluation", "a damaged game file"),
+    ("all figures deleted", "a deleted table", "a deleted run"),
+)
 
 
 def verdicts(checkout: Checkout) -> dict[str, list[str]]:
@@ -272,27 +270,52 @@ def pulled(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Chec
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name.replace(" ", "-"))
-def test_an_edit_reruns_what_depends_on_it_and_why_says_so_in_both_clones(edit, finished_copy, pulled, tmp_path):
+def test_why_names_what_an_edit_has_changed_and_says_the_same_in_a_pulled_clone(edit, finished_copy, pulled, tmp_path):
     other = Checkout(tmp_path / "pulled")
     shutil.copytree(pulled.folder, other.folder, symlinks=True)
     for checkout in (finished_copy, other):
         edit.do(checkout.folder)
-
     said = verdicts(finished_copy)
-    assert verdicts(other) == said
     assert {job for job, (state, *_) in said.items() if state == "changed"} == edit.changed
     for line in edit.says:
         assert any(line in lines for lines in said.values()), said
+    assert verdicts(other) == said
 
+
+@pytest.mark.parametrize("names", TOGETHER, ids=lambda names: names[0].replace(" ", "-"))
+def test_what_why_names_runs_and_nothing_else_comes_out_anew(names, finished_copy):
+    edits = [edit for edit in EDITS if edit.name in names]
+    assert len(edits) == len(names)
+    for edit in edits:
+        edit.do(finished_copy.folder)
+
+    # Snakemake runs those jobs that `why` names, besides the one that gathers them all.
+    planned = {job for job, (state, *_) in verdicts(finished_copy).items() if state != "unchanged"}
     before = records(finished_copy)
     done = finished_copy.snakemake()
     assert done.returncode == 0, done.stderr
-    # Snakemake runs those jobs that `why` names, besides the one that gathers them all.
-    planned = {job for job, (state, *_) in said.items() if state != "unchanged"}
-    if planned:
-        assert f"{len(planned) + 1} of {len(planned) + 1} steps" in done.stderr
-    else:
-        assert "Nothing to be done" in done.stderr
+    last = f"{len(planned) + 1} of {len(planned) + 1} steps" if planned else "Nothing to be done"
+    assert last in done.stderr
+
     after = records(finished_copy)
-    assert {job for job in after if after[job] != before.get(job)} == edit.ran
+    assert {job for job in after if after[job] != before.get(job)} == set().union(*(edit.ran for edit in edits))
     assert {state for state, *_ in verdicts(finished_copy).values()} == {"unchanged"}
+
+
+def test_every_edit_is_really_made_once():
+    assert sorted(name for names in TOGETHER for name in names) == sorted(edit.name for edit in EDITS)
+
+
+def test_a_pulled_clone_has_nothing_to_do_and_reruns_what_the_original_reruns(finished_copy, pulled, tmp_path):
+    other = Checkout(tmp_path / "pulled")
+    shutil.copytree(pulled.folder, other.folder, symlinks=True)
+    assert "Nothing to be done" in other.snakemake().stderr
+    (edit,) = (edit for edit in EDITS if edit.name == "a learning rate")
+    ran = []
+    for checkout in (finished_copy, other):
+        edit.do(checkout.folder)
+        before = records(checkout)
+        assert checkout.snakemake().returncode == 0
+        after = records(checkout)
+        ran.append({job for job in after if after[job] != before.get(job)})
+    assert ran == [edit.ran, edit.ran]

@@ -1,17 +1,17 @@
 """Which study is meant, and what each stage of it depends on."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.jobs import key_of
 from threespo.errors import InputError
-from threespo.study.checksums import checksums, write_checksums
-from threespo.study.load import load_study
+from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import prompted_runs, trained_runs, trial_runs
 from threespo.study.paths import Paths, Run
-from threespo.study.resolve import resolve, write_study
+from threespo.study.resolve import present_study, resolve
 from threespo.study.stages import jobs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ def test_changes_and_real_games_are_merged_into_the_study(tmp_path):
     settings = {"alfworld": {"max_steps": 50, "games": {"valid_seen": None}}, "policy": {"max_prompt_tokens": 999}}
     config = {"study": "ci", "alfworld": str(tmp_path), "real": settings, "set": {"alfworld": {"games": {"train": 3}}}}
     resolved = resolve(config, None)
-    assert resolved.paths.root == Path("results") / "ci-games"
+    assert re.fullmatch("results/ci-games-[0-9a-f]{8}", str(resolved.paths.root))
     assert resolved.study.alfworld.source == "path"
     assert resolved.study.alfworld.path == tmp_path
     assert (resolved.study.alfworld.max_steps, resolved.study.policies["tiny-s"].max_prompt_tokens) == (50, 999)
@@ -156,14 +156,67 @@ def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch
     assert key_of("evaluate", mixed, local, paths) == key_of("evaluate", plain, local, paths)
 
 
-def test_the_study_file_is_written_only_if_it_changed(tmp_path):
-    resolved = resolve({"study": "ci", "results": str(tmp_path)}, None)
-    path = write_study(resolved)
-    before = path.stat().st_mtime_ns
-    assert write_study(resolved).stat().st_mtime_ns == before
-    assert load_study(path) == resolved.study
-    changed = resolve({"study": "ci", "results": str(tmp_path), "set": {"seeds": [5]}}, None)
-    assert load_study(write_study(changed)).seeds == (5,)
+def folder_of(**config) -> str:
+    return resolve({"study": "ci", **config}, None).paths.root.name
+
+
+def test_a_changed_study_has_a_folder_of_its_own_and_the_same_change_the_same_one():
+    changed = folder_of(set={"seeds": [5]})
+    assert re.fullmatch("ci-[0-9a-f]{8}", changed)
+    assert folder_of(set={"seeds": ["5"]}) == changed
+    assert folder_of(set={"seeds": [6]}) not in (changed, "ci")
+    assert resolve({"study": "ci", "set": {"seeds": [5]}}, None).study.name == changed
+    # What is set as it was, or decides no result, changes no study.
+    assert folder_of(set={"seeds": [0, 1]}) == folder_of(set={"training": {"checkpoint_every": 7}}) == "ci"
+    assert folder_of(set={"seeds": [5]}, name="five") == "ci-five"
+    assert folder_of(policy_build=True) != "ci"
+    for name in ("../five", "Five", "a b", 1.5):
+        with pytest.raises(InputError, match="--config name"):
+            folder_of(name=name)
+
+
+def test_what_is_set_for_all_reaches_an_environment_with_a_value_of_its_own_unless_it_is_named_apart():
+    def generations(**fields):
+        found = resolve({"study": "smoke", "set": fields}, None)
+        return {env: found.study.at(env).training.generations for env in found.study.environments}, found.notes
+
+    assert generations(seeds=[7]) == ({"alfworld": 10000, "webshop": 5000}, [])
+    both, notes = generations(training={"generations": 3000})
+    assert both == {"alfworld": 3000, "webshop": 3000}
+    assert notes == [
+        "training.generations is 3000 in webshop too, which has 5000 of its own; to keep that: webshop.training.generations"
+    ]
+    apart = {"webshop": {"training": {"generations": 5000}}}
+    assert generations(training={"generations": 3000}, **apart) == ({"alfworld": 3000, "webshop": 5000}, [])
+
+
+def test_a_budget_below_one_epoch_is_said():
+    assert resolve({"study": "smoke"}, None).notes == []
+    notes = resolve({"study": "smoke", "set": {"training": {"generations": 400}}}, None).notes
+    said = "training.generations is 400 in alfworld, where an epoch of 16 tasks may take 1920: the first epoch has 3"
+    assert said in notes
+
+
+def test_the_present_study_is_that_of_the_call_as_long_as_there_is_one(tmp_path, monkeypatch):
+    file = tmp_path / "mine.yaml"
+    file.write_text((ROOT / "config" / "studies" / "ci.yaml").read_text())
+    found = resolve({"study": str(file), "results": str(tmp_path), "set": {"seeds": [3]}}, None)
+    found.paths.root.mkdir()
+    found.paths.study.write_text(dump_study(found.study))
+    found.paths.call.write_text(json.dumps(found.call))
+    file.write_text(file.read_text().replace("a tiny", "another").replace("3.0e-4", "9.0e-4"))
+    # The hash in the folder's name stands for other settings now.
+    assert present_study(found.paths) == found.study
+    named = resolve({"study": str(file), "results": str(tmp_path), "name": "mine"}, None)
+    named.paths.root.mkdir()
+    named.paths.call.write_text(json.dumps(named.call))
+    file.write_text(file.read_text().replace("9.0e-4", "8.0e-4"))
+    assert present_study(named.paths).methods["grpo"].learning_rate == 8e-4
+    file.write_text("name: [")
+    with pytest.raises(InputError, match="not valid YAML"):
+        present_study(named.paths)
+    file.unlink()
+    assert present_study(found.paths) == found.study
 
 
 def _settings(one):
@@ -225,20 +278,6 @@ def test_where_games_lie_does_not_matter_but_which_they_are(tmp_path):
 def test_settings_are_json_without_this_machines_paths(tmp_path):
     for key in _settings(study(alfworld={"source": "path", "path": str(tmp_path)})).values():
         assert str(tmp_path) not in json.dumps(key)
-
-
-def test_checksums_change_with_a_byte_and_ignore_hidden_markers(tmp_path):
-    folder = tmp_path / "weights"
-    (folder / "deep").mkdir(parents=True)
-    (folder / "deep" / "a").write_text("1")
-    before = checksums(folder)
-    assert list(before) == ["deep/a"]
-    (folder / ".marker").write_text("x")
-    assert checksums(folder) == before
-    (folder / "deep" / "a").write_text("2")
-    assert checksums(folder) != before
-    write_checksums(folder)
-    assert json.loads((tmp_path / "weights.checksums.json").read_text()) == checksums(folder)
 
 
 def test_trained_runs_cover_the_matrix():

@@ -39,7 +39,7 @@ def run_exactly(workflow: Any, outputs: Iterable[str]) -> None:
 
 
 def forget_backups(workflow: Any, results: Path) -> None:
-    """Remove copies of ``update`` outputs below ``results`` that a killed Snakemake has left: the next would fail on them."""
+    """Remove copies of ``update`` outputs below ``results`` that a killed Snakemake left: the next would fail on them."""
     backups = workflow.persistence.path / "backups"
     if is_main_process(workflow):
         shutil.rmtree(backups / (results.relative_to("/") if results.is_absolute() else results), ignore_errors=True)

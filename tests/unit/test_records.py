@@ -1,0 +1,236 @@
+"""What tells results apart: digests with a memory, records, results that another study has, and what is found damaged."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from threespo.errors import InputError
+from threespo.study import digests as module
+from threespo.study import records
+from threespo.study.digests import Digests, file_digest, meaning_digest
+from threespo.study.load import dump_study, load_study
+from threespo.study.paths import Paths
+from threespo.study.perform import perform
+from threespo.study.plan import check, plan
+from threespo.study.stages import Job
+from threespo.study.workflow_run import hold, unlock
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA, POLICY = Job("data", "alfworld"), Job("policy", "alfworld/tiny-s")
+
+
+@pytest.fixture
+def study(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    return load_study(ROOT / "config" / "studies" / "ci.yaml")
+
+
+@pytest.fixture
+def paths(study, tmp_path):
+    """Return a study's folder in which data and policy have been made."""
+    return made(study, Paths(tmp_path / "ci"))
+
+
+def made(study, paths):
+    paths.root.mkdir()
+    paths.study.write_text(dump_study(study))
+    do(study, paths, DATA)
+    do(study, paths, POLICY)
+    return paths
+
+
+def do(study, paths, job, done=None):
+    """Do a job whose work is to write files; note it in the list ``done``."""
+
+    def work():
+        folder = job.outputs(paths).paths()[0]
+        (folder / "deep").mkdir(parents=True, exist_ok=True)
+        (folder / "deep" / "file").write_text(job.stage)
+        if done is not None:
+            done.append(str(job))
+
+    perform(study, paths, job, work)
+
+
+def states(study, paths):
+    return {str(verdict.job): verdict.lines()[0].split(": ")[1] for verdict in plan(study, paths, Digests())}
+
+
+def test_digests_of_a_folder_ignore_markers_of_tools_and_name_every_file(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a").write_text("1")
+    before = Digests().of(tmp_path)
+    # SHA-256 of "1", from another implementation.
+    assert before == {"deep/a": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"}
+    (tmp_path / ".marker").write_text("x")
+    assert Digests().of(tmp_path) == before
+    (tmp_path / "deep" / "a").write_text("2")
+    assert Digests().of(tmp_path) != before
+    assert Digests().of(tmp_path / "nowhere") == {}
+
+
+def test_a_known_file_is_not_read_again_until_it_changes_even_with_its_times_put_back(tmp_path, monkeypatch):
+    memory, file = tmp_path / "memory.json", tmp_path / "weights"
+    file.write_text("before")
+    monkeypatch.setattr(module, "_RECENT_SECONDS", -1)
+    first = Digests(memory)
+    expected = first.of(file)
+    first.save()
+    read = []
+    monkeypatch.setattr(module, "file_digest", lambda path: read.append(path) or file_digest(path))
+    assert Digests(memory).of(file) == expected
+    assert not read
+    times = file.stat()
+    file.write_text("beware")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert Digests(memory).of(file) != expected
+    assert read == [file]
+    memory.write_text("[1")
+    assert Digests(memory).of(file) == {"": file_digest(file)}
+
+
+def test_a_file_that_has_just_changed_is_not_remembered(tmp_path):
+    memory, file = tmp_path / "memory.json", tmp_path / "weights"
+    file.write_text("before")
+    digests = Digests(memory)
+    digests.of(file)
+    digests.save()
+    assert not memory.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "same", "other"),
+    [
+        ("a.yaml", "a: 1\nb: [x]\n", "# said\na:   1\n\nb:\n  - x\n", "b: [x]\na: 1\n"),
+        (
+            "a.ipynb",
+            '{"cells": [{"cell_type": "code", "source": "x", "metadata": {}, "outputs": []}]}',
+            '{"cells": [{"outputs": [1], "cell_type": "code", "source": "x", "metadata": {"time": 3}}], "nbformat": 4}',
+            '{"cells": [{"cell_type": "code", "source": "y", "metadata": {}, "outputs": []}]}',
+        ),
+        ("a.csv", "1,2\n", "1,2\n", "1,3\n"),
+        ("broken.yaml", "a: [", "a: [", "a: [1"),
+    ],
+)
+def test_a_repository_file_counts_by_what_it_says(tmp_path, name, text, same, other):
+    found = []
+    for content in (text, same, other):
+        (tmp_path / name).write_text(content)
+        found.append(meaning_digest(tmp_path / name))
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_job_is_done_once_and_again_when_its_result_its_input_or_its_record_is_not_as_it_was(study, paths, capsys):
+    done = []
+    do(study, paths, DATA, done)
+    do(study, paths, POLICY, done)
+    assert done == []
+    assert "as before" in capsys.readouterr().err
+    (paths.policy("alfworld", "tiny-s") / "deep" / "file").write_text("edited")
+    do(study, paths, POLICY, done)
+    (paths.policy("alfworld", "tiny-s") / "more").write_text("not of this job")
+    do(study, paths, POLICY, done)
+    paths.record("policy", "alfworld/tiny-s").write_text("{")
+    do(study, paths, POLICY, done)
+    assert done == [str(POLICY)] * 3
+    # The result of a job that reads a damaged input would be false: it is not begun.
+    (paths.data("alfworld") / "deep" / "file").write_text("edited")
+    with pytest.raises(InputError, match=r"deep/file: is damaged or was edited: it is not what 'data alfworld' has written"):
+        do(study, paths, POLICY, done)
+    (paths.data("alfworld") / "deep" / "file").unlink()
+    with pytest.raises(InputError, match=r"deep/file: is missing"):
+        do(study, paths, POLICY, done)
+    paths.record("data", "alfworld").unlink()
+    with pytest.raises(InputError, match="no record of 'data alfworld' says how it was made"):
+        do(study, paths, POLICY, done)
+    assert len(done) == 3
+
+
+def test_a_finished_job_is_newer_than_its_inputs_even_if_the_clock_went_back(study, paths):
+    future = 4_000_000_000
+    for file in paths.data("alfworld").rglob("*"):
+        os.utime(file, (future, future))
+    (paths.policy("alfworld", "tiny-s") / "deep" / "file").write_text("edited")
+    do(study, paths, POLICY)
+    assert paths.policy("alfworld", "tiny-s").stat().st_mtime >= future
+
+
+def test_results_of_another_study_are_taken_only_if_their_records_agree_and_they_are_whole(study, paths, tmp_path):
+    def other(name, one=study):
+        beside = Paths(tmp_path / name)
+        beside.root.mkdir()
+        beside.study.write_text(dump_study(one))
+        return beside
+
+    twin, done = other("twin"), []
+    assert states(study, twin)["data alfworld"] == f"taken from {paths.root}"
+    do(study, twin, DATA, done)
+    do(study, twin, POLICY, done)
+    assert done == []
+    file = Path("deep") / "file"
+    assert (twin.data("alfworld") / file).samefile(paths.data("alfworld") / file)
+    # Neither study writes into the other's file.
+    (twin.data("alfworld") / file).unlink()
+    do(study, twin, DATA, done)
+    assert done == []
+
+    changed = load_study(ROOT / "config" / "studies" / "ci.yaml", {"alfworld": {"max_steps": 9}})
+    third = other("third", changed)
+    do(changed, third, DATA, done)
+    do(changed, third, POLICY, done)
+    assert done == [str(POLICY)], "the games are the same, the policy is another"
+
+    for damaged in (paths, twin, third):
+        (damaged.data("alfworld") / file).unlink(missing_ok=True)
+        (damaged.data("alfworld") / file).write_text("edited")
+    fourth = other("fourth")
+    do(study, fourth, DATA, done)
+    assert done == [str(POLICY), str(DATA)]
+
+
+def test_check_names_what_is_wrong_and_deep_reads_what_size_and_times_hide(study, paths, monkeypatch):
+    lines, well = check(study, paths, deep=False)
+    assert not well, "most of the study has not run"
+    assert lines[-1].startswith(f"{paths.root}: 2 of 22 jobs have their results as recorded (2 files)")
+    monkeypatch.setattr(module, "_RECENT_SECONDS", -1)
+    memory = Digests(paths.digests)
+    plan(study, paths, memory)
+    memory.save()
+    # Bits that fall over on the disk leave no trace in times; here the memory is told that they did not change.
+    file = paths.policy("alfworld", "tiny-s") / "deep" / "file"
+    file.write_text("fell ovr"[:6])
+    found = file.stat()
+    known = json.loads(paths.digests.read_text())
+    (name,) = (name for name in known if name.startswith("policy"))
+    known[name][0] = [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+    paths.digests.write_text(json.dumps(known))
+    said = "policy alfworld/tiny-s: policy/alfworld/tiny-s/deep/file: damaged or edited"
+    assert not any(line.startswith(said) for line in check(study, paths, deep=False)[0])
+    assert any(line.startswith(said) for line in check(study, paths, deep=True)[0])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stage": "data"}', "\x00", '{"code": 3}'])
+def test_a_garbage_record_is_one_message_and_a_reason_to_run(study, paths, text):
+    paths.record("data", "alfworld").write_text(text)
+    with pytest.raises(InputError, match="not a stage's record"):
+        records.read(paths, DATA)
+    verdict = plan(study, paths, Digests())[0]
+    assert verdict.lines() == ["data alfworld: changed", "  stages/data/alfworld.json: the job's record is damaged"]
+
+
+def test_one_workflow_at_a_time_holds_a_study_and_clears_locks_only_when_nobody_works(paths, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    left = Path(".snakemake/locks/0.output.lock")
+    left.parent.mkdir(parents=True)
+    left.write_text(f"{paths.root}/report.html\n")
+    others = left.with_name("1.output.lock")
+    others.write_text(f"{paths.root}-other/report.html\n")
+    with hold(paths):
+        with pytest.raises(InputError, match=r"another call of the workflow \(process \d+ on .*\) is at work"):
+            hold(paths)
+        with pytest.raises(InputError, match="is at work"):
+            unlock(paths)
+    assert unlock(paths) == [left]
+    assert (left.exists(), others.exists()) == (False, True)
