@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def examples() -> list[list[str]]:
     """Return the words of all calls of Snakemake in the two files."""
     texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "config/README.md")]
-    calls = [call for text in texts for call in re.findall(r"^\$ (snakemake .*)$|`((?:snakemake|--config) [^`]*)`", text, re.M)]
+    call = re.compile(r"^\$ (snakemake .*)$|`((?:snakemake|--config) [^`]*)`", re.MULTILINE)
+    calls = [found for text in texts for found in call.findall(text)]
     return [shlex.split(first or second, comments=True) for first, second in calls]
 
 
@@ -34,7 +35,8 @@ def test_an_example_means_a_valid_study(words, monkeypatch, tmp_path):
     # Placeholders of the documents.
     (tmp_path / "game.tw-pddl").write_text("{}")
     own = ROOT / "config" / "studies" / "ci.yaml"
-    given = [word.replace("=DIR", f"={tmp_path}").replace("my/study.yaml", str(own)) for word in values(words, "--config") if "=value" not in word]
+    written = [word for word in values(words, "--config") if "=value" not in word]
+    given = [word.replace("=DIR", f"={tmp_path}").replace("my/study.yaml", str(own)) for word in written]
     gpus = [int(word.removeprefix("gpu=")) for word in values(words, "--resources")]
     found = resolve(parse_config(given), gpus[0] if gpus else None)
     # What changes the study changes its folder.
