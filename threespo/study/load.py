@@ -1,49 +1,90 @@
 """Study files: read, check, merge, write."""
 
+import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import yaml
 from pydantic import ValidationError
 
 from threespo.errors import InputError
 from threespo.methods.registry import full_options
 from threespo.study.checks import explain, problems
 from threespo.study.config import Study, study_class
+from threespo.study.reading import read_text, read_yaml
 
 
-def parse_study(values: dict[str, Any], origin: str) -> Study:
-    """Check ``values`` and return the study.
+class Change(NamedTuple):
+    """Fields that somebody has changed in a study."""
+
+    origin: str
+    """Where they are written, for messages."""
+    values: dict[str, Any]
+
+
+def parse_study(values: dict[str, Any], origin: str, changes: Sequence[Change] = ()) -> Study:
+    """Check ``values`` with ``changes`` in them and return the study.
 
     Raises:
-        InputError: naming ``origin`` and every wrong field with what was expected.
+        InputError: naming every wrong field with what was expected, and ``origin`` or the change that it comes from.
     """
+    changed = functools.reduce(lambda merged, change: merge(merged, change.values), changes, values)
     try:
-        study = study_class().model_validate(values)
+        study = study_class().model_validate(changed)
         faults = problems(study)
     except ValidationError as error:
         faults = [f"{'.'.join(str(part) for part in item['loc']) or 'study'}: {explain(item)}" for item in error.errors()]
-    if faults:
-        raise InputError(f"{origin}: not a valid study\n" + "\n".join(f"  {fault}" for fault in faults))
-    return study
+    if not faults:
+        return study
+
+    by_origin: dict[str, list[str]] = {}
+    for fault in faults:
+        by_origin.setdefault(_blamed(fault, origin, changes), []).append(f"  {fault}")
+    what = {place: "not a valid study" if place == origin else f"no valid change of {origin}" for place in by_origin}
+    raise InputError("\n".join("\n".join((f"{place}: {what[place]}", *lines)) for place, lines in by_origin.items()))
 
 
-def load_study(path: Path, overrides: dict[str, Any] | None = None) -> Study:
-    """Read a study file (YAML or JSON) and merge ``overrides`` (nested mapping) into it.
+def _blamed(fault: str, origin: str, changes: Sequence[Change]) -> str:
+    """Return where the field is written that a fault begins with."""
+    parts = fault.partition(": ")[0].split(".")
+    for change in reversed(changes):
+        values: Any = change.values
+        for part in parts:
+            if isinstance(values, dict) and part not in values:
+                break
+            # A value in the place of a section stands for all its fields.
+            values = values[part] if isinstance(values, dict) else {}
+        else:
+            return change.origin
+    return origin
+
+
+def load_study(path: Path, overrides: dict[str, Any] | Sequence[Change] | None = None) -> Study:
+    """Read a study file (YAML or JSON) and merge ``overrides`` into it.
+
+    Args:
+        path: the file.
+        overrides: fields of the study, nested; or several such mappings with where they are written, the later one wins.
 
     Raises:
-        InputError: if the file is missing, is not YAML, or a field is wrong.
+        InputError: if the file is missing, is not UTF-8 or YAML, or a field is wrong.
     """
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}). Studies lie in config/studies/.") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML: {error}") from error
+    changes = [Change("changed fields", overrides)] if isinstance(overrides, dict) else overrides or ()
+    return parse_study(read_study(path), str(path), changes)
+
+
+def read_study(path: Path) -> dict[str, Any]:
+    """Return the fields of a study file as they stand there.
+
+    Raises:
+        InputError: if the file is missing, is not UTF-8 or YAML, or no mapping.
+    """
+    values = read_yaml(read_text(path, "Studies lie in config/studies/."), str(path))
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a mapping of fields, found {type(values).__name__}")
-    return parse_study(merge(values, overrides or {}), str(path))
+        found = "nothing" if values is None else type(values).__name__
+        raise InputError(f"{path}: expected a mapping of fields such as config/studies/ci.yaml, found {found}")
+    return values
 
 
 def dump_study(study: Study, *, options: bool = False) -> str:
