@@ -27,8 +27,11 @@ def _distinct(values: tuple[ValueT, ...]) -> tuple[ValueT, ...]:
     return values
 
 
-Several = Annotated[tuple[ValueT, ...], Field(strict=False), AfterValidator(_distinct)]
-"""A list of distinct values, which a file gives as a list and Python as a tuple."""
+Listed = Annotated[tuple[ValueT, ...], Field(strict=False)]
+"""What a file gives as a list and Python as a tuple."""
+
+Several = Annotated[Listed[ValueT], AfterValidator(_distinct)]
+"""A list of distinct values."""
 
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 

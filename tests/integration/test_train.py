@@ -40,7 +40,7 @@ VALUES: dict[str, Any] = {
         "max_steps": 6,
         "games": {"train": 6, "calibration": 4, "valid_seen": 3, "valid_unseen": 3},
     },
-    "policies": {"tiny-s": {"stands_for": "x", "max_prompt_tokens": 1500, "max_response_tokens": 16}},
+    "policies": {"tiny-s": {"stands_for": "qwen2.5-1.5b-instruct", "max_prompt_tokens": 1500, "max_response_tokens": 16}},
     "methods": {
         **{name: {"method": name, "learning_rate": 1e-3, "options": SMALL.get(name, {})} for name in METHODS},
         "threespo": {"method": "threespo", "learning_rate": 1e-4, "options": {"max_generations_per_task": 20}},

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from threespo.errors import InputError
 from threespo.methods.registry import full_options
-from threespo.study.checks import explain, problems
+from threespo.study.checks import problems
 from threespo.study.config import Study, study_class
+from threespo.study.explain import explain, field_of
 from threespo.study.reading import read_text, read_yaml
 
 
@@ -29,35 +30,45 @@ def parse_study(values: dict[str, Any], origin: str, changes: Sequence[Change] =
     Raises:
         InputError: naming every wrong field with what was expected, and ``origin`` or the change that it comes from.
     """
-    changed = functools.reduce(lambda merged, change: merge(merged, change.values), changes, values)
-    try:
-        study = study_class().model_validate(changed)
-        faults = problems(study)
-    except ValidationError as error:
-        faults = [f"{'.'.join(str(part) for part in item['loc']) or 'study'}: {explain(item)}" for item in error.errors()]
-    if not faults:
+    changes = [change for change in changes if change.values]
+    study = _checked(functools.reduce(lambda merged, change: merge(merged, change.values), changes, values))
+    if isinstance(study, Study):
         return study
 
+    # Where the file is in order by itself, a fault that stands in no changed field has come of a change all the same.
+    alone = _checked(values) if changes else study
+    otherwise = " and ".join(change.origin for change in changes) if isinstance(alone, Study) else origin
     by_origin: dict[str, list[str]] = {}
-    for fault in faults:
-        by_origin.setdefault(_blamed(fault, origin, changes), []).append(f"  {fault}")
+    for fault in study:
+        by_origin.setdefault(_blamed(fault, changes) or otherwise, []).append(f"  {fault}")
     what = {place: "not a valid study" if place == origin else f"no valid change of {origin}" for place in by_origin}
     raise InputError("\n".join("\n".join((f"{place}: {what[place]}", *lines)) for place, lines in by_origin.items()))
 
 
-def _blamed(fault: str, origin: str, changes: Sequence[Change]) -> str:
-    """Return where the field is written that a fault begins with."""
-    parts = fault.partition(": ")[0].split(".")
-    for change in reversed(changes):
-        values: Any = change.values
-        for part in parts:
-            if isinstance(values, dict) and part not in values:
-                break
-            # A value in the place of a section stands for all its fields.
-            values = values[part] if isinstance(values, dict) else {}
-        else:
-            return change.origin
-    return origin
+def _checked(values: dict[str, Any]) -> Study | list[str]:
+    """Return the study, or what is wrong with it."""
+    try:
+        study = study_class().model_validate(values)
+    except ValidationError as error:
+        return [f"{field_of(item)}: {explain(item)}" for item in error.errors()]
+    return problems(study) or study
+
+
+def _blamed(fault: str, changes: Sequence[Change]) -> str | None:
+    """Return the change that has the field which a fault begins with; ``None`` if none has."""
+    field = fault.partition(": ")[0]
+    return next((change.origin for change in reversed(changes) if _has(change.values, field.split("."))), None)
+
+
+def _has(values: Any, parts: Sequence[str]) -> bool:
+    """Return whether nested fields have this one; a value in the place of a section stands for all that it would have."""
+    for part in parts:
+        if not isinstance(values, dict):
+            return True
+        if part not in values:
+            return False
+        values = values[part]
+    return True
 
 
 def load_study(path: Path, overrides: dict[str, Any] | Sequence[Change] | None = None) -> Study:

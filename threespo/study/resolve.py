@@ -4,25 +4,28 @@ Decided once, by the workflow's main process. Jobs receive the result as a file,
 (no ``--resources``, another working folder) cannot change the experiment.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.spec import RealData
-from threespo.errors import InputError
+from threespo.errors import InputError, listed
 from threespo.files import atomic_text
 from threespo.study.config import Study
-from threespo.study.load import dump_study, load_study, merge
+from threespo.study.configuration import Places, check_texts, is_folder, results_folder, typed
+from threespo.study.load import Change, dump_study, load_study
 from threespo.study.paths import Paths
 
 STUDIES = Path("config") / "studies"
 
 CONFIG_KEYS = ("study", "set", "policy_build", "results", "real")
 """Keys of ``--config`` beside the names of environments, which give folders of real data."""
+
+LONGEST_SHOWN = 80
+"""Characters of a name that messages show."""
 
 GPUS_OF_PAPER = 4
 """The paper's runs used four GPUs each (tab:compute)."""
@@ -50,41 +53,45 @@ def study_file(name: str, folder: Path = STUDIES) -> Path:
         InputError: if there is neither.
     """
     for candidate in (Path(name), folder / f"{name}.yaml"):
-        if candidate.is_file():
-            return candidate
+        # A name that is too long for a file is an error of the system, and no file.
+        with contextlib.suppress(OSError):
+            if candidate.is_file():
+                return candidate
     known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml"))) or "none here"
-    raise InputError(f"study {name!r}: neither a file nor a name in {folder} ({known})")
+    raise InputError(f"study {name[:LONGEST_SHOWN]!r}: neither a file nor a name in {folder} ({known})")
 
 
-def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
+def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = ()) -> Resolved:
     """Return the study that the workflow is asked for.
 
     Args:
         config: config/config.yaml with ``--config`` on top; ``CONFIG_KEYS`` and names of environments are its keys.
         gpus: N of ``--resources gpu=N``; None if it was not given.
+        given: what was written after ``--config``: Snakemake silently keeps the last of two equal keys.
 
     Raises:
         InputError: for unknown keys, wrong fields, a missing folder of real data, or too few GPUs for the study.
     """
     keys = ("study", *real_data(), *CONFIG_KEYS[1:])
-    unknown = sorted(set(config) - set(keys))
-    if unknown:
+    check_texts(given)
+    places = Places({str(key): typed(value) for key, value in config.items()})
+    if unknown := [key for key in config if key not in keys]:
         raise InputError(
-            f"--config: no such key: {', '.join(unknown)}; known are {', '.join(keys)}. "
+            f"{places.of(str(unknown[0]))}: no such key; known are {', '.join(keys)}. "
             "A study's own fields are changed with --config 'set={...}'."
         )
 
-    config = {key: _typed(value) for key, value in config.items()}
-    asked = str(config.get("study", "auto"))
-    name = _automatic(gpus) if asked == "auto" else asked
-    path = study_file(name)
-    study = load_study(path, _overrides(config, path))
+    results = results_folder(places)
+    asked = str(places.value("study", "auto", str | int, "a name in config/studies or a file"))
+    path = study_file(_automatic(gpus) if asked == "auto" else asked)
+    study = load_study(path, _overrides(places, path))
+    _check_folders(study, places, path)
     _check_gpus(study, gpus)
 
     # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins.
-    folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if config.get(env))
+    folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if env in places.given)
     why = f"chosen because --resources gpu={gpus or 0} was granted" if asked == "auto" else "as asked"
-    return Resolved(study, Paths(Path(str(config.get("results", "results"))) / folder), f"study {study.name!r}, {why}")
+    return Resolved(study, Paths(results / folder), f"study {study.name!r}, {why}")
 
 
 def write_study(resolved: Resolved) -> Path:
@@ -96,70 +103,81 @@ def write_study(resolved: Resolved) -> Path:
     return path
 
 
-def _typed(value: Any) -> Any:
-    """Return ``value`` with numbers and nulls as such: Snakemake hands nested ``--config`` values on as text."""
-    if isinstance(value, dict):
-        return {key: _typed(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_typed(inner) for inner in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        read = yaml.safe_load(value)
-    except yaml.YAMLError:
-        return value
-    return read if isinstance(read, int | float | bool | None) else value
-
-
 def _automatic(gpus: int | None) -> str:
     if not gpus:
         return "smoke"
     return "paper" if gpus >= GPUS_OF_PAPER else "mini"
 
 
-def _overrides(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return what ``config`` changes of the study in ``path``."""
-    changes = config.get("set") or {}
-    if not isinstance(changes, dict):
-        raise InputError(
-            f"--config set: expected a mapping such as 'set={{training: {{generations: 500}}}}', found {changes!r}"
-        )
+def _overrides(places: Places, path: Path) -> list[Change]:
+    """Return what the configuration changes of the study in ``path``, and where each change is written."""
+    changes: list[Change] = []
+    if places.value("policy_build", False, bool, "true or false"):
+        changes.append(Change(places.of("policy_build"), {"policy_build": True}))
 
-    overrides: dict[str, Any] = {}
-    if config.get("policy_build"):
-        overrides["policy_build"] = True
-    if any(config.get(env) for env in real_data()):
+    real = places.mapping("real", "as in config/config.yaml")
+    folders = {env: folder for env in real_data() if (folder := _folder(env, places)) is not None}
+    if folders:
+        study = load_study(path)
         # Beside real data, embedded stand-ins would be different experiments under the same names: real prompts are longer.
-        there = load_study(path).environments
-        overrides.update({env: None for env, own in there.items() if own.source == "embedded" and not config.get(env)})
-    real = _mapping("real", config.get("real"))
-    for env in real_data():
-        if config.get(env):
-            overrides = merge(overrides, _on_real_data(env, Path(str(config[env])), real, path))
+        there = {env for env, own in study.environments.items() if own.source == "embedded"}
+        changes += [Change(places.of(env), dict.fromkeys(there - folders.keys())) for env in list(folders)[:1]]
+        for env, folder in folders.items():
+            changes += _on_real_data(env, folder, real, places, path, study)
 
     # ``set`` last: what a person writes out wins.
-    return merge(overrides, changes)
+    return [*changes, Change(places.of("set"), places.mapping("set", "such as 'set={training: {generations: 500}}'"))]
 
 
-def _mapping(key: str, value: Any) -> dict[str, Any]:
-    if value is not None and not isinstance(value, dict):
-        raise InputError(f"--config {key}: expected a mapping as in config/config.yaml, found {value!r}")
-    return dict(value or {})
+def _folder(env: str, places: Places) -> Path | None:
+    """Return the folder of real data that is given for an environment."""
+    text = places.value(env, None, str | int | None, "a folder of real data")
+    if text is None:
+        return None
+    folder = Path(str(text))
+    if not str(text).strip() or not is_folder(folder):
+        raise InputError(f"{places.of(env)}={text}: no such folder. It must hold {real_data()[env].holds}.")
+    return folder
 
 
-def _on_real_data(env: str, folder: Path, settings: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return what a study changes to play on the real data in ``folder``; ``settings`` is ``real`` of config.yaml."""
-    if not folder.is_dir():
-        raise InputError(f"--config {env}={folder}: no such folder. It must hold {real_data()[env].holds}.")
-    study = load_study(path)
+def _on_real_data(
+    env: str, folder: Path, settings: dict[str, Any], places: Places, path: Path, study: Study
+) -> list[Change]:
+    """Return what a study changes to play on the real data in ``folder``; ``settings`` is ``real`` of the configuration."""
     if env not in study.environments:
-        raise InputError(f"--config {env}={folder}: {path} has no section {env!r}; choose a study that has one")
+        raise InputError(f"{places.of(env)}={folder}: {path} has no section {env!r}; choose a study that has one")
+    known = (*real_data(), "policy")
+    if unknown := sorted(str(key) for key in settings if key not in known):
+        raise InputError(f"{places.of('real')}: no such key: {listed(unknown)}; there are {', '.join(known)}")
 
-    own = {env: {"source": "path", "path": str(folder.resolve())}}
+    parts = {name: settings.get(name) or {} for name in (env, "policy")}
+    for name, part in parts.items():
+        if not isinstance(part, dict):
+            raise InputError(f"{places.of('real')}.{name}: expected a mapping as in config/config.yaml, found {part!r}")
     # A pretrained model keeps its own limits.
     tiny = [name for name, policy in study.policies.items() if policy.kind == "tiny"]
-    policies = {name: _mapping("real policy", settings.get("policy")) for name in tiny}
-    return merge({env: settings.get(env) or {}, "policies": policies}, own)
+    changed = {env: parts[env], "policies": dict.fromkeys(tiny, parts["policy"])}
+    data = {env: {"source": "path", "path": str(folder.resolve())}}
+    return [Change(places.of("real"), changed), Change(places.of(env), data)]
+
+
+def _check_folders(study: Study, places: Places, path: Path) -> None:
+    """Refuse folders without data now, and not when the first job has begun."""
+    for env, section in study.environments.items():
+        real = real_data().get(env)
+        if real is None or section.source != "path" or section.path is None:
+            continue
+        where = f"{places.of(env)}={section.path}" if env in places.given else f"{path}: {env}.path: {section.path}"
+        lack = real.lacks(section.path) if is_folder(section.path) else "no such folder"
+        if lack is not None:
+            raise InputError(f"{where}: {lack}. It must hold {real.holds}.")
+
+    for name, policy in study.policies.items():
+        source = policy.source or ""
+        hub = not Path(source).is_absolute() and not source.startswith(".") and source.count("/") <= 1
+        if not hub and not is_folder(Path(source)):
+            where = f"{path}: policies.{name}.source"
+            raise InputError(f"{where}: no such folder {source!r}; give one, or a hub name (OWNER/NAME)")
 
 
 def _check_gpus(study: Study, gpus: int | None) -> None:

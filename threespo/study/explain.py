@@ -1,0 +1,67 @@
+"""What pydantic finds wrong with a study, in the words of a study file."""
+
+import typing
+from typing import Any
+
+from pydantic import BaseModel
+
+from threespo.envs.registry import ENVIRONMENTS
+from threespo.errors import listed
+from threespo.study.config import study_class
+
+_LONGEST = 80
+"""Characters of what was found: a longer input, such as a whole section, would hide the message."""
+
+_IN_WORDS = {
+    "tuple_type": "expected a list such as [0, 1]",
+    "dict_type": "expected a mapping such as {name: ...}",
+    "model_type": "expected a mapping of fields such as {field: value}",
+    "int_type": "Input should be a valid integer",
+    "missing": "this field is required",
+    "finite_number": "expected a finite number",
+    "path_type": "expected the path of a folder",
+}
+"""Kinds of errors that pydantic names in Python's words, or in too many."""
+
+
+def field_of(item: Any) -> str:
+    """Return the full name of the field that an element of ``ValidationError.errors()`` is about."""
+    return ".".join(str(part) for part in item["loc"] if part != "[key]") or "study"
+
+
+def explain(item: Any, root: type[BaseModel] | None = None) -> str:
+    """Return an element of pydantic's ``ValidationError.errors()`` as a sentence.
+
+    Args:
+        item: the element.
+        root: the settings that were checked; by default a whole study.
+    """
+    kind, loc = item["type"], item["loc"]
+    if kind == "extra_forbidden":
+        fields = _fields(root or study_class(), loc[:-1])
+        # At the top level an unknown field may be a misspelt environment.
+        top = root is None and len(loc) == 1
+        known = f", nor an environment (there are {', '.join(ENVIRONMENTS)})" if top else ""
+        return f"no such field{known}; there are {listed(fields)} (threespo/study/config.py explains them)"
+    message = _IN_WORDS.get(kind) or str(item["msg"]).removeprefix("Value error, ")
+    if kind == "string_pattern_mismatch" and "a-z0-9_-" in message:
+        message = "expected a lower-case name of letters, digits, '-' and '_'"
+    found = repr(item.get("input"))
+    return message if kind == "missing" or len(found) > _LONGEST else f"{message} (found {found})"
+
+
+def _fields(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
+    """Return the fields of the settings class that stands at a place within another one."""
+    found: Any = model
+    for part in loc:
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            found = _class_in(found.model_fields[part].annotation)
+    return list(found.model_fields)
+
+
+def _class_in(annotation: Any) -> Any:
+    """Return the settings class in an annotation such as ``X | None`` or ``dict[Name, X]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (_class_in(part) for part in typing.get_args(annotation))
+    return next((one for one in inner if one is not None), None)
