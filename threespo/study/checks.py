@@ -18,7 +18,8 @@ from threespo.study.sizes import SIZES
 def problems(study: Study) -> list[str]:
     """Return what is wrong with a study, each as ``FIELD: what was found and what is expected``."""
     # Later checks take for granted what earlier ones have found in order.
-    for check in (_environments, _differences, _methods, _agents, _policies, _sections, _of_environments, _of_paper):
+    order = (_environments, _methods, _differences, _in_environments, _agents, _policies, _sections, _of_environments, _of_paper)
+    for check in order:
         found = list(check(study))
         if found:
             return found
@@ -72,6 +73,9 @@ def _methods(study: Study) -> Iterator[str]:
             remedy = "remove it, 'tuning' chooses it" if study.tuning else "give it, or the section 'tuning' to choose it"
             yield f"methods.{name}.learning_rate: found {entry.learning_rate}; {remedy}"
 
+
+def _in_environments(study: Study) -> Iterator[str]:
+    """Check what holds in each environment, with its differences."""
     for env in study.environments:
         try:
             here = study.at(env)

@@ -52,11 +52,11 @@ def explain(item: Any, root: type[BaseModel] | None = None) -> str:
 
 def _fields(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:
     """Return the fields of the settings class that stands at a place within another one."""
-    found: Any = model
     for part in loc:
-        if isinstance(found, type) and issubclass(found, BaseModel):
-            found = _class_in(found.model_fields[part].annotation)
-    return list(found.model_fields)
+        # Any other part is the name of an entry, whose class has been found with the mapping.
+        if part in model.model_fields:
+            model = _class_in(model.model_fields[part].annotation) or model
+    return list(model.model_fields)
 
 
 def _class_in(annotation: Any) -> Any:
