@@ -38,7 +38,9 @@ Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 Seeds = Annotated[Several[Seed], Field(min_length=1, max_length=MOST_SEEDS)]
 
 
-LearningRate = Annotated[float, Field(gt=0, le=10)]
+LARGEST_RATE = 10.0
+
+LearningRate = Annotated[float, Field(gt=0, le=LARGEST_RATE)]
 """Adam moves every weight by about so much in a step; weights are far smaller than the bound."""
 
 

@@ -45,5 +45,7 @@ def read_table(path: Path) -> "pd.DataFrame":
 
     try:
         return pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not a readable table ({error}); delete it and run the workflow again") from error
+    # The library has errors of its own besides, and hands on what damaged bytes lead to.
+    except Exception as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: not a readable table ({what}); the workflow makes tables anew that are missing") from error

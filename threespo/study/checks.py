@@ -18,8 +18,8 @@ from threespo.study.sizes import SIZES
 def problems(study: Study) -> list[str]:
     """Return what is wrong with a study, each as ``FIELD: what was found and what is expected``."""
     # Later checks take for granted what earlier ones have found in order.
-    order = (_environments, _methods, _differences, _in_environments, _agents, _policies, _sections, _of_environments, _of_paper)
-    for check in order:
+    first = (_environments, _methods, _differences, _in_environments)
+    for check in (*first, _agents, _policies, _sections, _of_environments, _of_paper):
         found = list(check(study))
         if found:
             return found

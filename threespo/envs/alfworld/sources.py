@@ -202,7 +202,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
                     raise InputError(f"{file}, line {number}: a second game {row['game_id']!r}; ids name games. {_REMEDY}")
                 if row.get("solvable", True):
                     rows[row["game_id"]] = row
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{file}, after line {number}: broken or truncated ({error}). {_REMEDY}") from error
     return list(rows.values())
 
@@ -290,5 +290,5 @@ def _text(file: Path) -> str:
 def _json(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file}: broken or truncated ({error}). {_REMEDY}") from error
