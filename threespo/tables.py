@@ -42,10 +42,10 @@ def read_table(path: Path) -> "pd.DataFrame":
         InputError: if it is missing or not a parquet file.
     """
     import pandas as pd
+    import pyarrow as pa
 
     try:
         return pd.read_parquet(path)
-    # The library has errors of its own besides, and hands on what damaged bytes lead to.
-    except Exception as error:
+    except (OSError, ValueError, TypeError, LookupError, pa.ArrowException) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: not a readable table ({what}); the workflow makes tables anew that are missing") from error
+        raise InputError(f"{path}: not a readable table ({what}); the workflow makes anew what is missing") from error
