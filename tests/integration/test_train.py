@@ -268,7 +268,7 @@ def test_each_methods_rate_is_that_of_its_best_trial(study, paths):
     trials = trials_of(tuned, "alfworld", "tiny-s", "rloo")
     assert [run.run_id for run in trials] == [f"alfworld/tiny-s/rloo/rate-{rate}" for rate in ("0.0001", "0.001", "0.01")]
     run = find_run(tuned, "alfworld/tiny-s/rloo/seed-0")
-    with pytest.raises(InputError, match="run the trials"):
+    with pytest.raises(InputError, match="Run the trials"):
         train(tuned, run, paths)
     trial = find_run(tuned, "alfworld/tiny-s/rloo/rate-0.001")
     train(tuned, trial, paths)
@@ -296,7 +296,7 @@ def test_terms_decide_what_statistics_are_taken_over(study, paths):
 
 
 def test_a_missing_policy_stage_is_named(study, tmp_path):
-    with pytest.raises(InputError, match="run the policy stage"):
+    with pytest.raises(InputError, match="Run the policy stage"):
         train(study, find_run(study, "alfworld/tiny-s/grpo/seed-0"), Paths(tmp_path))
 
 
