@@ -21,6 +21,7 @@ from threespo.methods.registry import METHODS, check_options
 from threespo.study.config import study_class
 from threespo.study.load import load_study, parse_study
 from threespo.study.matrix import find_run
+from threespo.study.reading import read_yaml
 from threespo.study.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,6 +108,12 @@ def test_what_the_cases_change_is_valid_itself(tmp_path):
     assert load_study(tmp_path / "study.yaml") == parse_study(BASE, "whole"), "a byte order mark is left out"
 
 
+def test_what_is_written_without_a_point_is_a_number_and_a_name_is_text():
+    text = "{methods: {3e-4: {learning_rate: 3e-4}, b: {learning_rate: 1E+2}}, seeds: [1_000], name: e1}"
+    rates = {"3e-4": {"learning_rate": 0.0003}, "b": {"learning_rate": 100.0}}
+    assert read_yaml(text, "text") == {"methods": rates, "seeds": [1000], "name": "e1"}
+
+
 def fields_with_numbers(model: Any, place: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     """Return the settings classes' fields that are numbers; names of entries are ``*``."""
     found: set[tuple[str, ...]] = set()
@@ -157,6 +164,7 @@ def test_a_wrong_field_is_named(case, tmp_path):
     with pytest.raises(InputError) as refused:
         resolve({"study": str(file), "results": str(tmp_path / "results")}, None)
     check(str(refused.value), case["says"], f"{file}: ")
+    assert case.get("hides", "\0") not in str(refused.value)
     assert list(tmp_path.iterdir()) == [file], "nothing is written"
 
 

@@ -16,7 +16,6 @@ _IN_WORDS = {
     "tuple_type": "expected a list such as [0, 1]",
     "dict_type": "expected a mapping such as {name: ...}",
     "model_type": "expected a mapping of fields such as {field: value}",
-    "int_type": "Input should be a valid integer",
     "missing": "this field is required",
     "finite_number": "expected a finite number",
     "path_type": "expected the path of a folder",
@@ -47,7 +46,9 @@ def explain(item: Any, root: type[BaseModel] | None = None) -> str:
     if kind == "string_pattern_mismatch" and "a-z0-9_-" in message:
         message = "expected a lower-case name of letters, digits, '-' and '_'"
     found = repr(item.get("input"))
-    return message if kind == "missing" or len(found) > _LONGEST else f"{message} (found {found})"
+    # Somebody may have written the key itself where its variable is to be named.
+    hidden = kind == "missing" or loc[-1:] == ("key_env",) or len(found) > _LONGEST
+    return message if hidden else f"{message} (found {found})"
 
 
 def _fields(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:

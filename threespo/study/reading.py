@@ -16,12 +16,15 @@ _TYPES = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float
 """What JSON has, and ``<<``. Any other type is a date that was meant as text, or a tag that no study needs."""
 
 
+_NUMBER, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
+
+
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
     """Reads ``1e-4`` as a number, as JSON and YAML 1.2 do: YAML 1.1 asks for ``1.0e-4`` and takes the rest for text."""
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    _NUMBER, re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
 
 
@@ -99,6 +102,8 @@ def _check(node: yaml.Node, origin: str, sizes: dict[int, int]) -> int:
                     places = f"{_place(first[key.value].start_mark)} and {_place(key.start_mark)}"
                     raise InputError(f"{origin}: the key {key.value!r} stands there twice, {places}; keep one of them")
                 first[key.value] = key
+                # A name such as 3e-4 is text.
+                key.tag = _TEXT if key.tag == _NUMBER else key.tag
             children += (key, value)
     elif isinstance(node, yaml.SequenceNode):
         children = node.value
