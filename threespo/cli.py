@@ -60,10 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _study(parsed: argparse.Namespace) -> int:
-    from threespo.study.load import dump_study, load_study
+    from threespo.study.load import Change, dump_study, load_study
     from threespo.study.resolve import study_file
 
-    print(dump_study(load_study(study_file(parsed.study), _mapping(parsed.set)), options=True), end="")
+    study = load_study(study_file(parsed.study), [Change("--set", _mapping(parsed.set))])
+    print(dump_study(study, options=True), end="")
     return 0
 
 
@@ -196,12 +197,9 @@ def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
 
 
 def _mapping(text: str | None) -> dict[str, Any]:
-    import yaml
+    from threespo.study.reading import read_yaml
 
-    try:
-        values = yaml.safe_load(text or "{}")
-    except yaml.YAMLError as error:
-        raise InputError(f"--set: not valid YAML: {error}") from error
+    values = read_yaml(text or "{}", "--set")
     if not isinstance(values, dict):
         raise InputError(f"--set: expected a YAML mapping such as '{{training: {{generations: 500}}}}', found {text!r}")
     return values

@@ -3,6 +3,18 @@
 The command line turns it into a single message and exit code 2, without a traceback.
 """
 
+from collections.abc import Iterable
+
+MOST_LISTED = 20
+"""Names that a message lists: a study may have a thousand runs."""
+
 
 class InputError(Exception):
     """Bad input from the user: the message names the file or field, what was found, and the remedy."""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a message shows them: the first twenty, and how many there are besides."""
+    everything = list(names)
+    more = len(everything) - MOST_LISTED
+    return ", ".join(everything[:MOST_LISTED]) + (f" … and {more} more" if more > 0 else "") or "none"

@@ -117,6 +117,23 @@ def atomic_json(path: Path, value: Any) -> None:
     atomic_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
+def read_json(path: Path, remedy: str) -> Any:
+    """Return the JSON value in a file.
+
+    Args:
+        path: the file.
+        remedy: a sentence that ends the message.
+
+    Raises:
+        InputError: if it is missing, or is no JSON in UTF-8.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    # ValueError: other encodings, broken JSON, and numbers of more digits than Python reads.
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not readable as JSON ({error}). {remedy}") from error
+
+
 def try_lock(path: Path, *, shared: bool = False) -> IO[str] | None:
     """Lock the file ``path`` for this process; None if another one holds it. The lock ends with the process.
 

@@ -7,17 +7,41 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
-"""Names become folder names, so they are lower-case words joined by ``-`` or ``_``."""
+ValueT = TypeVar("ValueT")
+SettingsT = TypeVar("SettingsT", bound="Settings")
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
+"""Names become names of folders and files, so they are short lower-case words joined by ``-`` or ``_``."""
+
+MOST_SEEDS = 100
+"""Each one is a run of every method."""
+
+LARGEST_SEED = 2**32 - 1
+"""The largest that every library takes; tables and endpoints get the number as it is."""
 
 
-def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ValueError("expected at least one seed, each 0 or more and named once")
-    return seeds
+def _distinct(values: tuple[ValueT, ...]) -> tuple[ValueT, ...]:
+    twice = [value for place, value in enumerate(values) if value in values[:place]]
+    if twice:
+        raise ValueError(f"expected each once, found {twice[0]!r} again")
+    return values
 
 
-Seeds = Annotated[tuple[int, ...], AfterValidator(_distinct)]
+Listed = Annotated[tuple[ValueT, ...], Field(strict=False)]
+"""What a file gives as a list and Python as a tuple."""
+
+Several = Annotated[Listed[ValueT], AfterValidator(_distinct)]
+"""A list of distinct values."""
+
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+
+Seeds = Annotated[Several[Seed], Field(min_length=1, max_length=MOST_SEEDS)]
+
+
+LARGEST_RATE = 10.0
+
+LearningRate = Annotated[float, Field(gt=0, le=LARGEST_RATE)]
+"""Adam moves every weight by about so much in a step; weights are far smaller than the bound."""
 
 
 class Label:
@@ -28,13 +52,11 @@ class Execution:
     """Marks a field that says where and how work is done, and that no result depends on: paths, speed, limits of cost."""
 
 
-SettingsT = TypeVar("SettingsT", bound="Settings")
-
-
 class Settings(BaseModel):
-    """Base of all settings: immutable, no unknown fields."""
+    """Base of all settings: immutable, no unknown fields, no value of another type, and finite numbers only."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Strict, since ``true`` would be the number 1, and 8.0 a whole one.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     @classmethod
     def part_of(cls: type[SettingsT], whole: "Settings") -> SettingsT:

@@ -42,8 +42,10 @@ def read_table(path: Path) -> "pd.DataFrame":
         InputError: if it is missing or not a parquet file.
     """
     import pandas as pd
+    import pyarrow as pa
 
     try:
         return pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not a readable table ({error}); delete it and run the workflow again") from error
+    except (OSError, ValueError, TypeError, LookupError, pa.ArrowException) as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: not a readable table ({what}); the workflow makes anew what is missing") from error

@@ -308,7 +308,7 @@ def test_the_study_follows_from_the_gpus(checkout, resources, study):
         (("study=ci", "set={gpus_per_run: 1}"), "gpus_per_run is 1, but --resources gpu=0"),
         (("study=ci", "alfworld=nowhere"), "alfworld=nowhere: no such folder"),
         (("study=ci", "set={training: {generation: 5}}"), "training.generation: no such field"),
-        (("study=ci", "polici_build=true"), "no such key: polici_build"),
+        (("study=ci", "polici_build=true"), "--config polici_build: no such key"),
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_two(checkout, config, said):
@@ -322,7 +322,7 @@ def test_bad_input_is_one_message_and_exit_code_two(checkout, config, said):
 def test_real_games_have_their_own_results_and_count_by_content(finished_copy, tmp_path):
     games = tmp_path / "games"
     games.mkdir()
-    for name in ("train.jsonl", "alfred.pddl", "grammar.twl2"):
+    for name in ("train.jsonl", "valid_seen.jsonl", "valid_unseen.jsonl", "alfred.pddl", "grammar.twl2"):
         (games / name).write_text(name)
     config = ("study=ci", f"alfworld={games}")
     done = finished_copy.snakemake("--until", "evaluate", config=config)

@@ -18,7 +18,7 @@ STUDY = {
     "description": "a toy environment and a toy method",
     "seeds": [0, 1],
     "corridor": {"corridors": 12},
-    "policies": {"tiny-s": {"stands_for": "x", "max_prompt_tokens": 512, "max_response_tokens": 16}},
+    "policies": {"tiny-s": {"stands_for": "qwen2.5-1.5b-instruct", "max_prompt_tokens": 512, "max_response_tokens": 16}},
     "methods": {
         "reinforce": {"method": "reinforce", "learning_rate": 1e-3, "options": {"baseline": 0.4}},
     },

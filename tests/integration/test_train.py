@@ -40,7 +40,7 @@ VALUES: dict[str, Any] = {
         "max_steps": 6,
         "games": {"train": 6, "calibration": 4, "valid_seen": 3, "valid_unseen": 3},
     },
-    "policies": {"tiny-s": {"stands_for": "x", "max_prompt_tokens": 1500, "max_response_tokens": 16}},
+    "policies": {"tiny-s": {"stands_for": "qwen2.5-1.5b-instruct", "max_prompt_tokens": 1500, "max_response_tokens": 16}},
     "methods": {
         **{name: {"method": name, "learning_rate": 1e-3, "options": SMALL.get(name, {})} for name in METHODS},
         "threespo": {"method": "threespo", "learning_rate": 1e-4, "options": {"max_generations_per_task": 20}},
@@ -268,7 +268,7 @@ def test_each_methods_rate_is_that_of_its_best_trial(study, paths):
     trials = trials_of(tuned, "alfworld", "tiny-s", "rloo")
     assert [run.run_id for run in trials] == [f"alfworld/tiny-s/rloo/rate-{rate}" for rate in ("0.0001", "0.001", "0.01")]
     run = find_run(tuned, "alfworld/tiny-s/rloo/seed-0")
-    with pytest.raises(InputError, match="run the trials"):
+    with pytest.raises(InputError, match="Run the trials"):
         train(tuned, run, paths)
     trial = find_run(tuned, "alfworld/tiny-s/rloo/rate-0.001")
     train(tuned, trial, paths)
@@ -296,7 +296,7 @@ def test_terms_decide_what_statistics_are_taken_over(study, paths):
 
 
 def test_a_missing_policy_stage_is_named(study, tmp_path):
-    with pytest.raises(InputError, match="run the policy stage"):
+    with pytest.raises(InputError, match="Run the policy stage"):
         train(study, find_run(study, "alfworld/tiny-s/grpo/seed-0"), Paths(tmp_path))
 
 

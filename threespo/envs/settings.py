@@ -9,20 +9,28 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from threespo.settings import Execution, Name, Settings
+from threespo.settings import Execution, LearningRate, Name, Settings
+
+MOST_STEPS = 1000
+"""Of an episode; the paper's longest have 50, and every step is a generation."""
 
 
 class TaskSettings(Settings):
     """Where an environment's tasks come from."""
 
     source: Literal["embedded", "path", "official"] = "embedded"
-    path: Annotated[Path | None, Execution] = None
+    path: Annotated[Path | None, Field(strict=False), Execution] = None
     """Folder of real data. What lies in it counts, and not where it is."""
 
     @property
     def folder(self) -> Path | None:
         """Where somebody has put the files that the source reads; ``None`` for what is made here or downloaded."""
         return self.path if self.source == "path" else None
+
+    @property
+    def most_training_tasks(self) -> tuple[str, int] | None:
+        """The field that says how many tasks there are to train on, and the number; ``None`` where the data decide."""
+        return None
 
     @model_validator(mode="after")
     def _source_has_a_folder(self) -> "TaskSettings":
@@ -34,16 +42,16 @@ class TaskSettings(Settings):
 class EpisodeSettings(Settings):
     """How an episode runs."""
 
-    max_steps: int = Field(ge=1)
+    max_steps: int = Field(ge=1, le=MOST_STEPS)
     """Steps per episode T_max."""
-    history_length: int = Field(default=2, ge=0)
+    history_length: int = Field(default=2, ge=0, le=MOST_STEPS)
     """Past observation-action pairs in the prompt (verl-agent's setting; the paper does not say)."""
 
 
 class MethodDifference(Settings):
     """What is different of a method in one environment."""
 
-    learning_rate: float | None = Field(default=None, gt=0)
+    learning_rate: LearningRate | None = None
     options: dict[str, Any] = Field(default={})
     """Options beside those of the entry itself, or in their place."""
 

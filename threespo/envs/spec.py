@@ -18,6 +18,8 @@ class RealData(NamedTuple):
     """What the folder must hold, for error messages."""
     files: tuple[str, ...]
     """Patterns of the files that decide the tasks; they count by content."""
+    lacks: Callable[[Path], str | None]
+    """What a folder lacks, in words; ``None`` if the data are there. It looks for files and reads none."""
     listed: tuple[str, ...] = ()
     """Names of files at any depth that count by place and size where there is none of ``files``: thousands, too many to
     read at every start of the workflow."""

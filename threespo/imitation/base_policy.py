@@ -25,7 +25,7 @@ from threespo.envs.episode import act, begin
 from threespo.envs.parsing import parse_response
 from threespo.envs.registry import environment
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json
+from threespo.files import atomic_folder, atomic_json, read_json
 from threespo.imitation.curriculum import Curriculum, Recipe, Shape, Turn, curriculum_of
 from threespo.rng import derive, generator
 from threespo.study.paths import POLICY_FILE
@@ -233,7 +233,8 @@ def _matches(shipped: Path, fingerprint: str) -> bool:
     file = shipped / POLICY_FILE
     if not file.exists():
         return False
-    try:
-        return bool(json.loads(file.read_text())["fingerprint"] == fingerprint)
-    except (json.JSONDecodeError, KeyError) as error:
-        raise InputError(f"{file}: the shipped policy's description is broken; restore it with git checkout") from error
+    remedy = "This is the shipped policy's description: restore it with git checkout."
+    facts = read_json(file, remedy)
+    if not isinstance(facts, dict) or "fingerprint" not in facts:
+        raise InputError(f"{file}: no fingerprint in it. {remedy}")
+    return bool(facts["fingerprint"] == fingerprint)

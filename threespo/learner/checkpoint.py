@@ -81,11 +81,12 @@ def _manifest(folder: Path) -> dict[str, Any]:
     file = folder / _MANIFEST
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-        if not {"identity", "steps", "files"} <= set(manifest):
-            raise KeyError("a field is missing")
+        if not (isinstance(manifest["identity"], dict) and isinstance(manifest["files"], dict)):
+            raise TypeError("a field is of another type")
+        int(manifest["steps"])
     except FileNotFoundError as error:
         raise InputError(f"{file}: not found, so {folder} is no checkpoint of a learner. Give the right folder.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{file}: cannot be read ({error}); the checkpoint is broken. Use an earlier one.") from error
     return dict(manifest)
 

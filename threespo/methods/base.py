@@ -17,7 +17,7 @@ _COUNTS = ("env_steps", "completed_paths", "successes", "invalid_format", "inadm
 
 
 class MethodOptions(Settings):
-    """Base of a method's typed options."""
+    """Base of a method's typed options. Upper bounds are far above all use: a number beyond them is a slip of the hand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from threespo.protocol import MethodSteps, Row, UpdateRequest
 class DapoOptions(MethodOptions):
     """Options of DAPO; defaults are its paper's."""
 
-    clip_high: float = Field(default=0.28, gt=0)
+    clip_high: float = Field(default=0.28, gt=0, le=1_000_000)
     """The ratio may rise further (1.28) than it may fall (``training.clip``)."""
-    most_epochs: int = Field(default=10, ge=1)
+    most_epochs: int = Field(default=10, ge=1, le=10_000)
     """Dynamic sampling goes on to further tasks until as many groups with unequal returns are there as an epoch has tasks,
     but not over more epochs than this."""
 

@@ -14,7 +14,7 @@ class GigpoOptions(MethodOptions):
 
     gamma: float = Field(default=0.95, gt=0, le=1)
     """Discount of step returns."""
-    step_weight: float = Field(default=1.0, ge=0)
+    step_weight: float = Field(default=1.0, ge=0, le=1_000_000)
     """Weight of the step-level advantage (omega in its paper)."""
     normalise: bool = True
     """Divide both parts by their standard deviation (ALFWorld), or not (WebShop)."""

@@ -15,9 +15,9 @@ class HgpoOptions(MethodOptions):
 
     gamma: float = Field(default=0.95, gt=0, le=1)
     """Discount of step returns."""
-    history: int = Field(default=2, ge=0)
+    history: int = Field(default=2, ge=0, le=1000)
     """Observations before the current one that levels reach back (K)."""
-    alpha: float = Field(default=1.0, ge=0)
+    alpha: float = Field(default=1.0, ge=0, le=1_000_000)
     """Level k weighs (k + 1)^alpha."""
     base_group: bool = False
     """Add the whole group as level 0."""

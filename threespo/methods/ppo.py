@@ -28,11 +28,11 @@ class PpoOptions(MethodOptions):
     tail_value: bool = False
     """Keep the critic's value after the last token, as the released code does; textbooks set it to 0. The same at
     ``lam: 1``."""
-    value_clip: float = Field(default=0.5, gt=0)
+    value_clip: float = Field(default=0.5, gt=0, le=1_000_000)
     """A value's loss stops falling this far from its old one, in units of return."""
-    critic_rate: float = Field(default=10.0, gt=0)
+    critic_rate: float = Field(default=10.0, gt=0, le=1_000_000)
     """The critic's learning rate as a multiple of the policy's (script: 1e-5 beside 1e-6)."""
-    critic_minibatch: int | None = Field(default=None, ge=1)
+    critic_minibatch: int | None = Field(default=None, ge=1, le=1_000_000)
     """Rows per optimizer step of the critic (``null``: ``training.minibatch``)."""
 
 

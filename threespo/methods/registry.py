@@ -58,7 +58,8 @@ def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
         if first["type"] == "extra_forbidden":
             known = ", ".join(sorted(_METHODS[method].options.model_fields)) or "none"
             raise ValueError(f"options.{field}: {method} has no such option; there are: {known}") from error
-        raise ValueError(f"options.{field}: {first['msg']}") from error
+        found = repr(first["input"])
+        raise ValueError(f"options.{field}: {first['msg']}" + (f" (found {found})" if len(found) <= 80 else "")) from error
 
 
 def full_options(method: str, options: dict[str, Any]) -> dict[str, Any]:

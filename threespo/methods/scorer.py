@@ -25,7 +25,7 @@ class SearchOptions(MethodOptions):
     state_key: Literal["obs", "task_obs", "history"] = "obs"
     """What a state is: the observation alone, shared by all tasks (sec. 3.1, sec. 4.4); goal and observation; or goal,
     observation and the last ``key_history`` steps."""
-    key_history: int = Field(default=2, ge=1)
+    key_history: int = Field(default=2, ge=1, le=1000)
     """Steps in the key ``history``."""
 
     # The gate
@@ -47,7 +47,7 @@ class SearchOptions(MethodOptions):
     """A path that ends at a gated state counts as failed."""
 
     # Eq. 2, the reward
-    omega_k: float = Field(default=0.1, ge=0)
+    omega_k: float = Field(default=0.1, ge=0, le=1_000_000)
     """Decay of the novelty weight (tab:hyperparams: 0.1)."""
     omega_fixed: float | None = Field(default=None, ge=0, le=0.5)
     """Ablation w/o adaptive omega: 0.25 weighs both terms alike; the printed 0.5 removes the difference."""
@@ -81,7 +81,7 @@ class SearchOptions(MethodOptions):
     Ranks are always by the transition's own reward."""
     normalise: bool = True
     """Divide a group's rewards by their standard deviation."""
-    std_floor: float = Field(default=0.0, ge=0)
+    std_floor: float = Field(default=0.0, ge=0, le=1_000_000)
     """Groups whose rewards spread less are not learned from."""
 
 

@@ -44,26 +44,26 @@ class ThreespoOptions(SearchOptions):
     """Fills in what is not given explicitly."""
 
     # Eq. 1, the score
-    alpha: float = Field(default=50.0, ge=0)
+    alpha: float = Field(default=50.0, ge=0, le=1_000_000)
     """lambda(t) = alpha ln t (tab:hyperparams: 50; calibrated: 1)."""
-    xi: float = Field(default=10.0, gt=0)
+    xi: float = Field(default=10.0, gt=0, le=1_000_000_000)
     """Failures from which the gate can close (tab:hyperparams: 10)."""
-    zeta: float = Field(default=0.1, ge=0)
+    zeta: float = Field(default=0.1, ge=0, le=1)
     """Success rate above which it stays open (tab:hyperparams: 0.1)."""
 
     # The gate
     gate_decay: float = Field(default=1.0, gt=0, le=1)
     """Factor on all counts at each epoch's end; 1 keeps the gate absorbing, as eq. 1 prints it."""
-    gate_reset_every: int | None = Field(default=None, ge=1)
+    gate_reset_every: int | None = Field(default=None, ge=1, le=1_000_000)
     """Epochs after which all counts are forgotten; never by default."""
 
     # Eq. 3 and Algorithm 1
-    g_max: int | None = Field(default=None, ge=1)
+    g_max: int | None = Field(default=None, ge=1, le=1024)
     """G_max, the most samples of one state. Default: the study's group size (tab:hyperparams: 8 and 8)."""
-    max_generations_per_task: int | None = Field(default=None, ge=1)
+    max_generations_per_task: int | None = Field(default=None, ge=1, le=1_000_000_000)
     """Cap on one task's generations per epoch (tab:efficiency: 4.5e5 / 6,400 = 70). Default: group size x longest episode,
     which is what a group of whole episodes may use and the least that lets one path be searched at full width."""
-    max_paths_per_task: int = Field(default=32, ge=1)
+    max_paths_per_task: int = Field(default=32, ge=1, le=1_000_000)
     """Cap on one task's completed paths per epoch (the released code's ``max_samples_per_prompt``)."""
 
     # Eq. 5, the update
@@ -71,7 +71,7 @@ class ThreespoOptions(SearchOptions):
     """When samples are learned from: after the state (Algorithm 1), one optimizer step for each; after the tick, one step
     for all states expanded in it; after the path, one step for each of its states (the post-trajectory control: the same
     steps, later); or after the epoch, in the mini-batches of the other methods."""
-    inner_epochs: int = Field(default=1, ge=1)
+    inner_epochs: int = Field(default=1, ge=1, le=100)
     """Passes over the samples of an update."""
 
     @model_validator(mode="before")

@@ -24,11 +24,11 @@ Tree = list[Rollout]
 class TreeGrpoOptions(MethodOptions):
     """Options of Tree-GRPO."""
 
-    trees: int = Field(default=4, ge=1)
+    trees: int = Field(default=4, ge=1, le=1024)
     """Trees of a task, each begun by one episode (M)."""
-    branches: int = Field(default=1, ge=1)
+    branches: int = Field(default=1, ge=1, le=1024)
     """Branches that a round adds to a tree, each from a step chosen at random (N)."""
-    rounds: int = Field(default=1, ge=0)
+    rounds: int = Field(default=1, ge=0, le=1024)
     """Rounds (L): a task has trees x (1 + branches x rounds) episodes, by default eight."""
 
 

@@ -146,4 +146,7 @@ def _place(rows: "pd.DataFrame") -> str:
 
 
 def _refused(file: Path, field: str, found: str) -> InputError:
-    return InputError(f"{file}: not a table of search trees, field {field!r}: {found}. Delete it and train the run again.")
+    return InputError(
+        f"{file}: not a table of search trees, field {field!r}: {found}. "
+        "Give the trees.parquet of a run, or train the run again."
+    )

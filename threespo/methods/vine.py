@@ -19,9 +19,9 @@ from threespo.protocol import MethodSteps, Row, UpdateRequest
 class VineOptions(MethodOptions):
     """Options of VinePPO."""
 
-    forks: int = Field(default=3, ge=1)
+    forks: int = Field(default=3, ge=1, le=1024)
     """Episodes forked from each state that was visited (K). They cost generations like all others."""
-    episodes: int = Field(default=1, ge=1)
+    episodes: int = Field(default=1, ge=1, le=1024)
     """Episodes of a task that are learned from; the group size of the other methods would cost this many times as much."""
     whiten: bool = True
     """Advantages of an epoch get mean 0 and variance 1, as PPO's do."""

@@ -105,7 +105,7 @@ def _of_run(run: Run, paths: Paths, name: str, may_be_empty: bool) -> pd.DataFra
     path: Path = getattr(paths.run(run), name)
     frame = read_table(path)
     if frame.empty and not may_be_empty:
-        raise InputError(f"{path}: has no rows; delete it and run the workflow again")
+        raise InputError(f"{path}: has no rows; the workflow makes it anew where it is missing")
 
     # Evaluations name their run themselves. Other names mean that the folder was copied from another run.
     for position, (column, value) in enumerate(

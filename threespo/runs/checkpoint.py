@@ -113,7 +113,7 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
     for checkpoint in reversed(_checkpoints(folder)):
         try:
             progress = Progress(**json.loads((checkpoint / "progress.json").read_text()))
-        except (OSError, json.JSONDecodeError, TypeError) as error:
+        except (OSError, ValueError, RecursionError, TypeError) as error:
             print(f"{checkpoint}: damaged ({error}); the one before it is used", file=sys.stderr)
             continue
 

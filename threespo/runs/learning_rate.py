@@ -1,8 +1,8 @@
 """Which learning rate a run trains with. (Apart from ``tuning``, so that another way to choose retrains no trial.)"""
 
-import json
-
 from threespo.errors import InputError
+from threespo.files import read_json
+from threespo.settings import LARGEST_RATE
 from threespo.study.paths import Paths, Run
 from threespo.study.run_settings import TrainSettings
 
@@ -14,10 +14,12 @@ def chosen_rate(paths: Paths, run: Run) -> float:
         InputError: if the choice has not been made.
     """
     file = paths.choice(run.env, run.policy, run.method)
-    try:
-        return float(json.loads(file.read_text())["learning_rate"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: no chosen learning rate ({error}); run the trials of the study's tuning first") from error
+    remedy = "Run the trials of the study's tuning first."
+    choice = read_json(file, remedy)
+    rate = choice.get("learning_rate") if isinstance(choice, dict) else None
+    if not isinstance(rate, float) or not 0 < rate <= LARGEST_RATE:
+        raise InputError(f"{file}: no chosen learning rate (found {str(choice)[:80]}). {remedy}")
+    return rate
 
 
 def learning_rate(settings: TrainSettings) -> float:

@@ -4,7 +4,6 @@ Episodes are immutable, so many can go on from one state. The share of them that
 estimates p(s), the probability of winning from the state. Scores use the method's statistics at the time of the snapshot.
 """
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from threespo.agents.rollout import play_on
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, EpisodeSetup, act, begin
 from threespo.errors import InputError
+from threespo.files import read_json
 from threespo.methods.registry import make_method
 from threespo.methods.scorer import Node, SearchMethod, StateScorer
 from threespo.methods.states import state_id, state_key
@@ -73,7 +73,7 @@ def probe(settings: ProbeRunSettings) -> None:
 
 def _scorer(settings: ProbeRunSettings, snapshot: Path) -> tuple[int, StateScorer]:
     """Return a snapshot's epoch, and a scorer with the method's statistics at that time."""
-    kept = json.loads((snapshot / "memory.json").read_text())
+    kept = read_json(snapshot / "memory.json", "Train the run again.")
     # No pool: it only says which search trees are recorded.
     method = make_method(settings.method, settings.options, common_settings(settings, []))
     assert isinstance(method, SearchMethod), "only methods that search are probed"

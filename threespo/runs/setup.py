@@ -1,6 +1,5 @@
 """From a run's settings to its environment, tasks and policy: what training and evaluation both begin with."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +7,10 @@ from threespo.envs.episode import EpisodeSetup
 from threespo.envs.registry import environment
 from threespo.envs.settings import EpisodeSettings
 from threespo.errors import InputError
+from threespo.files import read_json
 from threespo.study.config import SamplingSettings
 from threespo.study.matrix import REFERENCE_METHODS
-from threespo.study.paths import POLICY_FILE
+from threespo.study.paths import MANIFEST, POLICY_FILE
 from threespo.study.run_settings import RunSettings
 
 if TYPE_CHECKING:
@@ -42,23 +42,34 @@ def policy_source(settings: RunSettings) -> str:
         InputError: if the policy stage has not run.
     """
     run = settings.run
-    folder = settings.paths.policy(run.env, run.policy)
-    description = folder / POLICY_FILE
-    try:
-        facts: dict[str, Any] = json.loads(description.read_text())
-        kind, source = facts["kind"], str(facts.get("source"))
-    except OSError as error:
-        raise InputError(f"{description}: not readable ({error}); run the policy stage of the study first") from error
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{description}: no description of a policy ({type(error).__name__}: {error}); "
-            "remove its folder and run the study again: the policy stage makes it anew"
-        ) from error
+    return described_source(settings.paths.policy(run.env, run.policy), run.method)
 
-    if kind == "pretrained":
+
+def prepared(settings: RunSettings) -> dict[str, Any]:
+    """Return how the stages before a run describe its base policy and its tasks."""
+    run, paths = settings.run, settings.paths
+    files = {"base": paths.policy(run.env, run.policy) / POLICY_FILE, "tasks": paths.data(run.env) / MANIFEST}
+    return {name: read_json(file, "Run the study again: an earlier stage makes it.") for name, file in files.items()}
+
+
+def described_source(folder: Path, method: str) -> str:
+    """Return the folder (or hub name) of the weights that a policy's folder describes, for a method or an untrained row.
+
+    Raises:
+        InputError: if the description is missing, or is none.
+    """
+    description = folder / POLICY_FILE
+    facts = read_json(description, "Run the policy stage of the study first.")
+    kind, source = (facts.get("kind"), facts.get("source")) if isinstance(facts, dict) else (None, None)
+    if kind == "pretrained" and isinstance(source, str):
         # The stage only describes such a policy: its weights stay where they are.
         return source
-    return str(folder / (run.method if run.method in REFERENCE_METHODS else "base"))
+    if kind != "tiny":
+        raise InputError(
+            f"{description}: no description of a policy: expected the kind 'tiny', or 'pretrained' with a source, "
+            f"found {str((kind, source))[:80]}. Remove its folder and run the study again: the policy stage makes it anew."
+        )
+    return str(folder / (method if method in REFERENCE_METHODS else "base"))
 
 
 def load_run_policy(settings: RunSettings, source: str) -> "Policy":

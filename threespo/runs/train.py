@@ -25,9 +25,8 @@ from threespo.runs.artifacts import RunArtifacts
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
 from threespo.runs.learning_rate import learning_rate
-from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, setup_of
+from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, prepared, setup_of
 from threespo.study.fingerprint import fingerprint
-from threespo.study.paths import MANIFEST, POLICY_FILE
 from threespo.study.run_settings import TrainSettings
 from threespo.tables import write_table
 
@@ -180,13 +179,12 @@ def common_settings(settings: TrainSettings, pool: list[Task]) -> CommonSettings
 
 def _identity(settings: TrainSettings) -> str:
     """Hash what decides the run's bytes: code, settings, games and base policy, not labels, evaluation or other runs."""
-    run, paths = settings.run, settings.paths
+    run = settings.run
     decides: dict[str, Any] = {
         "settings": settings.key(),
         "code": fingerprint((__name__, ENVIRONMENTS[run.env], f"threespo.methods.{settings.method}")),
         "learning_rate": learning_rate(settings),
-        "base": json.loads((paths.policy(run.env, run.policy) / POLICY_FILE).read_text()),
-        "tasks": json.loads((paths.data(run.env) / MANIFEST).read_text()),
+        **prepared(settings),
     }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 

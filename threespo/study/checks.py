@@ -6,32 +6,24 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from threespo.envs.registry import ENVIRONMENTS, environment
+from threespo.errors import listed
 from threespo.methods.registry import check_options, searches
-from threespo.study.config import Study
+from threespo.study.config import Study, StudyAt, TrainingSettings
+from threespo.study.explain import explain, field_of
 from threespo.study.matrix import REFERENCE_METHODS
+from threespo.study.paper_rows import paper_rows
 from threespo.study.sizes import SIZES
 
 
 def problems(study: Study) -> list[str]:
     """Return what is wrong with a study, each as ``FIELD: what was found and what is expected``."""
     # Later checks take for granted what earlier ones have found in order.
-    for check in (_environments, _differences, _methods, _agents, _policies, _sections, _of_environments):
+    first = (_environments, _methods, _differences, _in_environments)
+    for check in (*first, _agents, _policies, _sections, _of_environments, _of_paper):
         found = list(check(study))
         if found:
             return found
     return []
-
-
-def explain(item: Any) -> str:
-    """Return an element of pydantic's ``ValidationError.errors()`` as a sentence."""
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "extra_forbidden":
-        # At the top level an unknown field may be a misspelt environment.
-        known = f", nor an environment (there are {', '.join(ENVIRONMENTS)})" if len(item["loc"]) == 1 else ""
-        return f"no such field{known}; check the spelling against threespo/study/config.py"
-    # A long input, such as a whole section, would hide the message.
-    found = repr(item.get("input"))
-    return message if len(found) > 80 else f"{message} (found {found})"
 
 
 class _NamesMethod(Protocol):
@@ -64,7 +56,7 @@ def _differences(study: Study) -> Iterator[str]:
     """Check what an environment's section changes of the study."""
     for env, section in study.environments.items():
         for name in sorted(set(section.methods) - set(study.methods)):
-            yield f"{env}.methods.{name}: no such entry in the study's 'methods'"
+            yield f"{env}.methods.{name}: no such entry in the study's 'methods'; there are {listed(study.methods)}"
         if "threads" in section.training:
             yield f"{env}.training.threads: the same in all environments; set it in 'training'"
         if study.tuning and any(other.learning_rate for other in section.methods.values()):
@@ -81,12 +73,16 @@ def _methods(study: Study) -> Iterator[str]:
             remedy = "remove it, 'tuning' chooses it" if study.tuning else "give it, or the section 'tuning' to choose it"
             yield f"methods.{name}.learning_rate: found {entry.learning_rate}; {remedy}"
 
+
+def _in_environments(study: Study) -> Iterator[str]:
+    """Check what holds in each environment, with its differences."""
     for env in study.environments:
         try:
             here = study.at(env)
         except ValidationError as error:
-            yield from (f"{env}.training.{item['loc'][0]}: {explain(item)}" for item in error.errors())
+            yield from (f"{env}.training.{field_of(item)}: {explain(item, TrainingSettings)}" for item in error.errors())
             continue
+        yield from _pool(study, env, here)
         changed = study.environments[env].methods
         yield from _check_entries(f"{env}.methods", {name: here.methods[name] for name in changed})
         for name, entry in here.methods.items():
@@ -95,12 +91,19 @@ def _methods(study: Study) -> Iterator[str]:
                 yield f"methods.{name}.minibatch: a search has mini-batches with 'update_unit: epoch' only (not so in {env})"
 
 
+def _pool(study: Study, env: str, here: StudyAt) -> Iterator[str]:
+    most, pool = here.settings.most_training_tasks, here.training.pool
+    if most is not None and pool is not None and pool > most[1]:
+        where = f"{env}.training.pool" if "pool" in here.settings.training else "training.pool"
+        yield f"{where}: found {pool}, but {env}.{most[0]} is {most[1]}; lower the pool, or give more tasks to draw from"
+
+
 def _agents(study: Study) -> Iterator[str]:
     for name, agent in study.agents.items():
         if name in (*REFERENCE_METHODS, *study.methods):
             yield f"agents.{name}: this name is taken by a method or an untrained policy; choose another"
         for policy in sorted(set(agent.policies or ()) - set(study.policies)):
-            yield f"agents.{name}.policies: no policy {policy!r}; there are {', '.join(study.policies)}"
+            yield f"agents.{name}.policies: no policy {policy!r}; there are {listed(study.policies)}"
 
 
 def _policies(study: Study) -> Iterator[str]:
@@ -120,9 +123,29 @@ def _sections(study: Study) -> Iterator[str]:
     if study.probe:
         searching = [name for name, entry in study.methods.items() if searches(entry.method)]
         for name in sorted(set(study.probe.methods) - set(searching)):
-            yield f"probe.methods: {name!r} is not an entry of 'methods' that searches; there are {', '.join(searching)}"
+            yield f"probe.methods: {name!r} is not an entry of 'methods' that searches; there are {listed(searching)}"
     if study.tuning and study.tuning.seed in study.seeds:
         yield f"tuning.seed: {study.tuning.seed} is one of the study's seeds; choose another"
+
+
+def _of_paper(study: Study) -> Iterator[str]:
+    """Check the labels that rows of the paper's tables are found by."""
+    rows = paper_rows()
+    if rows is None:
+        return
+    for name, policy in study.policies.items():
+        if policy.stands_for not in rows.base_models:
+            yield (
+                f"policies.{name}.stands_for: no base model {policy.stands_for!r} in {rows.file}; "
+                f"there are {', '.join(rows.base_models)}"
+            )
+    for section, entries in (("methods", study.methods), ("agents", study.agents)):
+        for name, entry in entries.items():
+            if entry.paper_row is not None and entry.paper_row not in rows.methods:
+                yield (
+                    f"{section}.{name}.paper_row: no row {entry.paper_row!r} in {rows.file}; "
+                    f"there are {', '.join(rows.methods)}, or null for a row that the paper lacks"
+                )
 
 
 def _of_environments(study: Study) -> Iterator[str]:

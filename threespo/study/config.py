@@ -6,7 +6,6 @@ an experiment. Values that the paper fixes name their source.
 """
 
 import functools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
@@ -15,18 +14,33 @@ from pydantic import Field, create_model, model_validator
 
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
-from threespo.settings import Execution, Label, Name, Seeds, Settings
+from threespo.settings import Execution, Label, LearningRate, Name, Seed, Seeds, Settings, Several
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
+
+# Bounds far above what anybody runs: a number beyond them is a slip, which would cost hours before it shows.
+MOST_TOKENS = 10_000_000
+"""Of a prompt, a response or a forward pass; the longest contexts are of a million."""
+MOST_ROWS = 1_000_000
+"""Of a mini-batch; the paper's epochs have some thousand rows."""
+MOST_TASKS = 10_000_000
+"""As many as an environment may have."""
+HOTTEST = 10.0
+"""Temperature at which every policy draws tokens almost evenly."""
+LARGEST = 1_000_000.0
+"""Of rewards, penalties and coefficients, whose products must stay exact in 32 bits."""
+
+Generations = Annotated[int, Field(ge=1, le=1_000_000_000)]
+"""The paper's longest runs have 2.5 million; a billion would take GPUs for years."""
 
 
 class SamplingSettings(Settings):
     """How a policy is loaded and sampled."""
 
-    max_prompt_tokens: int = Field(default=2048, ge=1)
+    max_prompt_tokens: int = Field(default=2048, ge=1, le=MOST_TOKENS)
     """Longest prompt (tab:hyperparams: 2048). A longer one is an error, never cut. For an ``endpoint`` it also enters the
     estimate of costs."""
-    max_response_tokens: int = Field(default=512, ge=1)
+    max_response_tokens: int = Field(default=512, ge=1, le=MOST_TOKENS)
     """Longest response (tab:hyperparams: 512)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
 
@@ -38,13 +52,13 @@ class PolicySettings(SamplingSettings):
     """An ``endpoint`` is not trained; the study's prompting agents play with it."""
     size: Name = "s"
     """``tiny`` only: a name in threespo/study/sizes.py; ``s`` stands in for the paper's 1.5B model, ``m`` for its 7B."""
-    source: str | None = None
+    source: str | None = Field(default=None, min_length=1)
     """``pretrained`` only: a local folder or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
     endpoint: EndpointSettings | None = None
     """``endpoint`` only: model, prices and limits (threespo/policy/endpoint.py). Keys are in environment variables."""
     stands_for: Annotated[str, Label]
     """The paper's base model whose rows this policy is set beside (``base_model`` in config/paper/results.yaml)."""
-    learning_rate_scale: float = Field(default=1.0, gt=0)
+    learning_rate_scale: float = Field(default=1.0, gt=0, le=1000)
     """Factor on every method's learning rate, since larger models take smaller steps."""
 
     @model_validator(mode="after")
@@ -63,40 +77,41 @@ class TrainingSettings(Settings):
     """``equalised``: statistics of episode returns over trajectories, as the methods' papers have them. ``as_released``:
     over rows (steps), as the released code runs; there a long failure weighs more than a short success
     (docs/baselines.md)."""
-    generations: int = Field(ge=1)
+    generations: Generations
     """The budget of a run in single-step generations, the same for every method."""
-    tasks_per_epoch: int = Field(default=16, ge=1)
+    tasks_per_epoch: int = Field(default=16, ge=1, le=10_000)
     """Tasks drawn per epoch (verl-agent's scripts: 16). An epoch is a reporting bin, not a budget."""
-    pool: int | None = Field(default=None, ge=1)
+    pool: int | None = Field(default=None, ge=1, le=MOST_TASKS)
     """Training games that tasks are drawn from (``null``: all). State statistics need repeated visits, and a small
     pool is visited often; the paper's 6,400 draws visit each of 3,553 games 1.8 times."""
-    group_size: int = Field(default=8, ge=2)
+    group_size: int = Field(default=8, ge=2, le=1024)
     """Rollouts per task of group methods; G_max, the most samples per state, of 3SPO (tab:hyperparams: 8)."""
-    minibatch: int = Field(default=256, ge=1)
+    minibatch: int = Field(default=256, ge=1, le=MOST_ROWS)
     """Rows per optimizer step of the methods that play whole episodes (verl-agent: 256 on ALFWorld)."""
-    success_reward: float = Field(default=10.0, gt=0)
+    success_reward: float = Field(default=10.0, gt=0, le=LARGEST)
     """Environment reward of a won episode for the baselines (verl-agent: 10); 3SPO's is in its eq. 2."""
-    temperature: float = Field(default=1.0, gt=0)
-    kl_coef: float = Field(default=0.01, ge=0)
+    temperature: float = Field(default=1.0, gt=0, le=HOTTEST)
+    kl_coef: float = Field(default=0.01, ge=0, le=LARGEST)
     """tab:hyperparams: 0.01; k3 estimate, as a loss term."""
-    clip: float = Field(default=0.2, gt=0)
-    invalid_penalty: float = Field(default=0.1, ge=0)
+    clip: float = Field(default=0.2, gt=0, le=LARGEST)
+    invalid_penalty: float = Field(default=0.1, ge=0, le=LARGEST)
     """Subtracted where a response lacks well-formed tags (tab:hyperparams: 0.1)."""
-    inadmissible_penalty: float = Field(default=0.0, ge=0)
+    inadmissible_penalty: float = Field(default=0.0, ge=0, le=LARGEST)
     """Subtracted from the advantage of responses with an inadmissible action. Not in the paper: a named option of the
     embedded studies, for every response that a method trains on. 3SPO trains on fewer (not on groups of equal rewards)."""
-    weight_decay: float = Field(default=0.01, ge=0)
-    grad_clip: float = Field(default=1.0, gt=0)
-    zero_stage: Literal[0, 1, 2, 3] = 0
+    weight_decay: float = Field(default=0.01, ge=0, le=1)
+    grad_clip: float = Field(default=1.0, gt=0, le=LARGEST)
+    zero_stage: int = Field(default=0, ge=0, le=3)
     """DeepSpeed ZeRO stage."""
-    micro_batch_tokens: int = Field(default=8192, ge=1)
+    micro_batch_tokens: int = Field(default=8192, ge=1, le=MOST_TOKENS)
     """Tokens per forward pass; changes memory and speed, not results beyond rounding."""
-    checkpoint_every: Annotated[int, Execution] = Field(default=1, ge=1)
+    checkpoint_every: Annotated[int, Execution] = Field(default=1, ge=1, le=1_000_000)
     """Epochs between checkpoints; an interrupted run replays what came after the last one, to the same bytes."""
-    recorded_tasks: int = Field(default=8, ge=0)
+    recorded_tasks: int = Field(default=8, ge=0, le=MOST_TASKS)
     """Games of the pool whose search trees are kept whenever they are drawn (3SPO; ``threespo view`` shows them)."""
-    threads: int = Field(default=1, ge=1)
-    """CPU threads of a run; fixed here and not by the scheduler, so that the bytes do not depend on the machine's load."""
+    threads: int = Field(default=1, ge=1, le=256)
+    """CPU threads of a run; fixed here and not by the scheduler, so that the bytes do not depend on the machine's load. The
+    bound is that of large machines: a study may be resolved where it does not run, so the cores here say nothing."""
 
     def longest_task(self, max_steps: int) -> int:
         """Return the most generations of a group of whole episodes of ``max_steps`` steps."""
@@ -108,11 +123,11 @@ class MethodSettings(Settings):
 
     method: Name
     """A name of the registry in threespo/methods/registry.py."""
-    learning_rate: float | None = Field(default=None, gt=0)
+    learning_rate: LearningRate | None = None
     """Chosen by hand; ``null`` where the study's ``tuning`` chooses it."""
     options: dict[str, Any] = Field(default={})
     """The method's own typed options; checked against its settings class."""
-    minibatch: int | None = Field(default=None, ge=1)
+    minibatch: int | None = Field(default=None, ge=1, le=MOST_ROWS)
     """Rows per optimizer step, where they are not the study's: for the control that takes as many steps as 3SPO."""
     paper_row: Annotated[str | None, Label] = None
     """The method's id in config/paper/results.yaml, if the paper has such a row."""
@@ -124,12 +139,12 @@ class AgentSettings(Settings):
     agent: Literal["direct", "react", "retry", "reflexion"]
     """``direct``: actions alone; ``react``: thoughts and actions; ``reflexion``: attempts with reflections in between;
     ``retry``: as many attempts without (threespo/agents/)."""
-    trials: int = Field(default=3, ge=2)
+    trials: int = Field(default=3, ge=2, le=100)
     """Most attempts of ``reflexion`` and ``retry``; success is that of any. The paper does not say."""
-    reflection_characters: int = Field(default=4000, ge=1)
+    reflection_characters: int = Field(default=4000, ge=1, le=MOST_TOKENS)
     """Characters of a failed attempt's steps, from its end, that the request for a reflection shows: a prompt that is too
     long is an error."""
-    note_characters: int = Field(default=400, ge=1)
+    note_characters: int = Field(default=400, ge=1, le=MOST_TOKENS)
     """Characters that are kept of a reflection, for the same reason."""
     thoughts_in_history: bool = False
     """``react``, ``retry``, ``reflexion``: show earlier thoughts beside their actions; the paper's template does not."""
@@ -138,7 +153,7 @@ class AgentSettings(Settings):
 class AgentEntry(AgentSettings):
     """One prompting row of the study: an agent, played by some of its policies without training."""
 
-    policies: tuple[Name, ...] | None = None
+    policies: Annotated[Several[Name], Field(min_length=1)] | None = None
     """Policies that play it (``null``: all)."""
     paper_row: Annotated[str | None, Label] = None
     """The row's id in config/paper/results.yaml, if the paper has it."""
@@ -147,18 +162,18 @@ class AgentEntry(AgentSettings):
 class TuningSettings(Settings):
     """How every method's learning rate is chosen: one grid and one budget for all, compared on the calibration split."""
 
-    learning_rates: tuple[float, ...] = Field(min_length=2)
+    learning_rates: Annotated[Several[LearningRate], Field(min_length=2, max_length=32)]
     """The grid. Every method tries each rate once on every policy; the best success wins, the smallest rate of equals."""
-    generations: int = Field(ge=1)
+    generations: Generations
     """Budget of a trial in single-step generations."""
-    seed: int = Field(default=1000, ge=0)
+    seed: Seed = 1000
     """Training seed of the trials, none of the study's own."""
 
     @model_validator(mode="after")
     def _rates_are_a_grid(self) -> "TuningSettings":
-        rising = list(self.learning_rates) == sorted(set(self.learning_rates))
-        if not rising or self.learning_rates[0] <= 0 or not math.isfinite(self.learning_rates[-1]):
-            raise ValueError(f"learning_rates: expected positive rates in rising order, found {self.learning_rates}")
+        rising = list(self.learning_rates) == sorted(self.learning_rates)
+        if not rising:
+            raise ValueError(f"learning_rates: expected rates in rising order, found {self.learning_rates}")
         if len({f"{rate:g}" for rate in self.learning_rates}) < len(self.learning_rates):
             raise ValueError(f"learning_rates: expected rates that differ in six digits, found {self.learning_rates}")
         return self
@@ -167,30 +182,30 @@ class TuningSettings(Settings):
 class ProbeSettings(Settings):
     """How state scores are compared with success probabilities, estimated by a frozen policy's episodes from each state."""
 
-    snapshots: int = Field(default=3, ge=1)
+    snapshots: int = Field(default=3, ge=1, le=100)
     """How often in a run: in the middles of equal parts of its budget."""
-    games: int = Field(default=8, ge=1)
+    games: int = Field(default=8, ge=1, le=10_000)
     """Games of the training pool, each played once; the states on the way are probed."""
-    states: int = Field(default=48, ge=1)
+    states: int = Field(default=48, ge=1, le=100_000)
     """States of a snapshot, chosen among those by a hash."""
-    continuations: int = Field(default=64, ge=1)
+    continuations: int = Field(default=64, ge=1, le=10_000)
     """Episodes that go on from each state."""
 
 
 class ProbeEntry(ProbeSettings):
     """The study's section ``probe``."""
 
-    methods: tuple[Name, ...] = Field(min_length=1)
+    methods: Annotated[Several[Name], Field(min_length=1)]
     """Entries of ``methods`` that search; their first training seed is probed."""
 
 
 class EvaluationSettings(Settings):
     """How final checkpoints are evaluated: plain single rollouts, every game once per evaluation seed."""
 
-    temperature: float = Field(default=0.4, ge=0)
+    temperature: float = Field(default=0.4, ge=0, le=HOTTEST)
     """tab:hyperparams: 0.4."""
     seeds: Seeds = (123, 456, 789)
-    splits: tuple[Name, ...] = Field(default=("valid_seen", "valid_unseen"), min_length=1)
+    splits: Annotated[Several[Name], Field(min_length=1)] = ("valid_seen", "valid_unseen")
     """An environment that has some of these is evaluated on them, any other on its own (WebShop: ``test``)."""
 
 
@@ -202,7 +217,7 @@ class Study(Settings):
     """
 
     name: Name
-    description: Annotated[str, Label]
+    description: Annotated[str, Field(min_length=1, max_length=1000), Label]
     seeds: Seeds
     """Training seeds; spreads in the tables are over these."""
     policies: dict[Name, PolicySettings] = Field(min_length=1)
@@ -216,9 +231,9 @@ class Study(Settings):
     evaluation: EvaluationSettings = EvaluationSettings()
     policy_build: bool = False
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
-    gpus: int = Field(default=0, ge=0)
+    gpus: int = Field(default=0, ge=0, le=10_000)
     """GPUs that the study expects in total; 0 runs everything on CPU cores."""
-    gpus_per_run: Literal[0, 1] = 0
+    gpus_per_run: int = Field(default=0, ge=0, le=1)
     """GPUs of one run: 0 trains on a CPU core. One run is one process."""
 
     @property

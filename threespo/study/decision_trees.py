@@ -1,10 +1,16 @@
 """A study's section ``laboratory``, typed: methods on decision trees."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from threespo.settings import Name, Settings
+from threespo.settings import Name, Settings, Several
+
+MOST_LEAVES = 100_000
+"""Every node has an entry in the tabular policy."""
+
+TableRate = Annotated[float, Field(gt=0, le=1_000_000)]
+"""Step size of a tabular policy, whose gradients are means over all rows and so far smaller than a model's."""
 
 
 class TreeFamily(Settings):
@@ -12,31 +18,34 @@ class TreeFamily(Settings):
 
     depth: int = Field(default=4, ge=1, le=8)
     """Actions to a leaf."""
-    branching: int = Field(default=3, ge=2)
+    branching: int = Field(default=3, ge=2, le=100)
     """Actions in every node."""
-    solutions: int = Field(default=4, ge=1)
+    solutions: int = Field(default=4, ge=1, le=MOST_LEAVES)
     """Leaves that are won."""
     dead_ends: float = Field(default=0.0, ge=0, le=1)
     """Share of inner nodes, off the way to the first solution, that lead nowhere."""
     aliased: float = Field(default=0.0, ge=0, le=1)
     """Share of inner nodes that look like all others of their kind, in all trees."""
-    trees: int = Field(default=8, ge=1)
+    trees: int = Field(default=8, ge=1, le=1000)
     """Trees of a seed."""
-    trees_per_epoch: int = Field(default=4, ge=1)
-    generations: int = Field(default=4000, ge=1)
+    trees_per_epoch: int = Field(default=4, ge=1, le=1000)
+    generations: int = Field(default=4000, ge=1, le=10_000_000)
     """Budget of a seed in single-step generations."""
-    group_size: int = Field(default=8, ge=2)
-    minibatch: int = Field(default=64, ge=1)
+    group_size: int = Field(default=8, ge=2, le=1024)
+    minibatch: int = Field(default=64, ge=1, le=1_000_000)
     """Rows per step of the methods that play whole episodes."""
-    critic_learning_rate: float = Field(default=8.0, gt=0)
+    critic_learning_rate: float = Field(default=8.0, gt=0, le=1_000_000)
     """Step size of PPO's table of values. The loss is a mean: one row of a batch counts by one over the number of rows."""
 
     @model_validator(mode="after")
     def _trees_suffice(self) -> "TreeFamily":
         if self.trees_per_epoch > self.trees:
             raise ValueError(f"trees_per_epoch: expected at most trees ({self.trees}), found {self.trees_per_epoch}")
-        if self.branching**self.depth < self.solutions:
-            raise ValueError(f"solutions: a tree has {self.branching**self.depth} leaves, found {self.solutions}")
+        leaves = self.branching**self.depth
+        if leaves > MOST_LEAVES:
+            raise ValueError(f"branching, depth: expected at most {MOST_LEAVES:,} leaves, found {leaves:,}; lower one")
+        if leaves < self.solutions:
+            raise ValueError(f"solutions: a tree has {leaves} leaves, found {self.solutions}")
         return self
 
 
@@ -52,7 +61,7 @@ class DecisionTreesSettings(Settings):
 
     families: dict[Name, TreeFamily] = Field(min_length=1)
     methods: dict[Name, DecisionTreesEntry] = Field(min_length=1)
-    learning_rates: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0)
+    learning_rates: Annotated[Several[TableRate], Field(min_length=1, max_length=32)] = (10.0, 30.0, 100.0, 300.0)
     """Each row takes the best of these, chosen on ``tuning_seeds`` seeds that are not reported."""
-    seeds: int = Field(default=100, ge=2)
-    tuning_seeds: int = Field(default=10, ge=1)
+    seeds: int = Field(default=100, ge=2, le=10_000)
+    tuning_seeds: int = Field(default=10, ge=1, le=10_000)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from threespo.errors import InputError
+from threespo.errors import InputError, listed
 from threespo.methods.registry import searches
 from threespo.study.config import Study
 from threespo.study.paths import Run
@@ -125,5 +125,5 @@ def find_run(study: Study, run_id: str) -> Run:
     """
     runs = {run.run_id: run for run in (*evaluated_runs(study), *trial_runs(study))}
     if run_id not in runs:
-        raise InputError(f"study {study.name!r} has no run {run_id!r}; it has: {', '.join(runs)}")
+        raise InputError(f"study {study.name!r} has no run {run_id!r}; it has: {listed(runs)}")
     return runs[run_id]

@@ -4,22 +4,21 @@ Decided once, by the workflow's main process. Jobs receive the result as a file,
 (no ``--resources``, another working folder) cannot change the experiment.
 """
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import TypeAdapter, ValidationError
-
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.spec import RealData
-from threespo.errors import InputError
-from threespo.settings import Execution, Name, decisive
+from threespo.errors import InputError, listed
+from threespo.study.changes import own_ending, reaching, small_budgets
 from threespo.study.config import Study
-from threespo.study.load import dump_study, load_study, merge
+from threespo.study.configuration import Places, check_texts, is_folder, results_folder, typed
+from threespo.study.load import Change, dump_study, load_study
 from threespo.study.paths import Paths
 
 STUDIES = Path("config") / "studies"
@@ -29,6 +28,9 @@ CONFIG_KEYS = ("study", "set", "name", "policy_build", "results", "real")
 
 AUTO = "auto"
 """The value of ``study`` that lets the granted GPUs decide."""
+
+LONGEST_SHOWN = 80
+"""Characters of a name that messages show."""
 
 GPUS_OF_PAPER = 4
 """The paper's runs used four GPUs each (tab:compute)."""
@@ -66,49 +68,56 @@ def study_file(name: str, folder: Path = STUDIES) -> Path:
         InputError: if there is neither.
     """
     for candidate in (Path(name), folder / f"{name}.yaml"):
-        if candidate.is_file():
-            return candidate
+        # A name that is too long for a file is an error of the system, and no file.
+        with contextlib.suppress(OSError):
+            if candidate.is_file():
+                return candidate
     known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml"))) or "none here"
-    raise InputError(f"study {name!r}: neither a file nor a name in {folder} ({known})")
+    raise InputError(f"study {name[:LONGEST_SHOWN]!r}: neither a file nor a name in {folder} ({known})")
 
 
-def resolve(config: Mapping[str, Any], gpus: int | None) -> Resolved:
+def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = ()) -> Resolved:
     """Return the study that the workflow is asked for.
 
     Args:
         config: config/config.yaml with ``--config`` on top; ``CONFIG_KEYS`` and names of environments are its keys.
         gpus: N of ``--resources gpu=N``; None if it was not given.
+        given: what was written after ``--config``: Snakemake silently keeps the last of two equal keys.
 
     Raises:
         InputError: for unknown keys, wrong fields, a missing folder of real data, or too few GPUs for the study.
     """
     keys = ("study", *real_data(), *CONFIG_KEYS[1:])
-    unknown = sorted(set(config) - set(keys))
-    if unknown:
+    check_texts(given)
+    places = Places({str(key): typed(value) for key, value in config.items()})
+    if unknown := [key for key in config if key not in keys]:
         raise InputError(
-            f"--config: no such key: {', '.join(unknown)}; known are {', '.join(keys)}. "
+            f"{places.of(str(unknown[0]))}: no such key; known are {', '.join(keys)}. "
             "A study's own fields are changed with --config 'set={...}'."
         )
 
-    config = {key: _typed(value) for key, value in config.items()}
-    path = study_file(_asked(config, gpus))
-    given, changes = _of_data(config, path), _changes(config)
-    study = plain = load_study(path, given)
+    results = results_folder(places)
+    asked = _asked(places, gpus)
+    path = study_file(asked)
+    given_data, wanted = _of_data(places, path), _wanted(places)
+    study = plain = load_study(path, given_data)
     notes: list[str] = []
-    if changes:
-        study = load_study(path, merge(given, _reaching(changes, plain, notes)))
+    if wanted.values:
+        reached = Change(wanted.origin, reaching(wanted.values, plain, notes))
+        study = load_study(path, [*given_data, reached])
+    _check_folders(study, places, path)
     _check_gpus(study, gpus)
-    notes += _small_budgets(study)
+    notes += small_budgets(study)
 
     # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins. So have those
     # of a changed study: a report must not stand beside settings that are not those of its runs.
-    folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if config.get(env))
-    folder += _own_ending(config, study, plain)
-    automatic = config.get("study", AUTO) == AUTO
-    why = f"chosen because --resources gpu={gpus or 0} was granted" if automatic else "as asked"
-    paths = Paths(Path(str(config.get("results", "results"))) / folder)
-    study, call = study.model_copy(update={"name": folder}), {"config": config, "gpus": gpus}
-    return Resolved(study, paths, f"study {folder!r}, {why}", notes, call)
+    folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if env in places.given)
+    folder += own_ending(places, study, plain)
+    chosen = places.value("study", AUTO, str | int, "") == AUTO
+    why = f"chosen because --resources gpu={gpus or 0} was granted" if chosen else "as asked"
+    call = {"config": {str(key): typed(value) for key, value in config.items()}, "gpus": gpus}
+    study = study.model_copy(update={"name": folder})
+    return Resolved(study, Paths(results / folder), f"study {folder!r}, {why}", notes, call)
 
 
 def present_study(paths: Paths) -> Study:
@@ -123,141 +132,97 @@ def present_study(paths: Paths) -> Study:
     try:
         call = json.loads(paths.call.read_text(encoding="utf-8"))
         config, gpus = dict(call["config"]), call["gpus"]
-        study_file(_asked(config, gpus))
+        study_file(_asked(Places(config), gpus))
     except (OSError, ValueError, KeyError, TypeError, InputError):
         return load_study(paths.study)
     found = resolve(config, gpus)
     return found.study if found.paths.root.name == paths.root.name else load_study(paths.study)
 
 
-def _small_budgets(study: Study) -> Iterator[str]:
-    """Yield a sentence for every environment whose budget is less than one epoch may cost."""
-    for env in study.environments:
-        here = study.at(env)
-        budget, task = here.training.generations, here.training.longest_task(here.settings.max_steps)
-        tasks = here.training.tasks_per_epoch
-        if budget < tasks * task:
-            yield (
-                f"training.generations is {budget} in {env}, where an epoch of {tasks} tasks may take {tasks * task}: "
-                f"the first epoch has {max(1, budget // task)}"
-                + (f", which may take up to {task}" if budget < task else "")
-            )
-
-
-def _own_ending(config: Mapping[str, Any], study: Study, plain: Study) -> str:
-    """Return what the folder of a changed study has after the study's name: the user's name for it, or a short hash."""
-    given, decides = config.get("name"), decisive(study, without=(Execution,))
-    if given is not None:
-        try:
-            return "-" + TypeAdapter(Name).validate_python(str(given))
-        except ValidationError as error:
-            raise InputError(
-                f"--config name: expected lower-case letters, digits, '-' or '_' for a folder's name, found {given!r}"
-            ) from error
-    if decides == decisive(plain, without=(Execution,)):
-        return ""
-    return "-" + hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:8]
-
-
-def _typed(value: Any) -> Any:
-    """Return ``value`` with numbers and nulls as such: Snakemake hands nested ``--config`` values on as text."""
-    if isinstance(value, dict):
-        return {key: _typed(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_typed(inner) for inner in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        read = yaml.safe_load(value)
-    except yaml.YAMLError:
-        return value
-    return read if isinstance(read, int | float | bool | None) else value
-
-
-def _asked(config: Mapping[str, Any], gpus: int | None) -> str:
+def _asked(places: Places, gpus: int | None) -> str:
     """Return the name or file of the study that is asked for."""
-    asked = str(config.get("study", AUTO))
-    if asked != AUTO:
-        return asked
+    asked = str(places.value("study", AUTO, str | int, "a name in config/studies or a file"))
+    return _automatic(gpus) if asked == AUTO else asked
+
+
+def _automatic(gpus: int | None) -> str:
     if not gpus:
         return "smoke"
     return "paper" if gpus >= GPUS_OF_PAPER else "mini"
 
 
-def _changes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a user wants changed of the study."""
-    changes = config.get("set") or {}
-    if not isinstance(changes, dict):
-        raise InputError(
-            f"--config set: expected a mapping such as 'set={{training: {{generations: 500}}}}', found {changes!r}"
-        )
-    return merge({"policy_build": True} if config.get("policy_build") else {}, changes)
-
-
-def _reaching(changes: dict[str, Any], study: Study, notes: list[str]) -> dict[str, Any]:
-    """Return ``changes`` with the values that environments have of their own changed as well, unless they are named apart.
-
-    Whoever writes ``training: {generations: 500}`` means all environments, one with a budget of its own included. Each such
-    value is added to ``notes``.
-    """
-    reaching = dict(changes)
-    for env, section in study.environments.items():
-        named = changes.get(env, {})
-        if isinstance(named, dict):
-            own = section.model_dump(exclude_none=True, include={"training", "methods"})
-            reaching[env] = merge(_common(changes, own, named, env, "", notes), named)
-    return {key: value for key, value in reaching.items() if key in changes or value}
-
-
-def _common(
-    changes: Mapping[str, Any], own: Mapping[str, Any], named: Mapping[str, Any], env: str, before: str, notes: list[str]
-) -> dict[str, Any]:
-    """Return the part of ``changes`` for which the environment ``env`` has ``own`` values that are not ``named`` apart."""
-    found: dict[str, Any] = {}
-    for name in sorted(changes.keys() & own.keys()):
-        field, value, apart = f"{before}{name}", changes[name], named.get(name, {})
-        if isinstance(value, dict) and isinstance(own[name], dict):
-            inner = _common(value, own[name], apart if isinstance(apart, dict) else {}, env, f"{field}.", notes)
-            found.update({name: inner} if inner else {})
-        elif value != own[name] and name not in named:
-            found[name] = value
-            notes.append(f"{field} is {value} in {env} too, which has {own[name]} of its own; to keep that: {env}.{field}")
-    return found
-
-
-def _of_data(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return what folders of real data change of the study in ``path``."""
-    overrides: dict[str, Any] = {}
-    if any(config.get(env) for env in real_data()):
-        # Beside real data, embedded stand-ins would be different experiments under the same names: real prompts are longer.
-        there = load_study(path).environments
-        overrides.update({env: None for env, own in there.items() if own.source == "embedded" and not config.get(env)})
-    real = _mapping("real", config.get("real"))
-    for env in real_data():
-        if config.get(env):
-            overrides = merge(overrides, _on_real_data(env, Path(str(config[env])), real, path))
-    return overrides
-
-
-def _mapping(key: str, value: Any) -> dict[str, Any]:
-    if value is not None and not isinstance(value, dict):
-        raise InputError(f"--config {key}: expected a mapping as in config/config.yaml, found {value!r}")
-    return dict(value or {})
-
-
-def _on_real_data(env: str, folder: Path, settings: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return what a study changes to play on the real data in ``folder``; ``settings`` is ``real`` of config.yaml."""
-    if not folder.is_dir():
-        raise InputError(f"--config {env}={folder}: no such folder. It must hold {real_data()[env].holds}.")
+def _of_data(places: Places, path: Path) -> list[Change]:
+    """Return what folders of real data change of the study in ``path``, and where that is written."""
+    real = places.mapping("real", "as in config/config.yaml")
+    folders = {env: folder for env in real_data() if (folder := _folder(env, places)) is not None}
+    if not folders:
+        return []
     study = load_study(path)
-    if env not in study.environments:
-        raise InputError(f"--config {env}={folder}: {path} has no section {env!r}; choose a study that has one")
+    # Beside real data, embedded stand-ins would be different experiments under the same names: real prompts are longer.
+    there = {env for env, own in study.environments.items() if own.source == "embedded"}
+    changes = [Change(places.of(env), dict.fromkeys(there - folders.keys())) for env in list(folders)[:1]]
+    for env, folder in folders.items():
+        changes += _on_real_data(env, folder, real, places, path, study)
+    return changes
 
-    own = {env: {"source": "path", "path": str(folder.resolve())}}
+
+def _wanted(places: Places) -> Change:
+    """Return what a person wants changed of the study."""
+    changes = places.mapping("set", "such as 'set={training: {generations: 500}}'")
+    if places.value("policy_build", False, bool, "true or false"):
+        return Change(places.of("set" if changes else "policy_build"), {"policy_build": True, **changes})
+    return Change(places.of("set"), changes)
+
+
+def _folder(env: str, places: Places) -> Path | None:
+    """Return the folder of real data that is given for an environment."""
+    text = places.value(env, None, str | int | None, "a folder of real data")
+    if text is None:
+        return None
+    folder = Path(str(text))
+    if not str(text).strip() or not is_folder(folder):
+        raise InputError(f"{places.of(env)}={text}: no such folder. It must hold {real_data()[env].holds}.")
+    return folder
+
+
+def _on_real_data(
+    env: str, folder: Path, settings: dict[str, Any], places: Places, path: Path, study: Study
+) -> list[Change]:
+    """Return what a study changes to play on the real data in ``folder``; ``settings`` is ``real`` of the configuration."""
+    if env not in study.environments:
+        raise InputError(f"{places.of(env)}={folder}: {path} has no section {env!r}; choose a study that has one")
+    known = (*real_data(), "policy")
+    if unknown := sorted(str(key) for key in settings if key not in known):
+        raise InputError(f"{places.of('real')}: no such key: {listed(unknown)}; there are {', '.join(known)}")
+
+    parts = {name: settings.get(name) or {} for name in (env, "policy")}
+    for name, part in parts.items():
+        if not isinstance(part, dict):
+            raise InputError(f"{places.of('real')}.{name}: expected a mapping as in config/config.yaml, found {part!r}")
     # A pretrained model keeps its own limits.
     tiny = [name for name, policy in study.policies.items() if policy.kind == "tiny"]
-    policies = {name: _mapping("real policy", settings.get("policy")) for name in tiny}
-    return merge({env: settings.get(env) or {}, "policies": policies}, own)
+    changed = {env: parts[env], "policies": dict.fromkeys(tiny, parts["policy"])}
+    data = {env: {"source": "path", "path": str(folder.resolve())}}
+    return [Change(places.of("real"), changed), Change(places.of(env), data)]
+
+
+def _check_folders(study: Study, places: Places, path: Path) -> None:
+    """Refuse folders without data now, and not when the first job has begun."""
+    for env, section in study.environments.items():
+        real = real_data().get(env)
+        if real is None or section.source != "path" or section.path is None:
+            continue
+        where = f"{places.of(env)}={section.path}" if env in places.given else f"{path}: {env}.path: {section.path}"
+        lack = real.lacks(section.path) if is_folder(section.path) else "no such folder"
+        if lack is not None:
+            raise InputError(f"{where}: {lack}. It must hold {real.holds}.")
+
+    for name, policy in study.policies.items():
+        source = policy.source or ""
+        hub = not Path(source).is_absolute() and not source.startswith(".") and source.count("/") <= 1
+        if not hub and not is_folder(Path(source)):
+            where = f"{path}: policies.{name}.source"
+            raise InputError(f"{where}: no such folder {source!r}; give one, or a hub name (OWNER/NAME)")
 
 
 def _check_gpus(study: Study, gpus: int | None) -> None:

@@ -6,7 +6,7 @@ They were read in Snakemake 9.27 and may change with any release.
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +26,18 @@ def granted_gpus(workflow: Any) -> int | None:
     granted = workflow.global_resources.get("gpu")
     value = getattr(granted, "value", granted)
     return None if value is None else int(value)
+
+
+def written_config(arguments: Sequence[str]) -> list[str]:
+    """Return the words after ``--config`` as they were written; Snakemake keeps the last of two equal keys."""
+    found: list[str] = []
+    reads = False
+    for word in arguments:
+        if word.startswith("-"):
+            reads = word in ("--config", "-C")
+        elif reads:
+            found.append(word)
+    return found
 
 
 def run_exactly(workflow: Any, outputs: Iterable[str]) -> None:

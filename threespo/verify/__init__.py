@@ -71,7 +71,7 @@ def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
                 if missing:
                     raise InputError(f"{file}, line {number}: no field {missing[0]!r}; is this a file of another kind?")
                 yield case
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{file}, after line {number}: not a readable reference file ({error})") from error
 
 

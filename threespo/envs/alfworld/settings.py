@@ -1,24 +1,29 @@
 """ALFWorld's section of a study file."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
+from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.settings import Settings
 
 SPLITS = ("train", "calibration", "valid_seen", "valid_unseen")
+
+MOST_GAMES = 100_000
+"""Of a split: the released games are 3,553, and a hundred thousand embedded ones take hours to make."""
+
+GameCount = Annotated[int, Field(ge=1, le=MOST_GAMES)]
 
 
 class GameCounts(Settings):
     """How many games of each split take part (``null``: all that the source has; not for ``embedded``)."""
 
-    train: int | None = Field(default=None, ge=1)
+    train: GameCount | None = None
     """Training games; base policies are cloned from all of them, RL draws from ``training.pool`` of them."""
-    calibration: int | None = Field(default=None, ge=1)
+    calibration: GameCount | None = None
     """Games for choosing base policies and settings; disjoint from training and evaluation games."""
-    valid_seen: int | None = Field(default=None, ge=1)
-    valid_unseen: int | None = Field(default=None, ge=1)
+    valid_seen: GameCount | None = None
+    valid_unseen: GameCount | None = None
 
 
 class AlfworldTasks(TaskSettings):
@@ -29,10 +34,15 @@ class AlfworldTasks(TaskSettings):
     """Size of the embedded rooms; ignored for real games."""
     games: GameCounts = GameCounts()
 
+    @property
+    def most_training_tasks(self) -> tuple[str, int] | None:
+        """Embedded games are counted in ``games``; of real ones there may be fewer than that."""
+        return None if self.games.train is None else ("games.train", self.games.train)
+
     @model_validator(mode="after")
     def _games_are_counted(self) -> "AlfworldTasks":
         if self.source == "embedded" and None in self.games.model_dump().values():
-            raise ValueError("source 'embedded' needs a number for every split in 'games'")
+            raise ValueError(f"source 'embedded' needs a number for every split in 'games' ({', '.join(SPLITS)})")
         return self
 
 
@@ -41,7 +51,7 @@ class AlfworldEpisode(EpisodeSettings):
 
     engine: Literal["native", "textworld"] = "native"
     """``textworld`` is the stock engine (extra ``oracle``), some thousand times slower, equal in every text."""
-    max_steps: int = Field(default=50, ge=1)
+    max_steps: int = Field(default=50, ge=1, le=MOST_STEPS)
     """Steps per episode T_max (tab:hyperparams: 50)."""
 
 

@@ -26,6 +26,9 @@ TASK_TYPES = (
 )
 GAME_FILE = "game.tw-pddl"
 DOMAIN_FILE, GRAMMAR_FILE, TASK_MARK = "alfred.pddl", "grammar.twl2", "@@TASK@@"
+RELEASED = ("train", "valid_seen", "valid_unseen")
+"""The splits of real games; ``calibration`` is taken from ``train``."""
+
 _SUFFIXES = (".jsonl", ".jsonl.xz")
 _NESTED = ("", "json_2.1.1", "json_2.1.2", "json_2.1.3")
 _REMEDY = "Fetch or copy the games again, or give another folder."
@@ -79,6 +82,17 @@ def splits(folder: Path) -> list[str]:
     for nested in _NESTED:
         names |= {path.parents[2].name for path in (folder / nested).glob(f"*/*/*/{GAME_FILE}")}
     return sorted(names)
+
+
+def lacks(folder: Path) -> str | None:
+    """Return what a folder lacks to be the games of a study, in words; ``None`` if it has all."""
+    compact = [split for split in RELEASED if _compact_file(folder, split)]
+    folders = {split: _official_folder(folder, split) for split in RELEASED}
+    official = [split for split, place in folders.items() if place and any(place.glob(f"*/*/{GAME_FILE}"))]
+    if absent := [split for split in RELEASED if split not in (*compact, *official)]:
+        return f"no games of {', '.join(absent)}" if compact or official else "no games"
+    texts = [name for name in (DOMAIN_FILE, GRAMMAR_FILE) if compact and not (folder / name).is_file()]
+    return f"no {texts[0]} beside its games" if texts else None
 
 
 def holds_games(folder: Path) -> bool:
@@ -188,7 +202,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
                     raise InputError(f"{file}, line {number}: a second game {row['game_id']!r}; ids name games. {_REMEDY}")
                 if row.get("solvable", True):
                     rows[row["game_id"]] = row
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{file}, after line {number}: broken or truncated ({error}). {_REMEDY}") from error
     return list(rows.values())
 
@@ -276,5 +290,5 @@ def _text(file: Path) -> str:
 def _json(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file}: broken or truncated ({error}). {_REMEDY}") from error

@@ -52,6 +52,12 @@ def _open_task(path: Path, game_id: str | None) -> tuple[Environment[Any, Any], 
     raise InputError(f"{path}: no game {game_id!r} there; expected TASK/TRIAL, as in its files of games")
 
 
+def _lacks(folder: Path) -> str | None:
+    from threespo.envs.alfworld.sources import lacks
+
+    return lacks(folder)
+
+
 SPEC = EnvironmentSpec(
     name="alfworld",
     settings=AlfworldSettings,
@@ -70,6 +76,7 @@ SPEC = EnvironmentSpec(
         "games",
         "ALFWorld games, either as alfworld-download lays them out or compact (*.jsonl.xz, alfred.pddl, grammar.twl2)",
         files=("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2"),
+        lacks=_lacks,
         listed=("game.tw-pddl",),
     ),
     curriculum="threespo.imitation.alfworld.curriculum:curriculum",

@@ -126,6 +126,6 @@ def load_goals(folder: Path, split: str, catalogue: Catalogue | None = None) -> 
     try:
         with lzma.open(path, "rt", encoding="utf-8", errors="surrogatepass") as lines:
             rows = [json.loads(line) for line in lines]
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}); prepare the data again") from error
     return [goal_from_row(row, f"{path}, line {number}", catalogue) for number, row in enumerate(rows, start=1)]

@@ -1,11 +1,11 @@
 """WebShop's section of a study file."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
+from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.settings import Settings
 
 SPLITS = ("train", "calibration", "test")
@@ -14,14 +14,20 @@ DOWNLOADS = Path("downloads") / "webshop"
 """Where the files of the official shop are looked for, unless ``path`` says otherwise."""
 
 
+MOST_GOALS = 10_000_000
+"""Of a split: more than a goal for every combination of options in the real catalogue of 1.2 million products."""
+
+GoalCount = Annotated[int, Field(ge=1, le=MOST_GOALS)]
+
+
 class GoalCounts(Settings):
     """How many goals of each split take part (``null``: all), the first of one order that every study shares."""
 
-    train: int | None = Field(default=None, ge=1)
+    train: GoalCount | None = None
     """Training goals; base policies are cloned from all of them, RL draws from ``training.pool`` of them."""
-    calibration: int | None = Field(default=None, ge=1)
+    calibration: GoalCount | None = None
     """Goals for choosing base policies and settings; disjoint from training and test goals."""
-    test: int | None = Field(default=None, ge=1)
+    test: GoalCount | None = None
     """Goals of the evaluation (the paper: 500)."""
 
 
@@ -39,6 +45,11 @@ class WebshopTasks(TaskSettings):
     goals: GoalCounts = GoalCounts()
 
     @property
+    def most_training_tasks(self) -> tuple[str, int] | None:
+        """More goals than the shop has are refused when it is prepared."""
+        return None if self.goals.train is None else ("goals.train", self.goals.train)
+
+    @property
     def folder(self) -> Path | None:
         """As everywhere; the official files, too, are put there by hand."""
         return None if self.source == "embedded" else self.path or DOWNLOADS
@@ -50,7 +61,7 @@ class WebshopEpisode(EpisodeSettings):
     mode: Literal["text", "text_rich"] = "text"
     fidelity: Literal["original", "repaired"] = "repaired"
     """With all quirks of the original, or as it was meant (docs/webshop.md)."""
-    max_steps: int = Field(default=30, ge=1)
+    max_steps: int = Field(default=30, ge=1, le=MOST_STEPS)
     """Steps per episode T_max (the paper: 30; verl-agent's scripts: 15)."""
 
 

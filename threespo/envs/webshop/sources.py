@@ -78,7 +78,7 @@ def read_array(path: Path) -> Iterator[Any]:
     try:
         with _open(path) as file:
             yield from _elements(file, path)
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}). {_REMEDY}") from error
 
 
@@ -124,7 +124,7 @@ def _read_mapping(folder: Path, kind: str) -> dict[str, Any]:
     try:
         with _open(path) as file:
             found = json.load(file)
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}). {_REMEDY}") from error
     if not isinstance(found, dict):
         raise InputError(f"{path}: expected a JSON object with an entry per product. {_REMEDY}")

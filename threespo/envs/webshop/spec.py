@@ -51,6 +51,12 @@ def _unlearnable(settings: WebshopSettings) -> str | None:
     return None
 
 
+def _lacks(folder: Path) -> str | None:
+    from threespo.envs.webshop.sources import find
+
+    return None if find(folder, "items") else "no file of products (items.json)"
+
+
 SPEC = EnvironmentSpec(
     name="webshop",
     settings=WebshopSettings,
@@ -69,6 +75,7 @@ SPEC = EnvironmentSpec(
         "shop",
         "WebShop's files: items, instructions and human_goals (.json or .json.xz, or their own names)",
         files=("*.json", "*.json.xz"),
+        lacks=_lacks,
     ),
     curriculum="threespo.imitation.webshop.curriculum:curriculum",
     unlearnable=_unlearnable,

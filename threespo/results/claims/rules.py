@@ -12,14 +12,14 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from threespo.errors import InputError
 from threespo.results.claims.formulas import FORMULAS
-from threespo.settings import Name, Settings
+from threespo.settings import Listed, Name, Settings
 from threespo.study.paths import PAPER
 
 Model = Literal["qwen2.5-1.5b-instruct", "qwen2.5-7b-instruct"]
 Column = Literal["alfworld_in", "alfworld_out", "webshop_score", "webshop_success"]
 StateColumn = Literal["detail_state_score_unique", "detail_state_high_unique"]
 TaskType = Literal["pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place"]
-Rows = Annotated[tuple[Name, ...], Field(min_length=1)]
+Rows = Annotated[Listed[Name], Field(min_length=1)]
 Points = Annotated[dict[Column, float | None], Field(min_length=1)]
 """Columns of the main table -> the difference that the paper's text prints for it, in points, if it prints one."""
 
@@ -33,7 +33,7 @@ class Above(Settings):
     upper: Rows
     lower: Rows
     columns: Points
-    models: tuple[Model, ...] = BOTH
+    models: Listed[Model] = BOTH
     by: float = 0.0
     """Points by which ``upper`` must be above. Below zero: ``upper`` may be as many points below ``lower``."""
 
@@ -44,7 +44,7 @@ class Order(Settings):
     kind: Literal["order"]
     rows: Rows
     columns: Points
-    models: tuple[Model, ...] = BOTH
+    models: Listed[Model] = BOTH
 
 
 class Gain(Settings):
@@ -118,8 +118,8 @@ class ByType(Settings):
 
     kind: Literal["by_type"]
     row: Name
-    types: tuple[TaskType, ...]
-    at: tuple[float, ...]
+    types: Listed[TaskType]
+    at: Listed[float]
 
 
 class Formula(Settings):

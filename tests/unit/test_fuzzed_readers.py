@@ -1,0 +1,272 @@
+"""Readers get whatever bytes there are: they succeed, or they say what is wrong. No other exception leaves them."""
+
+import contextlib
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import ArrowException
+
+from tests import trees
+from tests.webshop_mini import INSTRUCTIONS, ITEMS
+from threespo.envs.alfworld import compile_game, sources
+from threespo.envs.alfworld.embedded import generate
+from threespo.envs.webshop.data import load_goals
+from threespo.envs.webshop.sources import read_products
+from threespo.errors import InputError
+from threespo.methods.tree_table import read_trees
+from threespo.policy.cassette import Cassette
+from threespo.results.viewer import write_view
+from threespo.runs.learning_rate import chosen_rate
+from threespo.runs.setup import described_source
+from threespo.study.load import load_study, parse_study
+from threespo.study.paths import Paths, Run
+from threespo.tables import read_table, write_table
+
+ROOT = Path(__file__).resolve().parents[2]
+WHOLE = yaml.safe_load((ROOT / "tests" / "bad_input" / "study.yaml").read_text())
+
+fuzz = settings(
+    max_examples=60, derandomize=True, deadline=None, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8))
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+junk = st.one_of(
+    st.binary(max_size=60),
+    values.map(lambda value: json.dumps(value).encode()),
+    st.sampled_from([b"[" * 20_000, b'{"a":' * 20_000, b"9" * 5000, b"[" + b"9" * 5000 + b"]"]),
+    st.sampled_from([b"\xff\xfe", b"\xef\xbb\xbf{}", b'"\\ud800"', b"NaN", b"-Infinity", b"1e999"]),
+)
+"""Bytes, JSON of any form, and what breaks parsers: depth, digits, marks, halves of pairs."""
+
+
+@pytest.fixture(autouse=True)
+def _in_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
+    """Return whole bytes with a few of them replaced, removed or added, or cut off."""
+
+    def damage(places: list[tuple[int, bytes]]) -> bytes:
+        found = whole
+        for place, new in places:
+            at = place % (len(found) + 1)
+            found = found[:at] + new + found[at + len(new) :]
+        return found
+
+    changes = st.lists(st.tuples(st.integers(0, len(whole)), st.binary(max_size=4)), min_size=1, max_size=4).map(damage)
+    return changes | st.integers(0, len(whole)).map(lambda end: whole[:end])
+
+
+def places(found: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return where all values of nested mappings and lists stand."""
+    items = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    return [place, *(deeper for key, inner in items for deeper in places(inner, (*place, key)))]
+
+
+def replaced(whole: Any) -> st.SearchStrategy[Any]:
+    """Return nested values in which one is any other."""
+
+    def replace(found: Any, place: tuple[Any, ...], new: Any) -> Any:
+        if not place:
+            return new
+        copied = dict(found) if isinstance(found, dict) else list(found)
+        copied[place[0]] = replace(copied[place[0]], place[1:], new)
+        return copied
+
+    return st.builds(lambda place, new: replace(whole, place, new), st.sampled_from(places(whole)), values)
+
+
+def survives(read: Any, *arguments: Any) -> None:
+    with contextlib.suppress(InputError):
+        read(*arguments)
+
+
+@fuzz
+@given(values)
+def test_studies_of_any_form(found):
+    survives(parse_study, found if isinstance(found, dict) else {"name": found}, "any")
+
+
+@settings(fuzz, max_examples=300)
+@given(replaced(WHOLE))
+def test_studies_with_one_value_of_any_form(found):
+    survives(parse_study, found if isinstance(found, dict) else {"name": found}, "any")
+
+
+@settings(fuzz, max_examples=100)
+@given(junk | damaged(yaml.safe_dump(WHOLE).encode()))
+def test_study_files(tmp_path, content):
+    file = tmp_path / "study.yaml"
+    file.write_bytes(content)
+    survives(load_study, file)
+
+
+@fuzz
+@given(junk | values.map(lambda kind: json.dumps({"kind": kind, "source": kind}).encode()))
+def test_descriptions_of_policies(tmp_path, content):
+    (tmp_path / "policy.json").write_bytes(content)
+    survives(described_source, tmp_path, "base")
+
+
+@fuzz
+@given(junk | values.map(lambda rate: json.dumps({"learning_rate": rate}).encode()))
+def test_chosen_learning_rates(tmp_path, content):
+    paths = Paths(tmp_path)
+    file = paths.choice("alfworld", "tiny-s", "grpo")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    with contextlib.suppress(InputError):
+        assert 0 < chosen_rate(paths, Run("alfworld", "tiny-s", "grpo", 0)) < 100
+
+
+GAME = generate("train", 1, 0, "small")[0]
+
+
+def _game_row() -> dict[str, Any]:
+    return {
+        "game_id": GAME.game_id,
+        "task_type": GAME.task_type,
+        "task": "put a mug in desk.",
+        "pddl_problem": GAME.problem,
+        "walkthrough": list(GAME.walkthrough),
+    }
+
+
+@fuzz
+@given(junk | replaced(_game_row()).map(lambda row: json.dumps(row).encode()), st.booleans())
+def test_compact_games(tmp_path, content, packed):
+    sources.write_compact([GAME], tmp_path)
+    whole = lzma.decompress((tmp_path / "train.jsonl.xz").read_bytes())
+    (tmp_path / "train.jsonl").unlink(missing_ok=True)
+    if packed:
+        (tmp_path / "train.jsonl.xz").write_bytes(lzma.compress(whole + content))
+    else:
+        (tmp_path / "train.jsonl.xz").unlink()
+        (tmp_path / "train.jsonl").write_bytes(whole + content)
+    survives(lambda: [compile_game(record) for record in sources.load(tmp_path, "train")])
+
+
+@fuzz
+@given(damaged(GAME.problem.encode()), st.sampled_from(["problem", "domain", "grammar"]), st.data())
+def test_games_with_damaged_texts(tmp_path, problem, part, data):
+    texts = {"problem": GAME.problem, "domain": GAME.domain, "grammar": GAME.grammar}
+    texts["problem"] = problem.decode(errors="replace")
+    if part != "problem":
+        texts |= {"problem": GAME.problem, part: data.draw(damaged(texts[part].encode())).decode(errors="replace")}
+    file = tmp_path / "train" / "task" / "trial" / "game.tw-pddl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    game = {"pddl_domain": texts["domain"], "grammar": texts["grammar"], "pddl_problem": texts["problem"], "solvable": True}
+    file.write_text(json.dumps(game))
+    file.with_name("traj_data.json").write_text(json.dumps({"task_type": GAME.task_type}))
+    survives(lambda: [compile_game(record) for record in sources.load(tmp_path, "train")])
+
+
+@fuzz
+@given(junk)
+def test_packed_files_that_are_not(tmp_path, content):
+    (tmp_path / "items.json.xz").write_bytes(content)
+    survives(lambda: list(read_products(tmp_path)))
+    (tmp_path / "train.jsonl.xz").write_bytes(content)
+    survives(load_goals, tmp_path, "train")
+    for name in (sources.DOMAIN_FILE, sources.GRAMMAR_FILE):
+        (tmp_path / name).write_bytes(content)
+    survives(sources.load, tmp_path, "train")
+
+
+@settings(fuzz, max_examples=150)
+@given(junk | replaced(ITEMS[:3]).map(lambda found: json.dumps(found).encode()), st.booleans())
+def test_products(tmp_path, content, whole_instructions):
+    (tmp_path / "items.json").write_bytes(content)
+    (tmp_path / "instructions.json").write_text(json.dumps(INSTRUCTIONS if whole_instructions else {}))
+    survives(lambda: list(read_products(tmp_path)))
+
+
+@settings(fuzz, max_examples=100)
+@given(
+    junk | replaced(INSTRUCTIONS).map(lambda found: json.dumps(found).encode()),
+    st.sampled_from(["instructions", "human_goals"]),
+)
+def test_what_is_said_of_products(tmp_path, content, kind):
+    (tmp_path / "items.json").write_text(json.dumps(ITEMS[:3]))
+    for name in ("instructions", "human_goals"):
+        (tmp_path / f"{name}.json").unlink(missing_ok=True)
+    (tmp_path / f"{kind}.json").write_bytes(content)
+    survives(lambda: list(read_products(tmp_path)))
+
+
+GOAL = {
+    "task_id": "A/0", "asin": "A", "category": "garden", "query": "q", "name": "n", "product_category": "c", "goal": "g",
+    "attributes": ["a"], "price_upper": 10.0, "options": [["size", "7"]],
+}  # fmt: skip
+
+
+@fuzz
+@given(junk | replaced(GOAL).map(lambda row: json.dumps(row).encode()))
+def test_goals(tmp_path, content):
+    (tmp_path / "train.jsonl.xz").write_bytes(lzma.compress(json.dumps(GOAL).encode() + b"\n" + content))
+    survives(load_goals, tmp_path, "train")
+
+
+REPLY = {"digest": "0" * 32, "asked": "gpt", "served": "gpt-1", "text": "look", "finish": "stop", "tokens": [3, 4]}
+
+
+@fuzz
+@given(
+    junk | replaced(REPLY).map(lambda row: json.dumps(row).encode()),
+    st.booleans(),
+    st.sampled_from(["c.jsonl", "c.jsonl.xz"]),
+)
+def test_cassettes(tmp_path, content, packed, name):
+    content = json.dumps(REPLY).encode() + b"\n" + content + b"\n"
+    file = tmp_path / name
+    file.write_bytes(lzma.compress(content)[: None if packed else -3] if name.endswith("xz") else content)
+    survives(lambda: Cassette(file, append=False).close())
+    file.write_bytes(content[len(json.dumps(REPLY)) :])
+    survives(lambda: Cassette(file, append=False).close())
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    file = tmp_path_factory.mktemp("trees") / "trees.parquet"
+    write_table(file, trees.frame(trees.small()))
+    return file.read_bytes()
+
+
+@settings(fuzz, max_examples=150)
+@given(st.data())
+def test_tables_of_damaged_bytes(tmp_path, table, data):
+    file = tmp_path / "trees.parquet"
+    file.write_bytes(data.draw(junk | damaged(table)))
+    survives(read_trees, file)
+    survives(read_table, file)
+
+
+CELLS = [None, True, -1, 0, 3, 2**62, 0.5, float("nan"), float("inf"), "", "won", "\x00<script>"]
+
+
+@settings(fuzz, max_examples=150)
+@given(st.sampled_from(sorted(trees.small()[0])), st.integers(0, 3), st.sampled_from(CELLS), st.booleans())
+def test_tables_with_one_cell_or_column_of_any_form(tmp_path, column, row, cell, whole_column):
+    rows = trees.small()
+    for number, one in enumerate(rows):
+        if whole_column or number == row:
+            one[column] = cell
+    try:
+        write_table(tmp_path / "trees.parquet", trees.frame(rows))
+    except ArrowException:
+        # A column of several types is none that a table can have.
+        return
+    survives(write_view, tmp_path / "trees.parquet", tmp_path / "trees.html", "title")

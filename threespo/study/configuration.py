@@ -1,0 +1,147 @@
+"""The workflow's configuration: config/config.yaml with ``--config`` on top, checked key by key."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from threespo.errors import InputError
+from threespo.study.reading import read_text, read_yaml
+
+CONFIG_FILE = Path("config") / "config.yaml"
+
+_FOLDER = re.compile(r"[\w./+@=,:~-]+")
+"""What names of folders may have: blanks and brackets mean something to shells and to Snakemake's patterns."""
+
+_MAPPINGS = ("set", "real")
+
+
+class Places:
+    """The values of the configuration, and where each is written.
+
+    Attributes:
+        given: the keys that have a value.
+    """
+
+    def __init__(self, config: Mapping[str, Any], file: Path = CONFIG_FILE) -> None:
+        """Take a configuration.
+
+        Args:
+            config: the values by key, as they hold.
+            file: where the keys stand that were not given otherwise.
+
+        Raises:
+            InputError: if the file is there and is not YAML, or has a key twice.
+        """
+        self._config = config
+        self._file = file
+        self._written = read_config(file) if file.is_file() else {}
+        self.given = {key for key, value in config.items() if value is not None}
+
+    def of(self, key: str) -> str:
+        """Return where a key is written, for messages."""
+        in_file = key in self._written and self._written[key] == self._config.get(key)
+        return f"{self._file}: {key}" if in_file else f"--config {key}"
+
+    def value(self, key: str, default: Any, kind: Any, expected: str) -> Any:
+        """Return a value.
+
+        Args:
+            key: its key.
+            default: taken if the key is not there at all.
+            kind: the types that it may have.
+            expected: what they are in words.
+
+        Raises:
+            InputError: if it is of another type.
+        """
+        if key not in self._config:
+            return default
+        value = self._config[key]
+        # In Python true is a number.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise InputError(f"{self.of(key)}: expected {expected}, found {_shown(value)}")
+        return value
+
+    def mapping(self, key: str, such: str) -> dict[str, Any]:
+        """Return a value that is a mapping, or null for an empty one; ``such`` ends the sentence about what is expected."""
+        return dict(self.value(key, None, dict | None, f"a mapping {such}") or {})
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """Return the configuration in a file.
+
+    Raises:
+        InputError: if it cannot be read, is not UTF-8 or YAML, has a key twice, or is no mapping.
+    """
+    values = read_yaml(read_text(file, "Restore it from the repository."), str(file))
+    if not isinstance(values, dict | None):
+        raise InputError(f"{file}: expected a mapping of keys (config/README.md), found {_shown(values)}")
+    return values or {}
+
+
+def check_texts(given: Sequence[str]) -> None:
+    """Check the texts ``KEY=VALUE`` of ``--config``.
+
+    Raises:
+        InputError: if a key is given twice, or a mapping is not YAML or has a key twice.
+    """
+    seen: set[str] = set()
+    for text in given:
+        key, _, value = text.partition("=")
+        if key in seen:
+            raise InputError(f"--config {key}: given twice; Snakemake would take the last one, so write it once")
+        seen.add(key)
+        if key in _MAPPINGS:
+            read_yaml(value, f"--config {key}")
+
+
+def results_folder(places: Places) -> Path:
+    """Return the folder that studies put their results into.
+
+    Raises:
+        InputError: if it is no name of a folder that the workflow can use, or a file is in its place.
+    """
+    text = places.value("results", "results", str, "the path of a folder")
+    if not _FOLDER.fullmatch(text):
+        raise InputError(
+            f"{places.of('results')}: expected the path of a folder without blanks, quotes or brackets, found {_shown(text)}"
+        )
+    folder = Path(text)
+    for place in (folder, *folder.parents):
+        try:
+            blocked = place.exists() and not place.is_dir()
+        except OSError as error:
+            raise InputError(f"{places.of('results')}: not the path of a folder ({error.strerror})") from error
+        if blocked:
+            raise InputError(f"{places.of('results')}: {place} is a file; choose another folder")
+    return folder
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether there is such a folder; a name that no folder can have is none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def typed(value: Any) -> Any:
+    """Return ``value`` with numbers and nulls as such: Snakemake hands nested ``--config`` values on as text."""
+    if isinstance(value, dict):
+        return {key: typed(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [typed(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        read = read_yaml(value, "--config")
+    except InputError:
+        return value
+    # Only scalars: a text may look like a mapping.
+    return read if value.strip() and isinstance(read, int | float | bool | None) else value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
