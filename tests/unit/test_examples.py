@@ -33,7 +33,8 @@ def values(words: list[str], option: str) -> list[str]:
 def test_an_example_means_a_valid_study(words, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     # Placeholders of the documents.
-    (tmp_path / "game.tw-pddl").write_text("{}")
+    for name in ("train.jsonl.xz", "alfred.pddl", "grammar.twl2"):
+        (tmp_path / name).write_bytes(b"")
     own = ROOT / "config" / "studies" / "ci.yaml"
     written = [word for word in values(words, "--config") if "=value" not in word]
     given = [word.replace("=DIR", f"={tmp_path}").replace("my/study.yaml", str(own)) for word in written]

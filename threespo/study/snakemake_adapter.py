@@ -6,7 +6,7 @@ They were read in Snakemake 9.27 and may change with any release.
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,16 +28,9 @@ def granted_gpus(workflow: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def written_config(arguments: Sequence[str]) -> list[str]:
-    """Return the words after ``--config`` as they were written; Snakemake keeps the last of two equal keys."""
-    found: list[str] = []
-    reads = False
-    for word in arguments:
-        if word.startswith("-"):
-            reads = word in ("--config", "-C")
-        elif reads:
-            found.append(word)
-    return found
+def config_texts(workflow: Any) -> list[str]:
+    """Return what was written after ``--config``, each as KEY=VALUE; Snakemake keeps the last of two equal keys."""
+    return list(workflow.config_settings.config_args or ())
 
 
 def run_exactly(workflow: Any, outputs: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from threespo.envs.registry import ENVIRONMENTS, environment
-from threespo.errors import InputError
+from threespo.errors import InputError, listed
 from threespo.study import files, resolve_jobs
 from threespo.study.catalogue import NOTEBOOKS, notebooks
 from threespo.study.config import Study
@@ -101,7 +101,7 @@ def check_job(study: Study, job: Job) -> None:
     """
     names = STAGES[job.stage].jobs(study)
     if job.name not in names:
-        raise InputError(f"study {study.name!r} has nothing to do for {str(job)!r}; it has: {', '.join(names)}")
+        raise InputError(f"study {study.name!r} has nothing to do for {str(job)!r}; it has: {listed(names)}")
 
 
 # --- modules that come from registries

@@ -12,7 +12,8 @@ from threespo.results.outcome import outcome
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
-from threespo.study.snakemake_adapter import executes, forget_backups, granted_gpus, is_main_process, refuse, run_exactly, written_config
+from threespo.study.snakemake_adapter import config_texts, executes, forget_backups, granted_gpus, is_main_process
+from threespo.study.snakemake_adapter import refuse, run_exactly
 from threespo.study.stages import STAGES, Job, jobs
 from threespo.study.workflow_run import WorkflowRun
 
@@ -25,7 +26,7 @@ def say(sentence, lines=()):
 
 try:
     if is_main_process(workflow):
-        RESOLVED = resolve(config, granted_gpus(workflow), written_config(sys.argv))
+        RESOLVED = resolve(config, granted_gpus(workflow), config_texts(workflow))
         STUDY, PATHS, CALL = RESOLVED.study, RESOLVED.paths, RESOLVED.call
         os.environ[HANDED_ON] = str(PATHS.root)
         os.environ[STUDY_DIGEST] = RESOLVED.digest
