@@ -129,7 +129,8 @@ def table_outputs(paths: Paths, _: str) -> Outputs:
     """Return the files of all tables."""
     # Provenance is written last, so it tells the workflow that all tables are there.
     last = "provenance"
-    return Outputs({name: [paths.table(name)] for name in TABLES if name != last}, {last: [paths.table(last)]})
+    tables = {name: [paths.table(name)] for name in TABLES if name != last}
+    return Outputs({**tables, "dvc": [paths.dvc_metrics, paths.dvc_curves]}, {last: [paths.table(last)]})
 
 
 def table_inputs(study: Study, paths: Paths, _: str) -> Files:
