@@ -69,11 +69,10 @@ def push(study: str, remote: str | None = None) -> None:
         if remote is not None:
             _set_remote(remote)
         url = _reachable_remote(f"make push STUDY={study} REMOTE=DIR (a folder, s3://…, ssh://…)")
-        if study not in (yaml.safe_load(PIPELINE.read_text()).get("stages") or {}):
-            _add_stage(study)
-        _dvc("commit", "--quiet", "--force", study)
+        _describe(study)
+        _dvc("commit", "--force", study)
         print(f"{_size(study)}: to {url}", file=sys.stderr, flush=True)
-        _dvc("push", "--quiet", study, about=f"{url}: results could not be stored")
+        _dvc("push", study, about=f"{url}: results could not be stored")
     print(f"pushed results/{study}: {_size(study)}, in {url}")
     _commit(study)
 
@@ -90,11 +89,10 @@ def pull(study: str) -> None:
             f"study {study!r}: not shared in this commit; shared are: {', '.join(sorted(shared)) or 'none'}. "
             "`git pull` brings what others have shared since."
         )
-    _refuse_to_overwrite(study)
     url = _reachable_remote("git pull, or dvc remote add --default storage DIR")
 
     # First everything into DVC's cache, then into place: results here stay as they are if the remote fails.
-    _dvc("fetch", "--quiet", study, about=f"{url}: results could not be fetched")
+    _dvc("fetch", study, about=f"{url}: results could not be fetched")
     state = json.loads(_dvc("data", "status", "--json", "--granular"))
     folder = (RESULTS / study).as_posix()
     if missing := [path for path in state.get("not_in_cache", []) if f"{path}/".startswith(f"{folder}/")]:
@@ -102,7 +100,9 @@ def pull(study: str) -> None:
             f"{url}: cannot be reached, or lacks what this commit describes ({missing[0]}). "
             "Results here are untouched; whoever shared them can repeat `make push`."
         )
-    _dvc("checkout", "--quiet", "--force", study)
+    # Only now: to compare, DVC asks the remote for what its cache lacks.
+    _refuse_to_overwrite(study)
+    _dvc("checkout", "--force", study)
 
     command = yaml.safe_load(PIPELINE.read_text())["stages"][study]["cmd"]
     print(f"pulled {folder}: {_size(study)}, from {url}")
@@ -156,23 +156,23 @@ def _set_remote(remote: str) -> None:
         except OSError as error:
             raise InputError(f"{folder}: cannot be made ({error.strerror})") from error
         remote = str(folder)
-    if REMOTE in _remotes():
+    if f"remote.{REMOTE}.url" in _settings():
         _dvc("remote", "modify", "--quiet", REMOTE, "url", remote)
         _dvc("remote", "default", "--quiet", REMOTE)
     else:
         _dvc("remote", "add", "--quiet", "--default", REMOTE, remote)
 
 
-def _remotes() -> dict[str, str]:
-    """Return the URL of each remote by name."""
-    lines = (line.split("\t") for line in _dvc("remote", "list").splitlines())
-    return {parts[0]: parts[1].removesuffix("(default)").strip() for parts in lines if len(parts) > 1}
+def _settings() -> dict[str, str]:
+    """Return DVC's settings by dotted name, those of this clone alone included."""
+    lines = (line.partition("=") for line in _dvc("config", "--list").splitlines())
+    return {name: value for name, _, value in lines}
 
 
 def _reachable_remote(remedy: str) -> str:
     """Return the URL of the default remote once it has answered."""
-    default = _run([*DVC, "remote", "default"]).stdout.strip()
-    url = _remotes().get(default)
+    settings = _settings()
+    url = settings.get(f"remote.{settings.get('core.remote')}.url")
     if url is None:
         raise InputError(f"no remote to share results through: {remedy}")
 
@@ -180,7 +180,8 @@ def _reachable_remote(remedy: str) -> str:
     extra, module = EXTRAS.get(scheme, ("", ""))
     if module and importlib.util.find_spec(module) is None:
         raise InputError(f"{url}: needs the extra {extra!r}: .venv/bin/pip install -c constraints.txt -e '.[{extra}]'")
-    if not separator and not Path(url).is_dir():
+    # DVC means a relative folder from where it keeps its settings.
+    if not separator and not (CONFIG.parent / url).is_dir():
         raise InputError(f"{url}: no such folder. Mount it, or choose another with make push REMOTE=DIR.")
     try:
         asked = _run([sys.executable, "-c", PROBE], timeout=PATIENCE)
@@ -194,19 +195,24 @@ def _reachable_remote(remedy: str) -> str:
 # --- dvc.yaml
 
 
-def _add_stage(study: str) -> None:
-    """Add a stage for the study to dvc.yaml, and its metrics and curves; comments stay."""
-    tables = Paths(RESULTS / study)
-    command = _command(study)
-    stage = {"cmd": command or f"echo 'results/{study}: run the snakemake command that made it' >&2; exit 1"}
-    curves = {"template": "learning_curves", "x": "generations", "y": "success", "y_label": "training success (%)"}
+def _describe(study: str) -> None:
+    """Add to dvc.yaml what it lacks of the study: its stage, metrics and curves; comments stay."""
     with modify_yaml(PIPELINE) as pipeline:
-        pipeline.setdefault("metrics", []).append(tables.dvc_metrics.as_posix())
-        pipeline.setdefault("plots", []).append({tables.dvc_curves.as_posix(): {**curves, "title": study}})
-        # Without its command DVC cannot make a study, so it must not say that it is behind the code either: no deps.
-        code = {"deps": list(CODE)} if command else {}
-        outs = [{(RESULTS / study).as_posix(): {"persist": True}}]
-        pipeline.setdefault("stages", {})[study] = {**stage, **code, "outs": outs}
+        stages, metrics, plots = (pipeline.setdefault(*one) for one in (("stages", {}), ("metrics", []), ("plots", [])))
+        paths = Paths(RESULTS / study)
+        if study not in stages:
+            command = _command(study)
+            message = f"echo '{paths.root}: run the snakemake command that made it' >&2; exit 1"
+            # Without its command DVC cannot make a study, so it must not say that it is behind the code either: no deps.
+            code = {"deps": list(CODE)} if command else {}
+            outs = [{paths.root.as_posix(): {"persist": True}}]
+            stages[study] = {"cmd": command or message, **code, "outs": outs}
+
+        if paths.dvc_metrics.as_posix() not in metrics:
+            metrics.append(paths.dvc_metrics.as_posix())
+        if not any(paths.dvc_curves.as_posix() in plot for plot in plots):
+            axes = {"x": "generations", "y": "success", "y_label": "training success (%)"}
+            plots.append({paths.dvc_curves.as_posix(): {"template": "learning_curves", **axes, "title": study}})
 
 
 def _command(study: str) -> str | None:
@@ -290,7 +296,7 @@ def main() -> int:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", arguments.study):
             raise InputError(f"STUDY={arguments.study}: expected the name of a folder in {RESULTS}/")
         if _git("rev-parse", "--git-dir").returncode:
-            raise InputError("not a git repository, which is how others learn of results: git init && git add . && git commit")
+            raise InputError("not a git repository, by which others learn of results: git init && git add . && git commit")
         push(arguments.study, arguments.remote) if arguments.action == "push" else pull(arguments.study)
     except InputError as error:
         print(f"workflow.share: {error}", file=sys.stderr)
