@@ -35,6 +35,7 @@ CODE = ("Snakefile", "config", "notebooks", "threespo", "workflow")
 EXTRAS = {"s3": ("s3", "dvc_s3"), "ssh": ("ssh", "dvc_ssh"), "sftp": ("ssh", "dvc_ssh")}
 """By the scheme of a remote's URL: the extra of this package that it needs, and the module that the extra brings."""
 
+DVC = (sys.executable, "-m", "dvc")
 PROBE = "from dvc.repo import Repo; odb = Repo().cloud.get_remote_odb(); odb.fs.exists(odb.path)"
 PATIENCE = 60
 """Seconds in which a remote must answer a first question. DVC itself would try again for hours."""
@@ -109,9 +110,6 @@ def pull(study: str) -> None:
     print(f"The report is {folder}/report.html. To go on from here: {command}")
 
 
-# --- what is shared
-
-
 def _shared(lock: str) -> dict[str, dict[str, Any]]:
     """Return what a dvc.lock says of each study's results."""
     stages = (yaml.safe_load(lock) or {}).get("stages") or {}
@@ -142,9 +140,6 @@ def _refuse_to_overwrite(study: str) -> None:
             f"{folder}: holds results that were never shared, which the pull would overwrite. "
             f"Share them (make push STUDY={study}), or move them away (mv {folder} {folder}.mine); then pull."
         )
-
-
-# --- the remote
 
 
 def _set_remote(remote: str) -> None:
@@ -192,9 +187,6 @@ def _reachable_remote(remedy: str) -> str:
     return url
 
 
-# --- dvc.yaml
-
-
 def _describe(study: str) -> None:
     """Add to dvc.yaml what it lacks of the study: its stage, metrics and curves; comments stay."""
     with modify_yaml(PIPELINE) as pipeline:
@@ -226,11 +218,6 @@ def _command(study: str) -> str | None:
                 gpus = f" --resources gpu={meant.gpus}" if meant.gpus else ""
                 return f"snakemake --cores all{gpus} --config study={name}"
     return None
-
-
-# --- commands
-
-DVC = (sys.executable, "-m", "dvc")
 
 
 def _run(command: list[str], timeout: float | None = None) -> subprocess.CompletedProcess[str]:
