@@ -9,7 +9,7 @@ CORES ?= all
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast lint reproduce parity soak bench clean
+.PHONY: help install test test-fast lint reproduce push pull parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,14 @@ lint: install ## lints, types, who imports whom, the workflow
 
 reproduce: install ## install, then the study: make reproduce ARGS='--config study=mini'
 	$(BIN)/snakemake --cores $(CORES) $(ARGS)
+
+STUDY ?= smoke
+REMOTE ?=
+push: install ## share a finished study: make push STUDY=smoke REMOTE=DIR (or s3://…, ssh://…; the first time only)
+	@$(BIN)/python -m workflow.share push '$(STUDY)' $(if $(REMOTE),--remote '$(REMOTE)')
+
+pull: install ## get a study that a collaborator has shared: make pull STUDY=smoke
+	@$(BIN)/python -m workflow.share pull '$(STUDY)'
 
 GAMES ?=
 parity: install ## random play on both engines, 100 embedded games and 300 of GAMES=DIR (up to an hour)

@@ -14,7 +14,9 @@ from threespo.files import try_lock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FAKES = Path(__file__).parent / "fakes"
-PARTS = ("Snakefile", "workflow", "config", "threespo", "notebooks", "dvc.yaml")
+# Of .dvc what says nothing about this clone: not its remote, and not its cache.
+SHARING = ("dvc.yaml", ".dvcignore", ".dvc/.gitignore", ".dvc/plots", ".gitignore", "Makefile")
+PARTS = ("Snakefile", "workflow", "config", "threespo", "notebooks", *SHARING)
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ def copy_repository(folder: Path, *without: str) -> Checkout:
     folder.mkdir(parents=True)
     for part in PARTS:
         source = REPOSITORY / part
+        (folder / part).parent.mkdir(exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns(*without))
         else:

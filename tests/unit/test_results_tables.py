@@ -1,5 +1,6 @@
 """Tables from runs, the paper's numbers beside them, and what is refused."""
 
+import json
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from threespo.methods.tree_table import COLUMNS
 from threespo.results import collect
 from threespo.results.caveats import caveats
 from threespo.results.curves import training_curves, wall_time
+from threespo.results.dvc_files import learning_curves, success_by_method
 from threespo.results.findings import findings
 from threespo.results.paper import NOTHING, read_results
 from threespo.results.tables import main_results, write_tables
@@ -97,13 +99,39 @@ def table(paths, name):
 
 def test_every_table_is_written_and_equal_when_written_again(study, paths):
     write_tables(study, paths)
-    assert sorted(path.stem for path in paths.tables.iterdir()) == sorted(TABLES)
+    written = {path.name for path in paths.tables.iterdir()}
+    assert written == {*(f"{name}.parquet" for name in TABLES), "metrics.json", "learning_curves.csv"}
     names = TABLES
     before = {name: (paths.table(name)).read_bytes() for name in names}
     write_tables(study, paths)
     assert all(
         (paths.table(name)).read_bytes() == before[name] for name in names if name != "provenance"
     )
+
+
+def test_dvc_gets_success_by_method_and_a_curve_for_each(study, paths):
+    write_tables(study, paths)
+    found = json.loads(paths.dvc_metrics.read_text())
+    # Two seeds won two and three of four games.
+    assert found["success"]["alfworld"]["tiny-s"]["valid_seen"] == {
+        "base": 0.0,
+        "grpo": 62.5,
+        "threespo-calibrated": 25.0,
+        "strong": 100.0,
+    }
+    assert found["seeds"] == {"alfworld": {"tiny-s": {"base": 1, "grpo": 2, "threespo-calibrated": 2, "strong": 1}}}
+    curves = pd.read_csv(paths.dvc_curves)
+    grpo = curves[curves["curve"] == "alfworld tiny-s grpo"]
+    assert set(curves["curve"]) == {"alfworld tiny-s grpo", "alfworld tiny-s threespo-calibrated"}
+    # From where both seeds have an epoch (the second's first) to where the first one ends.
+    assert (grpo["generations"].iloc[0], grpo["generations"].iloc[-1]) == (150, 300)
+    assert grpo["success"].iloc[-1] == pytest.approx((30 + 25) / 2)
+
+
+def test_a_study_without_training_has_no_curves_and_rows_that_were_not_run_no_success():
+    rows = [{"env": "e", "policy": "p", "method": "m", "split": "s", "seeds": 0, "mean": np.nan}]
+    assert success_by_method(pd.DataFrame(rows)) == {"success": {}, "seeds": {}}
+    assert list(learning_curves(pd.DataFrame()).columns) == ["curve", "generations", "success"]
 
 
 def test_the_verdicts_are_printed_and_a_study_without_tables_is_named(study, paths, capsys):

@@ -21,6 +21,7 @@ from threespo.results.claims.finding import Evidence
 from threespo.results.claims.rules import read_claims
 from threespo.results.claims.verdicts import verdicts
 from threespo.results.curves import training_curves, wall_time
+from threespo.results.dvc_files import write_dvc_files
 from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.provenance import provenance
 from threespo.results.state_scores import state_scores
@@ -53,7 +54,7 @@ def make_tables(settings: ResultSettings) -> None:
 
 
 def write_tables(study: "Study", paths: "Paths") -> None:
-    """Write the tables named in ``TABLES``.
+    """Write the tables named in ``TABLES``, and what DVC compares between commits.
 
     Raises:
         InputError: if a run's results are missing or do not belong together.
@@ -65,7 +66,6 @@ def write_tables(study: "Study", paths: "Paths") -> None:
     )
     types, paper = collect.task_types(study, paths), read_paper()
 
-    # Provenance last: its file tells the workflow that all tables are written (``threespo.study.stages``).
     tables = {
         "episodes": episodes,
         "metrics": metrics,
@@ -86,6 +86,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "provenance": provenance(study, paths, timing),
     }
 
+    write_dvc_files(paths, tables["main"], tables["curves"])
     for name, frame in tables.items():
         write_table(paths.table(name), frame)
     print(f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs", file=sys.stderr)

@@ -117,7 +117,8 @@ def decision_tree_outputs(paths: Paths, name: str) -> Outputs:
 
 def table_outputs(paths: Paths, _: str) -> Outputs:
     """Return the files of all tables."""
-    return Outputs({name: [paths.table(name)] for name in TABLES})
+    tables = {name: [paths.table(name)] for name in TABLES}
+    return Outputs({**tables, "dvc": [paths.dvc_metrics, paths.dvc_curves]})
 
 
 def table_inputs(study: Study, paths: Paths, _: str) -> Files:

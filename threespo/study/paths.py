@@ -144,6 +144,16 @@ class Paths:
         return self.tables / f"{name}.parquet"
 
     @property
+    def dvc_metrics(self) -> Path:
+        """Success by method, for ``dvc metrics diff``."""
+        return self.tables / "metrics.json"
+
+    @property
+    def dvc_curves(self) -> Path:
+        """Learning curves, for ``dvc plots diff``."""
+        return self.tables / "learning_curves.csv"
+
+    @property
     def figures(self) -> Path:
         return self.root / "figures"
 
