@@ -64,7 +64,7 @@ def named(value: Any, places: dict[str, str]) -> Any:
 
 
 def written(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))}
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("[!.]*"))}
 
 
 def check(message: str, says: list[Any], begins: str = "") -> None:

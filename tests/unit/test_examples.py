@@ -33,7 +33,7 @@ def values(words: list[str], option: str) -> list[str]:
 def test_an_example_means_a_valid_study(words, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     # Placeholders of the documents.
-    for name in ("train.jsonl.xz", "alfred.pddl", "grammar.twl2"):
+    for name in ("train.jsonl.xz", "valid_seen.jsonl.xz", "valid_unseen.jsonl.xz", "alfred.pddl", "grammar.twl2"):
         (tmp_path / name).write_bytes(b"")
     own = ROOT / "config" / "studies" / "ci.yaml"
     written = [word for word in values(words, "--config") if "=value" not in word]

@@ -65,6 +65,8 @@ class RunArtifacts:
         with atomic_folder(run.snapshots) as temporary:
             if (self.folder / "snapshots").exists():
                 shutil.copytree(self.folder / "snapshots", temporary, dirs_exist_ok=True)
+            # Most runs take none, and tools that move results forget empty folders.
+            atomic_json(temporary / "snapshots.json", {"taken": sum(part.is_dir() for part in temporary.iterdir())})
 
     def _part(self, kind: str, number: int) -> Path:
         return self.folder / "artifacts" / f"{kind}-{number:06d}.parquet"

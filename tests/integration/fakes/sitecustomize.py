@@ -69,6 +69,7 @@ def _train(settings):
     write_table(folder.trees, _tree())
     for part in (folder.weights, folder.snapshots):
         part.mkdir(parents=True, exist_ok=True)
+    (folder.snapshots / "snapshots.json").write_text("{}")
     (folder.weights / "model.safetensors").write_bytes(f"{run.run_id} {rate}".encode())
 
 
