@@ -5,7 +5,9 @@ from typing import Any
 
 from threespo.envs.registry import environment, load
 from threespo.runs import setup
+from threespo.study import records
 from threespo.study.config import Study
+from threespo.study.digests import Digests
 from threespo.study.paths import Paths, Run
 from threespo.study.stages import STAGES, Job
 
@@ -25,6 +27,13 @@ def key_of(stage: str, study: Study, name: str | Run = "", paths: Paths = NOWHER
 def do(stage: str, study: Study, name: str | Run = "", paths: Paths = NOWHERE) -> None:
     """Do a job's work."""
     load(STAGES[stage].calls)(settings_of(stage, study, name, paths))
+
+
+def record(stage: str, study: Study, name: str | Run, paths: Paths) -> None:
+    """Write the record of a job whose results are there, as its command would have."""
+    job = Job(stage, name.run_id if isinstance(name, Run) else name)
+    written = records.outputs(paths, job, Digests())
+    records.write(paths, records.Record(job.stage, job.name, {}, {}, {}, written, {}, {}))
 
 
 def train(study: Study, run: Run, paths: Paths) -> None:

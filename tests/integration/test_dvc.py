@@ -239,8 +239,6 @@ def test_a_study_that_no_name_stands_for_is_shared_without_a_command(unshared, t
     """On real data, for example: `dvc repro` must not make another study in its place."""
     made = copy_of(unshared, tmp_path / "repository")
     made.results().rename(made.results("ci-games"))
-    study = made.results("ci-games") / "study.json"
-    study.write_text(study.read_text().replace('"name": "ci"', '"name": "ci-games"'))
     run(made, "share", "push", "ci-games", "--remote", "../storage")
     stage = yaml.safe_load((made.folder / "dvc.yaml").read_text())["stages"]["ci-games"]
     assert "run the snakemake command that made it" in stage["cmd"]

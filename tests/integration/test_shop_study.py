@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs import evaluate, load_tasks, make_setup, prepare, probe, settings_of, train
+from tests.jobs import evaluate, load_tasks, make_setup, prepare, probe, record, settings_of, train
 from threespo.agents.trials import Agent, play_trials
 from threespo.envs.episode import EpisodeSetup, act, begin, respond
 from threespo.envs.webshop import Catalogue, WebShop
@@ -21,7 +21,7 @@ from threespo.results.viewer import write_view
 from threespo.runs import checkpoint
 from threespo.runs.play import ask, open_task, play, play_task
 from threespo.study.config import Study
-from threespo.study.load import dump_study, parse_study
+from threespo.study.load import dump_study, load_study, parse_study
 from threespo.study.matrix import find_run
 from threespo.study.paths import Paths
 from threespo.tables import read_table
@@ -131,6 +131,7 @@ def test_searches_in_the_shop_can_be_looked_at(paths: Paths, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_trained_policy_plays_a_goal(paths: Paths) -> None:
     out = io.StringIO()
+    record("train", load_study(paths.study), "webshop/tiny-s/grpo/seed-0", paths)
     play(paths.data("webshop"), policy=paths.root / "runs" / "webshop" / "tiny-s" / "grpo" / "seed-0", out=out)
     assert "Your task is to: Find me" in out.getvalue()
     assert "steps" in out.getvalue().splitlines()[-1]

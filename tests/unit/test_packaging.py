@@ -278,6 +278,7 @@ def test_what_a_benchmark_imports_of_the_package_is_there(script):
 
 NAMES_AN_ENVIRONMENT = {
     "envs/registry.py": "the registry",
+    "cli.py": "a library of that name",
     "verify/replay.py": "kinds of reference files",
     "verify/alfworld.py": "a kind of reference file",
     "verify/webshop.py": "a kind of reference file",

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.jobs import record
 from threespo.cli import main
 from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS
@@ -22,7 +23,7 @@ from threespo.study.catalogue import TABLES
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import probed_runs, reference_runs, trained_runs
 from threespo.study.paths import Paths
-from threespo.tables import write_table
+from threespo.tables import read_table, write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 SPLITS = ("valid_seen", "valid_unseen")
@@ -139,12 +140,19 @@ def test_the_verdicts_are_printed_and_a_study_without_tables_is_named(study, pat
     assert main(["claims", str(paths.study)]) == 2
     assert "claims.parquet" in capsys.readouterr().err
     write_tables(study, paths)
+    record("tables", study, "", paths)
     capsys.readouterr()
     assert main(["claims", str(paths.study)]) == 0
     said = capsys.readouterr().out
+    assert said.splitlines()[0].startswith("the paper's 70 claims, by verdict")
     # GRPO wins two or three of four games, 3SPO one.
     assert "grpo-alfworld: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5" in said
     assert "fails     tenth-visit" in said
+    # A table that somebody has edited says nothing.
+    table = read_table(paths.table("claims"))
+    write_table(paths.table("claims"), table.assign(verdict="holds"))
+    assert main(["claims", str(paths.study)]) == 2
+    assert "claims.parquet: is damaged or was edited" in capsys.readouterr().err
 
 
 def test_states_and_generations_stand_beside_the_papers(study, paths):
