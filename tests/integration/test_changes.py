@@ -13,8 +13,10 @@ import pytest
 
 from tests.integration.conftest import Checkout
 from threespo.study.catalogue import NOTEBOOKS
+from threespo.study.digests import Digests
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
+from threespo.study.plan import plan
 from threespo.study.stages import jobs
 
 pytestmark = pytest.mark.slow
@@ -300,6 +302,29 @@ def test_what_why_names_runs_and_nothing_else_comes_out_anew(names, finished_cop
     after = records(finished_copy)
     assert {job for job in after if after[job] != before.get(job)} == set().union(*(edit.ran for edit in edits))
     assert {state for state, *_ in verdicts(finished_copy).values()} == {"unchanged"}
+
+
+def test_no_file_of_the_results_can_go_or_change_without_its_job_running_again(finished_copy, monkeypatch):
+    monkeypatch.chdir(finished_copy.folder)
+    study, paths = load_study(ROOT / "study.json"), Paths(ROOT)
+    makers = {path: str(job) for job in jobs(study) for path in job.outputs(paths).paths()}
+    makers |= {paths.record(job.stage, job.name): str(job) for job in jobs(study)}
+    assert not [verdict for verdict in plan(study, paths, Digests()) if verdict.damage]
+
+    # What is not a result: logs, what was asked for, locks and memories.
+    apart = ("study.json", "call.json")
+    files = [path for path in sorted(ROOT.rglob("*")) if path.is_file() and not path.name.startswith(".")]
+    files = [path for path in files if path.suffix != ".log" and path.name not in apart]
+    assert len(files) > 100
+    for number, file in enumerate(files):
+        maker = next(makers[path] for path in (file, *file.parents) if path in makers)
+        content = file.read_bytes()
+        # Every file is removed, every fourth damaged at its end too.
+        for damaged in (None, content[:-2])[: 2 if number % 4 == 0 else 1]:
+            file.unlink() if damaged is None else file.write_bytes(damaged)
+            found = [str(verdict.job) for verdict in plan(study, paths, Digests()) if verdict.damage]
+            assert found == [maker], file
+            file.write_bytes(content)
 
 
 def test_every_edit_is_really_made_once():

@@ -58,7 +58,7 @@ def describe(modules: Iterable[str]) -> dict[str, str]:
         module = _module(source, name)
         found[name] = module.digest
         found.update(_data_beside(source, module.strings))
-        waiting += [other for other in module.imports if not _lies_in(other, LEFT_OUT)]
+        waiting += module.imports
     return found
 
 
@@ -80,7 +80,7 @@ class _Module(NamedTuple):
 
     digest: str
     imports: tuple[str, ...]
-    """Modules of this package that it imports, and the packages that contain them."""
+    """Modules of this package that it imports, and the packages that contain them; without those that are left out."""
     strings: frozenset[str]
     """All strings in it but docstrings."""
 
@@ -108,7 +108,8 @@ def _module(source: Path, name: str) -> _Module:
             imports += _imports(node, name if source.name == "__init__.py" else name.rpartition(".")[0])
 
     dumped = ast.dump(tree, include_attributes=False)
-    return _Module(hashlib.sha256(dumped.encode()).hexdigest(), tuple(dict.fromkeys(imports)), frozenset(strings))
+    counted = (other for other in dict.fromkeys(imports) if not _lies_in(other, LEFT_OUT))
+    return _Module(hashlib.sha256(dumped.encode()).hexdigest(), tuple(counted), frozenset(strings))
 
 
 def _is_text(node: ast.stmt) -> TypeGuard[ast.Expr]:

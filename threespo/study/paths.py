@@ -119,9 +119,13 @@ class Paths:
     def checkpoints(self, run: Run) -> Path:
         return self.root / "checkpoints" / run.run_id
 
+    @property
+    def cassettes(self) -> Path:
+        return self.root / "cassettes"
+
     def cassette(self, run: Run) -> Path:
         """The recorded replies of a closed model; a compressed one (``.xz``) is taken where there is no other."""
-        path = self.root / "cassettes" / run.env / run.policy / f"{run.method}.jsonl"
+        path = self.cassettes / run.env / run.policy / f"{run.method}.jsonl"
         packed = path.with_name(path.name + ".xz")
         return packed if packed.is_file() and not path.is_file() else path
 

@@ -42,6 +42,8 @@ class Resolved:
 
     study: Study
     paths: Paths
+    unchanged: Paths
+    """Where the results of the study lie when nothing of it is changed for one call."""
     reason: str
     """One sentence."""
     notes: Sequence[str] = ()
@@ -111,13 +113,14 @@ def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = 
 
     # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins. So have those
     # of a changed study: a report must not stand beside settings that are not those of its runs.
-    folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if env in places.given)
-    folder += own_ending(places, study, plain)
+    plain_folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if env in places.given)
+    folder = plain_folder + own_ending(places, study, plain)
     chosen = places.value("study", AUTO, str | int, "") == AUTO
     why = f"chosen because --resources gpu={gpus or 0} was granted" if chosen else "as asked"
     call = {"config": {str(key): typed(value) for key, value in config.items()}, "gpus": gpus}
     study = study.model_copy(update={"name": folder})
-    return Resolved(study, Paths(results / folder), f"study {folder!r}, {why}", notes, call)
+    reason = f"study {folder!r}, {why}"
+    return Resolved(study, Paths(results / folder), Paths(results / plain_folder), reason, notes, call)
 
 
 def present_study(paths: Paths) -> Study:

@@ -1,18 +1,19 @@
 """One call of the workflow: what its main process does before the first job, and says after the last."""
 
 import os
+import shutil
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from threespo.errors import InputError
-from threespo.files import atomic_json, atomic_text, try_lock
-from threespo.study.config import Study
+from threespo.files import atomic_folder, atomic_json, atomic_text, try_lock
 from threespo.study.digests import Digests
 from threespo.study.load import dump_study
 from threespo.study.paths import Paths
 from threespo.study.plan import Verdict, plan, summary
+from threespo.study.resolve import Resolved
 from threespo.study.reuse import take
 from threespo.study.snakemake_adapter import locks
 from threespo.study.stages import Job
@@ -21,17 +22,11 @@ from threespo.study.stages import Job
 class WorkflowRun:
     """Decides what runs in one call of the workflow, and holds the study meanwhile."""
 
-    def __init__(self, study: Study, paths: Paths, call: Mapping[str, Any]) -> None:
-        """Prepare for a call; nothing is read or written yet.
-
-        Args:
-            study: the study.
-            paths: where its results lie.
-            call: what the workflow was asked for (``Resolved.call``).
-        """
-        self._study = study
-        self._paths = paths
-        self._call = call
+    def __init__(self, resolved: Resolved) -> None:
+        """Prepare for a call; nothing is read or written yet."""
+        self._resolved = resolved
+        self._study = resolved.study
+        self._paths = resolved.paths
         self._lock: IO[str] | None = None
         self._verdicts: Sequence[Verdict] = ()
         self._records: dict[Job, int | None] = {}
@@ -54,7 +49,8 @@ class WorkflowRun:
             self._lock = hold(self._paths)
             _refuse_locked(self._paths)
             atomic_text(self._paths.study, dump_study(self._study))
-            atomic_json(self._paths.call, self._call)
+            atomic_json(self._paths.call, self._resolved.call)
+            self._copy_cassettes()
 
         digests = Digests(self._paths.digests)
         self._verdicts = plan(self._study, self._paths, digests)
@@ -68,6 +64,13 @@ class WorkflowRun:
         # In a dry run what would be taken is not there, and Snakemake has to list its jobs.
         runs = [verdict.job for verdict in self._verdicts if verdict.runs or (verdict.source and not execute)]
         self.outputs = {str(path) for job in runs for path in job.outputs(self._paths).paths()}
+
+    def _copy_cassettes(self) -> None:
+        """Copy the recorded replies of the unchanged study: they cost money. No links, since cassettes grow in place."""
+        theirs, ours = self._resolved.unchanged.cassettes, self._paths.cassettes
+        if theirs.is_dir() and not ours.exists():
+            with atomic_folder(ours) as temporary:
+                shutil.copytree(theirs, temporary, dirs_exist_ok=True)
 
     def end(self) -> str:
         """Return one line on what has been done, compared with what could have become necessary."""

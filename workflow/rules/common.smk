@@ -27,23 +27,23 @@ def say(sentence, lines=()):
 try:
     if is_main_process(workflow):
         RESOLVED = resolve(config, granted_gpus(workflow), config_texts(workflow))
-        STUDY, PATHS, CALL = RESOLVED.study, RESOLVED.paths, RESOLVED.call
+        STUDY, PATHS = RESOLVED.study, RESOLVED.paths
         os.environ[HANDED_ON] = str(PATHS.root)
         os.environ[STUDY_DIGEST] = RESOLVED.digest
         say(f"{RESOLVED.reason}; results in {PATHS.root}", RESOLVED.notes)
     else:
         PATHS = Paths(Path(os.environ[HANDED_ON]))
-        STUDY, CALL = load_study(PATHS.study), {}
+        STUDY = load_study(PATHS.study)
 except InputError as error:
     refuse(error)
+
+RUN = WorkflowRun(RESOLVED) if is_main_process(workflow) else None
 
 
 envvars:
     "THREESPO_STUDY_FOLDER",
     "THREESPO_STUDY_DIGEST",
 
-
-RUN = WorkflowRun(STUDY, PATHS, CALL)
 
 # The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
 THREESPO = f"{shlex.quote(sys.executable)} -m threespo.cli"
@@ -65,35 +65,34 @@ def job_of(stage, wildcards):
 
 
 @functools.cache
-def decide():
-    """Decide which jobs run. Called while the graph is built: only then it is known whether anything is executed at all."""
+def made_anew():
+    """Return the outputs of the jobs that have to run.
+
+    Decided while the graph is built: only then it is known whether anything is executed at all. A job's own process runs what
+    it was told to.
+    """
+    if RUN is None:
+        return ()
     try:
         RUN.begin(execute=executes(workflow))
     except InputError as error:
         refuse(error)
     run_exactly(workflow, RUN.outputs)
     say("what has to run, and why" if RUN.reasons else "everything is as recorded", RUN.reasons)
-
-
-def inputs_of(job):
-    """Return a job's inputs. None counts by its time: which jobs run is decided by the records of their results.
-
-    Only what is about to be made anew is not `ancient`, so that its readers run after it.
-    """
-    found = job.inputs(STUDY, PATHS)
-    return {
-        name: [str(path) if str(path) in RUN.outputs else ancient(str(path)) for path in paths]
-        for name, paths in found.items()
-    }
+    return RUN.outputs
 
 
 def reads(stage, name=None):
-    """Return a stage's input function, or that of its job `name`."""
+    """Return a stage's input function, or that of its job `name`.
+
+    No input counts by its time: which jobs run is decided by the records of their results. Only what is about to be made anew
+    is not `ancient`, so that its readers run after it.
+    """
 
     def inputs(wildcards):
-        if is_main_process(workflow):
-            decide()
-        return inputs_of(Job(stage, name) if name else job_of(stage, wildcards))
+        job, anew = Job(stage, name) if name else job_of(stage, wildcards), made_anew()
+        found = {group: [str(path) for path in paths] for group, paths in job.inputs(STUDY, PATHS).items()}
+        return {group: [path if path in anew else ancient(path) for path in paths] for group, paths in found.items()}
 
     return inputs
 
