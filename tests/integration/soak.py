@@ -48,7 +48,7 @@ def finish(folder: Path, *settings: str) -> float:
 
 def _last_words(folder: Path) -> str:
     """Return the ends of the workflow's log and of every job's, the latest last."""
-    logs = sorted((folder / "results" / "ci" / "logs").rglob("*.log"), key=lambda log: log.stat().st_mtime)
+    logs = sorted((_root(folder) / "logs").rglob("*.log"), key=lambda log: log.stat().st_mtime)
     ends = [(log.relative_to(folder), log.read_text()[-1500:]) for log in (folder / "output.log", *logs)]
     return "\n".join(f"--- {name}\n{end}" for name, end in ends)
 
@@ -62,14 +62,20 @@ def kill(folder: Path, after: float, *settings: str) -> bool:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    # What `snakemake --unlock` does, without its seconds.
+    # What `threespo unlock` does, without its seconds.
     shutil.rmtree(folder / ".snakemake" / "locks", ignore_errors=True)
     return True
 
 
+def _root(folder: Path) -> Path:
+    """Return the folder of the one study, which has another name where settings are changed."""
+    (root,) = (folder / "results").iterdir()
+    return root
+
+
 def results(folder: Path) -> dict[str, str]:
     """Return the digest of every result of the study: weights, metrics, episodes, tables, figures."""
-    root = folder / "results" / "ci"
+    root = _root(folder)
     kinds = ("tables/*.parquet", "figures/*.*", "runs/**/metrics.parquet", "runs/**/evaluation.parquet", "**/*.safetensors")
     files = [file for kind in kinds for file in root.glob(kind) if file.stem not in VARYING]
     return {str(file.relative_to(root)): file_digest(file) for file in sorted(files)}
