@@ -62,6 +62,12 @@ def describe(modules: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def forget() -> None:
+    """Read modules again when they are asked for next: somebody may have edited them while a workflow ran."""
+    for function in (fingerprint, _source, _module, _data_beside):
+        function.cache_clear()
+
+
 def _lies_in(name: str, modules: Iterable[str]) -> bool:
     return any(name == module or name.startswith(module + ".") for module in modules)
 

@@ -12,7 +12,7 @@ from threespo.errors import InputError, listed
 from threespo.study import files, resolve_jobs
 from threespo.study.catalogue import NOTEBOOKS, notebooks
 from threespo.study.config import Study
-from threespo.study.fingerprint import describe, fingerprint
+from threespo.study.fingerprint import describe
 from threespo.study.matrix import (
     choices,
     decision_tree_rows,
@@ -74,15 +74,8 @@ class Job:
 
     def code(self, study: Study) -> dict[str, str]:
         """Return the digest of every module and data file that the job's code is made of."""
-        return describe(self._modules(study))
-
-    def fingerprint(self, study: Study) -> str:
-        """Return the fingerprint of the job's code."""
-        return fingerprint(self._modules(study))
-
-    def _modules(self, study: Study) -> tuple[str, ...]:
         stage = STAGES[self.stage]
-        return (stage.calls.partition(":")[0], *stage.extensions(study, self.name))
+        return describe((stage.calls.partition(":")[0], *stage.extensions(study, self.name)))
 
 
 def jobs(study: Study) -> list[Job]:

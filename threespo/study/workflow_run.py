@@ -10,6 +10,7 @@ from typing import IO
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, atomic_text, try_lock
 from threespo.study.digests import Digests
+from threespo.study.fingerprint import forget
 from threespo.study.load import dump_study
 from threespo.study.paths import Paths
 from threespo.study.plan import Verdict, plan, summary
@@ -34,6 +35,8 @@ class WorkflowRun:
         """What runs and why, a line for each reason."""
         self.outputs: Collection[str] = ()
         """Outputs of all jobs that have to run."""
+        self.complete = False
+        """Known at the end: nothing is left to be done."""
 
     def begin(self, *, execute: bool) -> None:
         """Decide which jobs have to run.
@@ -73,12 +76,18 @@ class WorkflowRun:
                 shutil.copytree(theirs, temporary, dirs_exist_ok=True)
 
     def end(self) -> str:
-        """Return one line on what has been done, compared with what could have become necessary."""
-        asked = sum(verdict.runs for verdict in self._verdicts)
+        """Return one line on what has been done, and what is left: not asked for, failed, or edited meanwhile."""
         done = sum(self._written(job) != before for job, before in self._records.items())
-        return f"{done} of {len(self._verdicts)} jobs done" + (
-            f", {asked - done} looked at and left as they were" if asked > done else ""
-        )
+        forget()
+        left = {verdict.job for verdict in plan(self._study, self._paths, Digests(self._paths.digests)) if verdict.runs}
+        stood = sum(verdict.runs and verdict.job not in left for verdict in self._verdicts) - done
+        self.complete = not left
+        parts = [
+            f"{done} of {len(self._verdicts)} jobs done",
+            f"{stood} looked at and left as they were" if stood > 0 else "",
+            f"{len(left)} still to be done (threespo why {self._paths.root})" if left else "",
+        ]
+        return ", ".join(filter(None, parts))
 
     def _written(self, job: Job) -> int | None:
         try:
