@@ -96,14 +96,20 @@ def shared(unshared, tmp_path_factory) -> Checkout:
     return made
 
 
-@pytest.fixture
-def clone(shared, tmp_path) -> Checkout:
-    """Return a clone of the repository that has pulled the study."""
-    made = clone_of(shared, tmp_path / "clone")
+@pytest.fixture(scope="module")
+def pulled(shared, tmp_path_factory) -> Checkout:
+    """Return a clone of the repository that has pulled the study; tests must not change it."""
+    made = clone_of(shared, tmp_path_factory.mktemp("pulled") / "clone")
     assert not made.results().exists()
     said = run(made, "make", "pull", "STUDY=ci")
     assert "snakemake --cores all --config study=ci" in said
     return made
+
+
+@pytest.fixture
+def clone(pulled, tmp_path) -> Checkout:
+    """Return a private copy of ``pulled``."""
+    return copy_of(pulled, tmp_path / "clone")
 
 
 def test_another_clone_pulls_the_same_bytes(shared, clone):
