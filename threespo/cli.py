@@ -5,6 +5,7 @@ Imports of the parts happen inside the commands, so that ``threespo --help`` and
 
 import argparse
 import contextlib
+import errno
 import importlib
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from threespo.errors import InputError
+from threespo.terminal import printable
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -65,7 +67,12 @@ EXTRA_OF = {
 BAD_INPUT = 2
 """Exit code for wrong input (a study, file or argument), as opposed to a failure of the program (1)."""
 
+FAILED = 1
+
 INTERRUPTED = 130
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Errors of a full or read-only disk."""
 
 STUDY_DIGEST = "THREESPO_STUDY_DIGEST"
 """Environment variable with the SHA-256 of the study file that the workflow means; absent when a person calls."""
@@ -77,18 +84,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = parsed.command(parsed)
     except InputError as error:
-        print(f"threespo: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return _refused(str(error))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRA_OF:
             raise
-        print(f"threespo: this needs {missing}: pip install 'threespo[{EXTRA_OF[missing]}]'", file=sys.stderr)
-        return BAD_INPUT
+        return _refused(f"this needs {missing}: pip install 'threespo[{EXTRA_OF[missing]}]'")
+    except OSError as error:
+        # What is written goes through ``threespo.files``, which says so itself; a library may write elsewhere.
+        if error.errno not in CANNOT_WRITE:
+            raise
+        what = error.filename or "a file"
+        return _refused(f"{what}: cannot be written ({error.strerror}). Free disk space, then run again.")
+    except MemoryError:
+        print("threespo: out of memory; what was written stays. Run again where there is more.", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("threespo: interrupted", file=sys.stderr)
         return INTERRUPTED
     return code
+
+
+def _refused(message: str) -> int:
+    print(printable(f"threespo: {message}"), file=sys.stderr)
+    return BAD_INPUT
 
 
 def _study(parsed: argparse.Namespace) -> int:
@@ -131,7 +150,7 @@ def _claims(parsed: argparse.Namespace) -> int:
 
     study, paths = _load_with_paths(parsed)
     check_made(study, paths, [paths.table("claims")])
-    print(*lines(read_table(paths.table("claims"))), sep="\n")
+    print(printable("\n".join(lines(read_table(paths.table("claims"))))))
     return 0
 
 
@@ -153,7 +172,7 @@ def _view(parsed: argparse.Namespace) -> int:
 def _why(parsed: argparse.Namespace) -> int:
     from threespo.study.plan import why
 
-    print("\n".join(why(parsed.target)))
+    print(printable("\n".join(why(parsed.target))))
     return 0
 
 
@@ -163,7 +182,7 @@ def _check(parsed: argparse.Namespace) -> int:
 
     paths = _results(parsed.study)
     lines, well = check(load_study(paths.study), paths, deep=parsed.deep)
-    print(*lines, sep="\n")
+    print(printable("\n".join(lines)))
     return 0 if well else 1
 
 

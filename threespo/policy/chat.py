@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from threespo.errors import InputError
 from threespo.policy.cassette import Reply
 from threespo.rng import generator
+from threespo.terminal import printable
 
 if TYPE_CHECKING:
     import openai
@@ -41,7 +43,8 @@ class Service:
     """Where a model is asked, and how."""
 
     model: str
-    base_url: str
+    base_url: str = field(repr=False)
+    """May hold a password."""
     key: str = field(repr=False)
     variables: str
     """The environment variables that all of this was read from, for messages."""
@@ -192,9 +195,10 @@ class Chat:
 
     def _refusal(self, error: "openai.APIStatusError") -> Failure:
         status = error.status_code
-        said = "its message is left out, since it quotes the API key"
-        if not _shares_text(self._service.key, error.message):
-            said = " ".join(error.message.removeprefix(f"Error code: {status}").strip(" -").split())[:300]
+        said = "its message is left out, since it quotes the API key or a password"
+        password = urllib.parse.unquote(urllib.parse.urlsplit(self._service.base_url).password or "")
+        if not any(_shares_text(secret, error.message) for secret in (self._service.key, password) if secret):
+            said = printable(" ".join(error.message.removeprefix(f"Error code: {status}").strip(" -").split())[:300])
         if status in (401, 403):
             # Servers quote keys in parts and with stars here, so whatever they say is left out.
             return Failure(f"HTTP {status}, the server refuses the key", retry=False)

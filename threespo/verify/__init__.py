@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
+from threespo.files import open_text
 
 
 @dataclass
@@ -60,11 +61,10 @@ def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
     Raises:
         InputError: if the file is missing or broken, or a case lacks one of ``fields``.
     """
-    opener = lzma.open if file.suffix == ".xz" else open
     # Known even if the first line cannot be read: the message names it.
     number = 0
     try:
-        with opener(file, "rt", encoding="utf-8") as lines:
+        with open_text(file) as lines:
             for number, line in enumerate(lines, start=1):
                 case = json.loads(line)
                 missing = [name for name in fields if not isinstance(case, dict) or name not in case]

@@ -15,12 +15,13 @@ from threespo.study.resolve import resolve
 from threespo.study.snakemake_adapter import executes, forget_backups, granted_gpus, is_main_process, refuse, run_exactly
 from threespo.study.stages import STAGES, Job, jobs
 from threespo.study.workflow_run import WorkflowRun
+from threespo.terminal import printable
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
 
 
 def say(sentence, lines=()):
-    print("\n  ".join([f"threespo: {sentence}", *lines]), file=sys.stderr, flush=True)
+    print(printable("\n  ".join([f"threespo: {sentence}", *lines])), file=sys.stderr, flush=True)
 
 
 try:
@@ -46,6 +47,8 @@ RUN = WorkflowRun(STUDY, PATHS)
 
 # The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
 THREESPO = f"{shlex.quote(sys.executable)} -m threespo.cli"
+# Results may lie in a folder whose name has spaces, or worse.
+STUDY_FILE = shlex.quote(str(PATHS.study))
 THREADS = STUDY.training.threads
 NAME = "[a-z0-9][a-z0-9_-]*"
 
