@@ -54,7 +54,12 @@ def files_in(path: Path) -> Iterator[tuple[str, Path]]:
     if path.is_file():
         yield "", path
     elif path.is_dir():
-        names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+        try:
+            names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+        except FileNotFoundError:
+            # A job has replaced a folder in it while it was listed.
+            yield from files_in(path)
+            return
         for name in names:
             # Any part: what a killed process leaves behind may be a hidden folder.
             if not any(part.startswith(".") for part in name.parts):

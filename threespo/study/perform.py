@@ -67,7 +67,9 @@ def _make_newer(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
     Snakemake takes an older one for a sign of trouble. A clock that goes back, or a result that stood, must not be one.
     """
-    newest = max((file.stat().st_mtime_ns for path in inputs for _, file in files_in(path)), default=0)
+    # Folders themselves too, and hidden files: Snakemake dates a folder by a marker in it.
+    read = [entry for path in inputs for entry in (path, *(path.rglob("*") if path.is_dir() else ()))]
+    newest = max((entry.stat().st_mtime_ns for entry in read if entry.exists()), default=0)
     now = max(newest, time.time_ns())
     for path in outputs:
         for file in (path, *(file for _, file in files_in(path))):

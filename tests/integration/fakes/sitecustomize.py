@@ -47,7 +47,15 @@ def _train(settings):
         from threespo.errors import InputError
 
         raise InputError("a truncated game file, as a test asked")
+    if os.environ.get("FAKE_HUNGRY"):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+        bytearray(1 << 31)
     time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
+    end = time.monotonic() + 120
+    while "FAKE_UNTIL" in os.environ and not Path(os.environ["FAKE_UNTIL"]).exists() and time.monotonic() < end:
+        time.sleep(0.05)
     rate = learning_rate(settings)
     counted = ("generations", "env_steps", "completed_paths", "optimizer_steps", "epoch_successes")
     metrics, timing, types = [], [], []
@@ -169,3 +177,6 @@ if os.environ.get("FAKE_LOG"):
 FAKED = os.environ.get("FAKE_NOTEBOOKS", "").split(",")
 if "notebook" in sys.argv and ("all" in FAKED or sys.argv[-1] in FAKED):
     _install({"threespo.results.notebooks": {"execute": _execute}})
+
+if os.environ.get("FAKE_FAULTS"):
+    import faults  # noqa: F401
