@@ -186,7 +186,7 @@ class _Expanding(io.RawIOBase):
     """The content of a compressed file, up to a limit."""
 
     def __init__(self, path: Path) -> None:
-        self._file = lzma.LZMAFile(path)
+        self._file = lzma.LZMAFile(path)  # noqa: SIM115
         self._left = max(_SMALL, LARGEST_EXPANSION * path.stat().st_size)
 
     def readable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Nothing that others wrote is run, leaves its folder, fills the machine, or controls a page or terminal; no key gets out."""
+"""Nothing that others wrote is run, leaves its folder, fills a disk, or controls a page or terminal; no key gets out."""
 
 import ast
 import base64
@@ -378,7 +378,8 @@ def test_a_reply_that_quotes_the_password_is_not_recorded(closed, monkeypatch, c
 # --- texts of products, games and models are inert
 
 MARKUP = (
-    "<script>owned=1</script>", "</script><script>owned=1</script>", "<img src=x onerror=owned=1>", "\" onmouseover=\"owned=1",
+    "<script>owned=1</script>", "</script><script>owned=1</script>", "<img src=x onerror=owned=1>",
+    "\" onmouseover=\"owned=1",
     "<a href='javascript:owned=1'>x</a>", "<svg onload=owned=1>", "![x](javascript:owned=1)", "<!--", "]]>", "{{ 7 * 7 }}",
     "$x^{$", "=HYPERLINK(1)",
 )  # fmt: skip

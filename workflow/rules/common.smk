@@ -12,7 +12,15 @@ from threespo.results.outcome import outcome
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
-from threespo.study.snakemake_adapter import executes, forget_backups, granted_gpus, is_main_process, refuse, run_exactly
+from threespo.study.snakemake_adapter import (
+    executes,
+    forget_backups,
+    granted_gpus,
+    ignore_times,
+    is_main_process,
+    refuse,
+    run_exactly,
+)
 from threespo.study.stages import STAGES, Job, jobs
 from threespo.study.workflow_run import WorkflowRun
 from threespo.terminal import printable
@@ -93,6 +101,7 @@ def reads(stage, name=None):
     """Return a stage's input function, or that of its job `name`."""
 
     def inputs(wildcards):
+        ignore_times(workflow)
         if is_main_process(workflow):
             decide()
         return inputs_of(Job(stage, name) if name else job_of(stage, wildcards))

@@ -13,13 +13,14 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 FAULTS = [fault.partition(":")[::2] for fault in os.environ["FAKE_FAULTS"].split()]
 
 
 def _path_of(descriptor):
     try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink())
     except OSError:
         return ""
 
