@@ -45,7 +45,7 @@ def _refusing(function, writes):
 
     def wrapped(path, *arguments, **named):
         if isinstance(path, str | os.PathLike) and writes(*arguments, **named):
-            absolute = os.path.abspath(path)
+            absolute = os.path.abspath(path)  # noqa: PTH100
             if any(fault == "readonly" and absolute.startswith(place) for fault, place in FAULTS):
                 raise OSError(errno.EROFS, os.strerror(errno.EROFS), os.fspath(path))
         return function(path, *arguments, **named)
