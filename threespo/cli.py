@@ -5,6 +5,7 @@ Imports of the parts happen inside the commands, so that ``threespo --help`` and
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from threespo.errors import InputError
+from threespo.terminal import printable
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -33,7 +35,12 @@ EXTRA_OF = {
 BAD_INPUT = 2
 """Exit code for wrong input (a study, file or argument), as opposed to a failure of the program (1)."""
 
+FAILED = 1
+
 INTERRUPTED = 130
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Errors of a full or read-only disk."""
 
 STUDY_DIGEST = "THREESPO_STUDY_DIGEST"
 """Environment variable with the SHA-256 of the study file that the workflow means; absent when a person calls."""
@@ -45,18 +52,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = parsed.command(parsed)
     except InputError as error:
-        print(f"threespo: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return _refused(str(error))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRA_OF:
             raise
-        print(f"threespo: this needs {missing}: pip install 'threespo[{EXTRA_OF[missing]}]'", file=sys.stderr)
-        return BAD_INPUT
+        return _refused(f"this needs {missing}: pip install 'threespo[{EXTRA_OF[missing]}]'")
+    except OSError as error:
+        # What is written goes through ``threespo.files``, which says so itself; a library may write elsewhere.
+        if error.errno not in CANNOT_WRITE:
+            raise
+        what = error.filename or "a file"
+        return _refused(f"{what}: cannot be written ({error.strerror}). Free disk space, then run again.")
+    except MemoryError:
+        print("threespo: out of memory; what was written stays. Run again where there is more.", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("threespo: interrupted", file=sys.stderr)
         return INTERRUPTED
     return code
+
+
+def _refused(message: str) -> int:
+    print(printable(f"threespo: {message}"), file=sys.stderr)
+    return BAD_INPUT
 
 
 def _study(parsed: argparse.Namespace) -> int:
@@ -100,7 +119,7 @@ def _claims(parsed: argparse.Namespace) -> int:
 
     _, paths = _load_with_paths(parsed)
     check_used(paths.table("claims"))
-    print(*lines(read_table(paths.table("claims"))), sep="\n")
+    print(printable("\n".join(lines(read_table(paths.table("claims"))))))
     return 0
 
 
@@ -124,7 +143,7 @@ def _view(parsed: argparse.Namespace) -> int:
 def _why(parsed: argparse.Namespace) -> int:
     from threespo.study.plan import why
 
-    print("\n".join(why(parsed.target)))
+    print(printable("\n".join(why(parsed.target))))
     return 0
 
 
@@ -134,7 +153,7 @@ def _check(parsed: argparse.Namespace) -> int:
 
     paths = _results(parsed.study)
     lines, well = check(present_study(paths), paths, deep=parsed.deep)
-    print(*lines, sep="\n")
+    print(printable("\n".join(lines)))
     return 0 if well else 1
 
 
@@ -161,15 +180,7 @@ def _verify(parsed: argparse.Namespace) -> int:
     from threespo.verify.replay import replay
 
     report = replay(parsed.kind, parsed.file, parsed.games, parsed.catalogue, parsed.only, parsed.queries, parsed.index)
-    summary = {
-        "kind": parsed.kind,
-        "cases": report.cases,
-        "mismatches": report.mismatches,
-        "max_abs_error": report.max_abs_error,
-        "seconds": report.seconds,
-        **report.details,
-    }
-    print(json.dumps(summary))
+    print(json.dumps({"kind": parsed.kind, **report.numbers()}))
     return 1 if report.mismatches else 0
 
 

@@ -6,9 +6,12 @@ out of disk in mid-write therefore leaves the earlier file untouched.
 
 import contextlib
 import fcntl
+import io
 import json
+import lzma
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +164,63 @@ def try_lock(path: Path, *, shared: bool = False) -> IO[str] | None:
             f"{path}: this file system has no locks ({error.strerror}); mount it with locks, or put the results elsewhere."
         ) from error
     return handle
+
+
+def note_holder(handle: IO[str]) -> None:
+    """Write into a lock who holds it, for the messages that others show; on a full disk the lock holds without that."""
+    with contextlib.suppress(OSError):
+        # Not through the handle, which would keep what does not fit and fail again when it is closed.
+        os.truncate(handle.fileno(), 0)
+        os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+
+
+LARGEST_EXPANSION = 500
+"""Bytes that a byte of a compressed file may stand for. Games, which repeat each other most, have about 50."""
+
+_SMALL = 1 << 28
+"""Bytes that any compressed file may expand to."""
+
+
+def open_text(path: Path, errors: str = "strict") -> IO[str]:
+    """Open a UTF-8 text, a compressed one (``.xz``) too, which must not expand beyond all measure.
+
+    Reading raises ``OSError`` where it does: a small file must not fill the memory.
+    """
+    if path.suffix != ".xz":
+        return path.open(encoding="utf-8", errors=errors)
+    return io.TextIOWrapper(io.BufferedReader(_Expanding(path)), encoding="utf-8", errors=errors)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a file's bytes, those of a compressed one (``.xz``) expanded as by :func:`open_text`."""
+    if path.suffix != ".xz":
+        return path.read_bytes()
+    with io.BufferedReader(_Expanding(path)) as content:
+        return content.read()
+
+
+class _Expanding(io.RawIOBase):
+    """The content of a compressed file, up to a limit."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = lzma.LZMAFile(path)  # noqa: SIM115
+        self._left = max(_SMALL, LARGEST_EXPANSION * path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        chunk = self._file.read(len(view))
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise OSError("it expands to more than any honest file of its size")
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _is_failed_write(error: Exception) -> bool:

@@ -148,15 +148,6 @@ def test_a_job_is_done_once_and_again_when_its_result_its_input_or_its_record_is
     assert len(done) == 3
 
 
-def test_a_finished_job_is_newer_than_its_inputs_even_if_the_clock_went_back(study, paths):
-    future = 4_000_000_000
-    for file in paths.data("alfworld").rglob("*"):
-        os.utime(file, (future, future))
-    (paths.policy("alfworld", "tiny-s") / "deep" / "file").write_text("edited")
-    do(study, paths, POLICY)
-    assert paths.policy("alfworld", "tiny-s").stat().st_mtime >= future
-
-
 def test_results_of_another_study_are_taken_only_if_their_records_agree_and_they_are_whole(study, paths, tmp_path):
     def other(name, one=study):
         beside = Paths(tmp_path / name)

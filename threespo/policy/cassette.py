@@ -10,7 +10,6 @@ import json
 import logging
 import lzma
 import os
-import socket
 import threading
 from pathlib import Path
 from typing import IO
@@ -18,7 +17,7 @@ from typing import IO
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from threespo.errors import InputError
-from threespo.files import try_lock
+from threespo.files import note_holder, read_bytes, try_lock
 from threespo.protocol import Counters
 
 _log = logging.getLogger(__name__)
@@ -80,10 +79,10 @@ def read_replies(path: Path) -> tuple[list[Reply], int]:
         InputError: if the file cannot be read or another line is not a reply.
     """
     try:
-        content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         return [], 0
-    except (OSError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError) as error:
         raise InputError(f"{path}: cannot be read ({error}); fetch it again, or remove it to start anew.") from error
 
     *lines, rest = content.split(b"\n")
@@ -207,9 +206,7 @@ def _lock(path: Path) -> IO[str]:
             f"{path}: another process ({lock.read_text().strip() or 'unknown'}) is adding replies to this cassette. "
             "Wait for it or stop it; the lock ends with the process."
         )
-    handle.truncate(0)
-    handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    handle.flush()
+    note_holder(handle)
     return handle
 
 

@@ -5,12 +5,14 @@ chat completion. Any other error is one that the user must correct, and is raise
 whatever the server says.
 """
 
+import base64
 import datetime
 import email.utils
 import json
 import logging
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from threespo.errors import InputError
 from threespo.policy.cassette import Reply
 from threespo.rng import generator
+from threespo.terminal import printable
 
 if TYPE_CHECKING:
     import openai
@@ -41,13 +44,23 @@ class Service:
     """Where a model is asked, and how."""
 
     model: str
-    base_url: str
+    base_url: str = field(repr=False)
+    """May hold a password (http://USER:PASSWORD@HOST)."""
     key: str = field(repr=False)
     variables: str
     """The environment variables that all of this was read from, for messages."""
     timeout_s: float
     max_attempts: int
     max_response_tokens: int
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must get out nowhere."""
+        address = urllib.parse.urlsplit(self.base_url)
+        user, password = (urllib.parse.unquote(part or "") for part in (address.username, address.password))
+        # As it is sent, too: a service may repeat what it has received.
+        sent = base64.b64encode(f"{user}:{password}".encode()).decode() if password else ""
+        return tuple(filter(None, (self.key, password, sent)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +198,16 @@ class Chat:
             return self._refusal(error)
 
         # Local servers take any word as a key ("none"), which a reply may well contain.
-        if len(service.key) >= 16 and service.key in body:
-            return Failure("the reply contains the API key; it was not recorded", retry=False)
+        if any(len(secret) >= 16 and secret in body for secret in service.secrets):
+            return Failure("the reply contains the API key or a password; it was not recorded", retry=False)
         most = (len(prompt.encode(errors="replace")), service.max_response_tokens)
         return parse_reply(body, digest, service.model, most)
 
     def _refusal(self, error: "openai.APIStatusError") -> Failure:
         status = error.status_code
-        said = "its message is left out, since it quotes the API key"
-        if not _shares_text(self._service.key, error.message):
-            said = " ".join(error.message.removeprefix(f"Error code: {status}").strip(" -").split())[:300]
+        said = "its message is left out, since it quotes the API key or a password"
+        if not any(_shares_text(secret, error.message) for secret in self._service.secrets):
+            said = printable(" ".join(error.message.removeprefix(f"Error code: {status}").strip(" -").split())[:300])
         if status in (401, 403):
             # Servers quote keys in parts and with stars here, so whatever they say is left out.
             return Failure(f"HTTP {status}, the server refuses the key", retry=False)

@@ -98,7 +98,12 @@ def load_policy(source: str | Path, dtype: str | torch.dtype = "float32", device
     try:
         tokenizer = _tokenizer(str(source), is_folder)
         model = AutoModelForCausalLM.from_pretrained(
-            str(source), dtype=torch_dtype, attn_implementation="sdpa", local_files_only=is_folder
+            str(source),
+            dtype=torch_dtype,
+            attn_implementation="sdpa",
+            local_files_only=is_folder,
+            # Never code that comes with a model; nor a question whether to run it.
+            trust_remote_code=False,
         )
     # The libraries below raise whatever a broken file happens to lead to (JSON, safetensors, key, size errors).
     except Exception as error:
@@ -118,7 +123,7 @@ def _tokenizer(source: str, is_folder: bool) -> Any:
     if declared in _GENERIC_TOKENIZERS:
         # AutoTokenizer would take the architecture's class, which puts its own rules in place of the file's.
         return PreTrainedTokenizerFast.from_pretrained(source, local_files_only=is_folder)
-    return AutoTokenizer.from_pretrained(source, local_files_only=is_folder)
+    return AutoTokenizer.from_pretrained(source, local_files_only=is_folder, trust_remote_code=False)
 
 
 def bundle(model: nn.Module, tokenizer: Any, source: str) -> Policy:

@@ -104,7 +104,8 @@ def measures(env: str) -> tuple[str, ...]:
 
 def shown_task_types(env: str, found: Iterable[str]) -> dict[str, str]:
     """Return the task types of an environment that figures show, with the names that a reader sees, of those ``found``."""
-    return dict(presentation(env).shown_task_types) or {name: name for name in sorted(set(found))}
+    # A shop's own categories, which matplotlib must not take for formulas.
+    return dict(presentation(env).shown_task_types) or {name: name.replace("$", r"\$") for name in sorted(set(found))}
 
 
 def titled(name: str, env: str, environments: Collection[str]) -> str:
@@ -146,4 +147,9 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
             figure.savefig(path, format=kind, dpi=160, bbox_inches="tight", metadata=fields)
 
     with atomic_path(Path(folder) / f"{name}.csv") as path:
-        data.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+        data.map(_plain).to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+
+
+def _plain(value: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula: products and models may have written its text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

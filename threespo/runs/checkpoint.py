@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import os
 import shutil
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, try_lock
+from threespo.files import atomic_folder, atomic_json, note_holder, try_lock
 
 
 class Saves(Protocol):
@@ -59,9 +57,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 
     with handle:
         # For the message that a second process shows.
-        handle.truncate(0)
-        handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        handle.flush()
+        note_holder(handle)
         yield
 
 

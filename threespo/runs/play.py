@@ -11,6 +11,7 @@ from threespo.envs.parsing import parse_response
 from threespo.envs.registry import environment, recognised
 from threespo.errors import InputError
 from threespo.protocol import Sampler, SampleRequest
+from threespo.terminal import printable
 
 QUIT = "quit"
 
@@ -51,14 +52,15 @@ def play_task(episode: Episode, choose: Choose, out: TextIO) -> bool:
         choose: the player.
         out: receives the observations.
     """
-    out.write(f"{episode.task.task_id} ({episode.task.task_type})\n{_goal_line(episode)}\n{episode.observation}\n")
+    task = episode.task
+    out.write(printable(f"{task.task_id} ({task.task_type})\n{_goal_line(episode)}\n{episode.observation}\n"))
     while not episode.done:
         action = choose(episode)
         if action.strip() == QUIT:
             out.write("Stopped.\n")
             return False
         episode = act(episode, action)
-        out.write(f"{episode.observation}\n")
+        out.write(printable(f"{episode.observation}\n"))
 
     score = f", score {episode.score:.2f}" if episode.ended and not episode.won else ""
     out.write(f"\n{'Won' if episode.won else 'Not won'} after {episode.steps} steps{score}.\n")
@@ -76,7 +78,7 @@ def ask(lines: Iterator[str], out: TextIO) -> Choose:
 
     def choose(episode: Episode) -> str:
         admissible = episode.setup.env.admissible(episode.state)
-        out.write(f"\nAdmissible: {', '.join(admissible)} ({QUIT} to stop)\n> ")
+        out.write(printable(f"\nAdmissible: {', '.join(admissible)} ({QUIT} to stop)\n> "))
         out.flush()
         return next(lines, QUIT).rstrip("\n")
 
@@ -138,7 +140,7 @@ def sampled(sampler: Sampler, temperature: float, out: TextIO, seed: int = 0) ->
         request = SampleRequest(episode.prompt, 1, ("play", episode.task.task_id, episode.steps))
         response = sampler.sample((request,), seed=seed, temperature=temperature)[0][0].text
         action = parse_response(response, episode.setup.env.text.fallback_length).action
-        out.write(f"\n{response}\n> {action}\n")
+        out.write(printable(f"\n{response}\n> {action}\n"))
         return action
 
     return choose

@@ -1,5 +1,6 @@
 """Digests of files and folders: what results are told apart by, instead of modification times."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -53,8 +54,16 @@ def files_in(path: Path) -> Iterator[tuple[str, Path]]:
     if path.is_file():
         yield "", path
     elif path.is_dir():
-        names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
-        yield from ((name.as_posix(), path / name) for name in names if not name.name.startswith("."))
+        try:
+            names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+        except FileNotFoundError:
+            # A job has replaced a folder in it while it was listed.
+            yield from files_in(path)
+            return
+        for name in names:
+            # Any part: what a killed process leaves behind may be a hidden folder.
+            if not any(part.startswith(".") for part in name.parts):
+                yield name.as_posix(), path / name
 
 
 class Digests:
@@ -74,7 +83,11 @@ class Digests:
     def of(self, path: Path) -> FileDigests:
         """Return the digests of a file or of all files in a folder; nothing if there is neither."""
         if path not in self._now:
-            self._now[path] = {name: self._digest(file) for name, file in files_in(path)}
+            found = self._now[path] = {}
+            for name, file in files_in(path):
+                # Who only looks (a dry run, ``threespo why``) may do so while a job replaces its results.
+                with contextlib.suppress(FileNotFoundError):
+                    found[name] = self._digest(file)
         return self._now[path]
 
     def save(self) -> None:

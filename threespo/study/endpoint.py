@@ -1,6 +1,7 @@
 """A closed model in a study file: which one, where, and what its replies may cost."""
 
 import os
+import urllib.parse
 from typing import Annotated
 
 from pydantic import Field
@@ -49,3 +50,12 @@ class EndpointSettings(Settings):
     def resolved_model(self) -> str:
         """Return the name of the model that is asked."""
         return (os.environ.get(self.model_env, "") if self.model_env else "") or self.model
+
+    def address(self) -> str | None:
+        """Return where the model is asked, for records: without user, password and query, which may be secrets."""
+        given = os.environ.get(self.base_url_env)
+        try:
+            parts = urllib.parse.urlsplit(given or "")
+        except ValueError:
+            return "not an address"
+        return given and urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,16 +1,14 @@
 """Do a job, if it has to be done: a result that stands is left alone, one that another study has is taken."""
 
-import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 
 from threespo.errors import InputError
 from threespo.study import records
 from threespo.study.config import Study
-from threespo.study.digests import Digests, files_in
+from threespo.study.digests import Digests
 from threespo.study.paths import Paths
 from threespo.study.reuse import find, take
 from threespo.study.stages import Job
@@ -51,7 +49,6 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
                 job.stage, job.name, made_of.code, made_of.field, made_of.input, written, took, records.origin()
             ),
         )
-    _make_newer(job.outputs(paths).paths(), inputs)
 
 
 def _stands(paths: Paths, job: Job, made_of: records.Ingredients) -> bool:
@@ -60,15 +57,3 @@ def _stands(paths: Paths, job: Job, made_of: records.Ingredients) -> bool:
     except InputError:
         return False
     return record is not None and record.made_of(made_of) and not records.damage(paths, job, record, Digests())
-
-
-def _make_newer(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Give outputs a modification time that is not before that of any input.
-
-    Snakemake takes an older one for a sign of trouble. A clock that goes back, or a result that stood, must not be one.
-    """
-    newest = max((file.stat().st_mtime_ns for path in inputs for _, file in files_in(path)), default=0)
-    now = max(newest, time.time_ns())
-    for path in outputs:
-        for file in (path, *(file for _, file in files_in(path))):
-            os.utime(file, ns=(now, now))

@@ -157,7 +157,7 @@ def _replies(endpoint: EndpointSettings | None, cassette: Path) -> dict[str, str
         return {}
     # A compressed cassette cannot grow: it is what is played even with a key.
     if os.environ.get(endpoint.key_env) and cassette.suffix != ".xz":
-        return {"model": endpoint.resolved_model(), "address": os.environ.get(endpoint.base_url_env)}
+        return {"model": endpoint.resolved_model(), "address": endpoint.address()}
     return {"model": endpoint.resolved_model(), "cassette": file_digest(cassette) if cassette.is_file() else None}
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from threespo.terminal import printable
+
 
 def is_main_process(workflow: Any) -> bool:
     """Return whether this is the process that a person has started, and not one that Snakemake starts for a job."""
@@ -43,6 +45,18 @@ def run_exactly(workflow: Any, outputs: Iterable[str]) -> None:
     workflow.dag_settings.rerun_triggers = frozenset()
 
 
+def ignore_times(workflow: Any) -> None:
+    """Keep Snakemake from failing jobs, and removing their results, because an input is younger: clocks may go back.
+
+    To be called while the graph is built, in every process.
+    """
+
+    async def pass_over(*_: Any) -> None:
+        """Stand in for ``DAG.check_output_mtime``."""
+
+    workflow.dag.check_output_mtime = pass_over
+
+
 def forget_backups(workflow: Any, results: Path) -> None:
     """Remove copies of ``update`` outputs below ``results`` that a killed Snakemake left: the next would fail on them."""
     backups = workflow.persistence.path / "backups"
@@ -52,11 +66,17 @@ def forget_backups(workflow: Any, results: Path) -> None:
 
 def locks(results: Path) -> list[Path]:
     """Return the locks that Snakemake has for files below ``results``, in the working folder; a killed one leaves them."""
-    found = sorted(Path(".snakemake/locks").glob("*.lock"))
-    return [lock for lock in found if f"\n{results}/" in "\n" + lock.read_text(encoding="utf-8")]
+    # Snakemake writes the paths as it was given them, and a person may ask with others. Not ``resolve``: results may be
+    # reached through a link.
+    root, found = os.path.abspath(results), sorted(Path(".snakemake/locks").glob("*.lock"))  # noqa: PTH100
+    return [lock for lock in found if any(_lies_in(root, line) for line in lock.read_text(encoding="utf-8").splitlines())]
+
+
+def _lies_in(root: str, path: str) -> bool:
+    return os.path.abspath(path).startswith(root + os.sep)  # noqa: PTH100
 
 
 def refuse(error: Exception) -> NoReturn:
     """End Snakemake with one message and the exit code of bad input; an exception would be shown with its traceback."""
-    print(f"threespo: {error}", file=sys.stderr, flush=True)
+    print(printable(f"threespo: {error}"), file=sys.stderr, flush=True)
     os._exit(2)

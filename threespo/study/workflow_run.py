@@ -1,14 +1,12 @@
 """One call of the workflow: what its main process does before the first job, and says after the last."""
 
-import os
 import shutil
-import socket
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, atomic_text, try_lock
+from threespo.files import atomic_folder, atomic_json, atomic_text, note_holder, try_lock
 from threespo.study.digests import Digests
 from threespo.study.fingerprint import forget
 from threespo.study.load import dump_study
@@ -116,9 +114,7 @@ def hold(paths: Paths) -> IO[str]:
         )
     jobs.close()
 
-    handle.truncate(0)
-    handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    handle.flush()
+    note_holder(handle)
     return handle
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
+from threespo.files import open_text
 
 
 @dataclass
@@ -28,6 +29,16 @@ class Report:
     seconds: float = 0.0
     details: dict[str, float] = field(default_factory=dict)
     """Further numbers of some kinds."""
+
+    def numbers(self) -> dict[str, float]:
+        """Return what is printed of the replay besides its kind."""
+        return {
+            "cases": self.cases,
+            "mismatches": self.mismatches,
+            "max_abs_error": self.max_abs_error,
+            "seconds": self.seconds,
+            **self.details,
+        }
 
     def count(self, equal: bool, error: float = 0.0) -> None:
         """Count one case, ``equal`` or not; ``error`` is its largest absolute deviation."""
@@ -60,11 +71,10 @@ def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
     Raises:
         InputError: if the file is missing or broken, or a case lacks one of ``fields``.
     """
-    opener = lzma.open if file.suffix == ".xz" else open
     # Known even if the first line cannot be read: the message names it.
     number = 0
     try:
-        with opener(file, "rt", encoding="utf-8") as lines:
+        with open_text(file) as lines:
             for number, line in enumerate(lines, start=1):
                 case = json.loads(line)
                 missing = [name for name in fields if not isinstance(case, dict) or name not in case]

@@ -12,16 +12,17 @@ from threespo.results.outcome import outcome
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
-from threespo.study.snakemake_adapter import config_texts, executes, forget_backups, granted_gpus, is_main_process
-from threespo.study.snakemake_adapter import refuse, run_exactly
+from threespo.study.snakemake_adapter import config_texts, executes, forget_backups, granted_gpus, ignore_times
+from threespo.study.snakemake_adapter import is_main_process, refuse, run_exactly
 from threespo.study.stages import STAGES, Job, jobs
 from threespo.study.workflow_run import WorkflowRun
+from threespo.terminal import printable
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
 
 
 def say(sentence, lines=()):
-    print("\n  ".join([f"threespo: {sentence}", *lines]), file=sys.stderr, flush=True)
+    print(printable("\n  ".join([f"threespo: {sentence}", *lines])), file=sys.stderr, flush=True)
 
 
 try:
@@ -47,6 +48,8 @@ envvars:
 
 # The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
 THREESPO = f"{shlex.quote(sys.executable)} -m threespo.cli"
+# Results may lie in a folder whose name has spaces, or worse.
+STUDY_FILE = shlex.quote(str(PATHS.study))
 THREADS = STUDY.training.threads
 NAME = "[a-z0-9][a-z0-9_-]*"
 
@@ -90,6 +93,7 @@ def reads(stage, name=None):
     """
 
     def inputs(wildcards):
+        ignore_times(workflow)
         job, anew = Job(stage, name) if name else job_of(stage, wildcards), made_anew()
         found = {group: [str(path) for path in paths] for group, paths in job.inputs(STUDY, PATHS).items()}
         return {group: [path if path in anew else ancient(path) for path in paths] for group, paths in found.items()}

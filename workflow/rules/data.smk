@@ -10,9 +10,9 @@ rule data:
         log_of("data"),
     params:
         threespo=THREESPO,
-        study=PATHS.study,
+        study=STUDY_FILE,
     shell:
-        "{params.threespo} data {params.study} --env {wildcards.env} 2>&1 | tee {log}"
+        "{params.threespo} data {params.study} --env {wildcards.env} 2>&1 | tee {log:q}"
 
 
 rule policy:
@@ -25,8 +25,8 @@ rule policy:
     threads: THREADS
     params:
         threespo=THREESPO,
-        study=PATHS.study,
+        study=STUDY_FILE,
         threads=THREADS,
     shell:
         "OMP_NUM_THREADS={params.threads} {params.threespo} policy {params.study}"
-        " --env {wildcards.env} --policy {wildcards.policy} 2>&1 | tee {log}"
+        " --env {wildcards.env} --policy {wildcards.policy} 2>&1 | tee {log:q}"

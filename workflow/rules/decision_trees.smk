@@ -10,10 +10,10 @@ rule decision_trees:
         log_of("decision_trees"),
     params:
         threespo=THREESPO,
-        study=PATHS.study,
+        study=STUDY_FILE,
     shell:
         "OMP_NUM_THREADS=1 {params.threespo} decision-trees {params.study}"
-        " --family {wildcards.family} --method {wildcards.method} 2>&1 | tee {log}"
+        " --family {wildcards.family} --method {wildcards.method} 2>&1 | tee {log:q}"
 
 
 # The study's section `laboratory`, and nothing else: `snakemake --cores all laboratory`.

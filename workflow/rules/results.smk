@@ -10,9 +10,9 @@ rule tables:
         log_of("tables"),
     params:
         threespo=THREESPO,
-        study=PATHS.study,
+        study=STUDY_FILE,
     shell:
-        "{params.threespo} tables {params.study} 2>&1 | tee {log}"
+        "{params.threespo} tables {params.study} 2>&1 | tee {log:q}"
 
 
 # A notebook loads tables and draws them. Figures have names of their own, so each notebook is a rule.
@@ -30,9 +30,9 @@ for NOTEBOOK in STAGES["notebook"].jobs(STUDY):
         params:
             notebook=NOTEBOOK,
             threespo=THREESPO,
-            study=PATHS.study,
+            study=STUDY_FILE,
         shell:
-            "{params.threespo} notebook {params.study} --name {params.notebook} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
+            "{params.threespo} notebook {params.study} --name {params.notebook} > {log:q} 2>&1 || {{ cat {log:q} >&2; exit 1; }}"
 
 
 rule report:
@@ -44,6 +44,6 @@ rule report:
         log_of("report"),
     params:
         threespo=THREESPO,
-        study=PATHS.study,
+        study=STUDY_FILE,
     shell:
-        "{params.threespo} report {params.study} 2>&1 | tee {log}"
+        "{params.threespo} report {params.study} 2>&1 | tee {log:q}"

@@ -15,10 +15,10 @@ rule train:
     params:
         run=lambda wildcards: job_of("train", wildcards).name,
         threespo=THREESPO,
-        study=PATHS.study,
+        study=STUDY_FILE,
         threads=THREADS,
     shell:
-        "OMP_NUM_THREADS={params.threads} {params.threespo} train {params.study} --run {params.run} 2>&1 | tee {log}"
+        "OMP_NUM_THREADS={params.threads} {params.threespo} train {params.study} --run {params.run} 2>&1 | tee {log:q}"
 
 
 # Trials are runs like others, on the study's grid of learning rates, evaluated on the calibration tasks.
@@ -31,10 +31,10 @@ rule tune:
         log_of("tune"),
     params:
         threespo=THREESPO,
-        study=PATHS.study,
+        study=STUDY_FILE,
     shell:
         "{params.threespo} tune {params.study}"
-        " --env {wildcards.env} --policy {wildcards.policy} --method {wildcards.method} 2>&1 | tee {log}"
+        " --env {wildcards.env} --policy {wildcards.policy} --method {wildcards.method} 2>&1 | tee {log:q}"
 
 
 # True success probabilities beside the state scores, at the run's snapshots.
@@ -51,10 +51,10 @@ rule probe:
     params:
         run=lambda wildcards: job_of("probe", wildcards).name,
         threespo=THREESPO,
-        study=PATHS.study,
+        study=STUDY_FILE,
         threads=THREADS,
     shell:
-        "OMP_NUM_THREADS={params.threads} {params.threespo} probe {params.study} --run {params.run} 2>&1 | tee {log}"
+        "OMP_NUM_THREADS={params.threads} {params.threespo} probe {params.study} --run {params.run} 2>&1 | tee {log:q}"
 
 
 rule evaluate:
@@ -70,7 +70,7 @@ rule evaluate:
     params:
         run=lambda wildcards: job_of("evaluate", wildcards).name,
         threespo=THREESPO,
-        study=PATHS.study,
+        study=STUDY_FILE,
         threads=THREADS,
     shell:
-        "OMP_NUM_THREADS={params.threads} {params.threespo} evaluate {params.study} --run {params.run} 2>&1 | tee {log}"
+        "OMP_NUM_THREADS={params.threads} {params.threespo} evaluate {params.study} --run {params.run} 2>&1 | tee {log:q}"

@@ -47,7 +47,15 @@ def _train(settings):
         from threespo.errors import InputError
 
         raise InputError("a truncated game file, as a test asked")
+    if os.environ.get("FAKE_HUNGRY"):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+        bytearray(1 << 31)
     time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
+    end = time.monotonic() + 120
+    while "FAKE_UNTIL" in os.environ and not Path(os.environ["FAKE_UNTIL"]).exists() and time.monotonic() < end:
+        time.sleep(0.05)
     rate = learning_rate(settings)
     counted = ("generations", "env_steps", "completed_paths", "optimizer_steps", "epoch_successes")
     metrics, timing, types = [], [], []
@@ -61,7 +69,8 @@ def _train(settings):
         kinds = ("pick_and_place_simple", "heat")
         types += [{"epoch": epoch, "task_type": kind, "state_score_unique": 0.5} for kind in kinds]
         parts = ("sampling", "update", "environment", "method", "logging")
-        seconds = {"seconds": time.time() % 1, **{f"{part}_seconds": 0.1 for part in parts}}
+        took = 0.5 if os.environ.get("FAKE_STEADY") else time.time() % 1
+        seconds = {"seconds": took, **{f"{part}_seconds": 0.1 for part in parts}}
         timing.append({"epoch": epoch, **seconds, "generations_per_second": 100.0, "peak_memory_mb": 100.0})
     write_table(folder.metrics, metrics)
     write_table(folder.timing, timing)
@@ -170,3 +179,6 @@ if os.environ.get("FAKE_LOG"):
 FAKED = os.environ.get("FAKE_NOTEBOOKS", "").split(",")
 if "notebook" in sys.argv and ("all" in FAKED or sys.argv[-1] in FAKED):
     _install({"threespo.results.notebooks": {"execute": _execute}})
+
+if os.environ.get("FAKE_FAULTS"):
+    import faults  # noqa: F401

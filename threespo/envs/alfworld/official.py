@@ -13,6 +13,7 @@ import hashlib
 import http.client
 import json
 import shutil
+import stat
 import urllib.error
 import urllib.request
 import zipfile
@@ -29,6 +30,10 @@ from threespo.files import atomic_folder, atomic_json
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0
+"""Seconds of silence after which a download has failed."""
+_LARGEST = 32 << 30
+"""Bytes that an archive may unpack to; the release has a tenth of it."""
+_MOST_MEMBERS = 1_000_000
 CHECKSUMS = "checksums.json"
 GAMES = "games"
 
@@ -119,7 +124,8 @@ def _transfer(archive: Archive, partial: Path, progress: bool) -> None:
         total = have + int(length) if length else None
         bar = tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=archive.name, disable=not progress)
         with bar, partial.open("ab" if have else "wb") as out:
-            while chunk := response.read(_CHUNK):
+            # Not ``read``: it would keep back, and lose, what came before the connection stalls.
+            while chunk := response.read1(_CHUNK):
                 out.write(chunk)
                 bar.update(len(chunk))
 
@@ -144,6 +150,7 @@ def _verify(archive: Archive, file: Path) -> None:
 
     try:
         with zipfile.ZipFile(file) as content:
+            _check_members(file, content)
             broken = content.testzip()
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         file.unlink()
@@ -156,14 +163,29 @@ def _verify(archive: Archive, file: Path) -> None:
     atomic_json(pins, known)
 
 
+def _check_members(file: Path, content: zipfile.ZipFile) -> None:
+    """Refuse names that point out of a folder, links, and sizes that would fill the disk, before anything is unpacked."""
+    members = content.infolist()
+    for member in members:
+        path = PurePosixPath(member.filename)
+        if path.is_absolute() or ".." in path.parts or not member.filename.isprintable():
+            raise InputError(f"{file}: it holds the unsafe path {member.filename!r}; do not use this file")
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise InputError(f"{file}: it holds the link {member.filename!r}; do not use this file")
+    # The declared sizes: no more than these is ever unpacked.
+    size = sum(member.file_size for member in members)
+    if size > _LARGEST or len(members) > _MOST_MEMBERS:
+        raise InputError(
+            f"{file}: it would unpack to {len(members):,} files of {size:,} bytes together, more than any release of the "
+            "games; do not use this file"
+        )
+
+
 def _unpack(file: Path, folder: Path) -> None:
-    """Unpack the archive's files; names that point outside of ``folder`` are refused."""
+    """Unpack the archive's files, once they have been verified."""
     with zipfile.ZipFile(file) as content:
         for member in content.infolist():
-            path = PurePosixPath(member.filename)
-            if path.is_absolute() or ".." in path.parts:
-                raise InputError(f"{file}: it holds the unsafe path {member.filename!r}; do not use this file")
-            target = folder.joinpath(*path.parts)
+            target = folder.joinpath(*PurePosixPath(member.filename).parts)
             if member.is_dir():
                 target.mkdir(parents=True, exist_ok=True)
                 continue

@@ -14,7 +14,7 @@ from typing import Any
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.grammar import goal_of, split_task
 from threespo.errors import InputError
-from threespo.files import atomic_path, atomic_text
+from threespo.files import atomic_path, atomic_text, open_text
 
 TASK_TYPES = (
     "pick_and_place_simple",
@@ -190,11 +190,10 @@ def _read_compact(file: Path, split: str) -> Iterator[GameRecord]:
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
-    opener = lzma.open if file.suffix == ".xz" else open
     rows: dict[str, dict[str, Any]] = {}
     number = 0
     try:
-        with opener(file, "rt", encoding="utf-8") as lines:
+        with open_text(file) as lines:
             for number, line in enumerate(lines, start=1):
                 row = json.loads(line)
                 _check(row, ("game_id", "task_type", "task", "pddl_problem"), f"{file}, line {number}")

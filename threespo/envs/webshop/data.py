@@ -17,7 +17,7 @@ from threespo.envs.webshop.products import Product
 from threespo.envs.webshop.sources import find, read_products
 from threespo.envs.webshop.splits import Splits, original_splits, split_goals
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, atomic_path
+from threespo.files import atomic_folder, atomic_json, atomic_path, open_text
 
 Source = Literal["embedded", "path", "official"]
 GoalKind = Literal["synthetic", "human"]
@@ -124,7 +124,7 @@ def load_goals(folder: Path, split: str, catalogue: Catalogue | None = None) -> 
     """
     path = folder / f"{split}.jsonl.xz"
     try:
-        with lzma.open(path, "rt", encoding="utf-8", errors="surrogatepass") as lines:
+        with open_text(path, "surrogatepass") as lines:
             rows = [json.loads(line) for line in lines]
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}); prepare the data again") from error

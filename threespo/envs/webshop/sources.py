@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from threespo.envs.webshop.products import LONGEST_ASIN, Product, Record, parse_product
 from threespo.errors import InputError
+from threespo.files import open_text
 
 _NAMES = {
     "items": ("items", "items_shuffle", "items_shuffle_1000"),
@@ -76,7 +77,7 @@ def read_array(path: Path) -> Iterator[Any]:
         InputError: if the file is unreadable or no list.
     """
     try:
-        with _open(path) as file:
+        with open_text(path) as file:
             yield from _elements(file, path)
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}). {_REMEDY}") from error
@@ -122,14 +123,10 @@ def _read_mapping(folder: Path, kind: str) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        with _open(path) as file:
+        with open_text(path) as file:
             found = json.load(file)
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}). {_REMEDY}") from error
     if not isinstance(found, dict):
         raise InputError(f"{path}: expected a JSON object with an entry per product. {_REMEDY}")
     return found
-
-
-def _open(path: Path) -> IO[str]:
-    return lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8")
