@@ -10,6 +10,7 @@ import pytest
 
 from threespo import cli
 from threespo.errors import InputError
+from threespo.verify import Report
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,7 +84,7 @@ def test_an_interrupt_ends_with_130(monkeypatch, capsys):
 
 def _verifier(monkeypatch, **report):
     module = types.ModuleType("threespo.verify.prompts")
-    module.verify = lambda file, games, catalogue, only: types.SimpleNamespace(details={}, **report)
+    module.verify = lambda file, games, catalogue, only: Report("prompts", **report)
     monkeypatch.setitem(sys.modules, "threespo.verify.prompts", module)
 
 
