@@ -534,7 +534,7 @@ def test_a_second_sampler_in_this_process_is_refused_too_and_a_closed_one_is_not
 
 def test_a_cassette_that_cannot_be_made_is_named(serve, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"file.replies\.jsonl: a reply cannot be recorded"):
+    with pytest.raises(InputError, match=r"file.replies\.jsonl\.lock: cannot be written"):
         EndpointSampler(_settings(), tmp_path / "file" / "replies.jsonl")
 
 

@@ -197,10 +197,7 @@ class Cassette:
 
 def _lock(path: Path) -> IO[str]:
     lock = path.with_name(path.name + ".lock")
-    try:
-        handle = try_lock(lock)
-    except OSError as error:
-        raise _cannot_record(path, error) from error
+    handle = try_lock(lock)
     if handle is None:
         raise InputError(
             f"{path}: another process ({lock.read_text().strip() or 'unknown'}) is adding replies to this cassette. "
