@@ -99,6 +99,8 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     stage = STAGES[parsed.stage]
     job = Job(parsed.stage, "/".join(getattr(parsed, argument) for argument in stage.arguments))
     check_job(study, job)
+    # Before anything is waited for: what is noted of the code is what this process has begun to import.
+    job.code(study)
     settings, work = job.settings(study, paths), load(stage.calls)
 
     # Held with others as long as this process lives: so a new workflow sees that jobs of a killed one are still at work.
@@ -197,7 +199,7 @@ def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
     from threespo.study.paths import Paths
 
     study = load_study(parsed.study)
-    # Every workflow call writes the file, dry runs included: a job must not go on with another one's settings.
+    # A job must not go on with another call's settings.
     meant = os.environ.get(STUDY_DIGEST)
     if meant is not None and meant != file_digest(parsed.study):
         raise InputError(

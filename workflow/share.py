@@ -23,7 +23,7 @@ from threespo.errors import InputError
 from threespo.study import plan
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
-from threespo.study.resolve import resolve
+from threespo.study.resolve import present_study, resolve
 
 RESULTS = Path("results")
 PIPELINE, LOCK, CONFIG = Path("dvc.yaml"), Path("dvc.lock"), Path(".dvc") / "config"
@@ -52,10 +52,10 @@ def check(study: str) -> None:
     if not paths.study.is_file():
         there = ", ".join(sorted(path.parent.name for path in RESULTS.glob("*/study.json"))) or "none"
         raise InputError(f"{paths.root}: no such study; studies with results: {there}")
-    lines, well = plan.check(load_study(paths.study), paths, deep=True)
+    lines, well = plan.check(present_study(paths), paths, deep=True)
     if not well:
         raise InputError(
-            f"{paths.root}: not finished, or not what its jobs have written: {lines[0]} ({len(lines) - 1} in all). "
+            f"{paths.root}: not finished, damaged, or out of date: {lines[0]}. "
             "Run the workflow to its end, then push."
         )
 

@@ -120,9 +120,9 @@ def test_a_wider_grid_adds_trials_and_retrains_what_then_chose_otherwise(finishe
     """The fake trials win most with a rate of 1e-3."""
     methods = "methods: {grpo: {learning_rate: null}, threespo-calibrated: {learning_rate: null}}"
 
-    def tuned(rates):
+    def tuned(rates, name):
         tuning = f"tuning: {{learning_rates: [{rates}], generations: 100}}"
-        config = ("study=ci", f"set={{seeds: [0], {methods}, {tuning}}}", "name=tuned")
+        config = ("study=ci", f"set={{seeds: [0], {methods}, {tuning}}}", f"name={name}")
         finished_copy.snakemake("--until", "tables", config=config)
         return [job.removeprefix("train ") for job in finished_copy.ran() if job.startswith("train")]
 
@@ -130,10 +130,10 @@ def test_a_wider_grid_adds_trials_and_retrains_what_then_chose_otherwise(finishe
     trials = [f"alfworld/tiny-s/{method}/rate" for method in ("grpo", "threespo-calibrated")]
 
     first = [f"{trial}-{rate}" for trial in trials for rate in ("0.0001", "0.01")]
-    assert tuned("0.0001, 0.01") == sorted([*first, *runs])
-    assert tuned("0.0001, 0.01, 0.1") == sorted(f"{trial}-0.1" for trial in trials), "the choice stays"
-    assert tuned("0.0001, 0.001, 0.01, 0.1") == sorted([*(f"{trial}-0.001" for trial in trials), *runs])
-    table = pd.read_parquet(finished_copy.results("ci-tuned") / "tables" / "tuning.parquet")
+    assert tuned("0.0001, 0.01", "two") == sorted([*first, *runs])
+    assert tuned("0.0001, 0.01, 0.1", "three") == sorted(f"{trial}-0.1" for trial in trials), "the choice stays"
+    assert tuned("0.0001, 0.001, 0.01, 0.1", "four") == sorted([*(f"{trial}-0.001" for trial in trials), *runs])
+    table = pd.read_parquet(finished_copy.results("ci-four") / "tables" / "tuning.parquet")
     assert set(table.loc[table["chosen"], "learning_rate"]) == {1e-3}
     assert table.groupby("learning_rate")["success"].first().to_dict() == {1e-4: 50.0, 1e-3: 75.0, 1e-2: 50.0, 0.1: 50.0}
 

@@ -2,20 +2,23 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from threespo.errors import InputError
 from threespo.study import digests as module
-from threespo.study import records
+from threespo.study import perform as performing
+from threespo.study import records, reuse
 from threespo.study.digests import Digests, file_digest, meaning_digest
 from threespo.study.load import dump_study, load_study
 from threespo.study.paths import Paths
 from threespo.study.perform import perform
 from threespo.study.plan import check, plan
+from threespo.study.resolve import resolve
 from threespo.study.stages import Job
-from threespo.study.workflow_run import hold, unlock
+from threespo.study.workflow_run import WorkflowRun, hold, unlock
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA, POLICY = Job("data", "alfworld"), Job("policy", "alfworld/tiny-s")
@@ -225,3 +228,98 @@ def test_one_workflow_at_a_time_holds_a_study_and_clears_locks_only_when_nobody_
             unlock(paths)
     assert unlock(paths) == [left]
     assert (left.exists(), others.exists()) == (False, True)
+
+
+def test_a_job_does_not_go_on_with_what_was_made_with_other_settings_or_code(study, paths):
+    """As when somebody edits study.json and calls a command by hand, or lets the workflow leave jobs out."""
+    changed = load_study(ROOT / "config" / "studies" / "ci.yaml", {"alfworld": {"games": {"train": 7}}})
+    said = r"needs 'data alfworld', which would come out otherwise now "
+    with pytest.raises(InputError, match=said + r"\(field tasks.games.train: 8"):
+        do(changed, paths, POLICY)
+    record = json.loads(paths.record("data", "alfworld").read_text())
+    record["code"]["threespo.runs.data"] = "0" * 64
+    paths.record("data", "alfworld").write_text(json.dumps(record))
+    with pytest.raises(InputError, match=said + r"\(code threespo.runs.data"):
+        do(study, paths, POLICY)
+
+
+def test_what_is_edited_while_a_job_runs_is_noted_so_that_it_runs_again(study, paths):
+    file = paths.data("alfworld") / "deep" / "file"
+    (paths.policy("alfworld", "tiny-s") / "deep" / "file").unlink()
+
+    def work():
+        (paths.policy("alfworld", "tiny-s") / "deep" / "file").write_text("made")
+        file.write_text("edited meanwhile")
+
+    before = file.read_text()
+    perform(study, paths, POLICY, work)
+    assert records.read(paths, POLICY).input == {"data/alfworld/deep/file": "changed while the job ran"}
+    file.write_text(before)
+    assert states(study, paths)["policy alfworld/tiny-s"] == "changed"
+
+
+def test_a_job_that_leaves_out_a_result_has_no_record(study, paths):
+    shutil.rmtree(paths.policy("alfworld", "tiny-s"))
+    paths.record("policy", "alfworld/tiny-s").unlink()
+    with pytest.raises(RuntimeError, match="policy alfworld/tiny-s has ended, but policy/alfworld/tiny-s: missing"):
+        perform(study, paths, POLICY, lambda: None)
+    assert records.read(paths, POLICY) is None
+
+
+def test_a_record_that_lacks_a_result_or_is_another_jobs_does_not_hide_that(study, paths):
+    file = paths.record("policy", "alfworld/tiny-s")
+    text = file.read_text()
+    shutil.rmtree(paths.policy("alfworld", "tiny-s"))
+    file.write_text(json.dumps({**json.loads(text), "output": {}}))
+    assert "  policy/alfworld/tiny-s: missing" in plan(study, paths, Digests())[1].lines()
+    for change in ({"name": "alfworld/tiny-m"}, {"made": {"commit": "\ud800"}}):
+        file.write_text(json.dumps({**json.loads(text), **change}))
+        with pytest.raises(InputError, match="not a stage's record"):
+            records.read(paths, POLICY)
+
+
+def test_a_folder_in_the_place_of_a_file_is_replaced(study, paths):
+    record, folder = paths.record("policy", "alfworld/tiny-s"), paths.policy("alfworld", "tiny-s")
+    record.unlink()
+    record.mkdir()
+    shutil.rmtree(folder)
+    folder.write_text("a file")
+    do(study, paths, POLICY)
+    assert states(study, paths)["policy alfworld/tiny-s"] == "unchanged"
+
+
+def test_another_study_that_goes_on_while_its_results_are_taken_is_noticed(study, paths, tmp_path, monkeypatch):
+    twin, done = Paths(tmp_path / "twin"), []
+    twin.root.mkdir()
+    twin.study.write_text(dump_study(study))
+
+    def goes_on(*arguments):
+        (paths.data("alfworld") / "deep" / "file").write_text("made with other settings")
+        reuse.take(*arguments)
+
+    monkeypatch.setattr(performing, "take", goes_on)
+    do(study, twin, DATA, done)
+    assert done == [str(DATA)]
+    assert (twin.data("alfworld") / "deep" / "file").read_text() == "data"
+
+
+def test_another_study_of_the_same_name_is_refused(paths, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "other"):
+        (tmp_path / f"{name}.yaml").write_text((ROOT / "config" / "studies" / "ci.yaml").read_text())
+
+    def begin(**config):
+        run = WorkflowRun(resolve({"results": str(tmp_path / "results"), **config}, None))
+        try:
+            run.begin(execute=True)
+        finally:
+            if run._lock:
+                run._lock.close()
+
+    begin(study="mine.yaml")
+    begin(study="mine.yaml")
+    with pytest.raises(InputError, match=r"holds the results of the study in mine.yaml; give other.yaml another 'name'"):
+        begin(study="other.yaml")
+    begin(study="mine.yaml", name="x", set={"seeds": [3]})
+    with pytest.raises(InputError, match=r"ci-x: holds the study with set=.*choose another name="):
+        begin(study="mine.yaml", name="x", set={"seeds": [4]})

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from threespo.errors import InputError
 from threespo.files import atomic_json
 
 FileDigests = dict[str, str]
@@ -93,7 +94,9 @@ class Digests:
     def save(self) -> None:
         """Write down the digests for later processes, if there is a file for it and anything is new."""
         if self._memory and self._seen != self._known:
-            atomic_json(self._memory, self._seen)
+            # It only saves time: where it cannot be written, files are read again.
+            with contextlib.suppress(InputError):
+                atomic_json(self._memory, self._seen)
 
     def _digest(self, file: Path) -> str:
         if self._memory is None:

@@ -3,7 +3,7 @@
 It is a digest of the syntax trees, without comments and docstrings, of all ``threespo`` modules that the stage imports,
 directly or through others, at the top of a file or inside a function. Data files count by content: those in a module's
 folder, and those in folders below it that the module names.
-Handed to the workflow as a parameter, it reruns a stage when, and only when, its code changed.
+In a job's record it reruns the job when, and only when, its code changed.
 
 Left out: the registries of methods and environments (else every run would depend on every method), and the description of
 studies, whose values reach a stage as its settings. What a job takes from a registry is named with its stage

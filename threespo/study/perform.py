@@ -1,15 +1,18 @@
 """Do a job, if it has to be done: a result that stands is left alone, one that another study has is taken."""
 
 import resource
+import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from threespo.errors import InputError
 from threespo.study import records
 from threespo.study.config import Study
 from threespo.study.digests import Digests
+from threespo.study.fingerprint import forget
 from threespo.study.paths import Paths
+from threespo.study.plan import check_upstream
 from threespo.study.reuse import find, take
 from threespo.study.stages import Job
 
@@ -21,34 +24,58 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
     made anew and may be unchanged.
 
     Raises:
-        InputError: if an input is not what the job that makes it has written.
+        InputError: if an input is not what the job that makes it has written, or that job would run again.
+        RuntimeError: if the work has left out a result.
     """
     inputs = [path for files in job.inputs(study, paths).values() for path in files]
     digests = Digests()
     records.check_made(study, paths, inputs, digests)
+    check_upstream(study, paths, job)
 
-    # Before the work: an input or module that is edited meanwhile must show as changed afterwards.
     made_of = records.ingredients(study, paths, job, records.named(paths, inputs, digests))
     if _stands(paths, job, made_of):
         print(f"{job}: as before, nothing to do (to have it done again, delete its results)", file=sys.stderr)
-    elif source := find(paths, job, made_of):
+        return
+    if source := find(paths, job, made_of, {}):
         take(source, paths, job)
-        print(f"{job}: taken from {source.root}", file=sys.stderr)
-    else:
-        start = time.perf_counter()
-        work()
-        took = {
-            "seconds": time.perf_counter() - start,
-            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            "processor_seconds": time.process_time(),
-        }
-        written = records.outputs(paths, job, Digests())
-        records.write(
-            paths,
-            records.Record(
-                job.stage, job.name, made_of.code, made_of.field, made_of.input, written, took, records.origin()
-            ),
-        )
+        # The other study may have gone on meanwhile.
+        if _stands(paths, job, made_of):
+            print(f"{job}: taken from {source.root}", file=sys.stderr)
+            return
+
+    _clear_way(paths, job)
+    start = time.perf_counter()
+    work()
+    took = {
+        "seconds": time.perf_counter() - start,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "processor_seconds": time.process_time(),
+    }
+
+    # Nobody knows which of the two an edited module or input was when it was read: the result stands for neither.
+    forget()
+    now = records.ingredients(study, paths, job, records.named(paths, inputs, Digests()))
+    code, read = _settled(made_of.code, now.code), _settled(made_of.input, now.input)
+    written = records.outputs(paths, job, Digests())
+    record = records.Record(job.stage, job.name, code, made_of.field, read, written, took, records.origin())
+    if missing := records.damage(paths, job, record, Digests()):
+        raise RuntimeError(f"{job} has ended, but {missing[0]}")
+    records.write(paths, record)
+
+
+def _settled(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """Return digests as they were before the work, and a remark in the place of those that are others after it."""
+    return {name: digest if after.get(name) == digest else "changed while the job ran" for name, digest in before.items()}
+
+
+def _clear_way(paths: Paths, job: Job) -> None:
+    """Remove folders that somebody has put in the place of the job's files, and files in that of its folders."""
+    made = job.outputs(paths)
+    for path in (*made.paths(), paths.record(job.stage, job.name)):
+        if path.is_dir() and path not in made.folders:
+            shutil.rmtree(path)
+        elif path.exists() and not path.is_dir() and path in made.folders:
+            path.unlink()
 
 
 def _stands(paths: Paths, job: Job, made_of: records.Ingredients) -> bool:

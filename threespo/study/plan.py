@@ -14,7 +14,7 @@ from threespo.errors import InputError
 from threespo.study import records
 from threespo.study.config import Study
 from threespo.study.digests import Digests
-from threespo.study.paths import Paths
+from threespo.study.paths import NOTEBOOKS, Paths
 from threespo.study.resolve import present_study
 from threespo.study.reuse import find
 from threespo.study.stages import Job, jobs
@@ -60,32 +60,64 @@ class _Standing:
     """Of outputs whose jobs do not run, by the names that records have for them."""
     makers: dict[Path, Job] = field(default_factory=dict)
     """The jobs that run, by output."""
+    neighbours: dict[Path, Digests] = field(default_factory=dict)
+    """Digests of the results of studies beside this one."""
 
 
-def plan(study: Study, paths: Paths, digests: Digests) -> list[Verdict]:
+def plan(study: Study, paths: Paths, digests: Digests | None, among: Sequence[Job] | None = None) -> list[Verdict]:
     """Return a verdict on every job of the study, in an order in which they can run.
 
     Args:
         study: the study.
         paths: where its results lie.
-        digests: computes digests of results.
+        digests: computes digests of results; without it records are compared with each other, and no result is looked at.
+        among: the jobs that are asked for, with all that they need; by default all.
     """
     standing = _Standing()
-    return [_verdict(study, paths, job, standing, digests) for job in jobs(study)]
+    return [_verdict(study, paths, job, standing, digests) for job in (jobs(study) if among is None else among)]
 
 
-def _verdict(study: Study, paths: Paths, job: Job, standing: _Standing, digests: Digests) -> Verdict:
+def check_upstream(study: Study, paths: Paths, job: Job) -> None:
+    """Make sure that everything behind a job was made with the present settings and code, before the job uses it.
+
+    The workflow sees to that; a command that is called by hand, or a part of the workflow, may come too early.
+
+    Raises:
+        InputError: if a job that it needs, at any distance, would run again.
+    """
+    for verdict in plan(study, paths, None, _behind(study, paths, [job])[:-1]):
+        if reasons := (*verdict.damage, *verdict.changes):
+            raise InputError(
+                f"{job}: needs '{verdict.job}', which would come out otherwise now ({' '.join(reasons[0].split())}). "
+                "Run the workflow, which makes it again."
+            )
+
+
+def _behind(study: Study, paths: Paths, wanted: Sequence[Job]) -> list[Job]:
+    """Return these jobs and all that they need, in the order of the workflow."""
+    everything = jobs(study)
+    makers = {path: job for job in everything for path in job.outputs(paths).paths()}
+    found, waiting = set(wanted), list(wanted)
+    while waiting:
+        read = (path for files in waiting.pop().inputs(study, paths).values() for path in files)
+        needed = {makers[path] for path in read if path in makers} - found
+        found |= needed
+        waiting += needed
+    return [job for job in everything if job in found]
+
+
+def _verdict(study: Study, paths: Paths, job: Job, standing: _Standing, digests: Digests | None) -> Verdict:
     read = [path for files in job.inputs(study, paths).values() for path in files]
     follows = tuple(dict.fromkeys(standing.makers[path] for path in read if path in standing.makers))
     # What is about to be made anew cannot be compared yet.
     settled = [path for path in read if path not in standing.makers]
-    inputs = records.named(paths, [path for path in settled if path not in standing.digests], digests)
+    inputs = records.named(paths, [path for path in settled if path not in standing.digests], digests or Digests())
     for path in settled:
         inputs.update(standing.digests.get(path, {}))
     now = records.ingredients(study, paths, job, inputs)
 
     verdict = _compared(paths, job, now, follows, digests)
-    if verdict.runs and not follows and (source := find(paths, job, now)):
+    if verdict.runs and not follows and digests and (source := find(paths, job, now, standing.neighbours)):
         verdict = Verdict(job, verdict.damage, verdict.changes, source=source, new=verdict.new)
 
     # The next jobs compare with what is there, with what will be taken, or wait.
@@ -101,7 +133,7 @@ def _verdict(study: Study, paths: Paths, job: Job, standing: _Standing, digests:
 
 
 def _compared(
-    paths: Paths, job: Job, now: records.Ingredients, follows: Sequence[Job], digests: Digests
+    paths: Paths, job: Job, now: records.Ingredients, follows: Sequence[Job], digests: Digests | None
 ) -> Verdict:
     """Compare a job's record with its results and with its ingredients as they are now."""
     try:
@@ -124,7 +156,8 @@ def _compared(
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]
-    return Verdict(job, tuple(records.damage(paths, job, record, digests)), tuple(changes), follows)
+    damage = records.damage(paths, job, record, digests) if digests else ()
+    return Verdict(job, tuple(damage), tuple(changes), follows)
 
 
 def _lies(name: str, path: str) -> bool:
@@ -144,7 +177,7 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
     new = [verdict for verdict in verdicts if verdict.runs and verdict.new]
     lines = [
         f"{_jobs(len(list(group)))} taken from {root}"
-        for root, group in itertools.groupby(taken, lambda verdict: verdict.source and verdict.source.root)
+        for root, group in itertools.groupby(sorted(taken, key=_source), _source)
     ]
     lines += [f"{_jobs(len(new))} not done yet"] if new else []
 
@@ -164,6 +197,10 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
     if following:
         lines.append(f"{_jobs(following)} after these, each only if what it reads comes out differently")
     return lines
+
+
+def _source(verdict: Verdict) -> str:
+    return str(verdict.source.root) if verdict.source else ""
 
 
 def _jobs(count: int) -> str:
@@ -186,6 +223,7 @@ def why(target: Path) -> list[str]:
     root = next((folder for folder in (target, *target.parents) if Paths(folder).study.is_file()), None)
     if root is None:
         raise InputError(f"{target}: not in a folder of results; name one such as results/smoke/report.html")
+    _check_folder()
     paths = Paths(root)
     study = present_study(paths)
 
@@ -198,14 +236,8 @@ def why(target: Path) -> list[str]:
             "notebooks/ or report.html in it."
         )
 
-    # A job comes after all that it needs. So one pass from the end finds the needed jobs at any distance: every job that
-    # reads a result is decided on before the job that writes it.
-    needed = {job: {path for files in job.inputs(study, paths).values() for path in files} for job in everything}
-    for job in reversed(everything):
-        if job not in wanted and any(needed[one].intersection(job.outputs(paths).paths()) for one in wanted):
-            wanted.add(job)
-    verdicts = plan(study, paths, Digests(paths.digests))
-    return [line for verdict in verdicts if verdict.job in wanted for line in verdict.lines()]
+    verdicts = plan(study, paths, Digests(paths.digests), _behind(study, paths, list(wanted)))
+    return [line for verdict in verdicts for line in verdict.lines()]
 
 
 def _related(target: Path, output: Path) -> bool:
@@ -222,17 +254,25 @@ def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
         deep: read every byte, also of files whose size and times are as they were.
 
     Returns:
-        A line for everything that is missing, damaged or edited, then one that sums up; and whether all is well.
+        A line for everything that is missing, damaged or edited, one if anything is out of date, one that sums up; and
+        whether all is well.
     """
+    _check_folder()
     digests = Digests(None if deep else paths.digests)
     verdicts = plan(study, paths, digests)
+    digests.save()
     wrong = [verdict for verdict in verdicts if verdict.damage]
     lines = [f"{verdict.job}: {line}" for verdict in wrong for line in verdict.damage]
     known = [records.read(paths, verdict.job) for verdict in verdicts if not verdict.damage]
     files = sum(len(record.output) for record in known if record)
+    if stale := sum(verdict.runs and not verdict.damage for verdict in verdicts):
+        lines.append(f"{_jobs(stale)} would run again, since what they were made of has changed: threespo why {paths.root}")
     whole = len(verdicts) - len(wrong)
     lines.append(f"{paths.root}: {whole} of {_jobs(len(verdicts))} have their results as recorded ({files} files)")
-    stale = sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts)
-    if stale:
-        lines.append(f"{_jobs(stale)} would run again, since what they were made of has changed: threespo why {paths.root}")
-    return lines, not wrong
+    return lines, not any(verdict.runs for verdict in verdicts)
+
+
+def _check_folder() -> None:
+    """Refuse to compare where the files of the repository that jobs read are not to be found."""
+    if not NOTEBOOKS.is_dir():
+        raise InputError(f"{Path.cwd()}: call this in the folder of the repository: jobs read its notebooks/ and config/")

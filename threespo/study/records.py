@@ -69,14 +69,18 @@ def read(paths: Paths, job: Job) -> Record | None:
     """
     file = paths.record(job.stage, job.name)
     try:
-        return _checked(json.loads(file.read_text(encoding="utf-8")))
+        return _checked(json.loads(file.read_text(encoding="utf-8")), job)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{file}: not a stage's record ({error}); the next run of the workflow writes it anew") from error
 
 
-def _checked(values: Any) -> Record:
+def _checked(values: Any, job: Job) -> Record:
+    # Texts that no file can hold would fail later, when they are shown.
+    json.dumps(values, ensure_ascii=False).encode()
+    if (values["stage"], values["name"]) != (job.stage, job.name):
+        raise ValueError(f"it is of '{values['stage']} {values['name']}'")
     parts = {field.name: values[field.name] for field in dataclasses.fields(Record)}
     for name in ("code", "field", "input", "output", "made"):
         if not all(isinstance(text, str) for pair in parts[name].items() for text in pair):
@@ -131,8 +135,10 @@ def outputs(paths: Paths, job: Job, digests: Digests) -> dict[str, str]:
 def damage(paths: Paths, job: Job, record: Record, digests: Digests) -> list[str]:
     """Say what of the job's results is not as its record has it, one line for each file."""
     now = outputs(paths, job, digests)
-    # A folder without files is in no record.
-    lines = [f"{path.relative_to(paths.root)}: missing" for path in job.outputs(paths).folders if not path.is_dir()]
+    # By the record and by what the job is to write: a record may lack something, and a folder without files is in none.
+    made = job.outputs(paths)
+    absent = [path for path in made.paths() if not (path.is_dir() if path in made.folders else path.is_file())]
+    lines = [f"{path.relative_to(paths.root)}: missing" for path in absent]
     for name in sorted(record.output.keys() | now.keys()):
         if name not in now:
             lines.append(f"{name}: missing")

@@ -49,7 +49,7 @@ class Resolved:
     notes: Sequence[str] = ()
     """What else has to be said of the settings."""
     call: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments of ``resolve``, as JSON values."""
+    """The arguments of ``resolve`` and the name of the study's file, as JSON values."""
 
     @property
     def digest(self) -> str:
@@ -117,7 +117,7 @@ def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = 
     folder = plain_folder + own_ending(places, study, plain)
     chosen = places.value("study", AUTO, str | int, "") == AUTO
     why = f"chosen because --resources gpu={gpus or 0} was granted" if chosen else "as asked"
-    call = {"config": {str(key): typed(value) for key, value in config.items()}, "gpus": gpus}
+    call = {"config": {str(key): typed(value) for key, value in config.items()}, "gpus": gpus, "file": path.name}
     study = study.model_copy(update={"name": folder})
     reason = f"study {folder!r}, {why}"
     return Resolved(study, Paths(results / folder), Paths(results / plain_folder), reason, notes, call)
@@ -135,10 +135,17 @@ def present_study(paths: Paths) -> Study:
     try:
         call = json.loads(paths.call.read_text(encoding="utf-8"))
         config, gpus = dict(call["config"]), call["gpus"]
-        study_file(_asked(Places(config), gpus))
+        file = study_file(_asked(Places(config), gpus))
     except (OSError, ValueError, KeyError, TypeError, InputError):
         return load_study(paths.study)
-    found = resolve(config, gpus)
+
+    # A file that is wrong by now is to be told.
+    load_study(file)
+    try:
+        found = resolve(config, gpus)
+    except (InputError, TypeError):
+        # The call of another machine, on data that are not here.
+        return load_study(paths.study)
     return found.study if found.paths.root.name == paths.root.name else load_study(paths.study)
 
 

@@ -9,7 +9,7 @@ from threespo.envs.registry import environment
 from threespo.envs.spec import RealData
 from threespo.methods.registry import full_options, searches
 from threespo.study.config import AgentSettings, PolicySettings, ProbeSettings, SamplingSettings, Study
-from threespo.study.digests import file_digest
+from threespo.study.digests import file_digest, files_in
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.matrix import find_run, plays_weights_of, snapshots_of, trials_of
 from threespo.study.paths import Paths, Run
@@ -25,6 +25,9 @@ from threespo.study.run_settings import (
     TuneSettings,
 )
 from threespo.study.sizes import SIZES
+
+SMALL_FILE = 2**24
+"""Bytes below which a file of a model is read to be told apart."""
 
 
 def data_settings(study: Study, paths: Paths, name: str) -> DataSettings:
@@ -46,6 +49,7 @@ def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySet
         size_name=settings.size,
         size=SIZES[settings.size],
         source=settings.source,
+        given=_digest_of_weights(settings.source),
         tasks=spec.tasks.part_of(section),
         episode=spec.episode.part_of(section),
         build=study.policy_build,
@@ -159,6 +163,20 @@ def _replies(endpoint: EndpointSettings | None, cassette: Path) -> dict[str, str
     if os.environ.get(endpoint.key_env) and cassette.suffix != ".xz":
         return {"model": endpoint.resolved_model(), "address": endpoint.address()}
     return {"model": endpoint.resolved_model(), "cassette": file_digest(cassette) if cassette.is_file() else None}
+
+
+def _digest_of_weights(source: str | None) -> str | None:
+    """Return a digest of which model a local folder holds; ``None`` for a name on a hub.
+
+    Weights count by size, since the workflow asks at every start; configuration and tokenizer by what they say.
+    """
+    if source is None or not Path(source).is_dir():
+        return None
+    lines = [
+        f"{name} {file.stat().st_size} {file_digest(file) if file.stat().st_size < SMALL_FILE else ''}"
+        for name, file in files_in(Path(source))
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def _digest_of_folder(real: RealData | None, folder: Path | None) -> str | None:

@@ -1,6 +1,7 @@
 """Results that another study has already: taken by link if their records agree in everything, never by hope."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from threespo.errors import InputError
 from threespo.files import link_file, link_folder
@@ -10,8 +11,15 @@ from threespo.study.paths import Paths
 from threespo.study.stages import STAGES, Job
 
 
-def find(paths: Paths, job: Job, made_of: records.Ingredients) -> Paths | None:
-    """Return the study beside this one that has the job's results, made of the same, and undamaged; None if none has."""
+def find(paths: Paths, job: Job, made_of: records.Ingredients, known: dict[Path, Digests]) -> Paths | None:
+    """Return the study beside this one that has the job's results, made of the same, and undamaged; None if none has.
+
+    Args:
+        paths: of this study.
+        job: the job.
+        made_of: what it is made of.
+        known: digests of the neighbours' results, by their folders; added to.
+    """
     if not STAGES[job.stage].reusable:
         return None
     for other in _others(paths):
@@ -19,13 +27,15 @@ def find(paths: Paths, job: Job, made_of: records.Ingredients) -> Paths | None:
             record = records.read(other, job)
         except InputError:
             continue
-        if record and record.made_of(made_of) and not records.damage(other, job, record, Digests(other.digests)):
-            return other
+        if record and record.made_of(made_of):
+            digests = known.setdefault(other.root, Digests(other.digests))
+            if not records.damage(other, job, record, digests):
+                return other
     return None
 
 
 def take(source: Paths, paths: Paths, job: Job) -> None:
-    """Take the job's results, and then its record, from another study.
+    """Take the job's results, and then its record, from another study; whether they fit each other is to be looked at then.
 
     Raises:
         InputError: if the disk is full or the folder cannot be written.

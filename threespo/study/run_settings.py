@@ -56,6 +56,8 @@ class BasePolicySettings(JobSettings):
     size_name: str
     size: PolicySize
     source: str | None
+    given: str | None
+    """Digest of a local folder of weights: names and sizes of its files, and what the small ones say."""
     tasks: SerializeAsAny[TaskSettings]
     episode: SerializeAsAny[EpisodeSettings]
     build: bool

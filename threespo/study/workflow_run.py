@@ -1,9 +1,10 @@
 """One call of the workflow: what its main process does before the first job, and says after the last."""
 
+import json
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, atomic_text, note_holder, try_lock
@@ -49,22 +50,47 @@ class WorkflowRun:
         if execute:
             self._lock = hold(self._paths)
             _refuse_locked(self._paths)
+            self._refuse_other()
             atomic_text(self._paths.study, dump_study(self._study))
             atomic_json(self._paths.call, self._resolved.call)
             self._copy_cassettes()
 
-        digests = Digests(self._paths.digests)
-        self._verdicts = plan(self._study, self._paths, digests)
-        if execute:
-            for verdict in self._verdicts:
-                if verdict.source:
-                    take(verdict.source, self._paths, verdict.job)
-            digests.save()
-            self._records = {verdict.job: self._written(verdict.job) for verdict in self._verdicts}
+        self._verdicts = self._plan(save=execute)
         self.reasons = summary(self._verdicts)
+        taken = [verdict for verdict in self._verdicts if verdict.source]
+        if execute:
+            for verdict in taken:
+                take(cast(Paths, verdict.source), self._paths, verdict.job)
+            # The other study may have gone on meanwhile: what was taken is looked at like everything else.
+            self._verdicts = self._plan(save=True) if taken else self._verdicts
+            self._records = {verdict.job: self._written(verdict.job) for verdict in self._verdicts}
         # In a dry run what would be taken is not there, and Snakemake has to list its jobs.
         runs = [verdict.job for verdict in self._verdicts if verdict.runs or (verdict.source and not execute)]
         self.outputs = {str(path) for job in runs for path in job.outputs(self._paths).paths()}
+
+    def _plan(self, *, save: bool) -> list[Verdict]:
+        digests = Digests(self._paths.digests)
+        verdicts = plan(self._study, self._paths, digests)
+        if save:
+            digests.save()
+        return verdicts
+
+    def _refuse_other(self) -> None:
+        """Refuse to put results in the place of another study's that has the same name."""
+        root, call = self._paths.root, self._resolved.call
+        try:
+            before = json.loads(self._paths.call.read_text(encoding="utf-8"))
+            file, config = before["file"], dict(before["config"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        # A study may also be called by its own file in its results.
+        if file != call["file"] and self._paths.study.name not in (file, call["file"]):
+            raise InputError(f"{root}: holds the results of the study in {file}; give {call['file']} another 'name'")
+        if call["config"].get("name") is not None and config.get("set") != call["config"].get("set"):
+            raise InputError(
+                f"{root}: holds the study with set={json.dumps(config.get('set'))}; choose another name= (equal results are "
+                "taken from there)"
+            )
 
     def _copy_cassettes(self) -> None:
         """Copy the recorded replies of the unchanged study: they cost money. No links, since cassettes grow in place."""
@@ -77,7 +103,7 @@ class WorkflowRun:
         """Return one line on what has been done, and what is left: not asked for, failed, or edited meanwhile."""
         done = sum(self._written(job) != before for job, before in self._records.items())
         forget()
-        left = {verdict.job for verdict in plan(self._study, self._paths, Digests(self._paths.digests)) if verdict.runs}
+        left = {verdict.job for verdict in self._plan(save=True) if verdict.runs}
         stood = sum(verdict.runs and verdict.job not in left for verdict in self._verdicts) - done
         self.complete = not left
         parts = [
