@@ -24,7 +24,8 @@ SMOKE = Path(__file__).parents[2] / "config" / "studies" / "smoke.yaml"
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return load_study(SMOKE, {"alfworld": {"games": {"train": 4, "calibration": 4, "valid_seen": 2, "valid_unseen": 2}}})
+    games = {"train": 4, "calibration": 4, "valid_seen": 2, "valid_unseen": 2}
+    return load_study(SMOKE, {"alfworld": {"games": games}, "training": {"pool": 4}})
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ STUDY = {
     "description": "a test",
     "seeds": [0],
     "alfworld": {"max_steps": 4, "games": {"train": 2, "calibration": 2, "valid_seen": 2, "valid_unseen": 3}},
-    "policies": {"tiny-s": {"stands_for": "x"}},
+    "policies": {"tiny-s": {"stands_for": "qwen2.5-1.5b-instruct"}},
     "methods": {"grpo": {"method": "grpo", "learning_rate": 1e-3}},
     "training": {"generations": 100},
 }
@@ -303,7 +303,7 @@ PASSWORD = "not-a-real-password"
 CLOSED = {
     **STUDY,
     "policies": {
-        "tiny-s": {"stands_for": "x"},
+        "tiny-s": {"stands_for": "qwen2.5-1.5b-instruct"},
         "gpt": {
             "kind": "endpoint", "stands_for": "gpt-4o",
             "endpoint": {"model": "gpt", "input_price": 1, "output_price": 1, "key_env": "A_KEY", "base_url_env": "AN_URL"},
