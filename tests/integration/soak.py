@@ -68,9 +68,8 @@ def kill(folder: Path, after: float, *settings: str) -> bool:
 
 
 def _root(folder: Path) -> Path:
-    """Return the folder of the one study, which has another name where settings are changed."""
-    (root,) = (folder / "results").iterdir()
-    return root
+    """Return the folder of the study, which has another name where settings are changed; not of one beside it."""
+    return min((folder / "results").iterdir(), key=lambda path: len(path.name))
 
 
 def results(folder: Path) -> dict[str, str]:

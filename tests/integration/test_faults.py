@@ -223,10 +223,10 @@ def test_a_full_disk_leaves_an_earlier_result_and_its_record_in_agreement(undist
 def test_a_full_disk_ends_the_main_process_with_one_message(undisturbed, checkout):
     (checkout.results() / "study.json").unlink()
     is_one_message(checkout.snakemake(FAKE_FAULTS="full:*/.study.json.*"), "cannot be written (No space left on device)")
+    # What only saves time does not stop anybody.
     done = finish(checkout, FAKE_FAULTS="full:*/..digests.json.*")
-    assert "InputError: results/ci/.digests.json: cannot be written" in done.stderr
-    assert checkout.ran() == []
-    goes_on(checkout, undisturbed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    is_as(checkout, undisturbed)
 
 
 def test_the_lock_holds_on_a_full_disk_though_it_cannot_say_who_holds_it(undisturbed, checkout):
@@ -243,8 +243,8 @@ def test_read_only_results_can_be_looked_at_and_are_not_worked_on(checkout):
     is_one_message(checkout.snakemake(**place), "cannot be written (Read-only file system)")
     looked = checkout.snakemake("--dry-run", **place)
     assert looked.returncode == 0, looked.stderr
-    assert f"train {RUN}: runs/{RUN}/weights: missing (and 6 more)" in looked.stderr
-    assert threespo(checkout, "check", "results/ci", **place).stdout.count("missing") == 9
+    assert f"train {RUN}: runs/{RUN}/metrics.parquet: missing (and 7 more)" in looked.stderr
+    assert threespo(checkout, "check", "results/ci", **place).stdout.count("missing") == 10
     assert state(checkout.results()) == before
 
 
@@ -270,7 +270,7 @@ def test_a_workflow_whose_job_is_killed_for_its_memory_says_that_it_is_not_finis
     assert done.returncode == 1
     assert "threespo: not finished: 0 of 9 jobs done" in done.stderr
     assert "Traceback" not in done.stderr
-    assert len(check(checkout)) == 9
+    assert len(check(checkout)) == 10
     goes_on(checkout, undisturbed)
 
 

@@ -189,7 +189,7 @@ def test_no_name_of_a_study_can_leave_its_folder(name):
         with pytest.raises(InputError, match="not a valid study"):
             parse_study({**STUDY, **changed}, "test")
     if name.strip():
-        with pytest.raises(InputError, match="becomes a folder's name"):
+        with pytest.raises(InputError, match="for a folder's name"):
             resolve({"study": "ci", "name": name}, None)
 
 

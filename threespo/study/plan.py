@@ -265,7 +265,7 @@ def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
     lines = [f"{verdict.job}: {line}" for verdict in wrong for line in verdict.damage]
     known = [records.read(paths, verdict.job) for verdict in verdicts if not verdict.damage]
     files = sum(len(record.output) for record in known if record)
-    if stale := sum(verdict.runs and not verdict.damage for verdict in verdicts):
+    if stale := sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts):
         lines.append(f"{_jobs(stale)} would run again, since what they were made of has changed: threespo why {paths.root}")
     whole = len(verdicts) - len(wrong)
     lines.append(f"{paths.root}: {whole} of {_jobs(len(verdicts))} have their results as recorded ({files} files)")
