@@ -32,9 +32,9 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 # Two processes at a time, whole files to each: files share what is dear to set up, and runs of the workflow have a core each.
-test: install ## install, then the whole test suite
+test: install ## install, then the test suite (all but the soak)
 	$(BIN)/python -m tests.browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not soak' $(ARGS)
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
@@ -63,6 +63,7 @@ parity: install ## random play on both engines, 100 embedded games and 300 of GA
 	$(BIN)/python -m tests.parity.alfworld_random --embedded 100 $(if $(GAMES),--games $(GAMES) --count 300) --steps 40
 
 soak: install ## kill the ci study at 30 random instants; every one must end in the same bytes (about an hour)
+	$(BIN)/python -m pytest -m soak
 	$(BIN)/python -m tests.integration.soak --rounds 30
 
 bench: install ## run the benchmarks; results in benchmarks/results

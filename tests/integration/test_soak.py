@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration import soak
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 KILLS = ((4, 7), (8, 13), (12, 24))
 """Seconds between which the study is killed, each time: at its start, while it trains, while it evaluates or draws."""
