@@ -64,8 +64,8 @@ class WorkflowRun:
             # The other study may have gone on meanwhile: what was taken is looked at like everything else.
             self._verdicts = self._plan(save=True) if taken else self._verdicts
             self._records = {verdict.job: self._written(verdict.job) for verdict in self._verdicts}
-        # In a dry run what would be taken is not there, and Snakemake has to list its jobs.
-        runs = [verdict.job for verdict in self._verdicts if verdict.runs or (verdict.source and not execute)]
+        # In a dry run what would be taken is not there, so Snakemake lists its jobs.
+        runs = [verdict.job for verdict in self._verdicts if verdict.runs or verdict.source]
         self.outputs = {str(path) for job in runs for path in job.outputs(self._paths).paths()}
 
     def _plan(self, *, save: bool) -> list[Verdict]:
@@ -103,7 +103,7 @@ class WorkflowRun:
         """Return one line on what has been done, and what is left: not asked for, failed, or edited meanwhile."""
         done = sum(self._written(job) != before for job, before in self._records.items())
         forget()
-        left = {verdict.job for verdict in self._plan(save=True) if verdict.runs}
+        left = {verdict.job for verdict in self._plan(save=True) if verdict.runs or verdict.source}
         stood = sum(verdict.runs and verdict.job not in left for verdict in self._verdicts) - done
         self.complete = not left
         parts = [
