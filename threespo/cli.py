@@ -79,10 +79,13 @@ def _refused(message: str) -> int:
 
 
 def _study(parsed: argparse.Namespace) -> int:
+    from threespo.study.changes import reaching
     from threespo.study.load import Change, dump_study, load_study
     from threespo.study.resolve import study_file
 
-    study = load_study(study_file(parsed.study), [Change("--set", _mapping(parsed.set))])
+    file, notes = study_file(parsed.study), list[str]()
+    study = load_study(file, [Change("--set", reaching(_mapping(parsed.set), load_study(file), notes))])
+    print("".join(f"{note}\n" for note in notes), end="", file=sys.stderr)
     print(dump_study(study, options=True), end="")
     return 0
 
