@@ -62,8 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What is written goes through ``threespo.files``, which says so itself; a library may write elsewhere.
         if error.errno not in CANNOT_WRITE:
             raise
-        what = error.filename or "a file"
-        return _refused(f"{what}: cannot be written ({error.strerror}). Free disk space, then run again.")
+        return _refused(f"{error.filename or 'a file'}: cannot be written ({error.strerror}). Free disk space, then run again.")
     except MemoryError:
         print("threespo: out of memory; what was written stays. Run again where there is more.", file=sys.stderr)
         return FAILED
@@ -165,8 +164,7 @@ def _check(parsed: argparse.Namespace) -> int:
 def _unlock(parsed: argparse.Namespace) -> int:
     from threespo.study.workflow_run import unlock
 
-    removed = unlock(_results(parsed.study))
-    print(f"{len(removed)} lock{'' if len(removed) == 1 else 's'} removed; nobody is at work on this study")
+    print(f"locks removed: {len(unlock(_results(parsed.study)))}; nobody is at work on this study")
     return 0
 
 
