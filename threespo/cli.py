@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What is written goes through ``threespo.files``, which says so itself; a library may write elsewhere.
         if error.errno not in CANNOT_WRITE:
             raise
-        return _refused(f"{error.filename or 'a file'}: cannot be written ({error.strerror}). Free disk space, then run again.")
+        return _refused(f"{error.filename or 'a file'}: cannot be written ({error.strerror}). Free disk space; run again.")
     except MemoryError:
         print("threespo: out of memory; what was written stays. Run again where there is more.", file=sys.stderr)
         return FAILED
