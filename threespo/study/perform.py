@@ -27,7 +27,7 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
         InputError: if an input is not what the job that makes it has written, or that job would run again.
         RuntimeError: if the work has left out a result.
     """
-    inputs = [path for files in job.inputs(study, paths).values() for path in files]
+    inputs = job.reads(study, paths)
     digests = Digests()
     records.check_made(study, paths, inputs, digests)
     check_upstream(study, paths, job)
@@ -54,11 +54,12 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
 
     # Nobody knows which of the two an edited module or input was when it was read: the result stands for neither.
     forget()
-    now = records.ingredients(study, paths, job, records.named(paths, inputs, Digests()))
+    digests = Digests()
+    now = records.ingredients(study, paths, job, records.named(paths, inputs, digests))
     code, read = _settled(made_of.code, now.code), _settled(made_of.input, now.input)
-    written = records.outputs(paths, job, Digests())
+    written = records.outputs(paths, job, digests)
     record = records.Record(job.stage, job.name, code, made_of.field, read, written, took, records.origin())
-    if missing := records.damage(paths, job, record, Digests()):
+    if missing := records.damage(paths, job, record, digests):
         raise RuntimeError(f"{job} has ended, but {missing[0]}")
     records.write(paths, record)
 

@@ -17,7 +17,7 @@ from threespo.study.digests import Digests
 from threespo.study.paths import NOTEBOOKS, Paths
 from threespo.study.resolve import present_study
 from threespo.study.reuse import find
-from threespo.study.stages import Job, jobs
+from threespo.study.stages import Job, jobs, makers
 
 SHOWN_REASONS = 12
 """Most lines of reasons that the workflow prints; ``threespo why`` has all."""
@@ -96,18 +96,17 @@ def check_upstream(study: Study, paths: Paths, job: Job) -> None:
 def _behind(study: Study, paths: Paths, wanted: Sequence[Job]) -> list[Job]:
     """Return these jobs and all that they need, in the order of the workflow."""
     everything = jobs(study)
-    makers = {path: job for job in everything for path in job.outputs(paths).paths()}
+    made_by = makers(study, paths)
     found, waiting = set(wanted), list(wanted)
     while waiting:
-        read = (path for files in waiting.pop().inputs(study, paths).values() for path in files)
-        needed = {makers[path] for path in read if path in makers} - found
+        needed = {made_by[path] for path in waiting.pop().reads(study, paths) if path in made_by} - found
         found |= needed
         waiting += needed
     return [job for job in everything if job in found]
 
 
 def _verdict(study: Study, paths: Paths, job: Job, standing: _Standing, digests: Digests | None) -> Verdict:
-    read = [path for files in job.inputs(study, paths).values() for path in files]
+    read = job.reads(study, paths)
     follows = tuple(dict.fromkeys(standing.makers[path] for path in read if path in standing.makers))
     # What is about to be made anew cannot be compared yet.
     settled = [path for path in read if path not in standing.makers]
@@ -145,7 +144,8 @@ def _compared(
         return Verdict(job, ("has not ended yet in this folder",), follows=follows, new=True)
 
     pending = [path.relative_to(paths.root).as_posix() for other in follows for path in other.outputs(paths).paths()]
-    before = {name: value for name, value in record.input.items() if not any(_lies(name, path) for path in pending)}
+    awaited = {name for name in record.input if any(records.lies_in(name, path) for path in pending)}
+    before = {name: value for name, value in record.input.items() if name not in awaited}
     changes = [
         f"{kind:5}  {name}: {_shown(old.get(name))} -> {_shown(new.get(name))}"
         for kind, old, new in (
@@ -158,10 +158,6 @@ def _compared(
     ]
     damage = records.damage(paths, job, record, digests) if digests else ()
     return Verdict(job, tuple(damage), tuple(changes), follows)
-
-
-def _lies(name: str, path: str) -> bool:
-    return name == path or name.startswith(f"{path}/")
 
 
 def _shown(value: str | None) -> str:

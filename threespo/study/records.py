@@ -22,7 +22,7 @@ from threespo.study.config import Study
 from threespo.study.digests import Digests, FileDigests, meaning_digest
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
-from threespo.study.stages import Job, jobs
+from threespo.study.stages import Job, makers
 
 LIBRARIES = ("torch", "transformers")
 """Libraries that results may depend on to the last bit, beside this package's code."""
@@ -124,7 +124,12 @@ def in_folder(name: str, digests: FileDigests) -> Iterator[tuple[str, str]]:
 
 def belonging(name: str, values: Mapping[str, str]) -> dict[str, str]:
     """Return the part of ``values`` that is of the file or folder ``name``."""
-    return {key: value for key, value in values.items() if key == name or key.startswith(f"{name}/")}
+    return {key: value for key, value in values.items() if lies_in(key, name)}
+
+
+def lies_in(key: str, name: str) -> bool:
+    """Return whether a record's name ``key`` is that of the file or folder ``name``, or of a file in it."""
+    return key == name or key.startswith(f"{name}/")
 
 
 def outputs(paths: Paths, job: Job, digests: Digests) -> dict[str, str]:
@@ -161,10 +166,10 @@ def check_made(study: Study, paths: Paths, files: Iterable[Path], digests: Diges
     Raises:
         InputError: if one is missing, has no record, or is not as its record has it.
     """
-    makers = {path: job for job in jobs(study) for path in job.outputs(paths).paths()}
+    made_by = makers(study, paths)
     digests = digests or Digests()
     for file in files:
-        job = makers.get(file)
+        job = made_by.get(file)
         if job is None:
             continue
         record = read(paths, job)

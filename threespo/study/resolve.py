@@ -91,7 +91,8 @@ def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = 
     """
     keys = ("study", *real_data(), *CONFIG_KEYS[1:])
     check_texts(given)
-    places = Places({str(key): typed(value) for key, value in config.items()})
+    values = {str(key): typed(value) for key, value in config.items()}
+    places = Places(values)
     if unknown := [key for key in config if key not in keys]:
         raise InputError(
             f"{places.of(str(unknown[0]))}: no such key; known are {', '.join(keys)}. "
@@ -117,7 +118,7 @@ def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = 
     folder = plain_folder + own_ending(places, study, plain)
     chosen = places.value("study", AUTO, str | int, "") == AUTO
     why = f"chosen because --resources gpu={gpus or 0} was granted" if chosen else "as asked"
-    call = {"config": {str(key): typed(value) for key, value in config.items()}, "gpus": gpus, "file": path.name}
+    call = {"config": values, "gpus": gpus, "file": path.name}
     study = study.model_copy(update={"name": folder})
     reason = f"study {folder!r}, {why}"
     return Resolved(study, Paths(results / folder), Paths(results / plain_folder), reason, notes, call)

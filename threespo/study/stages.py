@@ -6,6 +6,7 @@ table. A job is a stage and a name, for example ``train`` and ``alfworld/tiny-s/
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.errors import InputError, listed
@@ -68,6 +69,10 @@ class Job:
         """Return the files that the job reads."""
         return STAGES[self.stage].inputs(study, paths, self.name)
 
+    def reads(self, study: Study, paths: Paths) -> list[Path]:
+        """Return the same files without their names."""
+        return [path for group in self.inputs(study, paths).values() for path in group]
+
     def outputs(self, paths: Paths) -> files.Outputs:
         """Return what the job writes."""
         return STAGES[self.stage].outputs(paths, self.name)
@@ -84,6 +89,11 @@ def jobs(study: Study) -> list[Job]:
     # Trials are trained and evaluated before the runs whose learning rates they decide.
     trials = {run.run_id for run in trial_runs(study)}
     return sorted(everything, key=lambda job: job.stage not in ("data", "policy", "tune") and job.name not in trials)
+
+
+def makers(study: Study, paths: Paths) -> dict[Path, Job]:
+    """Return the jobs of a study by what they write."""
+    return {path: job for job in jobs(study) for path in job.outputs(paths).paths()}
 
 
 def check_job(study: Study, job: Job) -> None:
