@@ -68,7 +68,7 @@ def work(threads: int, updates: int) -> float:
         prompts = [" ".join(str(rng.randrange(1, VOCABULARY)) for _ in range(rng.randint(60, 150))) for _ in range(16)]
         asked = tuple(SampleRequest(prompt, 8, ("bench", number, i)) for i, prompt in enumerate(prompts))
         rows = tuple(
-            Row(prompt, sample.tokens, sample.logprobs, (rng.gauss(0, 1),) * len(sample.tokens))
+            Row(prompt, sample.tokens, sample.logprobs, (rng.gauss(0, 1),) * len(sample.tokens), version=sample.version)
             for prompt, samples in zip(prompts, sampler.sample(asked, seed=0, temperature=1.0), strict=True)
             for sample in samples
         )

@@ -68,7 +68,7 @@ def case(options: argparse.Namespace, length: int, new: int, n: int) -> dict[str
     )
     advantages = [rng.gauss(0, 1) for _ in pairs]
     batch = tuple(
-        Row(" ".join(map(str, prompt)), tuple(response), (-6.2,) * new, (advantage,) * new)
+        Row(" ".join(map(str, prompt)), tuple(response), (-6.2,) * new, (advantage,) * new, version=0)
         for (prompt, response), advantage in zip(pairs, advantages, strict=True)
     )
     request = UpdateRequest((batch,), LossSettings())

@@ -67,7 +67,7 @@ def requests(seed: int, count: int, most: int = 9) -> tuple[SampleRequest, ...]:
     return tuple(SampleRequest(prompt(rng), rng.randint(1, most), ("test", number)) for number in range(count))
 
 
-def rows(seed: int, groups: int, size: int, longest: int = 12) -> tuple[Row, ...]:
+def rows(seed: int, groups: int, size: int, longest: int = 12, version: int = 0) -> tuple[Row, ...]:
     """Return random rows, ``size`` for each of ``groups`` prompts, with weights and mixed advantages."""
     rng = random.Random(seed)
     result = []
@@ -80,6 +80,7 @@ def rows(seed: int, groups: int, size: int, longest: int = 12) -> tuple[Row, ...
                 old_logprobs=tuple(rng.uniform(-6, -2) for _ in range(length)),
                 advantages=tuple(rng.gauss(0, 1) for _ in range(length)),
                 weight=rng.uniform(0.5, 2),
+                version=version,
             )
         )
     return tuple(result)

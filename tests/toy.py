@@ -65,7 +65,7 @@ def start(task: ToyTask, max_steps: int = 10) -> Episode:
 
 
 def answer(action: str, tokens: int = 3) -> Sample:
-    return Sample(tuple(range(tokens)), (-1.0,) * tokens, f"<think>x</think><action>{action}</action>", True)
+    return Sample(tuple(range(tokens)), (-1.0,) * tokens, f"<think>x</think><action>{action}</action>", True, 0)
 
 
 def common(seed: int = 0, group_size: int = 8, **over: Any) -> CommonSettings:
@@ -81,7 +81,7 @@ def common(seed: int = 0, group_size: int = 8, **over: Any) -> CommonSettings:
     return CommonSettings(seed=seed, group_size=group_size, **values)
 
 
-STATS = UpdateStats(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1)
+STATS = UpdateStats(*(0.0,) * 7, 1.0, 0.0, 0, 0.0, 0, 1)
 
 
 def drive(steps, choose):

@@ -35,6 +35,8 @@ class Sample:
     text: str
     finished: bool
     """False if the length limit cut the response."""
+    version: int | None = None
+    """Optimizer steps behind the weights that it was drawn from; ``None`` where nobody knows them (a closed model)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,13 @@ class Row:
     prompt: str
     tokens: tuple[int, ...]
     old_logprobs: tuple[float, ...]
-    """log pi_old of each token, (len(tokens),), as the sampler saw it; the learner puts its own in its place."""
+    """log pi_old of each token, (len(tokens),), as the sampler saw it when it drew the response."""
     advantages: tuple[float, ...]
     """Advantage of each token, (len(tokens),)."""
     weight: float = 1.0
     """Relative weight of the row in sequence-mean aggregations (eq. 5: 1/n per sample, groups equally)."""
+    version: int | None = None
+    """That of the sample: pi_old is the policy of this version, whatever was learned since. A learner refuses ``None``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,8 @@ class LossSettings:
 class UpdateRequest:
     """Ask for exactly one optimizer step on each batch, in order. Rows of one prompt may share its forward pass.
 
-    pi_old is the policy as it is when the request arrives, so everything that was sampled from it belongs in one request.
+    pi_old of a row is the policy that drew it. Where that is the policy as it is when the request arrives, the learner
+    computes log pi_old itself, before the first step; of older rows it takes the sampler's.
     """
 
     batches: tuple[tuple[Row, ...], ...]
@@ -86,8 +91,17 @@ class UpdateStats:
     clip_fraction: float
     approx_kl: float
     grad_norm: float
+    ratio: float
+    """Mean of pi / pi_old, before the step."""
+    staleness: float
+    """Mean number of optimizer steps between the draw of a token and this step."""
+    oldest: int
+    """The largest such number."""
     sampler_gap: float
-    """Mean absolute difference between the sampler's and the learner's log-probability of a token under pi_old."""
+    """Mean absolute difference between the sampler's and the learner's log-probability of a token under the same weights;
+    over the ``recomputed`` tokens, 0 if there are none."""
+    recomputed: int
+    """Tokens whose log pi_old the learner computed itself."""
     tokens: int
 
 

@@ -109,7 +109,11 @@ def test_a_step_is_the_policy_gradient():
     """On-policy, without KL: the logits move by rate / rows x A x (one-hot - p), rows of one prompt added up."""
     made = policy(learning_rate=2.0, x=[0.0, 1.0, 2.0])
     p = torch.tensor([0.0, 1.0, 2.0]).softmax(0)
-    rows = (Row("x", (0,), (0.0,), (3.0,)), Row("x", (2,), (0.0,), (-1.0,)), Row("new", (1,), (0.0,), (0.5,)))
+    rows = (
+        Row("x", (0,), (0.0,), (3.0,), version=0),
+        Row("x", (2,), (0.0,), (-1.0,), version=0),
+        Row("new", (1,), (0.0,), (0.5,), version=0),
+    )
     made.update(UpdateRequest((rows,), LossSettings(kl_coef=0.0)))
     hot = torch.eye(3)
     moved = torch.tensor([0.0, 1.0, 2.0]) + 2.0 / 3 * (3.0 * (hot[0] - p) - (hot[2] - p))
@@ -120,7 +124,7 @@ def test_a_step_is_the_policy_gradient():
 
 def test_the_second_step_of_a_request_is_clipped_against_the_policy_before_the_first():
     made = policy(actions=2, learning_rate=50.0)
-    row = Row("x", (0,), (0.0,), (1.0,))
+    row = Row("x", (0,), (0.0,), (1.0,), version=0)
     first, second = made.update(UpdateRequest(((row,), (row,)), LossSettings(kl_coef=0.0)))
     assert (first.clip_fraction, second.clip_fraction) == (0.0, 1.0)
     assert second.grad_norm == 0.0
@@ -130,7 +134,7 @@ def test_the_second_step_of_a_request_is_clipped_against_the_policy_before_the_f
 def test_the_penalty_pulls_back_to_the_start():
     made = policy(actions=2, learning_rate=0.1, x=[1.0, 0.0])
     for _ in range(300):
-        rows = tuple(Row("x", (action,), (0.0,), (0.0,)) for action in (0, 1))
+        rows = tuple(Row("x", (action,), (0.0,), (0.0,), version=0) for action in (0, 1))
         made.update(UpdateRequest((rows,), LossSettings(kl_coef=1.0)))
     assert made.probabilities("x")[0] == pytest.approx(0.5, abs=0.02)
 

@@ -122,7 +122,8 @@ def test_sampler_and_learner_agree_and_share_weights(tmp_path: Path) -> None:
         for (_, sample), values in zip(drawn, recomputed, strict=True):
             assert values == pytest.approx(sample.logprobs, abs=1e-4)
         batch = tuple(
-            Row(p, s.tokens, s.logprobs, (1.0 if i % 2 else -1.0,) * len(s.tokens)) for i, (p, s) in enumerate(drawn)
+            Row(p, s.tokens, s.logprobs, (1.0 if i % 2 else -1.0,) * len(s.tokens), version=s.version)
+            for i, (p, s) in enumerate(drawn)
         )
         (stats,) = trainer.update(UpdateRequest((batch,), LossSettings()))
         assert stats.sampler_gap < 1e-5
@@ -138,6 +139,7 @@ def test_pi_old_is_the_policy_before_the_first_of_several_steps(tmp_path: Path) 
         expected = dataclasses.asdict(by_hand.step(ours, settings))
         tokens = [(x, y) for r, o in zip(batch, logprobs, strict=True) for x, y in zip(r.old_logprobs, o, strict=True)]
         expected["sampler_gap"] = sum(abs(x - y) for x, y in tokens) / len(tokens)
+        expected["recomputed"] = len(tokens)
         assert dataclasses.asdict(stats) == pytest.approx(expected, rel=2e-3, abs=1e-6)
     assert got[0].approx_kl == pytest.approx(0, abs=1e-6)
     assert got[2].approx_kl != pytest.approx(0, abs=1e-3), "the third batch is off-policy after two steps"
@@ -153,6 +155,55 @@ def test_a_single_batch_is_on_policy_whatever_the_sampler_said(tmp_path: Path) -
     assert stats.loss == pytest.approx(expected.loss, rel=1e-5)
     assert stats.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
     assert (stats.clip_fraction, stats.approx_kl) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["one batch", "several batches"])
+def test_pi_old_of_a_row_is_the_policy_that_drew_it_even_if_that_has_moved(tmp_path: Path, alone: bool) -> None:
+    """Drawn at version 0, learned from after three steps, beside a row that was drawn at version 3."""
+    trainer = learner(tmp_path, lr=1e-1)
+    sampler = TorchSampler(trainer.policy, 10, 64, 100)
+    (old,) = rows_of(sampler, 0)
+    trainer.update(UpdateRequest((rows(2, 2, 4), rows(3, 2, 4), rows(4, 2, 4)), LossSettings()))
+    (new,) = rows_of(sampler, 1)
+    assert (old.version, new.version, trainer.policy.version) == (0, 3, 3)
+
+    # An untouched copy says what version 0 thought of the old row, and the moved policy what it thinks now.
+    with torch.no_grad():
+        then, now = (naive_logprobs(one, old.prompt, old.tokens) for one in (policy(0), trainer.policy))
+        ratios = (now - then).exp()
+    assert float((now - then).abs().mean()) > 0.05, "the policy has moved"
+
+    # What the sampler said of the new row is blurred: the learner must compute it anew.
+    blurred = dataclasses.replace(new, old_logprobs=tuple(x - 0.5 for x in new.old_logprobs))
+    batches = ((old, blurred),) if alone else ((old, blurred), (blurred,))
+    stats = trainer.update(UpdateRequest(batches, LossSettings(kl_coef=0.0)))[0]
+    tokens = len(old.tokens) + len(new.tokens)
+    assert stats.ratio == pytest.approx((float(ratios.sum()) + len(new.tokens)) / tokens, rel=1e-4)
+    assert stats.approx_kl == pytest.approx(float((then - now).sum()) / tokens, rel=1e-3)
+    assert stats.staleness == pytest.approx(3 * len(old.tokens) / tokens)
+    assert (stats.oldest, stats.recomputed) == (3, len(new.tokens))
+    assert stats.sampler_gap == pytest.approx(0.5, abs=1e-4)
+    inside = -ratios.clamp(0.8, 1.2).minimum(ratios)
+    assert stats.loss == pytest.approx((float(inside.sum()) - len(new.tokens)) / tokens, rel=1e-4)
+
+
+def rows_of(sampler: TorchSampler, seed: int) -> tuple[Row, ...]:
+    (request,) = requests(seed, 1, most=1)
+    (samples,) = sampler.sample((request,), seed=seed, temperature=1.0)
+    return tuple(
+        Row(request.prompt, s.tokens, s.logprobs, (1.0,) * len(s.tokens), version=s.version) for s in samples
+    )
+
+
+@pytest.mark.parametrize("version", [None, -1, 2])
+def test_a_row_that_no_known_weights_have_drawn_is_refused(tmp_path: Path, version: int | None) -> None:
+    trainer = learner(tmp_path)
+    trainer.update(UpdateRequest((rows(0, 2, 4),), LossSettings()))
+    row = dataclasses.replace(rows(1, 1, 1)[0], version=version)
+    for batches in (((row,),), ((row,), rows(0, 2, 4, version=1))):
+        with pytest.raises(InputError, match=f"row 0 of an update: drawn .* version {version}; expected one from 0 to 1"):
+            trainer.update(UpdateRequest(batches, LossSettings()))
+    assert trainer.steps == 1
 
 
 def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
@@ -261,12 +312,12 @@ def test_the_policy_cannot_be_its_own_reference() -> None:
 
 def test_malformed_rows_are_refused(tmp_path: Path) -> None:
     trainer = DeepSpeedLearner(policy(), None, SETTINGS, tmp_path)
-    row = Row("w1", (4, 5), (-1.0,), (1.0, 1.0))
+    row = Row("w1", (4, 5), (-1.0,), (1.0, 1.0), version=0)
     free = LossSettings(kl_coef=0.0)
     for batch, message in (
         ((), "at least one row"),
         ((row,), "row 0 of an update: 2 tokens, 1 log-probabilities"),
-        ((Row("w1 " * 254, (4, 5), (-1.0, -1.0), (1.0, 1.0)),), "exceeds the 256"),
+        ((Row("w1 " * 254, (4, 5), (-1.0, -1.0), (1.0, 1.0), version=0),), "exceeds the 256"),
     ):
         with pytest.raises(InputError, match=message):
             trainer.update(UpdateRequest((batch,), free))

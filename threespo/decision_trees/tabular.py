@@ -35,6 +35,8 @@ class TabularPolicy:
     initial: Tensor
     """Logits of every prompt at the start, and of the reference policy for ever, (actions,)."""
     logits: dict[str, Tensor] = field(default_factory=dict)
+    version: int = 0
+    """Steps taken."""
 
     def logprobs(self, prompt: str) -> list[float]:
         """Return the log-probability of each action."""
@@ -66,14 +68,18 @@ class TabularPolicy:
                 left -= math.exp(scaled[action])
                 action += 1
             text = f"<think></think><action>{action}</action>"
-            samples.append(Sample((action,), (scaled[action],), text, True))
+            samples.append(Sample((action,), (scaled[action],), text, True, self.version))
         return samples
 
     def update(self, request: UpdateRequest) -> list[UpdateStats]:
         """Take exactly one step of gradient descent on each batch (``protocol.Learner``)."""
-        rows = [row for batch in request.batches for row in batch]
-        # Before the first step, as the learner does: all batches of a request share pi_old.
-        old = {id(row): self.logprobs(row.prompt)[row.tokens[0]] for row in rows}
+        present = self.version
+        # Before the first step, as the learner does: pi_old of a row is the policy that drew it.
+        old = {
+            id(row): self.logprobs(row.prompt)[row.tokens[0]] if row.version == present else row.old_logprobs[0]
+            for batch in request.batches
+            for row in batch
+        }
         return [self._step(batch, [old[id(row)] for row in batch], request.loss) for batch in request.batches]
 
     def _step(self, rows: Sequence[Row], old: Sequence[float], loss: LossSettings) -> UpdateStats:
@@ -84,6 +90,8 @@ class TabularPolicy:
         reference = self.initial.log_softmax(dim=0)[taken]
         advantages = torch.tensor([row.advantages[0] for row in rows])
         before = torch.tensor(old)
+        stale = [self.version - row.version for row in rows if row.version is not None]
+        assert len(stale) == len(rows), "samples of this table carry its version"
 
         ones = torch.ones(len(rows), dtype=torch.long)
         weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
@@ -97,6 +105,7 @@ class TabularPolicy:
         (gradient,) = torch.autograd.grad(objective, table)
         for prompt, row in zip(prompts, (table.detach() - self.learning_rate * gradient).unbind(), strict=True):
             self.logits[prompt] = row
+        self.version += 1
 
         probabilities = table.detach().softmax(dim=1)
         entropy = float(-(probabilities * probabilities.log()).sum(dim=1)[places].mean())
@@ -109,7 +118,11 @@ class TabularPolicy:
             clip_fraction=float(losses.clipped.float().mean()),
             approx_kl=float((before - logprobs.detach()).mean()),
             grad_norm=float(gradient.norm()),
+            ratio=float((logprobs.detach() - before).exp().mean()),
+            staleness=sum(stale) / len(stale),
+            oldest=max(stale),
             sampler_gap=0.0,
+            recomputed=0,
             tokens=len(rows),
         )
 

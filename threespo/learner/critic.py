@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from threespo.errors import InputError
 from threespo.learner import attention, backend, checkpoint
-from threespo.learner.engine import check_settings, identity, not_finite
+from threespo.learner.checks import check_settings, not_finite
+from threespo.learner.engine import identity
 from threespo.learner.forward import Group, Pack, cut, group_rows, pack
 from threespo.learner.loss import value_losses
 from threespo.learner.optim import OptimSettings

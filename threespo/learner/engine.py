@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json
+from threespo.files import atomic_folder
 from threespo.learner import backend, checkpoint
+from threespo.learner.checks import check_rows, check_settings, not_finite
 from threespo.learner.forward import Group, Pack, ResponseScorer, cut, group_rows, pack
 from threespo.learner.loss import k3, policy_losses, token_weights
 from threespo.learner.optim import OptimSettings
@@ -31,6 +32,9 @@ class _Batch:
     old_logprobs: Float[Tensor, " tokens"]
     advantages: Float[Tensor, " tokens"]
     weights: Float[Tensor, " tokens"]
+    recompute: Bool[Tensor, " tokens"]
+    """Where the present policy is pi_old, and its own forward pass gives log pi_old."""
+    staleness: Float[Tensor, " tokens"]
 
     @property
     def tokens(self) -> int:
@@ -79,50 +83,57 @@ class DeepSpeedLearner:
         self._reference: ResponseScorer | None = None
         if reference is not None:
             self._reference = ResponseScorer(reference.model).to(self._dtype).to(policy.device).requires_grad_(False).eval()
-        self.steps = 0
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps taken; the version of the policy's weights."""
+        return self.policy.version
 
     def update(self, request: UpdateRequest) -> list[UpdateStats]:
-        """Take one optimizer step on each batch, in order; pi_old is the policy before the first of them.
+        """Take one optimizer step on each batch, in order; pi_old of a row is the policy that drew it.
 
         Raises:
-            InputError: if a row is malformed, the penalty has no reference, or loss or gradient is not finite (the
-                batch is saved then; do not go on with this learner).
+            InputError: if a row is malformed or does not say which weights drew it, the penalty has no reference, or loss or
+                gradient is not finite (the batch is saved then; do not go on with this learner).
         """
-        # A single batch meets the very weights that it was sampled from: its own forward gives pi_old.
+        # A single batch meets present weights in its own forward pass, which gives the log pi_old of rows drawn from them.
         if len(request.batches) == 1:
             return [self.step(request.batches[0], request.loss, recompute=True)]
 
         for rows in request.batches:
-            _check_rows(rows)
+            check_rows(rows, self.steps)
 
-        distinct = {id(row): row for rows in request.batches for row in rows}
-        recomputed = self.logprobs([(row.prompt, row.tokens) for row in distinct.values()])
-        old = dict(zip(distinct, recomputed, strict=True))
+        fresh = {id(row): row for rows in request.batches for row in rows if row.version == self.steps}
+        recomputed = self.logprobs([(row.prompt, row.tokens) for row in fresh.values()])
+        old = dict(zip(fresh, map(tuple, recomputed), strict=True))
 
         result = []
         for rows in request.batches:
-            gaps = [abs(x - y) for row in rows for x, y in zip(row.old_logprobs, old[id(row)], strict=True)]
-            ours = tuple(dataclasses.replace(row, old_logprobs=tuple(old[id(row)])) for row in rows)
-            stats = self.step(ours, request.loss)
-            result.append(dataclasses.replace(stats, sampler_gap=sum(gaps) / len(gaps)))
+            ours = [(row, old[id(row)]) for row in rows if id(row) in old]
+            gaps = [abs(x - y) for row, known in ours for x, y in zip(row.old_logprobs, known, strict=True)]
+            known_rows = (dataclasses.replace(row, old_logprobs=old.get(id(row), row.old_logprobs)) for row in rows)
+            stats = self.step(tuple(known_rows), request.loss)
+            gap = sum(gaps) / max(1, len(gaps))
+            result.append(dataclasses.replace(stats, sampler_gap=gap, recomputed=len(gaps)))
         return result
 
     def step(self, rows: tuple[Row, ...], loss: LossSettings, recompute: bool = False) -> UpdateStats:
         """Take exactly one optimizer step on the whole batch, whatever the size of the micro-batches.
 
-        ``recompute`` takes the present policy for pi_old instead of what the rows bring. Raises like ``update``.
+        ``recompute``: rows of the present version get log pi_old from the step's own forward pass, instead of what they
+        bring. Raises like ``update``.
         """
         if loss.kl_coef != 0.0 and self._reference is None:
             raise InputError(
                 f"loss.kl_coef: found {loss.kl_coef} but there is no reference policy; give one or set it to 0."
             )
 
-        _check_rows(rows)
-        batch = self._batch(rows, loss)
+        check_rows(rows, self.steps)
+        batch = self._batch(rows, loss, recompute)
         sums = backend.accumulate(
             self._engine,
             cut(batch.groups, self.settings.micro_batch_tokens),
-            lambda groups: self._micro_batch(groups, batch, loss, recompute),
+            lambda groups: self._micro_batch(groups, batch, loss),
             self.policy.device,
         )
 
@@ -131,8 +142,8 @@ class DeepSpeedLearner:
         norm = backend.step(self._engine)
         if not math.isfinite(norm):
             raise self._failure(rows, loss, f"gradient norm {norm}")
-        self.steps += 1
-        return _stats(sums, batch.tokens, norm)
+        self.policy.version += 1
+        return _stats(sums, batch, norm)
 
     def logprobs(self, rows: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
         """Return the log-probability of each token of (prompt, response tokens) rows under the current weights."""
@@ -159,7 +170,7 @@ class DeepSpeedLearner:
         Raises:
             InputError: if the checkpoint is missing, truncated, or of another model or other settings.
         """
-        self.steps = checkpoint.load(self._engine, folder, self._identity())
+        self.policy.version = checkpoint.load(self._engine, folder, self._identity())
 
     @contextlib.contextmanager
     def whole_weights(self) -> Iterator[None]:
@@ -176,16 +187,14 @@ class DeepSpeedLearner:
                     model.save_pretrained(temporary)
                     self.policy.tokenizer.save_pretrained(temporary)
 
-    def _micro_batch(
-        self, groups: list[Group], batch: _Batch, loss: LossSettings, recompute: bool
-    ) -> tuple[Tensor, Tensor]:
+    def _micro_batch(self, groups: list[Group], batch: _Batch, loss: LossSettings) -> tuple[Tensor, Tensor]:
         """Return the sums of statistics and the objective (this micro-batch's share of the batch's loss)."""
         packed = pack(groups, self.policy.device, self._dtype)
         places = batch.places(packed)
         weights = batch.weights[places]
         logprobs, entropy = self._engine(packed, self.settings.temperature)
         brought = batch.old_logprobs[places]
-        old = logprobs.detach() if recompute else brought
+        old = torch.where(batch.recompute[places], logprobs.detach(), brought)
 
         losses = policy_losses(logprobs, old, batch.advantages[places], loss)
         policy_loss = (losses.policy * weights).sum()
@@ -197,13 +206,14 @@ class DeepSpeedLearner:
             objective = policy_loss + loss.kl_coef * (kl * weights).sum()
         with torch.no_grad():
             approx_kl, gap = (old - logprobs).sum(), (brought - old).abs().sum()
-            clipped = losses.clipped.sum().float()
-            sums = torch.stack((objective, policy_loss, kl.sum(), entropy.sum(), clipped, approx_kl, gap))
+            clipped, ratio = losses.clipped.sum().float(), (logprobs - old).exp().sum()
+            sums = torch.stack((objective, policy_loss, kl.sum(), entropy.sum(), clipped, approx_kl, ratio, gap))
         return sums.double().cpu(), objective
 
-    def _batch(self, rows: Sequence[Row], loss: LossSettings) -> _Batch:
+    def _batch(self, rows: Sequence[Row], loss: LossSettings, recompute: bool) -> _Batch:
         device = self.policy.device
         lengths = torch.tensor([len(row.tokens) for row in rows])
+        staleness = torch.tensor([self.steps - (row.version or 0) for row in rows]).repeat_interleave(lengths).to(device)
         row_weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
         width = self.settings.padded_width or int(lengths.max())
         weights = token_weights(lengths, row_weights, loss.aggregation, width)
@@ -214,6 +224,8 @@ class DeepSpeedLearner:
             old_logprobs=torch.tensor([x for row in rows for x in row.old_logprobs], device=device),
             advantages=torch.tensor([x for row in rows for x in row.advantages], device=device),
             weights=weights.float().to(device),
+            recompute=(staleness == 0) & recompute,
+            staleness=staleness.float(),
         )
 
     def _prompt(self, row: Row) -> list[int]:
@@ -247,18 +259,9 @@ def identity(model: nn.Module, settings: OptimSettings) -> dict[str, Any]:
     }
 
 
-def not_finite(file: Path, what: str, step: int, batch: dict[str, Any]) -> InputError:
-    """Save the batch of an update that failed and return the error that says so."""
-    if backend.rank() == 0:
-        atomic_json(file, {"found": what, "step": step, **batch})
-    return InputError(
-        f"update {step}: {what} is not finite; training stops. The batch is in {file}. "
-        "Look for infinite advantages, returns or log-probabilities there, or lower the learning rate."
-    )
-
-
-def _stats(sums: Tensor, tokens: int, norm: float) -> UpdateStats:
-    loss, policy_loss, kl, entropy, clipped, approx_kl, gap = sums.tolist()
+def _stats(sums: Tensor, batch: _Batch, norm: float) -> UpdateStats:
+    loss, policy_loss, kl, entropy, clipped, approx_kl, ratio, gap = sums.tolist()
+    tokens, recomputed = batch.tokens, int(batch.recompute.sum())
     return UpdateStats(
         loss=loss,
         policy_loss=policy_loss,
@@ -267,32 +270,10 @@ def _stats(sums: Tensor, tokens: int, norm: float) -> UpdateStats:
         clip_fraction=clipped / tokens,
         approx_kl=approx_kl / tokens,
         grad_norm=norm,
-        sampler_gap=gap / tokens,
+        ratio=ratio / tokens,
+        staleness=float(batch.staleness.mean()),
+        oldest=int(batch.staleness.max()),
+        sampler_gap=gap / max(1, recomputed),
+        recomputed=recomputed,
         tokens=tokens,
     )
-
-
-def check_settings(settings: OptimSettings) -> None:
-    """Raise ``InputError`` if a setting is out of range."""
-    for name, good in (
-        ("lr", settings.lr >= 0),
-        ("grad_clip", settings.grad_clip > 0),
-        ("micro_batch_tokens", settings.micro_batch_tokens > 0),
-        ("zero_stage", settings.zero_stage in (0, 1, 2, 3)),
-        ("temperature", settings.temperature > 0),
-        ("padded_width", settings.padded_width is None or settings.padded_width > 0),
-        ("dtype", settings.dtype in ("float32", "bfloat16")),
-    ):
-        if not good:
-            raise InputError(f"optimizer setting {name}: found {getattr(settings, name)!r}, which is out of range.")
-
-
-def _check_rows(rows: Sequence[Row]) -> None:
-    if not rows:
-        raise InputError("an update needs at least one row, found none.")
-    for number, row in enumerate(rows):
-        if not row.tokens or not len(row.tokens) == len(row.old_logprobs) == len(row.advantages):
-            raise InputError(
-                f"row {number} of an update: {len(row.tokens)} tokens, {len(row.old_logprobs)} log-probabilities and "
-                f"{len(row.advantages)} advantages; expected equal numbers, at least one."
-            )

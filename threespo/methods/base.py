@@ -136,7 +136,8 @@ def make_row(turn: Turn, advantage: float | Sequence[float], common: CommonSetti
     tokens = turn.sample.tokens
     values = advantage if isinstance(advantage, Sequence) else [advantage] * len(tokens)
     penalty = common.inadmissible_penalty * (not turn.outcome.admissible)
-    return Row(turn.prompt, tokens, turn.sample.logprobs, tuple(value - penalty for value in values), weight)
+    ours = tuple(value - penalty for value in values)
+    return Row(turn.prompt, tokens, turn.sample.logprobs, ours, weight, turn.sample.version)
 
 
 def loss_settings(common: CommonSettings, aggregation: Aggregation, clip_high: float | None = None) -> LossSettings:

@@ -56,13 +56,13 @@ class Dapo:
         return tally.close({"telling_groups": float(len(telling)), "waiting_groups": float(self.groups)})
 
     def dump(self) -> dict[str, Any]:
-        rows = [[row.prompt, row.tokens, row.old_logprobs, row.advantages] for row in self.waiting]
+        rows = [[row.prompt, row.tokens, row.old_logprobs, row.advantages, row.version] for row in self.waiting]
         return {"states": self.states.dump(), "waiting": rows, "groups": self.groups, "epochs": self.epochs}
 
     def restore(self, memory: dict[str, Any]) -> None:
         self.states = StateStatistics.restore(memory["states"])
         self.waiting = [
-            Row(prompt, tuple(tokens), tuple(logprobs), tuple(advantages))
-            for prompt, tokens, logprobs, advantages in memory["waiting"]
+            Row(prompt, tuple(tokens), tuple(logprobs), tuple(advantages), version=version)
+            for prompt, tokens, logprobs, advantages, version in memory["waiting"]
         ]
         self.groups, self.epochs = memory["groups"], memory["epochs"]

@@ -25,7 +25,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 _GENERIC_TOKENIZERS = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Policy:
     """A causal language model, its tokenizer, and what is needed to talk to it."""
 
@@ -37,6 +37,8 @@ class Policy:
     """Tokens that end a response."""
     max_context: int
     """Tokens of prompt and response together that the model can read."""
+    version: int = 0
+    """Optimizer steps that the weights have behind them, counted by the learner that takes them."""
     _encoded: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @property

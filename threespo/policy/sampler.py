@@ -129,7 +129,7 @@ class TorchSampler:
         logprobs = responses.logprobs.tolist()
         finished = responses.finished.tolist()
         return [
-            Sample(tuple(ids), tuple(logprobs[row][: len(ids)]), text, finished[row])
+            Sample(tuple(ids), tuple(logprobs[row][: len(ids)]), text, finished[row], self.policy.version)
             for row, (ids, text) in enumerate(zip(tokens, self.policy.decode(tokens), strict=True))
         ]
 

@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import math
-import resource
 import shutil
 import sys
 import time
@@ -18,13 +17,13 @@ from threespo.envs.episode import begin
 from threespo.envs.registry import ENVIRONMENTS
 from threespo.methods.base import CommonSettings
 from threespo.methods.registry import make_method
-from threespo.protocol import EpochResult
 from threespo.rng import derive, generator
 from threespo.runs import checkpoint
 from threespo.runs.artifacts import RunArtifacts
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
 from threespo.runs.learning_rate import learning_rate
+from threespo.runs.metrics import in_order, record, record_time
 from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, prepared, setup_of
 from threespo.study.fingerprint import fingerprint
 from threespo.study.run_settings import TrainSettings
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from threespo.learner.critic import DeepSpeedCritic
     from threespo.learner.engine import DeepSpeedLearner
     from threespo.policy.model import Policy
-
-_MEANS = ("loss", "policy_loss", "kl", "entropy", "clip_fraction", "approx_kl", "grad_norm", "sampler_gap")
-
 
 def train(settings: TrainSettings) -> None:
     """Train a run; write its metrics, times, weights and artifacts (``threespo.runs.artifacts``) into its folder.
@@ -80,8 +76,8 @@ def _train(settings: TrainSettings) -> None:
         result = driver.drive(method, progress.epoch, [begin(setup, task) for task in drawn])
         driven, before = time.perf_counter(), progress.generations
 
-        _record(progress, result, driver, len(drawn))
-        _record_time(progress, driver, driven - start, timed.seconds, logging_seconds)
+        record(progress, result, driver, len(drawn))
+        record_time(progress, driver, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
         artifacts.epoch(progress.epoch, result)
         if number := _snapshot_due(settings, before, progress.generations):
@@ -96,8 +92,8 @@ def _train(settings: TrainSettings) -> None:
     folder = settings.paths.run(settings.run)
     learner.export(folder.weights)
     artifacts.deliver(folder, progress.epoch)
-    write_table(folder.timing, _in_order(progress.timing))
-    write_table(folder.metrics, _in_order(progress.metrics))
+    write_table(folder.timing, in_order(progress.timing))
+    write_table(folder.metrics, in_order(progress.metrics))
     # A finished run needs none. Left behind, they would stop a later run with other settings (``checkpoint.load``).
     shutil.rmtree(checkpoints, ignore_errors=True)
 
@@ -216,72 +212,6 @@ def _draw(tasks: list[Task], progress: checkpoint.Progress, settings: TrainSetti
     dearest = settings.training.longest_task(settings.episode.max_steps)
     count = math.ceil(left / per_task) if epochs else max(1, left // dearest)
     return generator(settings.run.seed, "tasks", progress.epoch).sample(tasks, min(per_epoch, count))
-
-
-def _record(progress: checkpoint.Progress, result: EpochResult, driver: Driver, tasks: int) -> None:
-    progress.epoch += 1
-    progress.generations += driver.generations
-    progress.env_steps += result.env_steps
-    progress.completed_paths += result.completed_paths
-    progress.optimizer_steps += len(driver.updates)
-
-    # Statistics of a step are means over its tokens, so steps are weighted by their tokens.
-    tokens = sum(stats.tokens for stats in driver.updates)
-    means = {
-        name: sum(getattr(stats, name) * stats.tokens for stats in driver.updates) / tokens if tokens else math.nan
-        for name in _MEANS
-    }
-    paths, steps = result.completed_paths, max(1, result.env_steps)
-    progress.metrics.append(
-        {
-            "epoch": progress.epoch,
-            "tasks": tasks,
-            **{name: getattr(progress, name) for name in ("generations", "env_steps", "completed_paths")},
-            "optimizer_steps": progress.optimizer_steps,
-            "epoch_paths": paths,
-            "epoch_successes": result.successes,
-            "train_success": result.successes / paths if paths else math.nan,
-            "invalid_rate": result.invalid_format / steps,
-            "inadmissible_rate": result.inadmissible / steps,
-            "nothing_rate": result.nothing_happens / steps,
-            **means,
-            **_spread(driver.advantages),
-            **{f"detail_{name}": value for name, value in result.details.items()},
-        }
-    )
-
-
-def _spread(advantages: list[float]) -> dict[str, float]:
-    rows = len(advantages)
-    mean = math.fsum(advantages) / rows if rows else math.nan
-    return {
-        "rows": float(rows),
-        "advantage_mean": mean,
-        "advantage_std": math.sqrt(math.fsum((value - mean) ** 2 for value in advantages) / rows) if rows else math.nan,
-        "advantage_max": max(map(abs, advantages), default=math.nan),
-    }
-
-
-def _record_time(progress: checkpoint.Progress, driver: Driver, seconds: float, environment: float, logging: float) -> None:
-    """Add an epoch's times. ``logging`` (metrics, progress, checkpoints) was spent between the epoch before and this."""
-    progress.timing.append(
-        {
-            "epoch": progress.epoch,
-            "seconds": seconds + logging,
-            "sampling_seconds": driver.sampling_seconds,
-            "update_seconds": driver.update_seconds,
-            "environment_seconds": environment,
-            "method_seconds": seconds - driver.sampling_seconds - driver.update_seconds - environment,
-            "logging_seconds": logging,
-            "generations_per_second": driver.generations / seconds,
-            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
-    )
-
-
-def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sort the columns, ``epoch`` first: rows that went through a checkpoint have lost the order they were made in."""
-    return [{"epoch": row["epoch"], **dict(sorted(row.items()))} for row in rows]
 
 
 def _show(progress: checkpoint.Progress, settings: TrainSettings) -> None:
