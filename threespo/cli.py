@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from threespo.errors import InputError
 from threespo.terminal import printable
@@ -78,12 +78,18 @@ def _refused(message: str) -> int:
 
 
 def _study(parsed: argparse.Namespace) -> int:
-    from threespo.study.changes import reaching
+    from threespo.study.changes import mapping_of, reaching
     from threespo.study.load import Change, dump_study, load_study
     from threespo.study.resolve import study_file
 
     file, notes = study_file(parsed.study), list[str]()
-    study = load_study(file, [Change("--set", reaching(_mapping(parsed.set), load_study(file), notes))])
+    if parsed.freeze:
+        from threespo.study.freeze import freeze
+
+        print(f"{file}: frozen at commit {freeze(file).commit}; commit this file, then run the study", file=sys.stderr)
+        return 0
+
+    study = load_study(file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))])
     print("".join(f"{note}\n" for note in notes), end="", file=sys.stderr)
     print(dump_study(study, options=True), end="")
     return 0
@@ -210,15 +216,6 @@ def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
     return study, Paths(parsed.study.parent)
 
 
-def _mapping(text: str | None) -> dict[str, Any]:
-    from threespo.study.reading import read_yaml
-
-    values = read_yaml(text or "{}", "--set")
-    if not isinstance(values, dict):
-        raise InputError(f"--set: expected a YAML mapping such as '{{training: {{generations: 500}}}}', found {text!r}")
-    return values
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="threespo",
@@ -235,6 +232,7 @@ def _parser() -> argparse.ArgumentParser:
     study = command("study", _study, "print a study with every default filled in, as JSON")
     study.add_argument("study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file")
     study.add_argument("--set", metavar="YAML", help="fields to change, e.g. '{training: {generations: 500}}'")
+    study.add_argument("--freeze", action="store_true", help="mark it as confirmatory: nothing is chosen from here on")
 
     for name, stage in _stages().items():
         added = command(name.replace("_", "-"), _run_stage, stage.about)

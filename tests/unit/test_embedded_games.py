@@ -1,5 +1,6 @@
 """The generator of embedded household games, seen from its records alone: no engine is needed here."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from threespo.envs.alfworld.embedded import generate, generate_stream, solved_scene
 from threespo.envs.alfworld.embedded_layouts import layouts
-from threespo.envs.alfworld.embedded_tables import DIFFICULTIES, ROOM_KINDS, SPLITS, Difficulty, PerRoom
+from threespo.envs.alfworld.embedded_tables import DIFFICULTIES, OWN_LAYOUTS, ROOM_KINDS, SPLITS, Difficulty, PerRoom
 from threespo.errors import InputError
 
 # Official training games per task type.
@@ -83,11 +84,13 @@ def test_games_do_not_depend_on_the_hash_seed_nor_on_alfworld_being_installed() 
 @pytest.mark.parametrize("kind", ROOM_KINDS)
 def test_unseen_layouts_are_disjoint_from_all_others(kind: str, difficulty: Difficulty) -> None:
     train, unseen = layouts(kind, "train", difficulty), layouts(kind, "valid_unseen", difficulty)
-    assert (len(train), len(unseen)) == (24, 6)
+    panels = layouts(kind, "development", difficulty) + layouts(kind, "confirmation", difficulty)
+    assert (len(train), len(unseen), len(panels)) == (24, 6, 6 + 12)
     assert layouts(kind, "valid_seen", difficulty) == train == layouts(kind, "calibration", difficulty)
     assert not {layout.floor for layout in train} & {layout.floor for layout in unseen}
-    multisets = {tuple(sorted(place.type for place in layout.receptacles)) for layout in train + unseen}
-    assert len(multisets) == 30
+    everything = train + unseen + panels
+    multisets = {tuple(sorted(place.type for place in layout.receptacles)) for layout in everything}
+    assert len(multisets) == len({layout.floor for layout in everything}) == 48
 
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
@@ -98,11 +101,13 @@ def test_unseen_games_are_played_on_unseen_floors(difficulty: str) -> None:
         for game in generate(split, 300, 0, difficulty):
             floors[split].add(int(GAME_ID.fullmatch(game.game_id)["floor"]))
             multisets[split].add(tuple(sorted(kind for _, kind in facts(game.problem, "receptacleType"))))
-    for split in ("train", "calibration", "valid_seen"):
-        assert not floors[split] & floors["valid_unseen"]
-        assert not multisets[split] & multisets["valid_unseen"]
+    for own, other in itertools.product(OWN_LAYOUTS, SPLITS):
+        assert own == other or not floors[own] & floors[other]
+        assert own == other or not multisets[own] & multisets[other]
     assert len(floors["train"] & floors["valid_seen"]) > 60
-    assert len(floors["valid_unseen"]) == 24
+    assert (len(floors["valid_unseen"]), len(floors["development"])) == (24, 24)
+    # 300 games may miss one of 48 floors.
+    assert len(floors["confirmation"]) > 45
 
 
 def test_no_game_is_in_two_splits() -> None:

@@ -32,6 +32,11 @@ class TaskSettings(Settings):
         """The field that says how many tasks there are to train on, and the number; ``None`` where the data decide."""
         return None
 
+    @property
+    def splits(self) -> tuple[str, ...] | None:
+        """The splits that these tasks have; ``None``: all of the environment's."""
+        return None
+
     @model_validator(mode="after")
     def _source_has_a_folder(self) -> "TaskSettings":
         if self.source == "path" and self.path is None:

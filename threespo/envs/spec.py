@@ -8,6 +8,18 @@ from typing import Any, NamedTuple
 from threespo.envs.base import Environment, TextInterface
 from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
 
+TRAINING, CALIBRATION, DEVELOPMENT, CONFIRMATION = "training", "calibration", "development", "confirmation"
+REPORTING = "reporting"
+
+
+def purpose(split: str) -> str:
+    """Return what the tasks of a split are for.
+
+    ``calibration``: choosing rates and base policies; ``development``: choosing between variants; ``confirmation``: nothing
+    is ever chosen on it; ``reporting``: the published test sets, whose results are shown and may have been looked at before.
+    """
+    return {"train": TRAINING, **{name: name for name in (CALIBRATION, DEVELOPMENT, CONFIRMATION)}}.get(split, REPORTING)
+
 
 class RealData(NamedTuple):
     """A folder of real data that ``snakemake --config ENVIRONMENT=DIR`` can give for embedded tasks."""
@@ -36,7 +48,7 @@ class EnvironmentSpec:
     tasks: type[TaskSettings]
     episode: type[EpisodeSettings]
     splits: tuple[str, ...]
-    """All splits of its tasks; ``train`` and ``calibration`` are among them."""
+    """All splits that its tasks may have; ``train`` and ``calibration`` are among them. What they are for: ``purpose``."""
     evaluated: tuple[str, ...]
     """Splits that results are reported on, unless the study's ``evaluation.splits`` names some of the environment's."""
     text: TextInterface

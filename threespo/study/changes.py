@@ -12,6 +12,7 @@ from threespo.settings import Execution, Name, decisive
 from threespo.study.config import Study
 from threespo.study.configuration import Places
 from threespo.study.load import merge
+from threespo.study.reading import read_yaml
 
 
 def own_ending(places: Places, study: Study, plain: Study) -> str:
@@ -81,3 +82,15 @@ def small_budgets(study: Study) -> Iterator[str]:
                 f"training.generations is {budget} in {env}, where an epoch of {tasks} tasks may take {tasks * task}: "
                 f"the first epoch has {max(1, budget // task)}" + (f", which may take up to {task}" if budget < task else "")
             )
+
+
+def mapping_of(text: str | None) -> dict[str, Any]:
+    """Return the fields that somebody wrote as YAML after ``--set``; none for ``None``.
+
+    Raises:
+        InputError: if it is no YAML mapping.
+    """
+    values = read_yaml(text or "{}", "--set")
+    if not isinstance(values, dict):
+        raise InputError(f"--set: expected a YAML mapping such as '{{training: {{generations: 500}}}}', found {text!r}")
+    return values

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from threespo.envs.registry import ENVIRONMENTS, environment
+from threespo.envs.spec import CONFIRMATION, purpose
 from threespo.errors import listed
 from threespo.methods.registry import check_options, searches
 from threespo.study.config import Study, StudyAt, TrainingSettings
@@ -14,16 +15,33 @@ from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paper_rows import paper_rows
 from threespo.study.sizes import SIZES
 
+FEWEST_SEEDS = 3
+"""With fewer training seeds no comparison is decided, so there is nothing to confirm."""
+
 
 def problems(study: Study) -> list[str]:
     """Return what is wrong with a study, each as ``FIELD: what was found and what is expected``."""
     # Later checks take for granted what earlier ones have found in order.
     first = (_environments, _methods, _differences, _in_environments)
-    for check in (*first, _agents, _policies, _sections, _of_environments, _of_paper):
+    for check in (*first, _agents, _policies, _sections, _of_environments, _of_paper, _marked):
         found = list(check(study))
         if found:
             return found
     return []
+
+
+def unconfirmed(study: Study) -> Iterator[str]:
+    """Yield why a study cannot be confirmatory, in the same form."""
+    for env in study.environments:
+        for split in study.at(env).evaluation.splits:
+            if (found := purpose(split)) != CONFIRMATION:
+                panels = ", ".join(name for name in environment(env).splits if purpose(name) == CONFIRMATION) or "none"
+                yield (
+                    f"evaluation.splits: {split!r} of {env} is a panel for {found}, on which choices are made; a "
+                    f"confirmatory study is evaluated on panels for confirmation only (there: {panels})"
+                )
+    if len(study.seeds) < FEWEST_SEEDS:
+        yield f"seeds: found {len(study.seeds)} training seeds; a verdict needs at least {FEWEST_SEEDS}"
 
 
 class _NamesMethod(Protocol):
@@ -50,6 +68,16 @@ def _environments(study: Study) -> Iterator[str]:
     for split in study.evaluation.splits:
         if split not in known:
             yield f"evaluation.splits: {split!r} is no environment's; there are {', '.join(sorted(known))}"
+    for env, section in study.environments.items():
+        here = section.splits or environment(env).splits
+        for split in study.evaluation.splits:
+            # Real data have no panels of their own; there the published splits take their place.
+            if section.source == "embedded" and split in environment(env).splits and split not in here:
+                yield f"evaluation.splits: {env} has no tasks in {split!r}; say how many, beside those of {', '.join(here)}"
+
+
+def _marked(study: Study) -> Iterator[str]:
+    yield from unconfirmed(study) if study.confirmatory else ()
 
 
 def _differences(study: Study) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pydantic import Field, create_model, model_validator
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
 from threespo.settings import Execution, Label, LearningRate, Name, Seed, Seeds, Settings, Several
+from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
 
@@ -229,6 +230,8 @@ class Study(Settings):
     """Methods on decision trees with a tabular policy."""
     probe: ProbeEntry | None = None
     evaluation: EvaluationSettings = EvaluationSettings()
+    confirmatory: Annotated[Freeze | None, Label] = None
+    """Marks a study as frozen before it ran, on panels that nothing is chosen on (``threespo study NAME --freeze``)."""
     policy_build: bool = False
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
     gpus: int = Field(default=0, ge=0, le=10_000)
@@ -259,7 +262,7 @@ class Study(Settings):
             methods[name] = entry.model_copy(update={"learning_rate": rate, "options": {**entry.options, **other.options}})
 
         spec = environment(env)
-        shared = tuple(split for split in self.evaluation.splits if split in spec.splits)
+        shared = tuple(split for split in self.evaluation.splits if split in (section.splits or spec.splits))
         evaluation = self.evaluation.model_copy(update={"splits": shared or spec.evaluated})
         return StudyAt(section, training, methods, evaluation)
 

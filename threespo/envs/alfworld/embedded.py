@@ -1,7 +1,8 @@
 """Embedded household games: a generator of small to full-sized ALFWorld-style games that needs no download.
 
 Game i of a split depends on (seed, split, difficulty, i) and nothing else. train, calibration and valid_seen share
-their layouts but never a game; the layouts of valid_unseen are its own. Every game comes with a walkthrough that wins.
+their layouts but never a game; the layouts of valid_unseen, of development and of confirmation are their own. Every game
+comes with a walkthrough that wins.
 """
 
 import itertools
@@ -11,7 +12,7 @@ from threespo import rng
 from threespo.envs.alfworld.embedded_plan import plan
 from threespo.envs.alfworld.embedded_problem import domain, grammar, problem
 from threespo.envs.alfworld.embedded_scene import Scene, draw_scene, draw_task
-from threespo.envs.alfworld.embedded_tables import Difficulty, check_split, difficulty_of
+from threespo.envs.alfworld.embedded_tables import OWN_LAYOUTS, Difficulty, check_split, difficulty_of
 from threespo.envs.alfworld.game import GameRecord
 
 # Splits that share layouts are kept apart by the game's fingerprint modulo this number.
@@ -38,7 +39,7 @@ def solved_scene(split: str, seed: int, difficulty: Difficulty, index: int) -> t
         walkthrough = plan(scene)
         if len(walkthrough) > difficulty.longest:
             continue
-        if split == "valid_unseen" or scene.fingerprint() % _MODULUS in _SHARES[split]:
+        if split in OWN_LAYOUTS or scene.fingerprint() % _MODULUS in _SHARES[split]:
             return scene, walkthrough
 
 
@@ -46,7 +47,7 @@ def game(split: str, seed: int, difficulty: str | Difficulty, index: int) -> Gam
     """Return one game of the stream that :func:`generate` and :func:`generate_stream` read.
 
     Args:
-        split: train, calibration, valid_seen or valid_unseen.
+        split: one of ``embedded_tables.SPLITS``.
         seed: of the stream, any whole number.
         difficulty: small, medium, full, or a ``Difficulty`` of your own.
         index: number of the game in the stream, from 0.
@@ -75,7 +76,7 @@ def generate(split: str, count: int, seed: int, difficulty: str | Difficulty) ->
     """Return the first games of a split.
 
     Args:
-        split: train, calibration, valid_seen or valid_unseen.
+        split: one of ``embedded_tables.SPLITS``.
         count: number of games; a longer list starts with the shorter one's games.
         seed: of the stream of games, any whole number.
         difficulty: small, medium, full, or a ``Difficulty`` of your own.
@@ -90,7 +91,7 @@ def generate_stream(split: str, seed: int, difficulty: str | Difficulty) -> Iter
     """Yield the games of a split without end, the same games as :func:`generate`.
 
     Args:
-        split: train, calibration, valid_seen or valid_unseen.
+        split: one of ``embedded_tables.SPLITS``.
         seed: of the stream of games, any whole number.
         difficulty: small, medium, full, or a ``Difficulty`` of your own.
     """

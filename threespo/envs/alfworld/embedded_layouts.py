@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from typing import TypeVar
 
 from threespo import rng
-from threespo.envs.alfworld.embedded_tables import Difficulty, Room, Spread, household
+from threespo.envs.alfworld.embedded_tables import OWN_LAYOUTS, Difficulty, Room, Spread, household
 from threespo.errors import InputError
 
 ItemT = TypeVar("ItemT")
@@ -140,7 +140,8 @@ def _layout(source: random.Random, room: Room, floor: int, difficulty: Difficult
 
 
 @functools.lru_cache(maxsize=64)
-def _floors(kind: str, difficulty: Difficulty) -> tuple[Layout, ...]:
+def _floors(kind: str, difficulty: Difficulty, count: int) -> tuple[Layout, ...]:
+    """Return the first layouts of a room kind: a longer list begins with the shorter one's."""
     room = household().rooms[kind]
     # What layouts depend on, and nothing else of the difficulty: changing another field keeps them.
     fixed = repr((astuple(difficulty.receptacles), difficulty.closed, difficulty.doorless))
@@ -148,7 +149,7 @@ def _floors(kind: str, difficulty: Difficulty) -> tuple[Layout, ...]:
 
     layouts: list[Layout] = []
     taken: set[tuple[str, ...]] = set()
-    for number in range(difficulty.train_layouts + difficulty.unseen_layouts):
+    for number in range(count):
         for attempt in range(_ATTEMPTS):
             source = rng.generator("embedded layout", kind, number, knobs, attempt)
             layout = _layout(source, room, room.floors[0] + number, difficulty)
@@ -166,15 +167,20 @@ def _floors(kind: str, difficulty: Difficulty) -> tuple[Layout, ...]:
 
 
 def layouts(kind: str, split: str, difficulty: Difficulty) -> tuple[Layout, ...]:
-    """Return the layouts of a room kind in a split; those of valid_unseen have receptacles of their own.
+    """Return the layouts of a room kind in a split; no two layouts have the same receptacles.
 
     Args:
         kind: one of ``ROOM_KINDS``.
-        split: one of ``SPLITS``; all but valid_unseen share their layouts.
+        split: one of ``SPLITS``; all but those in ``OWN_LAYOUTS`` share their layouts.
         difficulty: sizes and probabilities.
 
     Raises:
         InputError: if there are not as many different layouts as the difficulty asks for.
     """
-    floors = _floors(kind, difficulty)
-    return floors[difficulty.train_layouts :] if split == "valid_unseen" else floors[: difficulty.train_layouts]
+    start, count = 0, difficulty.train_layouts
+    if split in OWN_LAYOUTS:
+        # In this order, so that a further panel does not change the layouts of those before it.
+        counts = (difficulty.unseen_layouts, difficulty.development_layouts, difficulty.confirmation_layouts)
+        place = OWN_LAYOUTS.index(split)
+        start, count = start + count + sum(counts[:place]), counts[place]
+    return _floors(kind, difficulty, start + count)[start:]

@@ -11,7 +11,9 @@ from threespo.errors import InputError
 Spread = tuple[int, int, int]
 """Smallest, most frequent and largest value of a whole number that is drawn from a triangular distribution."""
 
-SPLITS = ("train", "calibration", "valid_seen", "valid_unseen")
+SPLITS = ("train", "calibration", "valid_seen", "valid_unseen", "development", "confirmation")
+OWN_LAYOUTS = ("valid_unseen", "development", "confirmation")
+"""Splits whose layouts no other split has; all others share theirs."""
 ROOM_KINDS = ("kitchen", "livingroom", "bedroom", "bathroom")
 
 
@@ -63,6 +65,10 @@ class Difficulty:
     """Layouts per room kind in train, calibration and valid_seen."""
     unseen_layouts: int = 6
     """Layouts per room kind in valid_unseen; none has the receptacles of a train layout."""
+    development_layouts: int = 6
+    """The same in development, and none is one of those above."""
+    confirmation_layouts: int = 12
+    """The same in confirmation. More, since rooms and not games are what a conclusion is to hold for."""
 
 
 def _everywhere(low: int, mode: int, high: int) -> PerRoom:

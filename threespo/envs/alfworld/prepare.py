@@ -1,7 +1,9 @@
 """The games of a study, from any source, in the compact form with a manifest."""
 
 import hashlib
+import itertools
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +11,15 @@ from threespo.envs.alfworld import sources
 from threespo.envs.alfworld.embedded import generate
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.official import fetch
-from threespo.envs.alfworld.settings import SPLITS, AlfworldTasks
+from threespo.envs.alfworld.settings import PANELS, AlfworldTasks
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json
 from threespo.rng import derive
 
 _CALIBRATION_DEFAULT = 200
 _EMBEDDED_SEED = 7
+_CONFIRMATION_SEED = 2029
+"""Nothing of a game of this panel has ever been drawn for another."""
 
 
 def prepare_games(settings: AlfworldTasks, out: Path) -> None:
@@ -32,12 +36,13 @@ def prepare_games(settings: AlfworldTasks, out: Path) -> None:
         InputError: if the source has no games, or too few.
     """
     records = _embedded(settings) if settings.source == "embedded" else _real(settings)
+    check_panels(records)
     with atomic_folder(out) as folder:
-        sources.write_compact([record for split in SPLITS for record in records[split]], folder)
+        sources.write_compact([record for games in records.values() for record in games], folder)
         files = sorted(path for path in folder.iterdir() if path.is_file())
         manifest = {
             "source": settings.source,
-            "games": {split: len(records[split]) for split in SPLITS},
+            "games": {split: len(games) for split, games in records.items()},
             "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
         }
         atomic_json(folder / "manifest.json", manifest)
@@ -46,7 +51,32 @@ def prepare_games(settings: AlfworldTasks, out: Path) -> None:
 
 def _embedded(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     counts = settings.games.model_dump()
-    return {split: generate(split, counts[split], _EMBEDDED_SEED, settings.difficulty) for split in SPLITS}
+    seeds = {"confirmation": _CONFIRMATION_SEED}
+    return {
+        split: generate(split, counts[split], seeds.get(split, _EMBEDDED_SEED), settings.difficulty)
+        for split in settings.splits
+    }
+
+
+def check_panels(records: Mapping[str, Sequence[GameRecord]]) -> None:
+    """Check that games for developing or confirming are in no other split, by what is in them and not by their names.
+
+    Raises:
+        InputError: naming both splits and a game.
+    """
+    contents = {split: {_content(game): game for game in games} for split, games in records.items()}
+    for panel, other in itertools.product(PANELS, contents):
+        if panel in contents and other != panel and (shared := sorted(contents[panel].keys() & contents[other].keys())):
+            raise InputError(
+                f"alfworld: {len(shared)} games of the panel {panel!r} are in {other!r} too, such as "
+                f"{contents[panel][shared[0]].game_id}; a panel must have games of its own"
+            )
+
+
+def _content(game: GameRecord) -> str:
+    """Return what a game is about: its goal and the facts of its problem, in any order, without its name."""
+    facts = sorted(line.strip() for line in game.problem.splitlines() if "(problem" not in line)
+    return "\n".join([game.goal, *facts])
 
 
 def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:

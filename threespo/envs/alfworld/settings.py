@@ -7,7 +7,10 @@ from pydantic import Field, model_validator
 from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.settings import Settings
 
-SPLITS = ("train", "calibration", "valid_seen", "valid_unseen")
+PANELS = ("development", "confirmation")
+"""Splits that are generated where a study asks for them, and that no real data have."""
+
+SPLITS = ("train", "calibration", "valid_seen", "valid_unseen", *PANELS)
 
 MOST_GAMES = 100_000
 """Of a split: the released games are 3,553, and a hundred thousand embedded ones take hours to make."""
@@ -24,6 +27,11 @@ class GameCounts(Settings):
     """Games for choosing base policies and settings; disjoint from training and evaluation games."""
     valid_seen: GameCount | None = None
     valid_unseen: GameCount | None = None
+    development: GameCount | None = None
+    """``embedded`` only: unseen games for choosing between variants, in layouts of their own (``null``: none)."""
+    confirmation: GameCount | None = None
+    """``embedded`` only: unseen games that nothing is chosen on, of another data seed and in layouts of their own (``null``:
+    none)."""
 
 
 class AlfworldTasks(TaskSettings):
@@ -41,9 +49,17 @@ class AlfworldTasks(TaskSettings):
 
     @model_validator(mode="after")
     def _games_are_counted(self) -> "AlfworldTasks":
-        if self.source == "embedded" and None in self.games.model_dump().values():
-            raise ValueError(f"source 'embedded' needs a number for every split in 'games' ({', '.join(SPLITS)})")
+        counts = self.games.model_dump()
+        if self.source == "embedded" and any(counts[split] is None for split in SPLITS if split not in PANELS):
+            needed = ", ".join(split for split in SPLITS if split not in PANELS)
+            raise ValueError(f"source 'embedded' needs a number for every one of {needed} in 'games'")
+        if self.source != "embedded" and (given := [split for split in PANELS if counts[split] is not None]):
+            raise ValueError(f"games.{given[0]}: this panel is generated; remove it where games come from {self.source!r}")
         return self
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(split for split in SPLITS if split not in PANELS or self.games.model_dump()[split] is not None)
 
 
 class AlfworldEpisode(EpisodeSettings):

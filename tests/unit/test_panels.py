@@ -1,0 +1,122 @@
+"""Panels for developing and for confirming: their games are their own by content, and a frozen study stays as it was."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from threespo.cli import main
+from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.prepare import check_panels, prepare_games
+from threespo.envs.alfworld.settings import SPLITS, AlfworldTasks
+from threespo.envs.alfworld.sources import load
+from threespo.errors import InputError
+from threespo.study import freeze as freezing
+from threespo.study.freeze import changes, freeze
+from threespo.study.load import load_study, parse_study
+from threespo.study.reading import read_yaml
+
+COUNTS = {"train": 40, "calibration": 40, "valid_seen": 40, "valid_unseen": 40}
+CONFIG = Path(__file__).parents[2] / "config" / "studies"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def tasks(**panels: int) -> AlfworldTasks:
+    return AlfworldTasks.model_validate({"games": COUNTS | panels})
+
+
+def test_panels_are_prepared_where_a_study_asks_for_them_and_change_nothing_else(tmp_path):
+    prepare_games(tasks(), tmp_path / "plain")
+    prepare_games(tasks(development=30, confirmation=50), tmp_path / "with")
+    for file in (tmp_path / "plain").glob("*.xz"):
+        assert file.read_bytes() == (tmp_path / "with" / file.name).read_bytes()
+    new = {file.name for file in (tmp_path / "with").glob("*.xz")} - {file.name for file in (tmp_path / "plain").glob("*.xz")}
+    assert new == {"development.jsonl.xz", "confirmation.jsonl.xz"}
+    assert len(load(tmp_path / "with", "confirmation")) == 50
+
+
+def scene(problem: str) -> tuple[str, ...]:
+    """What a game's problem says beside its name, by a reading of its own: every fact in brackets, sorted."""
+    body = problem[problem.index("(:objects") :]
+    return tuple(sorted(body.replace("\n", " ").split("(")))
+
+
+def test_no_panel_has_a_game_of_another_split_whatever_it_is_called():
+    seen = {}
+    for split in SPLITS:
+        seed = 2029 if split == "confirmation" else 7
+        seen[split] = {(game.goal, scene(game.problem)) for game in generate(split, 400, seed, "small")}
+    for panel in ("development", "confirmation"):
+        for other, games in seen.items():
+            assert other == panel or not seen[panel] & games
+
+
+def test_a_game_that_is_in_a_panel_and_elsewhere_is_found_under_another_name():
+    games = {split: generate(split, 5, 7, "small") for split in ("train", "development", "confirmation")}
+    check_panels(games)
+    twin = games["train"][3]
+    lines = twin.problem.splitlines()
+    renamed = "\n".join(["(define (problem another_name)", *reversed(lines[1:])])
+    games["confirmation"].append(dataclasses.replace(twin, game_id="renamed/trial", split="confirmation", problem=renamed))
+    with pytest.raises(InputError, match="1 games of the panel 'confirmation' are in 'train' too, such as renamed/trial"):
+        check_panels(games)
+
+
+def study_file(tmp_path: Path, **changed: object) -> Path:
+    values = read_yaml((CONFIG / "ci.yaml").read_text(), "ci.yaml")
+    values["alfworld"]["games"]["confirmation"] = 6
+    values |= {"seeds": [0, 1, 2], "evaluation": {"seeds": [123], "splits": ["confirmation"]}} | changed
+    file = tmp_path / "frozen.yaml"
+    file.write_text("# A comment that stays\n" + yaml.safe_dump(values))
+    return file
+
+
+def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
+    file = study_file(tmp_path)
+    before = load_study(file)
+    mark = freeze(file)
+    study = load_study(file)
+    assert study.confirmatory == mark
+    assert mark.commit == COMMIT
+    assert file.read_text().startswith("# A comment that stays\n")
+    assert study.model_copy(update={"confirmatory": None}) == before
+    assert changes(study) == []
+
+    # A label says nothing of results; a seed does. Freezing again puts the new mark in the place of the old one.
+    assert changes(study.model_copy(update={"description": "other words"})) == []
+    assert changes(study.model_copy(update={"seeds": (0, 1, 3)})) == ["configuration"]
+    monkeypatch.setattr("threespo.study.stages.Job.code", lambda job, _: {"module": f"changed {job.stage}"})
+    assert changes(study) == ["code"]
+    again = freeze(file)
+    assert again.code != mark.code
+    assert again.configuration == mark.configuration
+    assert file.read_text().count("confirmatory:") == 1
+
+
+def test_only_clean_commits_are_frozen(tmp_path, monkeypatch):
+    monkeypatch.setattr(freezing, "commit", lambda: f"{COMMIT} with uncommitted changes")
+    file = study_file(tmp_path)
+    text = file.read_text()
+    with pytest.raises(InputError, match="with uncommitted changes; commit first"):
+        freeze(file)
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"evaluation": {"splits": ["confirmation", "valid_unseen"]}}, "'valid_unseen' of alfworld is a panel for reporting"),
+        ({"seeds": [0, 1]}, "seeds: found 2 training seeds; a verdict needs at least 3"),
+    ],
+)
+def test_what_cannot_confirm_is_refused_when_frozen_and_when_read(tmp_path, monkeypatch, capsys, changed, message):
+    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
+    file = study_file(tmp_path, **changed)
+    assert main(["study", str(file), "--freeze"]) == 2
+    assert message in capsys.readouterr().err
+    values = read_yaml(file.read_text(), str(file))
+    values["confirmatory"] = {"commit": COMMIT, "configuration": "0" * 16, "code": "0" * 16}
+    with pytest.raises(InputError, match=message):
+        parse_study(values, str(file))

@@ -1,0 +1,20 @@
+"""The mark of a confirmatory study: what it was when it was frozen, before it ran."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from threespo.settings import Settings
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
+
+
+class Freeze(Settings):
+    """Written by ``threespo study NAME --freeze``; whoever changes the study or its code afterwards loses the mark."""
+
+    commit: Digest
+    """The commit at which nothing was left to be chosen."""
+    configuration: Digest
+    """Of all fields of the study that results depend on."""
+    code: Digest
+    """Of all modules that its data, policies, runs and evaluations are made by; comments and documentation do not count."""

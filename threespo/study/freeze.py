@@ -1,0 +1,73 @@
+"""Confirmatory studies: frozen before they run, and marked as such only while nothing has changed since.
+
+A study that was designed while looking at its own games confirms nothing. So a confirmatory one is evaluated on panels on
+which nothing is chosen, and says at which commit, with which configuration and by which code it was frozen.
+"""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from threespo.errors import InputError
+from threespo.files import atomic_text
+from threespo.settings import decisive
+from threespo.study.checks import unconfirmed
+from threespo.study.config import Study
+from threespo.study.confirmatory import Freeze
+from threespo.study.load import load_study
+from threespo.study.records import commit
+from threespo.study.stages import jobs
+
+_PRESENTS = ("tables", "notebook", "report")
+"""Stages that only show what others have made."""
+
+_SECTION = re.compile(r"^confirmatory:.*\n(?:[ \t]+.*\n|[ \t]*\n)*", re.MULTILINE)
+
+
+def freeze(file: Path) -> Freeze:
+    """Mark the study in a YAML file as confirmatory, in place of an earlier mark.
+
+    Raises:
+        InputError: if it is not evaluated on confirmation panels only, has too few seeds, or the repository has uncommitted
+            changes.
+    """
+    study = load_study(file)
+    if reasons := [*unconfirmed(study)]:
+        raise InputError(f"{file}: cannot be frozen as a confirmatory study: {reasons[0]}")
+    now = commit()
+    if re.fullmatch("[0-9a-f]{40}", now) is None:
+        raise InputError(f"{file}: frozen is a commit, and this one is {now}; commit first")
+
+    mark = Freeze(commit=now, configuration=configuration(study), code=code(study))
+    lines = "".join(f'  {name}: "{value}"\n' for name, value in mark.model_dump().items())
+    text = _SECTION.sub("", file.read_text(encoding="utf-8"))
+    atomic_text(file, f"{text.rstrip()}\nconfirmatory:\n{lines}")
+    return mark
+
+
+def changes(study: Study) -> list[str]:
+    """Return what of a marked study has changed since it was frozen, in words; empty if nothing has."""
+    mark = study.confirmatory
+    assert mark is not None, "asked of marked studies only"
+    now = {"configuration": configuration(study), "code": code(study)}
+    return [name for name, value in now.items() if value != getattr(mark, name)]
+
+
+def configuration(study: Study) -> str:
+    """Return the digest of the fields that results depend on."""
+    return _digest(decisive(study))
+
+
+def code(study: Study) -> str:
+    """Return the digest of the code of all jobs whose results are compared."""
+    found: dict[str, str] = {}
+    for job in jobs(study):
+        if job.stage not in _PRESENTS:
+            found |= job.code(study)
+    return _digest(found)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
