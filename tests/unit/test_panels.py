@@ -107,7 +107,7 @@ def test_only_clean_commits_are_frozen(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"evaluation": {"splits": ["confirmation", "valid_unseen"]}}, "'valid_unseen' of alfworld is a panel for reporting"),
+        ({"evaluation": {"splits": ["confirmation", "valid_unseen"]}}, "'valid_unseen' of alfworld is a panel for report"),
         ({"seeds": [0, 1]}, "seeds: found 2 training seeds; a verdict needs at least 3"),
     ],
 )
