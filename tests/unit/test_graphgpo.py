@@ -100,7 +100,7 @@ def test_a_lost_episode_is_credited_where_another_shows_the_way():
 
 
 def test_equal_observations_are_one_node_and_states_are_not():
-    """What looks like n follows both on the first and on the second place: by looks there is a way n -> b -> success from either."""
+    """What looks like n was met twice, in different states: one step leads from it to b, the other back to c."""
     group = [episode(["a", "n1", "b", "g"], True), episode(["c", "n2", "c"], False), episode(["a", "b", "g"], True)]
     by_looks, by_state = (step_part(group, nodes=nodes) for nodes in ("observation", "state"))
     assert by_looks[0][1] > 0 > by_looks[1][1], "from what looks alike one goes to b, one to c"
