@@ -12,8 +12,8 @@ from threespo.envs.alfworld.embedded import generate
 from threespo.envs.episode import EpisodeSetup
 from threespo.errors import InputError
 from threespo.imitation import base_policy
-from threespo.imitation.alfworld.curriculum import recipe
-from threespo.imitation.curriculum import curriculum_of
+from threespo.imitation.alfworld.curriculum import CAREFUL, NOISY, recipe
+from threespo.imitation.curriculum import EarlyStop, Recipe, Shape, Stage, curriculum_of
 from threespo.study.config import Study
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
@@ -130,6 +130,45 @@ def test_the_claims_hold_on_games_nobody_chose_by(study, data, size, count):
     bound = base_policy.binding(folder / "strong", lesson, games, 3)
     assert bound["take_recall"] >= 0.8
     assert bound["take_false_positives"] <= 0.1
+
+
+@pytest.fixture
+def brief(study, data, monkeypatch):
+    """Builds tiny policies of 20,000 tokens; what is measured of them comes from a list, pairs of success and format."""
+    lesson = curriculum(study, "alfworld/tiny-s", data)
+    games = load_tasks("alfworld", data / "data" / "alfworld", "train")
+    stage = Stage(10_000, 2e-3, 1.0, 1.0, NOISY, CAREFUL, batch=8)
+
+    def build(weakening, measured, folder, **more):
+        values = iter(measured)
+        facts = lambda *_: dict(zip(("success_t1.0", "valid_format_t1.0"), next(values), strict=True))  # noqa: E731
+        monkeypatch.setattr(base_policy, "measure", facts)
+        plan = Recipe(Shape(32, 1, 2, 64), (stage, stage), weakening, target=0.2, **more)
+        return base_policy.build(replace(lesson, plan=plan), games, folder)
+
+    return build
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_an_early_stop_takes_the_first_clone_that_is_good_enough_and_changes_nothing(brief, tmp_path):
+    """The first is too early, the second wins too little, the third malforms. Looking leaves the strong policy as it is."""
+    planted = brief(Stage(1, 1e-3, 1.0, 1.0, NOISY, None), [(0.9, 1.0)], tmp_path / "planted", most_weakening_steps=0)
+    measured = [(0.2, 1.0), (0.5, 0.94), (0.4, 0.95), (0.9, 1.0)]
+    early = brief(EarlyStop(4_500, 4_000), measured, tmp_path / "early")
+    assert weights(tmp_path / "early" / "strong") == weights(tmp_path / "planted" / "strong")
+    assert early["strong"] == planted["strong"]
+    assert (early["base"]["success_t1.0"], early["base"]["valid_format_t1.0"]) == (0.4, 0.95)
+    assert 18_000 <= early["base"]["tokens"] < 20_000, "the fourth place: 8,000 tokens into the second stage of 10,000"
+    assert weights(tmp_path / "early" / "base") != weights(tmp_path / "early" / "strong")
+
+
+def test_a_clone_that_never_wins_enough_is_the_base(brief, tmp_path):
+    facts = brief(EarlyStop(0, 7_500), [(0.0, 1.0)] * 2 + [(0.1, 1.0)] * 2, tmp_path)
+    assert facts["base"]["tokens"] >= 20_000
+    assert weights(tmp_path / "base") == weights(tmp_path / "strong")
 
 
 def test_a_broken_shipped_description_is_named(study, data, tmp_path, monkeypatch):

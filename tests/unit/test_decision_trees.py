@@ -151,7 +151,9 @@ GROUPS = TreeFamily(trees=4, trees_per_epoch=4)
 EASY = TreeFamily(trees=4, trees_per_epoch=4, depth=3, branching=2, solutions=2, generations=3000)
 
 
-@pytest.mark.parametrize("method", ["ppo", "grpo", "rloo", "gigpo", "hgpo", "dapo", "reinforce_pp", "tree_grpo", "vine"])
+@pytest.mark.parametrize(
+    "method", ["ppo", "grpo", "rloo", "gigpo", "hgpo", "graphgpo", "dapo", "reinforce_pp", "tree_grpo", "vine"]
+)
 def test_every_baseline_solves_its_trees(method):
     """4 of 81 leaves win; an untrained policy does so with 5 %."""
     rows = run_on_trees(method, {}, GROUPS, learning_rate=100.0, seed=0)

@@ -4,10 +4,11 @@
 Hugging Face folder with tokenizer and chat template.
 
 The recipe has two parts. *Strong*: behaviour cloning of a scripted expert until the policy acts on what the prompt shows
-(measured by ``binding``). *Base*: the strong policy, fine-tuned briefly on a careless expert until its success rate is
-low. All reinforcement learning starts from the base. It is still able to do what the strong policy does but seldom does
-it, so there is something to gain. Part of the gain is to undo the injected faults, and the report says so. The strong
-policy is shown as the ceiling.
+(measured by ``binding``). *Base*: a policy whose success rate is low, from which all reinforcement learning starts. It comes
+in two kinds, ``weakness`` in a study. ``planted``: the strong policy, fine-tuned briefly on a careless expert. It is still
+able to do what the strong policy does but seldom does it, so there is something to gain; part of the gain is to undo the
+planted faults, and the report says so. ``early``: the clone as it was when its success rate first passed a target on the way
+to the strong policy. Its faults are what it had not learned yet. The strong policy is shown as the ceiling of both.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from threespo.envs.parsing import parse_response
 from threespo.envs.registry import environment
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, read_json
-from threespo.imitation.curriculum import Curriculum, Recipe, Shape, Turn, curriculum_of
+from threespo.imitation.curriculum import Curriculum, EarlyStop, Recipe, Shape, Stage, Turn, curriculum_of
 from threespo.rng import derive, generator
 from threespo.study.paths import POLICY_FILE
 from threespo.study.run_settings import BasePolicySettings
@@ -68,7 +69,7 @@ def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict
     """
     import torch
 
-    from threespo.imitation.cloning import Cloner
+    from threespo.imitation.cloning import Cloner, Watch
     from threespo.policy import linear
 
     plan = curriculum.plan
@@ -80,24 +81,42 @@ def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict
     model = new_model(plan.shape, tokenizer)
     linear.install(model)
 
-    cloner = Cloner(model, tokenizer, curriculum)
+    def played_by(name: str) -> dict[str, float]:
+        save(model, tokenizer, folder / name)
+        return measure(folder / name, curriculum, calibration, plan.seed)
+
+    cloner, weakening = Cloner(model, tokenizer, curriculum), plan.weakening
+    passed: dict[str, float] = {}
+
+    def look(tokens: int) -> None:
+        if isinstance(weakening, EarlyStop) and tokens >= weakening.first and not passed:
+            played = played_by("base")
+            print(f"clone of {tokens:,} tokens: {played}", file=sys.stderr)
+            if played["success_t1.0"] > plan.target and played["valid_format_t1.0"] >= WELL_FORMED:
+                passed.update({"tokens": tokens, **played})
+
+    watch = Watch(weakening.every, look) if isinstance(weakening, EarlyStop) else None
     for stage in plan.stages:
-        cloner.run(stage)
-    save(model, tokenizer, folder / "strong")
+        cloner.run(stage, watch)
 
     facts: dict[str, Any] = {"recipe": asdict(plan)}
     facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    played = measure(folder / "strong", curriculum, calibration, plan.seed)
+    played = played_by("strong")
     facts["strong"] = {**played, "binding": binding(folder / "strong", curriculum, calibration, plan.seed)}
     print(f"strong policy: {facts['strong']}", file=sys.stderr)
 
+    # A strong policy that wins little is the base, whatever was to make it weak.
+    if isinstance(weakening, EarlyStop):
+        found = passed or {"tokens": cloner.tokens, **played_by("base")}
+        facts["base"] = {**found, "binding": binding(folder / "base", curriculum, calibration, plan.seed)}
+        return facts
+
     steps = 0
-    # A step may also damage the form of responses, which the next one repairs. A strong policy that wins little is the base.
+    # A step may also damage the form of responses, which the next one repairs.
     while not _weak_enough(played, plan) and steps < plan.most_weakening_steps:
-        cloner.run(plan.weakening)
+        cloner.run(weakening)
         steps += 1
-        save(model, tokenizer, folder / "base")
-        played = measure(folder / "base", curriculum, calibration, plan.seed)
+        played = played_by("base")
         print(f"base policy, {steps} steps weaker: {played}", file=sys.stderr)
     if not steps:
         save(model, tokenizer, folder / "base")
@@ -201,7 +220,8 @@ def recipe_fingerprint(curriculum: Curriculum) -> str:
 
     plan = curriculum.plan
     digest = hashlib.sha256(json.dumps(asdict(plan), sort_keys=True).encode())
-    for number, stage in enumerate((*plan.stages, plan.weakening)):
+    weakening = [plan.weakening] if isinstance(plan.weakening, Stage) else []
+    for number, stage in enumerate((*plan.stages, *weakening)):
         tasks = curriculum.tasks(derive(plan.seed, "fingerprint", number), stage.generated_share)
         pairs = demonstrations(curriculum.expert, curriculum.setup, tasks, stage, plan.seed)
         for prompt, response in itertools.islice(pairs, 200):

@@ -10,7 +10,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -62,6 +62,16 @@ def demonstrations(
             episode = act(episode, played.action)
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Looks at a model while it is trained, without changing it."""
+
+    every: int
+    """Training tokens of a stage from one look to the next."""
+    look: Callable[[int], None]
+    """Called with the training tokens so far, those of earlier stages included."""
+
+
 class Cloner:
     """Trains a model on demonstrations, one stage at a time."""
 
@@ -74,10 +84,15 @@ class Cloner:
             curriculum: tasks, expert and seed.
         """
         self.model, self.tokenizer, self.curriculum, self.seed = model, tokenizer, curriculum, curriculum.plan.seed
-        self.stages = 0
+        self.stages, self.tokens = 0, 0
 
-    def run(self, stage: Stage) -> None:
-        """Train for one stage, showing progress on stderr."""
+    def run(self, stage: Stage, watch: Watch | None = None) -> None:
+        """Train for one stage, showing progress on stderr.
+
+        Args:
+            stage: what is done.
+            watch: looks at the model in between.
+        """
         self.stages += 1
         optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
@@ -85,7 +100,7 @@ class Cloner:
         steps = math.ceil(stage.tokens / (stage.batch * self._mean_length(stage)))
 
         losses: list[float] = []
-        start, seen, step = time.perf_counter(), 0, 0
+        start, seen, step, due = time.perf_counter(), 0, 0, watch.every if watch else 0
         self.model.train()
 
         for batch in self._batches(stage):
@@ -97,8 +112,11 @@ class Cloner:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             optimizer.step()
             losses.append(loss.item())
-            seen += sum(len(example.tokens) for example in batch)
-            step += 1
+            read = sum(len(example.tokens) for example in batch)
+            seen, self.tokens, step = seen + read, self.tokens + read, step + 1
+            if watch and seen >= due:
+                watch.look(self.tokens)
+                due += watch.every
             if step % 100 == 0 or seen >= stage.tokens:
                 rate, recent = seen / (time.perf_counter() - start), losses[-100:]
                 print(

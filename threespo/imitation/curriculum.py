@@ -76,16 +76,28 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlyStop:
+    """The base is the clone as it was on its way to the strong policy: nobody taught it a fault."""
+
+    first: int
+    """Training tokens, of all stages, before which no clone is measured: it cannot answer yet, and binds no objects."""
+    every: int
+    """Training tokens of a stage from one measurement to the next; the first that is above the recipe's target, with
+    well-formed responses, is the base."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything that decides a base policy, besides the tasks."""
 
     shape: Shape
     stages: tuple[Stage, ...]
-    weakening: Stage
-    """One step of weakening; repeated until the success rate is low enough."""
+    weakening: Stage | EarlyStop
+    """What makes the base weak. A stage is one step of fine-tuning the strong policy on a careless expert; it is repeated
+    until the success rate is low enough."""
     target: float = 0.22
-    """Weakening stops at this success rate on calibration tasks at temperature 1.0 (the goal is 10-30 %), once responses are
-    well-formed."""
+    """Success rate on calibration tasks at temperature 1.0 (the goal is 10-30 %): weakening stops once it is no higher,
+    early cloning once it is higher; and responses must be well-formed."""
     most_weakening_steps: int = 12
     seed: int = 20260101
 
@@ -121,6 +133,16 @@ class Curriculum:
     """Whether a decision of the careful expert is one by which ``understanding`` is measured."""
     understanding: Callable[[list[Turn]], dict[str, float]]
     """Measures of whether the policy acts on what the prompt shows, from such states of whole episodes."""
+
+
+def shipped_name(tasks: str, settings: BasePolicySettings) -> str:
+    """Return the name of a shipped policy's folder, e.g. ``small-s`` or ``small-s-early``.
+
+    Args:
+        tasks: names the tasks that the policy learns.
+        settings: size and weakness of the policy.
+    """
+    return f"{tasks}-{settings.size_name}" + ("-early" if settings.weakness == "early" else "")
 
 
 def curriculum_of(settings: BasePolicySettings) -> Curriculum:

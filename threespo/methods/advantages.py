@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from threespo.envs.base import State
+
 Population = Literal["trajectories", "rows", "first_rows"]
 """``trajectories``: one return per trajectory (the papers; our default). ``rows``: every step, as the reference code
 runs. ``first_rows``: the first step's score of each trajectory, the reference's ``compute_mean_std_cross_steps=false``."""
@@ -32,6 +34,10 @@ class Steps:
     """Response tokens of each step, for statistics over tokens."""
     penalties: Sequence[float] = ()
     """What was subtracted from each step's score and return; empty where nothing was."""
+    states: Sequence[State] = ()
+    """The state before each action and the one after the last, (steps + 1,); empty where no estimator reads them."""
+    won: bool = False
+    """Whether the last action won; read by estimators that read ``states``."""
 
     def unpenalised(self, step: int) -> float:
         """Return the discounted return from the step on, without its own penalty."""
@@ -138,7 +144,7 @@ def gigpo(
     for cluster in clusters.values():
         if len(cluster) > 1:
             returns = [group[place].step_returns[step] for place, step in cluster]
-            mean, std = _mean_std(returns)
+            mean, std = mean_std(returns)
             divisor = std + eps if normalise and not _settled(group, cluster, population) else 1.0
             for (place, step), value in zip(cluster, returns, strict=True):
                 advantages[place][step] += step_weight * (value - mean) / divisor
@@ -188,7 +194,7 @@ def hgpo(
                 clusters.setdefault(tuple(episode.keys[step + 1 - level : step + 1]), []).append((place, step))
         for cluster in clusters.values():
             returns = [group[place].step_returns[step] for place, step in cluster]
-            mean, std = _mean_std(returns, ddof=0)
+            mean, std = mean_std(returns, ddof=0)
             divisor = std + eps if normalise and not _settled(group, cluster, population) else 1.0
             for (place, step), value in zip(cluster, returns, strict=True):
                 if len(cluster) > 1 and abs(value - mean) > _ZERO * max(1.0, abs(mean)):
@@ -252,10 +258,10 @@ def _statistics(group: Sequence[Steps], population: Population) -> tuple[float, 
         values = [score for episode in group for score in episode.scores]
     else:
         values = [episode.scores[0] for episode in group]
-    return (*_mean_std(values), len(values))
+    return (*mean_std(values), len(values))
 
 
-def _mean_std(values: Sequence[float], ddof: int = 1) -> tuple[float, float]:
+def mean_std(values: Sequence[float], ddof: int = 1) -> tuple[float, float]:
     """Return mean and standard deviation; (0, 1) for a single value."""
     if len(values) == 1:
         return 0.0, 1.0

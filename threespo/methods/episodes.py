@@ -118,4 +118,6 @@ def describe(rollout: Rollout, common: CommonSettings, gamma: float = 1.0) -> St
         episode_return=sum(rewards),
         lengths=[len(turn.sample.tokens) for turn in rollout.turns],
         penalties=penalties,
+        states=[*(turn.before.state for turn in rollout.turns), rollout.episode.state],
+        won=rollout.episode.won,
     )

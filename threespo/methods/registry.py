@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from threespo.methods import gigpo, grpo, hgpo, reinforce_pp, rloo
+from threespo.methods import gigpo, graphgpo, grpo, hgpo, reinforce_pp, rloo
 from threespo.methods.base import CommonSettings, Method, MethodOptions
 from threespo.methods.dapo import Dapo, DapoOptions
 from threespo.methods.ppo import Ppo, PpoOptions
@@ -31,6 +31,7 @@ _METHODS = {
     "reinforce_pp": _Entry(reinforce_pp.make, reinforce_pp.ReinforcePpOptions),
     "tree_grpo": _Entry(TreeGrpo, TreeGrpoOptions),
     "vine": _Entry(Vine, VineOptions),
+    "graphgpo": _Entry(graphgpo.make, graphgpo.GraphgpoOptions),
     "threespo": _Entry(Threespo, ThreespoOptions, searches=True),
 }
 

@@ -18,6 +18,7 @@ from threespo.settings import Execution, Label, LearningRate, Name, Seed, Seeds,
 from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
+from threespo.study.sizes import Weakness
 
 # Bounds far above what anybody runs: a number beyond them is a slip, which would cost hours before it shows.
 MOST_TOKENS = 10_000_000
@@ -53,6 +54,8 @@ class PolicySettings(SamplingSettings):
     """An ``endpoint`` is not trained; the study's prompting agents play with it."""
     size: Name = "s"
     """``tiny`` only: a name in threespo/study/sizes.py; ``s`` stands in for the paper's 1.5B model, ``m`` for its 7B."""
+    weakness: Weakness = "planted"
+    """``tiny`` only: ``planted`` is a good clone made careless on purpose, ``early`` one whose cloning was stopped early."""
     source: str | None = Field(default=None, min_length=1)
     """``pretrained`` only: a local folder or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
     endpoint: EndpointSettings | None = None
@@ -68,6 +71,8 @@ class PolicySettings(SamplingSettings):
             raise ValueError("kind 'endpoint' needs 'endpoint' (model and prices), other kinds must not have it")
         if (self.kind == "pretrained") != (self.source is not None):
             raise ValueError("kind 'pretrained' needs 'source' (a folder or hub name), kind 'tiny' must not have it")
+        if self.kind != "tiny" and self.weakness != "planted":
+            raise ValueError("'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are")
         return self
 
 

@@ -48,6 +48,7 @@ def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySet
         kind=settings.kind,
         size_name=settings.size,
         size=SIZES[settings.size],
+        weakness=settings.weakness,
         source=settings.source,
         given=_digest_of_weights(settings.source),
         tasks=spec.tasks.part_of(section),

@@ -22,7 +22,7 @@ from threespo.study.config import (
 from threespo.study.decision_trees import TreeFamily
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.paths import Paths, Run
-from threespo.study.sizes import PolicySize
+from threespo.study.sizes import PolicySize, Weakness
 
 
 class JobSettings(Settings):
@@ -55,6 +55,7 @@ class BasePolicySettings(JobSettings):
     kind: Literal["tiny", "pretrained", "endpoint"]
     size_name: str
     size: PolicySize
+    weakness: Weakness
     source: str | None
     given: str | None
     """Digest of a local folder of weights: names and sizes of its files, and what the small ones say."""

@@ -1,6 +1,12 @@
-"""Sizes of the embedded base policies. Adding one is a line here (CONTRIBUTING.md)."""
+"""Sizes of the embedded base policies, and what makes them weak. Adding a size is a line here (CONTRIBUTING.md)."""
+
+from typing import Literal
 
 from threespo.settings import Settings
+
+Weakness = Literal["planted", "early"]
+"""Where the faults of a tiny base policy come from: a good clone was fine-tuned on a careless expert, or the cloning was
+stopped early and nobody planted them."""
 
 
 class PolicySize(Settings):

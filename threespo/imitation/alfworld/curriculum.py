@@ -11,17 +11,30 @@ from threespo.envs.alfworld.settings import AlfworldTasks
 from threespo.envs.base import Task
 from threespo.envs.episode import EpisodeSetup
 from threespo.imitation.alfworld.expert import CAREFUL, ExpertNoise, decide
-from threespo.imitation.curriculum import Curriculum, Decision, Recipe, Shape, Stage, TaskStream, Turn
+from threespo.imitation.curriculum import (
+    Curriculum,
+    Decision,
+    EarlyStop,
+    Recipe,
+    Shape,
+    Stage,
+    TaskStream,
+    Turn,
+    shipped_name,
+)
 from threespo.imitation.tokenizer import vocabulary
 from threespo.rng import generator
 from threespo.study.run_settings import BasePolicySettings
-from threespo.study.sizes import PolicySize
+from threespo.study.sizes import PolicySize, Weakness
 
 NOISY = ExpertNoise(random_action=0.1, failing_action=0.04)
 """The expert that plays while the careful one is imitated, so that clones learn to recover from faults."""
 
 CARELESS = ExpertNoise(random_action=0.1, random_goto=0.5, overlook=0.55, skip_treatment=0.5, wrong_object=0.2)
 """The expert that the strong policy is fine-tuned on to weaken it."""
+
+EARLY_SUCCESS = 0.2
+"""Success rate on calibration games, T = 1.0, at which early cloning stops: by then objects are bound (``binding``)."""
 
 
 def curriculum(settings: BasePolicySettings) -> Curriculum:
@@ -30,8 +43,8 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
     assert isinstance(tasks, AlfworldTasks)
     difficulty = tasks.difficulty if tasks.source == "embedded" else "real"
     return Curriculum(
-        shipped=Path(__file__).parent / "shipped" / f"{difficulty}-{settings.size_name}",
-        plan=recipe(settings.size, difficulty),
+        shipped=Path(__file__).parent / "shipped" / shipped_name(difficulty, settings),
+        plan=recipe(settings.size, difficulty, settings.weakness),
         setup=EpisodeSetup(Alfworld(), episode.max_steps, episode.history_length),
         expert=decide,
         tasks=task_stream(tasks, settings.paths.data(settings.env)),
@@ -44,12 +57,13 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
     )
 
 
-def recipe(size: PolicySize, difficulty: str) -> Recipe:
+def recipe(size: PolicySize, difficulty: str, weakness: Weakness = "planted") -> Recipe:
     """Return the recipe for a size and games.
 
     Args:
         size: shape and effort.
         difficulty: ``small``, ``medium``, ``full``, or ``real``.
+        weakness: what makes the base weak.
     """
     # Larger rooms have longer prompts; with this factor the number of sequences stays about the same.
     length = {"small": 1.0, "medium": 1.5, "full": 2.5, "real": 2.5}[difficulty]
@@ -64,6 +78,10 @@ def recipe(size: PolicySize, difficulty: str) -> Recipe:
     # Taking an object is one action in ten and learned last, so the last stage gives it more weight.
     last = 7 * million if difficulty != "real" else int(7_500_000 * size.effort)
     dare = replace(stage(last, 1.2e-3, 0.1, 6.0), take_weight=3.0, generated_share=generated_share)
+    stages = (whole, respond_well, dare)
+    if weakness == "early":
+        return Recipe(Shape.of(size), stages, EarlyStop(4 * million, million // 2), target=EARLY_SUCCESS)
+
     weakening = Stage(
         tokens=million // 10,
         learning_rate=5e-4 * size.learning_rate,
@@ -73,7 +91,7 @@ def recipe(size: PolicySize, difficulty: str) -> Recipe:
         labels=None,
         generated_share=generated_share,
     )
-    return Recipe(Shape.of(size), (whole, respond_well, dare), weakening, target=size.base_success)
+    return Recipe(Shape.of(size), stages, weakening, target=size.base_success)
 
 
 def task_stream(settings: AlfworldTasks, data: Path) -> TaskStream:

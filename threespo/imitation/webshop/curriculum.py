@@ -12,12 +12,22 @@ from threespo.envs.registry import environment
 from threespo.envs.webshop.settings import WebshopTasks
 from threespo.envs.webshop.shop import WebShop
 from threespo.errors import InputError
-from threespo.imitation.curriculum import Curriculum, Decision, Recipe, Shape, Stage, TaskStream, Turn
+from threespo.imitation.curriculum import (
+    Curriculum,
+    Decision,
+    EarlyStop,
+    Recipe,
+    Shape,
+    Stage,
+    TaskStream,
+    Turn,
+    shipped_name,
+)
 from threespo.imitation.tokenizer import shop_vocabulary
 from threespo.imitation.webshop.expert import CAREFUL, ExpertNoise, decide
 from threespo.rng import generator
 from threespo.study.run_settings import BasePolicySettings
-from threespo.study.sizes import PolicySize
+from threespo.study.sizes import PolicySize, Weakness
 
 MOST_PRODUCTS = 5_000
 
@@ -26,6 +36,9 @@ NOISY = ExpertNoise(random_action=0.15, failing_action=0.04, short_query=0.2, fi
 
 HASTY = ExpertNoise(short_query=0.55, first_product=0.6, first_value=0.3, skip_option=0.5)
 """The expert that the strong policy is fine-tuned on to weaken it."""
+
+EARLY_SUCCESS = 0.15
+"""Success rate on calibration goals, T = 1.0, at which early cloning stops."""
 
 _WORD = re.compile(r"\w+")
 
@@ -57,8 +70,8 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
         return shop_vocabulary((text.lower() for text in texts), _names(shop, goals), seen_only=real)
 
     return Curriculum(
-        shipped=Path(__file__).parent / "shipped" / f"{name}-{settings.size_name}",
-        plan=recipe(settings.size, real),
+        shipped=Path(__file__).parent / "shipped" / shipped_name(name, settings),
+        plan=recipe(settings.size, real, settings.weakness),
         setup=EpisodeSetup(shop, settings.episode.max_steps, settings.episode.history_length),
         expert=decide,
         tasks=_stream(goals),
@@ -72,12 +85,13 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
     )
 
 
-def recipe(size: PolicySize, real: bool) -> Recipe:
+def recipe(size: PolicySize, real: bool, weakness: Weakness = "planted") -> Recipe:
     """Return the recipe for a size and a catalogue.
 
     Args:
         size: shape and effort.
         real: whether the products are WebShop's own, with longer pages than embedded ones.
+        weakness: what makes the base weak.
     """
     million = int(1_000_000 * size.effort)
 
@@ -91,14 +105,6 @@ def recipe(size: PolicySize, real: bool) -> Recipe:
             labels=CAREFUL,
         )
 
-    weakening = Stage(
-        tokens=million // (5 if real else 10),
-        learning_rate=5e-4 * size.learning_rate,
-        prompt_weight=0.0,
-        decision_weight=1.0,
-        executed=HASTY,
-        labels=None,
-    )
     # Real pages are twice as long. After the first stage their prompts have no weight, so nearly all tokens skip the head.
     later, tokens = (0.0, (4, 12, 6)) if real else (0.1, (3, 7, 4))
     stages = (
@@ -107,6 +113,17 @@ def recipe(size: PolicySize, real: bool) -> Recipe:
         stage(tokens[2], 1.2e-3, later, 6.0),
     )
 
+    if weakness == "early":
+        return Recipe(Shape.of(size), stages, EarlyStop(3 * million, million // 2), target=EARLY_SUCCESS)
+
+    weakening = Stage(
+        tokens=million // (5 if real else 10),
+        learning_rate=5e-4 * size.learning_rate,
+        prompt_weight=0.0,
+        decision_weight=1.0,
+        executed=HASTY,
+        labels=None,
+    )
     return Recipe(Shape.of(size), stages, weakening, target=size.base_success)
 
 
