@@ -57,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LossSettings:
-    """The clipped surrogate with a KL penalty (eq. 5; clip and KL estimator as verl-agent has them)."""
+    """The clipped surrogate with a KL penalty (eq. 5; clip, KL estimator and entropy bonus as verl-agent has them)."""
 
     clip_low: float = 0.2
     clip_high: float = 0.2
@@ -66,6 +66,8 @@ class LossSettings:
     kl_coef: float = 0.01
     """Weight of the k3 estimate of KL(pi || pi_ref), capped at 10 per token (tab:hyperparams: 0.01)."""
     aggregation: Aggregation = "token-mean"
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus: of the tokens' mean entropy, aggregated as the policy's loss, subtracted from it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from threespo.learner.engine import DeepSpeedLearner
 from threespo.methods.registry import METHODS
 from threespo.runs import checkpoint
 from threespo.runs import probe as probes
+from threespo.runs.budget import draw, spent
 from threespo.runs.learning_rate import learning_rate
-from threespo.runs.train import _draw, choose_pool, common_settings
+from threespo.runs.train import choose_pool, common_settings
 from threespo.study.config import Study
 from threespo.study.load import dump_study, parse_study
 from threespo.study.matrix import find_run, trials_of
@@ -134,9 +135,9 @@ def test_a_cheap_epoch_does_not_lead_over_the_budget(study):
     progress = checkpoint.Progress("", epoch=2, generations=110)
     progress.metrics = [{"generations": 109, "tasks": 2}, {"generations": 110, "tasks": 1}]
     settings, tasks = settings_of("train", study, "alfworld/tiny-s/threespo/seed-0"), [object() for _ in range(6)]
-    assert len(_draw(tasks, progress, settings)) == 1
+    assert len(draw(tasks, progress, settings)) == 1
     progress.generations = progress.metrics[-1]["generations"] = 130
-    assert _draw(tasks, progress, settings) == []
+    assert draw(tasks, progress, settings) == []
 
 
 def test_a_run_says_where_its_time_went_and_the_parts_add_up(study, paths):
@@ -162,7 +163,26 @@ def test_many_cheap_epochs_do_not_shorten_the_rest(study):
     spent = [40, 80, 90, 94, 98, 102]
     progress.metrics = [{"generations": value, "tasks": 2} for value in spent]
     progress.generations = spent[-1]
-    assert len(_draw([object() for _ in range(6)], progress, settings)) == 2
+    assert len(draw([object() for _ in range(6)], progress, settings)) == 2
+
+
+def test_a_budget_in_epochs_is_that_many_whole_epochs_whatever_they_cost(study):
+    epochs = study.model_copy(update={"training": study.training.model_copy(update={"generations": None, "epochs": 3})})
+    settings = settings_of("train", epochs, "alfworld/tiny-s/threespo/seed-0")
+    of_generations = settings_of("train", study, "alfworld/tiny-s/threespo/seed-0")
+    progress, tasks, drawn = checkpoint.Progress(""), list(range(6)), []
+    assert (settings.training.budget, spent(progress, settings)) == (3, 0)
+    while chosen := draw(tasks, progress, settings):
+        drawn.append(chosen)
+        progress.epoch += 1
+        progress.generations += 10_000 * progress.epoch
+        progress.metrics.append({"generations": progress.generations, "tasks": 2})
+        assert spent(progress, settings) == progress.epoch
+        assert spent(progress, of_generations) == progress.generations
+    assert [len(chosen) for chosen in drawn] == [2, 2, 2]
+    # The draw depends on seed and epoch alone: a run with another kind of budget meets the same tasks.
+    progress = checkpoint.Progress("", epoch=1, generations=40, metrics=[{"generations": 40, "tasks": 2}])
+    assert draw(tasks, progress, of_generations) == drawn[1]
 
 
 def test_given_up_tasks_end_the_run_after_three_passes(study):
@@ -170,7 +190,7 @@ def test_given_up_tasks_end_the_run_after_three_passes(study):
     for idle, drawn in ((8, 2), (9, 0)):
         progress.metrics = [{"generations": 40, "tasks": 2}, *[{"generations": 40, "tasks": 2}] * idle]
         progress.generations = 40
-        assert len(_draw([object() for _ in range(6)], progress, settings)) == drawn
+        assert len(draw([object() for _ in range(6)], progress, settings)) == drawn
 
 
 def test_two_processes_cannot_train_one_run(study, paths):

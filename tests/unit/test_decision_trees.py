@@ -122,6 +122,19 @@ def test_a_step_is_the_policy_gradient():
     assert made.logits["new"].tolist() == pytest.approx(uniform.tolist(), abs=1e-6)
 
 
+def test_the_entropy_bonus_is_the_closed_form():
+    """The gradient of a softmax's entropy H by logit i is -p_i (log p_i + H); each row counts by one over their number."""
+    made = policy(learning_rate=2.0, x=[0.0, 1.0, 2.0])
+    p = torch.tensor([0.0, 1.0, 2.0]).softmax(0)
+    entropy = -(p * p.log()).sum()
+    rows = (Row("x", (0,), (0.0,), (0.0,)), Row("x", (2,), (0.0,), (0.0,)), Row("new", (1,), (0.0,), (0.0,)))
+    (stats,) = made.update(UpdateRequest((rows,), LossSettings(kl_coef=0.0, entropy_coef=0.3)))
+    moved = torch.tensor([0.0, 1.0, 2.0]) - 2.0 * 0.3 * 2 / 3 * p * (p.log() + entropy)
+    assert made.logits["x"].tolist() == pytest.approx(moved.tolist(), abs=1e-6)
+    assert made.logits["new"].tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-6)
+    assert stats.loss == pytest.approx(-0.3 * float(2 * entropy + math.log(3)) / 3, rel=1e-5)
+
+
 def test_the_second_step_of_a_request_is_clipped_against_the_policy_before_the_first():
     made = policy(actions=2, learning_rate=50.0)
     row = Row("x", (0,), (0.0,), (1.0,), version=0)

@@ -26,9 +26,10 @@ def learner(tmp_path: Path, **changes: object) -> DeepSpeedLearner:
 
 
 def batch_and_loss(
-    seed: int = 0, aggregation: Aggregation = "token-mean", kl_coef: float = 0.05
+    seed: int = 0, aggregation: Aggregation = "token-mean", kl_coef: float = 0.05, entropy_coef: float = 0.0
 ) -> tuple[tuple[Row, ...], LossSettings]:
-    return rows(seed, groups=4, size=4), LossSettings(kl_coef=kl_coef, aggregation=aggregation)
+    settings = LossSettings(kl_coef=kl_coef, aggregation=aggregation, entropy_coef=entropy_coef)
+    return rows(seed, groups=4, size=4), settings
 
 
 def weights(source: Policy) -> list[torch.Tensor]:
@@ -50,7 +51,10 @@ def plain_step(batch: tuple[Row, ...], settings: LossSettings) -> tuple[Policy, 
         surrogate = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2))
         surrogate = torch.where(advantages < 0, torch.minimum(surrogate, -3 * advantages), surrogate)
         kl = (difference.exp() - difference - 1).clamp(max=10)
-        terms.append(surrogate + settings.kl_coef * kl)
+        ids = trained.encode_prompt(row.prompt)
+        logits = trained.model(torch.tensor([[*ids, *row.tokens]])).logits[0, len(ids) - 1 : -1]
+        bonus = torch.distributions.Categorical(logits=logits).entropy()
+        terms.append(surrogate + settings.kl_coef * kl - settings.entropy_coef * bonus)
         row_weights.append(row.weight)
         lengths.append(len(row.tokens))
     share = torch.tensor(row_weights) / sum(row_weights)
@@ -67,11 +71,14 @@ def plain_step(batch: tuple[Row, ...], settings: LossSettings) -> tuple[Policy, 
     return trained, loss.item(), float(norm)
 
 
+@pytest.mark.parametrize("entropy_coef", [0.0, 0.2])
 @pytest.mark.parametrize(
     "aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 )
-def test_an_update_is_the_plain_step_on_the_whole_batch(tmp_path: Path, aggregation: Aggregation) -> None:
-    batch, settings = batch_and_loss(aggregation=aggregation)
+def test_an_update_is_the_plain_step_on_the_whole_batch(
+    tmp_path: Path, aggregation: Aggregation, entropy_coef: float
+) -> None:
+    batch, settings = batch_and_loss(aggregation=aggregation, entropy_coef=entropy_coef)
     expected, loss, norm = plain_step(batch, settings)
     for limit in (1, 100, 100_000):
         trainer = learner(tmp_path, micro_batch_tokens=limit)
@@ -82,6 +89,19 @@ def test_an_update_is_the_plain_step_on_the_whole_batch(tmp_path: Path, aggregat
         # Adam's first step is lr * sign(gradient): where the gradient is within rounding of 0 it may go either way.
         moved = torch.cat([(a - b).abs().flatten() for a, b in zip(weights(trainer.policy), weights(expected), strict=True)])
         assert float((moved > 1e-4).float().mean()) < 1e-3
+
+
+def test_the_entropy_bonus_alone_raises_the_entropy(tmp_path: Path) -> None:
+    """Without advantages and KL the loss is minus the weighted mean entropy, and only the bonus has a gradient."""
+    batch = tuple(dataclasses.replace(row, advantages=(0.0,) * len(row.tokens)) for row in rows(0, groups=4, size=4))
+    bonus, none = LossSettings(kl_coef=0.0, entropy_coef=0.5), LossSettings(kl_coef=0.0)
+    trainer = learner(tmp_path, lr=1e-3)
+    first = trainer.step(batch, bonus)
+    assert first.loss == pytest.approx(-0.5 * first.entropy, rel=1e-5)
+    assert first.policy_loss == 0.0
+    assert first.grad_norm > 0.0
+    assert trainer.step(batch, bonus).entropy > first.entropy
+    assert learner(tmp_path).step(batch, none).grad_norm == 0.0
 
 
 def test_statistics_are_token_means(tmp_path: Path) -> None:

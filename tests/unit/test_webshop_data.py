@@ -3,17 +3,20 @@
 import json
 import lzma
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from tests.webshop_mini import HUMAN, INSTRUCTIONS, ITEMS, goal, item, open_mini, write_files
-from threespo.envs.webshop import Catalogue, WebShop, compile_catalogue
+from threespo.envs.webshop import Catalogue, ShopState, WebShop, compile_catalogue
 from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
 from threespo.envs.webshop.embedded import generate
 from threespo.envs.webshop.goals import goal_from_row, original_goals, repaired_goals
 from threespo.envs.webshop.heuristics import choose
+from threespo.envs.webshop.prepare import prepare
+from threespo.envs.webshop.settings import WebshopTasks
 from threespo.envs.webshop.sources import read_array, read_products
-from threespo.envs.webshop.splits import original_splits, split_goals
+from threespo.envs.webshop.splits import also_trained_on, original_splits, split_goals, trained_on_by_any
 from threespo.errors import InputError
 
 
@@ -173,11 +176,46 @@ def test_splits_are_disjoint_and_one_for_all(embedded):
     assert len(split_goals(embedded, False).test) == 500
 
 
-def test_the_originals_order_leaks_between_workers(embedded):
-    training, validation = original_splits(embedded, False, 0), original_splits(embedded, False, 1000)
-    trained = {found.task_id for found in training.train}
-    assert sum(found.task_id in trained for found in validation.test) > len(validation.test) / 2
-    assert Counter(found.task_id for found in original_goals(embedded, 0, False)[0]).most_common(1)[0][1] == 1
+def test_the_originals_splits_are_positions_in_the_orders_of_two_workers(embedded):
+    splits = original_splits(embedded, False)
+    (training, _), (validation, prices) = (original_goals(embedded, seed, False) for seed in (0, 1000))
+    assert Counter(found.task_id for found in training).most_common(1)[0][1] == 1
+    assert len(validation) > 2500
+    assert [found.task_id for found in splits.test] == [found.task_id for found in validation[:500]]
+    assert [found.goal for found in splits.train] == [found.goal for found in training[500:]]
+    after = validation[500 : 500 + min(1000, len(validation) // 5)]
+    assert [found.goal for found in splits.calibration] == [found.goal for found in after]
+    # Every bound lies above the price that its own worker drew, and the shop judges by that price.
+    env = WebShop(embedded, fidelity="original")
+    ranged = [found for found in splits.test if len(set(embedded.product(embedded.number_of(found.asin)).prices)) == 2]
+    assert ranged
+    for found in ranged:
+        number = embedded.number_of(found.asin)
+        assert prices[number] < found.price_upper
+        state = ShopState(found, "item", product=number, chosen=tuple(sorted(found.options)))
+        assert env.reward(state).total == 1.0
+    elsewhere = (
+        (replace(found, worker=None, price_upper=prices[embedded.number_of(found.asin)] + 1e-6), found) for found in ranged
+    )
+    states = [
+        ShopState(other, "item", product=embedded.number_of(found.asin), chosen=tuple(sorted(found.options)))
+        for other, found in elsewhere
+    ]
+    assert any(env.reward(state).total < 1.0 for state in states), "with another worker's prices some could not be met"
+
+
+def test_what_of_the_originals_test_split_is_trained_on_is_counted(embedded):
+    splits = original_splits(embedded, False)
+    trained = {found.task_id for found in splits.train}
+    both = [found for found in splits.test if found.task_id in trained]
+    assert also_trained_on(splits)["test"] == len(both) > 400
+    assert also_trained_on(splits._replace(train=splits.train[:0])) == {"calibration": 0, "test": 0}
+    # Of the sixteen training workers each leaves out 500 goals of its own, so no test goal escapes all of them.
+    orders = [[found.task_id for found in original_goals(embedded, seed, False)[0]] for seed in range(16)]
+    anywhere = {name for order in orders for name in order[500:]}
+    assert trained_on_by_any(len(orders[0])) == sum(found.task_id in anywhere for found in splits.test)
+    # The numbers of the documentation: all human goals, and the synthetic ones of the real 1,000 products.
+    assert [trained_on_by_any(count) for count in (12_087, 6_910)] == [500, 500]
 
 
 @pytest.mark.parametrize("fidelity", ["original", "repaired"])
@@ -246,6 +284,25 @@ def test_prepared_data(tmp_path):
     assert loaded["test"] == list(split_goals(catalogue, False).test)
     with pytest.raises(InputError, match="valid"):
         load_goals(tmp_path / "shop", "valid")
+
+
+def test_prepared_data_in_the_originals_order_say_how_much_of_the_test_set_is_trained_on(tmp_path):
+    shop, products = tmp_path / "shop", tmp_path / "products"
+    settings = WebshopTasks(products=500, goals_order="original", goals={"train": 900, "test": 40})
+    prepare(settings, shop)
+    manifest = json.loads((shop / "manifest.json").read_text())
+    loaded = {split: load_goals(shop, split, Catalogue(shop / "catalogue")) for split in ("train", "calibration", "test")}
+    assert {split: {found.worker for found in goals} for split, goals in loaded.items()} == {
+        "train": {0},
+        "calibration": {1000},
+        "test": {1000},
+    }
+    trained = {found.task_id for found in loaded["train"]}
+    both = sum(found.task_id in trained for found in loaded["test"])
+    assert manifest["original_order"]["also_training_goals"]["test"] == both > 0
+    assert manifest["original_order"]["whole_test_split"]["goals"] == 500
+    prepare(WebshopTasks(products=500), products)
+    assert "original_order" not in json.loads((products / "manifest.json").read_text())
 
 
 def test_prepare_says_what_is_missing(tmp_path):

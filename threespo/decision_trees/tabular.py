@@ -101,14 +101,15 @@ class TabularPolicy:
         kl = k3(logprobs, reference)
         policy_loss = (losses.policy * shares).sum()
         objective = policy_loss + loss.kl_coef * (kl * shares).sum()
+        if loss.entropy_coef != 0.0:
+            objective = objective - loss.entropy_coef * (_entropies(table)[places] * shares).sum()
 
         (gradient,) = torch.autograd.grad(objective, table)
         for prompt, row in zip(prompts, (table.detach() - self.learning_rate * gradient).unbind(), strict=True):
             self.logits[prompt] = row
         self.version += 1
 
-        probabilities = table.detach().softmax(dim=1)
-        entropy = float(-(probabilities * probabilities.log()).sum(dim=1)[places].mean())
+        entropy = float(_entropies(table.detach())[places].mean())
 
         return UpdateStats(
             loss=float(objective.detach()),
@@ -150,6 +151,13 @@ class TabularCritic:
         (gradient,) = torch.autograd.grad(losses.mean(), table)
         self.table |= zip(prompts, (table.detach() - self.learning_rate * gradient).tolist(), strict=True)
         return ValueStats(float(losses.detach().mean()), float(clipped.float().mean()), float(gradient.norm()), len(rows))
+
+
+def _entropies(table: Tensor) -> Tensor:
+    """Return the entropy of each row's softmax, (rows,), in nats."""
+    # The logarithm of a probability that has become 0 is finite in this form.
+    logprobs = table.log_softmax(dim=1)
+    return -(logprobs.exp() * logprobs).sum(dim=1)
 
 
 def _places(rows: Sequence[Row] | Sequence[ValueRow]) -> tuple[Tensor, list[str]]:

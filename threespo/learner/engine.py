@@ -192,7 +192,7 @@ class DeepSpeedLearner:
         packed = pack(groups, self.policy.device, self._dtype)
         places = batch.places(packed)
         weights = batch.weights[places]
-        logprobs, entropy = self._engine(packed, self.settings.temperature)
+        logprobs, entropy = self._engine(packed, self.settings.temperature, loss.entropy_coef != 0.0)
         brought = batch.old_logprobs[places]
         old = torch.where(batch.recompute[places], logprobs.detach(), brought)
 
@@ -204,6 +204,8 @@ class DeepSpeedLearner:
                 reference = self._reference(packed, self.settings.temperature)[0]
             kl = k3(logprobs, reference)
             objective = policy_loss + loss.kl_coef * (kl * weights).sum()
+        if loss.entropy_coef != 0.0:
+            objective = objective - loss.entropy_coef * (entropy * weights).sum()
         with torch.no_grad():
             approx_kl, gap = (old - logprobs).sum(), (brought - old).abs().sum()
             clipped, ratio = losses.clipped.sum().float(), (logprobs - old).exp().sum()

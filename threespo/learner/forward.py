@@ -153,12 +153,15 @@ class ResponseScorer(nn.Module):
         linear.install(model)
         self.model = model
 
-    def forward(self, packed: Pack, temperature: float) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-        """Return log-probabilities (with gradient) and entropies (without) of softmax(logits / temperature), (N,) each.
+    def forward(
+        self, packed: Pack, temperature: float, entropy_gradient: bool = False
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+        """Return log-probabilities (with gradient) and entropies of softmax(logits / temperature), (N,) each.
 
         Args:
             packed: the responses with their prompts.
             temperature: at which the responses were sampled, above 0.
+            entropy_gradient: whether entropies have a gradient too, which takes a second tensor of the logits' size.
         """
         stock: Any = self.model
         output = stock(
@@ -176,7 +179,7 @@ class ResponseScorer(nn.Module):
             logits = logits / temperature
         normalizer = logits.logsumexp(dim=-1)
         logprobs = logits.gather(1, packed.targets[:, None])[:, 0] - normalizer
-        with torch.no_grad():
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             # Entropy = log Z - E[logit]: no second softmax, and no infinite logarithm of a probability that is 0.
-            expected = ((logits - normalizer[:, None]).exp() * logits).sum(dim=-1)
-        return logprobs, normalizer.detach() - expected
+            entropy = normalizer - ((logits - normalizer[:, None]).exp() * logits).sum(dim=-1)
+        return logprobs, entropy

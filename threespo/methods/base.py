@@ -22,7 +22,7 @@ class MethodOptions(Settings):
 
 @dataclass(frozen=True, slots=True)
 class CommonSettings:
-    """What all methods of a study share (``TrainingSettings`` in threespo/study/config.py explains the fields)."""
+    """What all methods of a study share (``TrainingSettings`` in threespo/study/training.py explains the fields)."""
 
     seed: int
     group_size: int
@@ -36,6 +36,7 @@ class CommonSettings:
     """What means and spreads of episode returns are taken over: ``rows`` where the study runs ``as_released``."""
     recorded: frozenset[str] = frozenset()
     """Ids of the tasks whose search trees are kept; without influence on training."""
+    entropy_coef: float = 0.0
 
 
 class Method(Protocol):
@@ -144,11 +145,12 @@ def loss_settings(common: CommonSettings, aggregation: Aggregation, clip_high: f
     """Return the loss that all methods share.
 
     Args:
-        common: settings of the study: clip range and weight of the KL penalty.
+        common: settings of the study: clip range, weights of the KL penalty and of the entropy bonus.
         aggregation: how the method averages over tokens and rows.
         clip_high: the method's own upper clip, in place of the common one.
     """
-    return LossSettings(common.clip, clip_high or common.clip, kl_coef=common.kl_coef, aggregation=aggregation)
+    high, bonus = clip_high or common.clip, common.entropy_coef
+    return LossSettings(common.clip, high, kl_coef=common.kl_coef, aggregation=aggregation, entropy_coef=bonus)
 
 
 def minibatches(rows: Sequence[T], size: int, seed: int, epoch: int) -> list[tuple[T, ...]]:

@@ -1,7 +1,6 @@
 """Training one run: a loop that answers a method's requests with a sampler and a learner until the budget is spent."""
 
 import hashlib
-import itertools
 import json
 import math
 import shutil
@@ -17,9 +16,10 @@ from threespo.envs.episode import begin
 from threespo.envs.registry import ENVIRONMENTS
 from threespo.methods.base import CommonSettings
 from threespo.methods.registry import make_method
-from threespo.rng import derive, generator
+from threespo.rng import derive
 from threespo.runs import checkpoint
 from threespo.runs.artifacts import RunArtifacts
+from threespo.runs.budget import draw, spent
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
 from threespo.runs.learning_rate import learning_rate
@@ -70,17 +70,17 @@ def _train(settings: TrainSettings) -> None:
     sampler = make_sampler(settings.sampling, policy)
     logging_seconds = 0.0
 
-    while drawn := _draw(tasks, progress, settings):
+    while drawn := draw(tasks, progress, settings):
         driver = Driver(sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature)
         start, timed.seconds = time.perf_counter(), 0.0
         result = driver.drive(method, progress.epoch, [begin(setup, task) for task in drawn])
-        driven, before = time.perf_counter(), progress.generations
+        driven, before = time.perf_counter(), spent(progress, settings)
 
         record(progress, result, driver, len(drawn))
         record_time(progress, driver, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
         artifacts.epoch(progress.epoch, result)
-        if number := _snapshot_due(settings, before, progress.generations):
+        if number := _snapshot_due(settings, before, spent(progress, settings)):
             artifacts.snapshot(number, progress.epoch, learner, progress.memory)
         _show(progress, settings)
         if progress.epoch % training.checkpoint_every == 0:
@@ -99,11 +99,11 @@ def _train(settings: TrainSettings) -> None:
 
 
 def _snapshot_due(settings: TrainSettings, before: int, after: int) -> int:
-    """Return the number of the snapshot that an epoch, from ``before`` to ``after`` generations, has made due, or 0.
+    """Return the number of the snapshot that an epoch, from ``before`` to ``after`` of the budget, has made due, or 0.
 
     Snapshots are taken in the middles of equal parts of the budget, since a run may end a little short of it.
     """
-    count, budget = settings.snapshots, settings.training.generations
+    count, budget = settings.snapshots, settings.training.budget
     was, now = (min(count, math.floor(count * at / budget + 0.5)) for at in (before, after))
     return now if was < now else 0
 
@@ -170,6 +170,7 @@ def common_settings(settings: TrainSettings, pool: list[Task]) -> CommonSettings
         minibatch=settings.minibatch,
         statistics="trajectories" if training.terms == "equalised" else "rows",
         recorded=frozenset(task.task_id for task in pool[: training.recorded_tasks]),
+        entropy_coef=training.entropy_coef,
     )
 
 
@@ -185,43 +186,19 @@ def _identity(settings: TrainSettings) -> str:
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-def _draw(tasks: list[Task], progress: checkpoint.Progress, settings: TrainSettings) -> list[Task]:
-    """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
-
-    The last epochs have as many tasks as the rest of the budget pays for, at a task's cost in the dearest epoch of the last
-    pass over the pool. A method may refuse all tasks of an epoch (3SPO as printed gives up gated ones for good); after three
-    passes without a generation the run ends below its budget.
-    """
-    per_epoch = min(settings.training.tasks_per_epoch, len(tasks))
-    left = settings.training.generations - progress.generations
-
-    # ``generations`` in the metrics is a running total; an epoch's own cost is the difference to the row before.
-    spent = [0, *(row["generations"] for row in progress.metrics)]
-    epochs = [(row["tasks"], after - before) for row, before, after in zip(progress.metrics, spent, spent[1:], strict=False)]
-    # Tasks differ in cost, which also changes as the policy learns: the last pass over the pool has both in it.
-    recent = epochs[-math.ceil(len(tasks) / per_epoch) :]
-    per_task = max([1.0, *(generations / count for count, generations in recent)])
-    idle = sum(count for count, _ in itertools.takewhile(lambda epoch: not epoch[1], reversed(epochs)))
-    if idle >= 3 * len(tasks):
-        print(f"train {settings.run.run_id}: {idle} tasks without a generation: every one is given up", file=sys.stderr)
-        return []
-    # With less than half a task left, stopping here comes closer to the budget than one more task.
-    if epochs and left < per_task / 2:
-        return []
-    # Before the first epoch no cost is known, so the budget is divided by the dearest task that there could be.
-    dearest = settings.training.longest_task(settings.episode.max_steps)
-    count = math.ceil(left / per_task) if epochs else max(1, left // dearest)
-    return generator(settings.run.seed, "tasks", progress.epoch).sample(tasks, min(per_epoch, count))
 
 
 def _show(progress: checkpoint.Progress, settings: TrainSettings) -> None:
-    budget = settings.training.generations
+    training, used = settings.training, spent(progress, settings)
     metrics, timing = progress.metrics[-1], progress.timing[-1]
     elapsed = sum(row["seconds"] for row in progress.timing)
-    left = elapsed * max(0, budget - progress.generations) / progress.generations
+    # No generation yet: every task of the first epoch was refused, and nothing is known of the rest.
+    left = elapsed * max(0, training.budget - used) / max(1, used)
+    of = f"epoch {progress.epoch}" + (f"/{training.epochs}" if training.epochs else "")
+    generations = f"{progress.generations:,}" + (f"/{training.generations:,}" if training.generations else "")
     print(
-        f"train {settings.run.run_id} epoch {progress.epoch}: success {metrics['train_success']:.1%}"
-        f" of {metrics['epoch_paths']} paths, {progress.generations:,}/{budget:,} generations,"
+        f"train {settings.run.run_id} {of}: success {metrics['train_success']:.1%}"
+        f" of {metrics['epoch_paths']} paths, {generations} generations,"
         f" {timing['generations_per_second']:.0f}/s, {left / 60:.1f} min left",
         file=sys.stderr,
         flush=True,

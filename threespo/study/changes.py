@@ -76,6 +76,8 @@ def small_budgets(study: Study) -> Iterator[str]:
     for env in study.environments:
         here = study.at(env)
         budget, task = here.training.generations, here.training.longest_task(here.settings.max_steps)
+        if budget is None:
+            continue
         tasks = here.training.tasks_per_epoch
         if budget < tasks * task:
             yield (

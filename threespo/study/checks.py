@@ -9,11 +9,12 @@ from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.spec import CONFIRMATION, purpose
 from threespo.errors import listed
 from threespo.methods.registry import check_options, searches
-from threespo.study.config import Study, StudyAt, TrainingSettings
+from threespo.study.config import Study, StudyAt
 from threespo.study.explain import explain, field_of
 from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paper_rows import paper_rows
 from threespo.study.sizes import SIZES
+from threespo.study.training import TrainingSettings
 
 FEWEST_SEEDS = 3
 """With fewer training seeds no comparison is decided, so there is nothing to confirm."""
@@ -87,8 +88,19 @@ def _differences(study: Study) -> Iterator[str]:
             yield f"{env}.methods.{name}: no such entry in the study's 'methods'; there are {listed(study.methods)}"
         if "threads" in section.training:
             yield f"{env}.training.threads: the same in all environments; set it in 'training'"
+        yield from _own_budget(study, env, section.training)
         if study.tuning and any(other.learning_rate for other in section.methods.values()):
             yield f"{env}.methods: remove the learning rates, 'tuning' chooses them"
+
+
+def _own_budget(study: Study, env: str, own: Mapping[str, Any]) -> Iterator[str]:
+    """Check that an environment with a budget of its own counts it as the study does: in generations."""
+    if own.get("epochs") is not None:
+        yield f"{env}.training.epochs: the same in all environments; set it in 'training'"
+    if study.training.epochs is not None and own.get("generations") is not None:
+        yield f"{env}.training.generations: the study's budget is {study.training.epochs} epochs; leave one of the two out"
+    if study.training.generations is not None and own.get("generations", 1) is None:
+        yield f"{env}.training.generations: found null; give a number, or leave it out for that of the study"
 
 
 def _methods(study: Study) -> Iterator[str]:

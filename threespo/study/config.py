@@ -1,8 +1,9 @@
 """A study file, typed: what is prepared, trained and evaluated, at which scale.
 
-Every field is explained here once; those of an environment's section in ``threespo/envs/ENVIRONMENT/settings.py``. Unknown
-or ill-typed fields are refused with the field's full name (``threespo.study.load``), so a misspelling never silently changes
-an experiment. Values that the paper fixes name their source.
+Every field is explained here once; those of ``training`` in ``threespo/study/training.py``, those of an environment's
+section in ``threespo/envs/ENVIRONMENT/settings.py``. Unknown or ill-typed fields are refused with the field's full name
+(``threespo.study.load``), so a misspelling never silently changes an experiment. Values that the paper fixes name their
+source.
 """
 
 import functools
@@ -14,26 +15,12 @@ from pydantic import Field, create_model, model_validator
 
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
-from threespo.settings import Execution, Label, LearningRate, Name, Seed, Seeds, Settings, Several
+from threespo.settings import Label, LearningRate, Name, Seed, Seeds, Settings, Several
 from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.sizes import Weakness
-
-# Bounds far above what anybody runs: a number beyond them is a slip, which would cost hours before it shows.
-MOST_TOKENS = 10_000_000
-"""Of a prompt, a response or a forward pass; the longest contexts are of a million."""
-MOST_ROWS = 1_000_000
-"""Of a mini-batch; the paper's epochs have some thousand rows."""
-MOST_TASKS = 10_000_000
-"""As many as an environment may have."""
-HOTTEST = 10.0
-"""Temperature at which every policy draws tokens almost evenly."""
-LARGEST = 1_000_000.0
-"""Of rewards, penalties and coefficients, whose products must stay exact in 32 bits."""
-
-Generations = Annotated[int, Field(ge=1, le=1_000_000_000)]
-"""The paper's longest runs have 2.5 million; a billion would take GPUs for years."""
+from threespo.study.training import HOTTEST, MOST_ROWS, MOST_TOKENS, Generations, TrainingSettings
 
 
 class SamplingSettings(Settings):
@@ -74,54 +61,6 @@ class PolicySettings(SamplingSettings):
         if self.kind != "tiny" and self.weakness != "planted":
             raise ValueError("'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are")
         return self
-
-
-class TrainingSettings(Settings):
-    """What all trained methods share, so that they are compared on equal terms: none of it can be set for one method."""
-
-    terms: Literal["equalised", "as_released"] = "equalised"
-    """``equalised``: statistics of episode returns over trajectories, as the methods' papers have them. ``as_released``:
-    over rows (steps), as the released code runs; there a long failure weighs more than a short success
-    (docs/baselines.md)."""
-    generations: Generations
-    """The budget of a run in single-step generations, the same for every method."""
-    tasks_per_epoch: int = Field(default=16, ge=1, le=10_000)
-    """Tasks drawn per epoch (verl-agent's scripts: 16). An epoch is a reporting bin, not a budget."""
-    pool: int | None = Field(default=None, ge=1, le=MOST_TASKS)
-    """Training games that tasks are drawn from (``null``: all). State statistics need repeated visits, and a small
-    pool is visited often; the paper's 6,400 draws visit each of 3,553 games 1.8 times."""
-    group_size: int = Field(default=8, ge=2, le=1024)
-    """Rollouts per task of group methods; G_max, the most samples per state, of 3SPO (tab:hyperparams: 8)."""
-    minibatch: int = Field(default=256, ge=1, le=MOST_ROWS)
-    """Rows per optimizer step of the methods that play whole episodes (verl-agent: 256 on ALFWorld)."""
-    success_reward: float = Field(default=10.0, gt=0, le=LARGEST)
-    """Environment reward of a won episode for the baselines (verl-agent: 10); 3SPO's is in its eq. 2."""
-    temperature: float = Field(default=1.0, gt=0, le=HOTTEST)
-    kl_coef: float = Field(default=0.01, ge=0, le=LARGEST)
-    """tab:hyperparams: 0.01; k3 estimate, as a loss term."""
-    clip: float = Field(default=0.2, gt=0, le=LARGEST)
-    invalid_penalty: float = Field(default=0.1, ge=0, le=LARGEST)
-    """Subtracted where a response lacks well-formed tags (tab:hyperparams: 0.1)."""
-    inadmissible_penalty: float = Field(default=0.0, ge=0, le=LARGEST)
-    """Subtracted from the advantage of responses with an inadmissible action. Not in the paper: a named option of the
-    embedded studies, for every response that a method trains on. 3SPO trains on fewer (not on groups of equal rewards)."""
-    weight_decay: float = Field(default=0.01, ge=0, le=1)
-    grad_clip: float = Field(default=1.0, gt=0, le=LARGEST)
-    zero_stage: int = Field(default=0, ge=0, le=3)
-    """DeepSpeed ZeRO stage."""
-    micro_batch_tokens: int = Field(default=8192, ge=1, le=MOST_TOKENS)
-    """Tokens per forward pass; changes memory and speed, not results beyond rounding."""
-    checkpoint_every: Annotated[int, Execution] = Field(default=1, ge=1, le=1_000_000)
-    """Epochs between checkpoints; an interrupted run replays what came after the last one, to the same bytes."""
-    recorded_tasks: int = Field(default=8, ge=0, le=MOST_TASKS)
-    """Games of the pool whose search trees are kept whenever they are drawn (3SPO; ``threespo view`` shows them)."""
-    threads: int = Field(default=1, ge=1, le=256)
-    """CPU threads of a run; fixed here and not by the scheduler, so that the bytes do not depend on the machine's load. The
-    bound is that of large machines: a study may be resolved where it does not run, so the cores here say nothing."""
-
-    def longest_task(self, max_steps: int) -> int:
-        """Return the most generations of a group of whole episodes of ``max_steps`` steps."""
-        return self.group_size * max_steps
 
 
 class MethodSettings(Settings):

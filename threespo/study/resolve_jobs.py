@@ -137,7 +137,7 @@ def _training(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
     here, policy = study.at(run.env), study.policies[run.policy]
     entry, training = here.methods[run.method], here.training
     if run.rate is not None and study.tuning:
-        training = training.model_copy(update={"generations": study.tuning.generations})
+        training = training.model_copy(update={"generations": study.tuning.generations, "epochs": None})
     if not searches(entry.method):
         # Only searches have trees to record: for other methods the number must not cause a rerun.
         training = training.model_copy(update={"recorded_tasks": 0})

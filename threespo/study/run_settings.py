@@ -17,12 +17,12 @@ from threespo.study.config import (
     ProbeSettings,
     SamplingSettings,
     Study,
-    TrainingSettings,
 )
 from threespo.study.decision_trees import TreeFamily
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.paths import Paths, Run
 from threespo.study.sizes import PolicySize, Weakness
+from threespo.study.training import TrainingSettings
 
 
 class JobSettings(Settings):

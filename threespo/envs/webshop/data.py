@@ -15,7 +15,16 @@ from threespo.envs.webshop.embedded import generate
 from threespo.envs.webshop.goals import ShopGoal, goal_from_row
 from threespo.envs.webshop.products import Product
 from threespo.envs.webshop.sources import find, read_products
-from threespo.envs.webshop.splits import Splits, original_splits, split_goals
+from threespo.envs.webshop.splits import (
+    TRAINING_WORKER,
+    TRAINING_WORKERS,
+    VALIDATION_WORKER,
+    Splits,
+    also_trained_on,
+    original_splits,
+    split_goals,
+    trained_on_by_any,
+)
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, atomic_path, open_text
 
@@ -67,8 +76,9 @@ def prepare_shop(
         out: the folder; written whole or not at all.
         products: what is for sale.
         goals: synthetic ones or those of people.
-        seed: draws price bounds; with ``original_order`` it is the reference worker's seed.
-        original_order: the reference's leaky order instead of the one fixed order.
+        seed: draws price bounds; without use for ``original_order``.
+        original_order: the reference's own orders and bounds instead of the one fixed order; the manifest then counts the
+            test and calibration goals that are training goals as well.
         limits: at most so many goals of a split, the first in order.
 
     Raises:
@@ -77,38 +87,54 @@ def prepare_shop(
     with atomic_folder(out) as folder:
         facts = compile_catalogue(products, folder / "catalogue")
         catalogue, human = Catalogue(folder / "catalogue"), goals == "human"
-        found = original_splits(catalogue, human, seed) if original_order else split_goals(catalogue, human, seed)
+        found = original_splits(catalogue, human) if original_order else split_goals(catalogue, human, seed)
         if not all(found):
             raise InputError(
                 f"webshop: {sum(map(len, found))} {goals} goals in this catalogue, too few for training, calibration and "
                 "test; give a larger catalogue, or goals of the other kind"
             )
 
+        chosen = _chosen(found, limits or {})
+        _write(chosen, folder)
         manifest = {
             "products": facts["products"],
-            "goals": _write(found, folder, limits or {}),
+            "goals": {name: len(goals) for name, goals in chosen._asdict().items()},
             "goal_kind": goals,
             "catalogue_sha256": facts["sha256"],
             "sha256": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.xz"))},
         }
+        if original_order:
+            # The reference's training range and its test range together are all goals.
+            total = len(found.train) + len(found.test)
+            manifest["original_order"] = {
+                "workers": {"train": TRAINING_WORKER, "calibration": VALIDATION_WORKER, "test": VALIDATION_WORKER},
+                "also_training_goals": also_trained_on(chosen),
+                "whole_test_split": {
+                    "goals": len(found.test),
+                    "also_training_goals": also_trained_on(found)["test"],
+                    f"also_training_goals_of_any_of_{TRAINING_WORKERS}_workers": trained_on_by_any(total),
+                },
+            }
         atomic_json(folder / "manifest.json", manifest)
     return manifest
 
 
-def _write(splits: Splits, folder: Path, limits: dict[str, int]) -> dict[str, int]:
-    counts = {}
+def _chosen(splits: Splits, limits: dict[str, int]) -> Splits:
+    """Return the first goals of each split, as many as ``limits`` says, all where it says nothing."""
     for name, goals in splits._asdict().items():
         if limits.get(name, 0) > len(goals):
             raise InputError(
                 f"webshop: field 'goals.{name}' is {limits[name]}, but this catalogue has {len(goals)}; lower it, or leave "
                 "it out for all"
             )
-        chosen = goals[: limits.get(name, len(goals))]
-        counts[name] = len(chosen)
-        rows = "".join(json.dumps(goal.as_row(), ensure_ascii=False) + "\n" for goal in chosen)
+    return Splits(**{name: goals[: limits.get(name, len(goals))] for name, goals in splits._asdict().items()})
+
+
+def _write(splits: Splits, folder: Path) -> None:
+    for name, goals in splits._asdict().items():
+        rows = "".join(json.dumps(goal.as_row(), ensure_ascii=False) + "\n" for goal in goals)
         with atomic_path(folder / f"{name}.jsonl.xz") as temporary:
             temporary.write_bytes(lzma.compress(rows.encode("utf-8", "surrogatepass")))
-    return counts
 
 
 def load_goals(folder: Path, split: str, catalogue: Catalogue | None = None) -> list[ShopGoal]:

@@ -35,6 +35,8 @@ class ShopGoal:
     attributes: tuple[str, ...]
     price_upper: float
     options: WantedOptions
+    worker: int | None = None
+    """Seed of the reference's worker that drew the bound, for its own random prices; ``None`` in our own order."""
 
     @property
     def task_type(self) -> str:
@@ -46,7 +48,8 @@ class ShopGoal:
 
     def as_row(self) -> dict[str, Any]:
         """Return the goal as JSON values."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        row = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in row.items() if value is not None}
 
 
 def goal_from_row(values: Any, where: str, catalogue: Catalogue | None = None) -> ShopGoal:
@@ -64,6 +67,9 @@ def goal_from_row(values: Any, where: str, catalogue: Catalogue | None = None) -
     upper = record.values.get("price_upper")
     if not isinstance(upper, (int, float)):
         raise record.fail("price_upper", "a number")
+    worker = record.values.get("worker")
+    if worker is not None and type(worker) is not int:
+        raise record.fail("worker", "a whole number")
 
     asin = record.text("asin")
     if catalogue is not None and catalogue.number_of(asin) is None:
@@ -82,6 +88,7 @@ def goal_from_row(values: Any, where: str, catalogue: Catalogue | None = None) -
         record.texts("attributes"),
         float(upper),
         _wanted_options(record),
+        worker,
     )
 
 
@@ -135,8 +142,19 @@ def original_goals(catalogue: Catalogue, seed: int, human: bool) -> tuple[list[S
     source = random.Random(seed)
     prices = drawn_prices(catalogue, source)
     goals = list(_goals(catalogue, human, prices.__getitem__, lambda asin: source))
-    random.Random(seed).shuffle(goals)
-    return goals, prices
+    return [goals[number] for number in original_order(len(goals), seed)], prices
+
+
+def original_order(count: int, seed: int) -> list[int]:
+    """Return the order of a worker's goals, as their numbers in the catalogue's order, (count,).
+
+    Args:
+        count: how many goals there are.
+        seed: of the worker.
+    """
+    order = list(range(count))
+    random.Random(seed).shuffle(order)
+    return order
 
 
 def repaired_goals(catalogue: Catalogue, seed: int, human: bool) -> list[ShopGoal]:

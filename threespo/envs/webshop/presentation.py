@@ -23,6 +23,12 @@ def _caveats(shop: WebshopSettings) -> list[str]:
             "The shop is the repaired one: without the quirks of the original's environment, which decide some rewards "
             "(docs/webshop.md lists them). Scores are not comparable one to one with those of the original."
         )
+    if shop.goals_order == "original":
+        known.append(
+            "Test goals are those of the released code: nearly all of them are training goals as well, many with another "
+            "price bound (manifest.json of the shop's data counts them). So WebShop's score and success are not those of "
+            "unseen goals."
+        )
     return known
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.settings import Settings
@@ -21,12 +21,13 @@ GoalCount = Annotated[int, Field(ge=1, le=MOST_GOALS)]
 
 
 class GoalCounts(Settings):
-    """How many goals of each split take part (``null``: all), the first of one order that every study shares."""
+    """How many goals of each split take part (``null``: all), the first in order."""
 
     train: GoalCount | None = None
     """Training goals; base policies are cloned from all of them, RL draws from ``training.pool`` of them."""
     calibration: GoalCount | None = None
-    """Goals for choosing base policies and settings; disjoint from training and test goals."""
+    """Goals for choosing base policies and settings; disjoint from test goals, and from training goals unless
+    ``goals_order`` is ``original``."""
     test: GoalCount | None = None
     """Goals of the evaluation (the paper: 500)."""
 
@@ -35,7 +36,7 @@ class WebshopTasks(TaskSettings):
     """Which shop: an ``embedded`` catalogue is generated here, ``path`` is the folder of the original's JSON files,
     ``official`` the same (by default ``downloads/webshop``), which says how to get them.
 
-    Goals are distinct and in one order in all studies, whatever ``fidelity`` says of pages and rewards.
+    Goals are distinct and in one order in all studies, unless ``goals_order`` says otherwise.
     """
 
     products: int = Field(default=1000, ge=500, le=1_200_000)
@@ -43,6 +44,10 @@ class WebshopTasks(TaskSettings):
     goal_kind: Literal["synthetic", "human"] = "synthetic"
     """``synthetic``: one goal per combination of a product's options; ``human``: what people asked for."""
     goals: GoalCounts = GoalCounts()
+    goals_order: Literal["fixed", "original"] = "fixed"
+    """``fixed``: one order for all, with disjoint splits. ``original``: the orders and price bounds of the released code's
+    first training worker and first validation worker (docs/webshop.md). Its test goals are the first 500, as published, and
+    nearly all of them are training goals as well; the data's manifest says how many. Needs ``fidelity: original``."""
 
     @property
     def most_training_tasks(self) -> tuple[str, int] | None:
@@ -67,3 +72,13 @@ class WebshopEpisode(EpisodeSettings):
 
 class WebshopSettings(WebshopTasks, WebshopEpisode, EnvironmentSettings):
     """WebShop at one scale."""
+
+    @model_validator(mode="after")
+    def _bounds_fit_prices(self) -> "WebshopSettings":
+        # A bound lies above the random price that its worker drew, which may be below the repaired shop's price.
+        if self.goals_order == "original" and self.fidelity != "original":
+            raise ValueError(
+                f"goals_order 'original' needs fidelity 'original', found {self.fidelity!r}: with other prices some goals "
+                "could not be met; change one of the two"
+            )
+        return self

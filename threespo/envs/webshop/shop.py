@@ -68,7 +68,8 @@ class WebShop:
         catalogue: what is for sale.
         mode: ``text`` or ``text_rich``.
         fidelity: ``original`` with all quirks, or ``repaired`` (docs/webshop.md lists them).
-        price_seed: the seed from which the original's prices are drawn; the repaired shop has no random price.
+        price_seed: the seed from which the original's prices are drawn, for goals that name no worker of their own; the
+            repaired shop has no random price.
         nouns: the noun tagger.
     """
 
@@ -94,14 +95,15 @@ class WebShop:
         nouns("shop of unheardofs")
         self._repaired, self._rich = fidelity == "repaired", mode == "text_rich"
         self._page = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(self._make_page)
+        # Training and test goals of the original order have a worker each.
+        self._prices = functools.lru_cache(maxsize=2)(self._draw_prices)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Caches and memory-mapped files do not travel between processes.
         return _reopen, (self.catalogue, self.mode, self.fidelity, self.price_seed, self._nouns)
 
-    @functools.cached_property
-    def _prices(self) -> list[float]:
-        return drawn_prices(self.catalogue, random.Random(self.price_seed))
+    def _draw_prices(self, seed: int) -> list[float]:
+        return drawn_prices(self.catalogue, random.Random(seed))
 
     def initial(self, task: ShopGoal) -> ShopState:
         """Return the start page."""
@@ -129,7 +131,8 @@ class WebShop:
     def reward(self, state: ShopState) -> Reward:
         """Return the reward, in parts, for buying the state's product as it is chosen."""
         product = self.catalogue.product(state.product)
-        price = highest_price(self.catalogue, state.product) if self._repaired else self._prices[state.product]
+        worker = self.price_seed if state.goal.worker is None else state.goal.worker
+        price = highest_price(self.catalogue, state.product) if self._repaired else self._prices(worker)[state.product]
         return reward_of(product, price, state.chosen, state.goal, self._nouns, repaired=self._repaired)
 
     def _after(self, state: ShopState, action: str) -> ShopState:
