@@ -247,7 +247,7 @@ def _settings(one):
         ({"evaluation": {"seeds": [5]}}, {"evaluate", "tables"}),
         ({"evaluation": {"learning": {"games": 1, "seeds": [5]}}}, {"learning", "tables"}),
         ({"evaluation": {"learning": {"split": "calibration"}}}, {"learning", "tables"}),
-        ({"training": {"snapshots": 3}}, {"grpo", "search", "tables"}),
+        ({"training": {"snapshots": 4}}, {"grpo", "search", "tables"}),
         ({"training": {"generations": 9}}, {"grpo", "search", "tables"}),
         ({"methods": {"grpo": {"learning_rate": 9.0}}}, {"grpo", "tables"}),
         ({"methods": {"grpo": {"paper_row": None}}}, {"tables"}),
