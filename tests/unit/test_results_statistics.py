@@ -1,78 +1,246 @@
-"""Statistics against closed forms and properties."""
+"""Statistics against scipy's own tests, printed tables, closed forms and properties."""
 
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from threespo.results.statistics import bootstrap_interval, difference_interval, summarize, t_interval
+from threespo.results.statistics import (
+    Interval,
+    against_policy,
+    cluster_interval,
+    contrast,
+    difference,
+    equivalent,
+    holm,
+    mean_interval,
+    over_bases,
+    ratio,
+    seeds_for,
+    seeds_needed,
+)
+from threespo.results.summaries import interval_over, method_difference, summarize
+
+FIRST, SECOND = [61.0, 55.5, 70.0, 63.0], [50.0, 52.0, 49.5, 53.0]
+ALONE = list("abcdefghij")
+"""Ten tasks, each a cluster of its own."""
+
+
+def test_the_mean_has_students_interval():
+    # Values 1, 2, 3: mean 2, standard error 1/sqrt(3), t(0.975, 2) = 4.303.
+    found = mean_interval([1.0, 2.0, 3.0])
+    assert (found.low, found.high) == pytest.approx((2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3)), abs=1e-4)
+    assert found.p == pytest.approx(stats.ttest_1samp([1, 2, 3], 0).pvalue)
+    assert mean_interval([1.0, 2.0, 3.0], null=2.0).p == 1.0
+
+
+def test_a_difference_is_welchs_with_degrees_of_freedom_rounded_down():
+    welch = stats.ttest_ind(FIRST, SECOND, equal_var=False)
+    freedom, found = math.floor(welch.df), difference(FIRST, SECOND)
+    assert found.estimate == pytest.approx(np.mean(FIRST) - np.mean(SECOND))
+    assert found.p == pytest.approx(2 * stats.t.sf(welch.statistic, freedom))
+    half = found.estimate / welch.statistic * stats.t.ppf(0.975, freedom)
+    assert (found.low, found.high) == pytest.approx((found.estimate - half, found.estimate + half))
+    exact = welch.confidence_interval()
+    assert found.low < exact.low < exact.high < found.high
+    back = difference(SECOND, FIRST)
+    assert (back.low, back.high, back.p) == pytest.approx((-found.high, -found.low, found.p))
+
+
+def test_equal_spreads_have_all_degrees_of_freedom():
+    """Where the two variances are equal, Welch's test is Student's."""
+    shifted = [value + 4 for value in FIRST]
+    assert difference(shifted, FIRST).p == pytest.approx(stats.ttest_ind(shifted, FIRST).pvalue)
+
+
+def test_with_unequal_numbers_the_smaller_one_decides():
+    many = [*SECOND, 51.0, 50.5]
+    found, welch = difference(FIRST, many), stats.ttest_ind(FIRST, many, equal_var=False)
+    assert found.p == pytest.approx(2 * stats.t.sf(welch.statistic, 3))
+
+
+@pytest.mark.parametrize("few", [[], [50.0], [50.0, 51.0]])
+def test_fewer_than_three_seeds_have_no_interval(few):
+    for found in (difference(few, FIRST), difference(FIRST, few), mean_interval(few), equivalent(FIRST, few, 5)):
+        assert all(math.isnan(end) for end in (found.low, found.high, found.p))
+    assert mean_interval([50.0, 51.0]).estimate == 50.5
+
+
+def test_arms_without_any_spread_are_compared_exactly():
+    assert difference([0.1] * 3, [0.1] * 3) == Interval(0, 0, 0, 1)
+    found = difference([0.3] * 3, [0.1] * 3)
+    assert (found.low, found.high, found.p) == (pytest.approx(0.2), pytest.approx(0.2), 0)
+
+
+def test_a_contrast_of_four_is_the_difference_of_two_differences():
+    terms = [(1.0, FIRST), (-1.0, SECOND), (-1.0, SECOND), (1.0, FIRST)]
+    twice, once = contrast(terms), difference(FIRST, SECOND)
+    assert twice.estimate == pytest.approx(2 * once.estimate)
+    # Twice the variance of one difference is sqrt(2) times its error, at twice its degrees of freedom.
+    freedom = math.floor(2 * stats.ttest_ind(FIRST, SECOND, equal_var=False).df)
+    error = once.estimate / stats.ttest_ind(FIRST, SECOND, equal_var=False).statistic * math.sqrt(2)
+    assert twice.high - twice.estimate == pytest.approx(stats.t.ppf(0.975, freedom) * error)
+
+
+def test_a_ratio_is_a_difference_of_logarithms():
+    found = ratio([200.0, 220.0, 240.0], [100.0, 110.0, 120.0])
+    assert found.estimate == pytest.approx(2)
+    assert found.low * found.high == pytest.approx(4)
+    assert ratio([1.0, 2.0, 4.0], [4.0, 2.0, 1.0]) == Interval(1, pytest.approx(1 / 8.0, rel=1), pytest.approx(8, rel=1), 1)
+    assert math.isnan(ratio([1.0, 0.0, 2.0], [1.0, 2.0, 3.0]).estimate)
+
+
+def test_equivalence_is_two_one_sided_tests():
+    close, margin = [value + 0.5 for value in SECOND], 6.0
+    found, welch = equivalent(close, SECOND, margin), stats.ttest_ind(close, SECOND, equal_var=False)
+    ninety = welch.confidence_interval(0.9)
+    assert (found.low, found.high) == pytest.approx((ninety.low, ninety.high))
+    sides = [stats.ttest_ind(close, np.add(SECOND, sign * margin), alternative=side).pvalue
+             for sign, side in ((1, "less"), (-1, "greater"))]  # fmt: skip
+    assert found.p == pytest.approx(max(sides))
+    far = equivalent(FIRST, SECOND, 2.0)
+    assert (far.low > 2, far.p < 0.05) == (True, True)
+    unsure = equivalent(FIRST, SECOND, 11.0)
+    assert (unsure.low < 11 < unsure.high, unsure.p > 0.05) == (True, True)
+
+
+def test_holms_correction_of_a_worked_example():
+    # Holm (1979): the smallest times 4, the next times 3, never falling, never above 1.
+    nan = math.nan
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    found = holm([0.02, nan, 0.9, 0.8])
+    assert math.isnan(found[1])
+    assert [found[0], *found[2:]] == pytest.approx([0.06, 1.0, 1.0])
+    assert holm([]) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_lies_between_no_correction_and_bonferronis_in_the_same_order(p):
+    adjusted = holm(p)
+    assert all(one <= other <= min(1, len(p) * one) + 1e-12 for one, other in zip(p, adjusted, strict=True))
+    assert [adjusted[i] for i in np.argsort(p)] == sorted(adjusted)
+
+
+def test_the_seeds_needed_have_the_power_that_they_promise():
+    """By simulation: with the number returned 80 % of studies decide, with one less fewer do."""
+    # Means 12 and spreads 8 and 4 apart, exactly.
+    first, second = [12 - 8 / math.sqrt(2), 12 + 8 / math.sqrt(2)], [-4 / math.sqrt(2), 4 / math.sqrt(2)]
+    needed = seeds_needed(first, second)
+    random = np.random.default_rng(1)
+
+    def power(count):
+        arms = ((random.normal(12, 8, count), random.normal(0, 4, count)) for _ in range(3000))
+        return np.mean([difference(a, b).p < 0.05 for a, b in arms])
+
+    assert power(needed) > 0.78
+    assert power(needed - 2) < 0.78
+
+
+def test_what_no_number_of_seeds_decides():
+    assert seeds_needed([1.0], FIRST) is None, "one seed has no spread"
+    assert seeds_needed(FIRST, FIRST) is None, "no difference"
+    assert seeds_needed([0.0, 100.0], [0.01, 100.0]) is None, "more than a thousand"
+    assert seeds_needed([1.0, 1.0], [2.0, 2.0]) == 3
+    assert seeds_needed([1.0, 1.0], [2.0, 2.0], null=-1.0) is None
+    assert seeds_needed(FIRST, SECOND) == seeds_for([(1.0, FIRST), (-1.0, SECOND)]) < seeds_needed(FIRST, SECOND, null=5.0)
+
+
+def test_tasks_that_stand_alone_have_the_interval_of_a_mean():
+    values = np.arange(10.0)
+    alone, plain = cluster_interval(values, ALONE), mean_interval(list(values))
+    assert (alone.low, alone.high, alone.p) == pytest.approx((plain.low, plain.high, plain.p))
+
+
+def test_clusters_of_equal_tasks_count_once():
+    """Each task five times is one task: the same interval as without repetition."""
+    values = np.array([0.0, 30.0, 100.0, 60.0])
+    repeated = cluster_interval(np.repeat(values, 5), np.repeat(list("abcd"), 5).tolist())
+    plain = mean_interval(list(values))
+    assert (repeated.low, repeated.high) == pytest.approx((plain.low, plain.high))
+    assert math.isnan(cluster_interval(np.arange(10.0), ["a"] * 5 + ["b"] * 5).low), "two clusters are too few"
+
+
+def test_a_single_policys_difference_has_both_variances():
+    policy, seeds = np.arange(10.0), np.array([[1.0], [2.0], [3.0]]) + np.arange(10.0)
+    # The gaps are the same in each task, so only seeds vary.
+    found, plain = against_policy(seeds, policy, ALONE), mean_interval([1.0, 2.0, 3.0])
+    assert (found.estimate, found.low, found.high) == pytest.approx((2, plain.low, plain.high))
+    # All seeds alike: only tasks vary.
+    equal = against_policy(np.tile(policy * 2, (3, 1)), policy, ALONE)
+    games = mean_interval(list(policy))
+    assert (equal.low, equal.high) == pytest.approx((games.low, games.high))
+    both = against_policy(seeds + policy, policy, ALONE)
+    assert both.high - both.low > max(found.high - found.low, 0.9 * (games.high - games.low))
+    assert math.isnan(against_policy(seeds[:2], policy, ALONE).low)
+
+
+def test_bases_count_once_each():
+    each = {name: Interval(value, value - 1, value + 1, 0.01) for name, value in (("a", 4.0), ("b", 6.0), ("c", 8.0))}
+    assert over_bases(each) == mean_interval([4.0, 6.0, 8.0])
+    assert math.isnan(over_bases({"a": each["a"], "b": each["b"]}).low)
 
 
 def test_mean_and_spreads_of_a_worked_example():
     # Two training seeds, two evaluation seeds, four games: seed means 50 and 75, evaluation spreads 0 and 35.36.
     success = np.array([[[1, 1, 0, 0], [0, 0, 1, 1]], [[1, 1, 1, 1], [1, 1, 0, 0]]])
-    summary = summarize(success, key=1)
+    summary = summarize(success, list("abcd"))
     assert summary.mean == pytest.approx(62.5)
     assert summary.std == pytest.approx(25 / math.sqrt(2))
     assert summary.evaluation_std == pytest.approx((0 + 50 / math.sqrt(2)) / 2)
+    assert (math.isnan(summary.low), interval_over(2)) == (True, "")
 
 
-def test_the_t_interval_is_students():
-    # Values 1, 2, 3: mean 2, standard error 1/sqrt(3), t(0.975, 2) = 4.303.
-    low, high = t_interval(np.array([1.0, 2.0, 3.0]))
-    assert (low, high) == (pytest.approx(2 - 4.303 / math.sqrt(3)), pytest.approx(2 + 4.303 / math.sqrt(3)))
-    assert all(math.isnan(end) for end in t_interval(np.array([1.0])))
-
-
-@pytest.mark.parametrize(("freedom", "quantile"), [(10, 2.2281), (11, 2.2010), (20, 2.0860), (60, 2.0003), (1000, 1.9623)])
-def test_t_quantiles_are_those_of_the_printed_tables(freedom, quantile):
-    values = np.array([-1.0, 1.0] + [0.0] * (freedom - 1))
-    low, high = t_interval(values)
-    assert (high - low) / 2 == pytest.approx(quantile * values.std(ddof=1) / math.sqrt(freedom + 1), rel=2e-4)
-
-
-def test_one_seed_has_no_spread_but_an_interval():
-    summary = summarize(np.array([[[1, 0] * 50]]), key=1)
-    assert math.isnan(summary.std)
-    assert math.isnan(summary.evaluation_std)
-    # Binomial, n = 100, p = 0.5: 1.96 standard errors of 5 points.
-    assert summary.low == pytest.approx(50 - 9.8, abs=1.5)
-    assert summary.high == pytest.approx(50 + 9.8, abs=1.5)
-
-
-def test_the_interval_covers_the_truth_about_as_often_as_it_says():
-    random = np.random.default_rng(0)
-    covered = 0
-    for trial in range(200):
-        values = 100.0 * (random.random((1, 100)) < 0.3)
-        low, high = bootstrap_interval(values, key=trial, resamples=400)
-        covered += low <= 30.0 <= high
-    assert 180 <= covered <= 199
-
-
-def test_differences_are_paired_by_game():
-    # Hard and easy games for both, the first always 10 points above: pairing leaves nothing to vary.
-    games = np.tile([0.0, 80.0], 50)[None]
-    assert difference_interval(games + 10, games, key=1) == (pytest.approx(10), pytest.approx(10))
-    low, high = difference_interval(games, games[:, ::-1], key=1)
-    assert low < 0 < high
-
-
-def test_seeds_that_differ_widen_the_interval():
-    games = np.tile([0.0, 100.0], 50)
-    equal = bootstrap_interval(np.stack([games, games, games]), key=3)
-    apart = bootstrap_interval(np.stack([games * 0, games, games * 0 + 100]), key=3)
-    assert apart[1] - apart[0] > 2 * (equal[1] - equal[0])
+def test_one_seed_is_a_single_policy_judged_over_clusters():
+    success = np.array([[[1, 0] * 50]])
+    summary = summarize(success, range(100))
+    assert (math.isnan(summary.std), interval_over(1)) == (True, "clusters of tasks")
+    # Binomial, n = 100, p = 0.5: two standard errors of 5 points.
+    assert (summary.low, summary.high) == pytest.approx((40, 60), abs=0.1)
+    half = summarize(success, [place // 2 for place in range(100)])
+    assert (half.low, half.high) == (50, 50), "each cluster has one win in two"
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**32), st.floats(0, 1))
-def test_summaries_stay_in_range_and_repeat(seeds, evaluations, games, key, rate):
+@given(st.integers(3, 6), st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**32), st.floats(0, 1))
+def test_summaries_stay_in_range(seeds, evaluations, games, key, rate):
     success = np.random.default_rng(key).random((seeds, evaluations, games)) < rate
-    summary = summarize(success, key)
-    assert 0 <= summary.low <= summary.high <= 100
+    summary = summarize(success, range(games))
+    assert 0 <= summary.low <= summary.mean + 1e-9
+    assert summary.mean - 1e-9 <= summary.high <= 100
     assert summary.mean == pytest.approx(100 * success.mean())
-    again = summarize(success, key)
-    assert (again.low, again.high) == (summary.low, summary.high)
+
+
+def _played(wins):
+    rows = [
+        {"env": "alfworld", "method": method, "training_seed": seed, "evaluation_seed": 1, "task_id": task, "success": won}
+        for method, seeds in wins.items()
+        for seed, of_seed in enumerate(seeds)
+        for task, won in zip(TASKS, of_seed, strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+TASKS = [f"look-Book-None-DeskLamp-{floor}/trial_{number}" for floor in (201, 307, 316, 330) for number in range(2)]
+"""Two games of each of four floors."""
+
+
+def test_what_is_compared_decides_the_kind_of_interval():
+    base, react = [1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0, 0]
+    ours = [[1, 1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0, 0, 0]]
+    played = _played({"base": [base], "react": [react], "ours": ours, "grpo": [base, react, base]})
+
+    def found(*pair):
+        return method_difference(played, pair, "success", {"ours", "grpo"})
+
+    assert found("ours", "grpo") == difference([87.5, 75.0, 62.5], [25.0, 75.0, 25.0])
+    # Floors, not games: gaps of the four floors are 0, 100, 100 and 0.
+    assert found("react", "base").low == pytest.approx(mean_interval([0.0, 100.0, 100.0, 0.0]).low)
+    clusters = [task.split("/")[0] for task in TASKS]
+    gain, loss = found("ours", "base"), found("base", "ours")
+    assert gain == against_policy(100.0 * np.array(ours), 100.0 * np.array(base), clusters)
+    assert (loss.estimate, loss.low, loss.high, loss.p) == (-gain.estimate, -gain.high, -gain.low, gain.p)

@@ -81,3 +81,5 @@ class Presentation:
     """Task types that figures show, with the names that they have there; empty: all of them, under their own names."""
     caveats: Callable[[Any], list[str]] = field(default=lambda _: [])
     """The section of a study -> what a reader must know before comparing with the paper."""
+    cluster: Callable[[str], str] = field(default=lambda task: task)
+    """The id of a task -> a name that it shares with the tasks that are not independent of it; by default with none."""

@@ -1,5 +1,7 @@
 """What the numbers say, in sentences that the numbers decide, and what they cannot say."""
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,8 @@ from threespo.envs.registry import presentation
 from threespo.methods.registry import searches
 from threespo.results.claims.finding import preset_of
 from threespo.results.figures import label, titled
-from threespo.results.statistics import method_difference
+from threespo.results.statistics import FEWEST_SEEDS, Interval
+from threespo.results.summaries import method_difference
 from threespo.study.matrix import local_policies
 
 if TYPE_CHECKING:
@@ -42,14 +45,21 @@ class _Setting:
 
     name: str
     played: pd.DataFrame
+    trained: Collection[str]
+    """The study's methods; other rows are single policies."""
     scored: bool
     """Whether there is a task score beside success."""
+
+    def gap(self, row: dict[str, Any], other: dict[str, Any], measure: str = "success") -> Interval:
+        """Return how many points ``row`` is above ``other``."""
+        return method_difference(self.played, (row["method"], other["method"]), measure, self.trained)
 
 
 def _of_policy(study: "Study", env: str, policy: str, main: pd.DataFrame, episodes: pd.DataFrame) -> list[str]:
     here = {"env": env, "policy": policy, "split": study.at(env).evaluation.splits[-1]}
     rows = {row["method"]: row for row in _only(main, here).to_dict("records")}
-    setting = _Setting(titled(policy, env, study.environments), _only(episodes, here), "score" in presentation(env).measures)
+    scored = "score" in presentation(env).measures
+    setting = _Setting(titled(policy, env, study.environments), _only(episodes, here), study.methods, scored)
 
     trained = [rows[name] for name in study.methods if name in rows]
     searching = [row for row in trained if searches(study.methods[row["method"]].method)]
@@ -79,54 +89,41 @@ def _preset(study: "Study", row: dict[str, Any]) -> str:
 
 
 def _against_base(setting: _Setting, row: dict[str, Any], base: dict[str, Any]) -> str:
-    gain, interval = _difference(setting, row, base)
+    gain = setting.gap(row, base)
+    verb = "gains" if gain.estimate >= 0 else "loses"
     sentence = (
-        f"{setting.name}: {label(row['method'])} {'gains' if gain >= 0 else 'loses'} {abs(gain):.1f} points on the base "
-        f"({base['mean']:.1f} % → {row['mean']:.1f} %; 95 % interval of the change {interval})"
+        f"{setting.name}: {label(row['method'])} {verb} {abs(gain.estimate):.1f} points on the base "
+        f"({base['mean']:.1f} % → {row['mean']:.1f} %; {_in_words(gain, 'change')})"
     )
     if setting.scored:
-        _, interval = _difference(setting, row, base, "score")
         sentence += (
             f"; its task score goes from {base['score_mean']:.1f} to {row['score_mean']:.1f} "
-            f"(95 % interval of the change {interval})"
+            f"({_in_words(setting.gap(row, base, 'score'), 'change')})"
         )
     return sentence + "."
 
 
 def _compare(setting: _Setting, row: dict[str, Any], other: dict[str, Any]) -> str:
-    difference, interval = _difference(setting, row, other)
-    name = label(other["method"])
+    gap, name = setting.gap(row, other), label(other["method"])
     sentence = (
         f"{setting.name}: with {row['generations']:,.0f} generations ({name}: {other['generations']:,.0f}) "
-        f"{label(row['method'])} is {_side(difference)} {name}; "
-        f"95 % interval of the difference {interval}{_verdict(interval)}"
+        f"{label(row['method'])} is {_side(gap)} {name}; {_in_words(gap, 'difference')}{_verdict(gap)}"
     )
     if setting.scored:
-        difference, interval = _difference(setting, row, other, "score")
-        sentence += f". Its task score is {_side(difference)}; 95 % interval {interval}{_verdict(interval)}"
+        gap = setting.gap(row, other, "score")
+        sentence += f". Its task score is {_side(gap)}; {_in_words(gap, 'difference')}{_verdict(gap)}"
     return sentence + "."
 
 
-@dataclass(frozen=True, slots=True)
-class _Interval:
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.low:+.1f} to {self.high:+.1f}"
+def _side(gap: Interval) -> str:
+    return f"{abs(gap.estimate):.1f} points {'above' if gap.estimate >= 0 else 'below'}"
 
 
-def _verdict(interval: _Interval) -> str:
-    return ", which includes zero: not a clear difference" if interval.low <= 0 <= interval.high else ""
+def _in_words(gap: Interval, name: str) -> str:
+    if math.isnan(gap.low):
+        return f"no interval of the {name}, which needs at least {FEWEST_SEEDS} training seeds"
+    return f"95 % interval of the {name} {gap.low:+.1f} to {gap.high:+.1f}"
 
 
-def _side(difference: float) -> str:
-    return f"{abs(difference):.1f} points {'above' if difference >= 0 else 'below'}"
-
-
-def _difference(
-    setting: _Setting, row: dict[str, Any], other: dict[str, Any], measure: str = "success"
-) -> tuple[float, _Interval]:
-    """Return how many points ``row`` is above ``other``, and a 95 % bootstrap interval over seeds and games."""
-    difference, low, high = method_difference(setting.played, row["method"], other["method"], measure)
-    return difference, _Interval(low, high)
+def _verdict(gap: Interval) -> str:
+    return ", which includes zero: not a clear difference" if gap.low <= 0 <= gap.high else ""

@@ -1,190 +1,212 @@
-"""Means, spreads and intervals of success rates and scores over training seeds, evaluation seeds and games."""
+"""Intervals and tests of differences between methods. The unit of inference is the training seed.
+
+All methods of a study are judged on the same games, so a run is one number, its mean over evaluation seeds and games, and
+the games' difficulty is common to all. What was measured of these functions: ``benchmarks/intervals.py``.
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy import stats
 
-from threespo.rng import derive
+Array = np.ndarray[Any, Any]
 
-if TYPE_CHECKING:
-    import pandas as pd
+FEWEST_SEEDS = 3
+"""Fewest training seeds (or clusters of tasks) that an interval is computed from."""
 
-RESAMPLES = 2000
-"""Draws of a bootstrap interval."""
+LEVEL = 0.05
+"""Promised rate of false verdicts, two-sided; intervals have 95 %."""
 
-_T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""97.5 % quantiles of Student's t for 1 to 10 degrees of freedom."""
+POWER = 0.8
+MOST_SEEDS = 1000
 
-_NORMAL_975 = 1.959964
+ROUNDING = 1e-9
+"""What degrees of freedom may be short of a whole number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """Success or score in percent: its mean and what it varies with."""
+class Interval:
+    """An estimate with its 95 % interval, in the unit of the values."""
 
-    mean: float
-    std: float
-    """Standard deviation (n - 1) over training seeds of each seed's mean; NaN with one seed."""
-    evaluation_std: float
-    """Standard deviation (n - 1) over evaluation seeds, averaged over training seeds; NaN with one evaluation seed."""
-    low: float
-    """Lower end of the 95 % bootstrap interval over training seeds and games."""
-    high: float
-    t_low: float
-    """Lower end of the 95 % t interval over training seeds; NaN with one seed. Very wide with two."""
-    t_high: float
+    estimate: float
+    low: float = math.nan
+    """NaN, like ``high`` and ``p``, where there are fewer than ``FEWEST_SEEDS`` seeds."""
+    high: float = math.nan
+    p: float = math.nan
+    """Two-sided p of the null, that the true value is the one that the test names (0, or 1 for ratios)."""
 
 
-def summarize(success: "np.ndarray[Any, Any]", key: int) -> Summary:
-    """Return mean, spreads and intervals of one method's success or score.
+def mean_interval(values: Sequence[float], null: float = 0.0) -> Interval:
+    """Return the mean over training seeds with Student's t interval; ``p`` is that of a true mean of ``null``."""
+    return contrast([(1.0, values)], null)
+
+
+def difference(first: Sequence[float], second: Sequence[float], null: float = 0.0, level: float = LEVEL) -> Interval:
+    """Return ``mean(first) - mean(second)`` over training seeds, by :func:`contrast`."""
+    return contrast([(1.0, first), (-1.0, second)], null, level)
+
+
+def contrast(terms: Sequence[tuple[float, Sequence[float]]], null: float = 0.0, level: float = LEVEL) -> Interval:
+    """Return a weighted sum of means over training seeds, with Welch's interval.
+
+    Welch's degrees of freedom are rounded down, and where terms have different numbers of seeds they are those of the
+    smallest. Unrounded, three seeds beside an arm without spread give 5.9 % false verdicts, and 3 seeds against 12 give 7.
 
     Args:
-        success: success or score in 0 to 1, (training seeds, evaluation seeds, games).
-        key: 64-bit integer of ``derive`` that seeds the bootstrap.
+        terms: weight and per-seed values of each mean. Seeds of different terms are independent, equal numbers or not.
+        null: the sum that ``p`` tests.
+        level: share of cases in which the interval may miss the truth.
     """
-    percent = 100.0 * success.astype(np.float64)
-    by_seed = percent.mean(axis=(1, 2))
+    arms = [(weight, np.asarray(values, dtype=np.float64)) for weight, values in terms]
+    counts = [len(values) for _, values in arms]
+    estimate = float(sum(weight * values.mean() for weight, values in arms)) if min(counts) else math.nan
+    if min(counts) < FEWEST_SEEDS or not math.isfinite(estimate):
+        return Interval(estimate)
 
-    # Evaluation seeds replay the same weights on the same games. They are averaged, not resampled like independent runs.
-    low, high = bootstrap_interval(percent.mean(axis=1), key)
-    t_low, t_high = t_interval(by_seed)
-
-    return Summary(
-        mean=float(by_seed.mean()),
-        std=_std(by_seed),
-        evaluation_std=float(np.mean([_std(row) for row in percent.mean(axis=2)])),
-        low=low,
-        high=high,
-        t_low=t_low,
-        t_high=t_high,
-    )
+    parts = [(weight**2 * _variance(values) / len(values), len(values) - 1) for weight, values in arms]
+    freedom = _freedom(parts) if len(set(counts)) == 1 else min(counts) - 1
+    return _student(estimate, math.sqrt(sum(part for part, _ in parts)), freedom, null, level)
 
 
-def bootstrap_interval(values: "np.ndarray[Any, Any]", key: int, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a mean by bootstrap over seeds and games.
+def ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Return the ratio of the geometric means over training seeds: Welch's interval of the logarithms, transformed back.
 
-    Every seed plays the same games, so games are drawn once for all seeds of a resample.
+    ``p`` is that of a true ratio of 1. All is NaN where a value is not positive.
+    """
+    if min(*first, *second, math.inf) <= 0:
+        return Interval(math.nan)
+    found = difference([math.log(value) for value in first], [math.log(value) for value in second])
+    return Interval(math.exp(found.estimate), math.exp(found.low), math.exp(found.high), found.p)
 
-    Args:
-        values: (seeds, games), in any unit.
-        key: 64-bit integer of ``derive`` that seeds the draws: equal keys and values give equal intervals.
-        resamples: number of draws.
+
+def equivalent(first: Sequence[float], second: Sequence[float], margin: float) -> Interval:
+    """Return the difference with its *90 %* interval, for two one-sided tests (TOST) against a margin.
+
+    The means are equivalent if the whole interval lies within plus and minus ``margin``, and differ by more if it lies
+    outside; either is false in at most 5 % of cases.
 
     Returns:
-        Lower and upper end, in the unit of ``values``.
+        ``p`` is that of the conclusion that the estimate suggests: within the margin, the larger p of the two one-sided
+        tests; outside, the one-sided p of a true difference within it.
     """
-    random = np.random.Generator(np.random.Philox(key=key))
-    games = random.integers(values.shape[1], size=(resamples, values.shape[1]))
-    return _percentiles(_resampled_means(values, games, random))
+    # The nearer bound has the larger p of the two tests, so it alone decides.
+    nearer = math.copysign(margin, difference(first, second).estimate)
+    found = difference(first, second, nearer, level=2 * LEVEL)
+    return replace(found, p=found.p / 2)
 
 
-def difference_interval(
-    first: "np.ndarray[Any, Any]", second: "np.ndarray[Any, Any]", key: int, resamples: int = RESAMPLES
-) -> tuple[float, float]:
-    """Return the 95 % percentile interval of ``mean(first) - mean(second)``.
-
-    Args:
-        first: (seeds, games).
-        second: (seeds, games) over the same games in the same order; the number of seeds may differ.
-        key: 64-bit integer of ``derive`` that seeds the draws.
-        resamples: number of draws.
-    """
-    return contrast_interval([(1.0, first), (-1.0, second)], key, resamples)
+def holm(p: Sequence[float]) -> list[float]:
+    """Return Holm's adjusted p of a family of tests, in the same order; NaN stays NaN and is no member of the family."""
+    adjusted, largest = [math.nan] * len(p), 0.0
+    members = sorted((value, place) for place, value in enumerate(p) if not math.isnan(value))
+    for rank, (value, place) in enumerate(members):
+        largest = max(largest, min(1.0, (len(members) - rank) * value))
+        adjusted[place] = largest
+    return adjusted
 
 
-def contrast_interval(
-    terms: Sequence[tuple[float, "np.ndarray[Any, Any]"]], key: int, resamples: int = RESAMPLES
-) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a weighted sum of means.
-
-    A resample has the same games for all terms, so a game's difficulty cancels. Seeds are drawn for each term on its own,
-    since different methods' runs with one seed have nothing in common.
-
-    Args:
-        terms: weight and values of each mean; values are (seeds, games) over the same games in the same order.
-        key: 64-bit integer of ``derive`` that seeds the draws.
-        resamples: number of draws.
-    """
-    random = np.random.Generator(np.random.Philox(key=key))
-    games = random.integers(terms[0][1].shape[1], size=(resamples, terms[0][1].shape[1]))
-    drawn = [weight * _resampled_means(values, games, random) for weight, values in terms]
-    return _percentiles(np.sum(drawn, axis=0))
+def seeds_needed(first: Sequence[float], second: Sequence[float], null: float = 0.0) -> int | None:
+    """Return how many training seeds in each arm would decide a difference, by :func:`seeds_for`."""
+    return seeds_for([(1.0, first), (-1.0, second)], null)
 
 
-def by_game(played: "pd.DataFrame", measure: str) -> "np.ndarray[Any, Any]":
-    """Return one method's success or score in percent, (training seeds, games), each the mean over evaluation seeds.
+def seeds_for(terms: Sequence[tuple[float, Sequence[float]]], null: float = 0.0) -> int | None:
+    """Return how many training seeds of each term would decide a contrast whose means and spreads are these.
 
-    Args:
-        played: the episodes of one environment, policy, split and method, with columns ``training_seed``, ``task_id`` and
-            ``measure``.
-        measure: ``success`` or ``score``, in 0 to 1.
-    """
-    wide = played.pivot_table(index="training_seed", columns="task_id", values=measure, aggfunc="mean")
-    return np.asarray(100.0 * wide.to_numpy(dtype=np.float64))
-
-
-def method_difference(played: "pd.DataFrame", first: str, second: str, measure: str) -> tuple[float, float, float]:
-    """Return how many points one method is above another, with the 95 % interval over seeds and games.
-
-    Args:
-        played: a row per episode of one environment, policy and split: ``method``, ``policy``, ``training_seed``,
-            ``evaluation_seed``, ``task_id``, and ``measure`` in 0 to 1. Other methods may be among them.
-        first: name of the one method.
-        second: name of the other.
-        measure: ``success`` or ``score``.
+    That is where the two-sided test at 5 % of :func:`contrast` has 80 % power, by the noncentral t.
 
     Returns:
-        The difference of the means in percentage points (positive if ``first`` is above), and both ends of its interval.
+        None if it takes more than 1,000, or if a term has a single seed, of which no spread is known.
     """
-    upper, lower = (by_game(played[played["method"] == name], measure) for name in (first, second))
-    low, high = difference_interval(upper, lower, derive("difference", str(played["policy"].iloc[0]), first, second))
-    return float(upper.mean() - lower.mean()), low, high
+    arms = [(weight, np.asarray(values, dtype=np.float64)) for weight, values in terms]
+    if min(len(values) for _, values in arms) < 2:
+        return None
+    variances = np.array([weight**2 * _variance(values) for weight, values in arms])
+    effect = abs(sum(weight * float(values.mean()) for weight, values in arms) - null)
+    if not variances.any() and effect:
+        return FEWEST_SEEDS
+    if not variances.any() or not math.isfinite(effect):
+        return None
+
+    counts = np.arange(FEWEST_SEEDS, MOST_SEEDS + 1)
+    # With n seeds in all arms, Welch's degrees of freedom are (n - 1) times a number that only the variances decide.
+    freedom = np.floor((counts - 1) * variances.sum() ** 2 / (variances**2).sum() + ROUNDING)
+    shift = effect / np.sqrt(variances.sum() / counts)
+    enough = stats.nct.sf(stats.t.ppf(1 - LEVEL / 2, freedom), freedom, shift) >= POWER
+    return int(counts[enough.argmax()]) if enough.any() else None
 
 
-def _resampled_means(
-    values: "np.ndarray[Any, Any]", games: "np.ndarray[Any, Any]", random: np.random.Generator
-) -> "np.ndarray[Any, Any]":
-    """Return each resample's mean, (resamples,). ``games`` are those drawn, (resamples, games); seeds are drawn here."""
-    resamples, count = games.shape
-    seeds = random.integers(len(values), size=(resamples, len(values)))
+def over_bases(differences: Mapping[str, Interval], null: float = 0.0) -> Interval:
+    """Return the mean of one difference over several base policies that stand for the same model.
 
-    # How often each resample draws each game, (resamples, games). Every resample has places of its own in one ``bincount``.
-    places = games + count * np.arange(resamples)[:, None]
-    drawn = np.bincount(places.ravel(), minlength=games.size).reshape(games.shape)
+    Each base counts once, however many training seeds it has: seeds of one base say nothing of how bases differ.
 
-    # With counts as weights, the means of all seeds over the drawn games are one product, (resamples, seeds).
-    return np.asarray(np.take_along_axis(drawn @ values.T / count, seeds, axis=1).mean(axis=1))
+    Args:
+        differences: the difference on each base, by the policy's name.
+        null: the difference that ``p`` tests.
 
-
-def _percentiles(means: "np.ndarray[Any, Any]") -> tuple[float, float]:
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
+    Returns:
+        Student's t interval over bases; NaN ends with fewer than ``FEWEST_SEEDS``, where each has to be read by itself.
+    """
+    return mean_interval([one.estimate for one in differences.values()], null)
 
 
-def t_interval(values: "np.ndarray[Any, Any]") -> tuple[float, float]:
-    """Return the 95 % interval of the mean by Student's t, (NaN, NaN) for fewer than two values."""
-    freedom = len(values) - 1
-    if freedom < 1:
-        return math.nan, math.nan
-    half = _t_quantile(freedom) * _std(values) / math.sqrt(len(values))
-    return float(values.mean() - half), float(values.mean() + half)
+def cluster_interval(values: Array, clusters: Sequence[Hashable], null: float = 0.0) -> Interval:
+    """Return the mean over tasks of a single policy, whose tasks are not independent of each other.
+
+    The standard error is the cluster-robust one of a mean (CR1), with Student's t on the number of clusters less one.
+
+    Args:
+        values: (tasks,), in any unit; for a difference of two policies, the difference in each task.
+        clusters: of each task, what it shares with others: the layout of a household, the product of a shop.
+    """
+    estimate, (variance, freedom) = float(values.mean()), _between_clusters(values, clusters)
+    return _student(estimate, math.sqrt(variance), freedom, null) if freedom + 1 >= FEWEST_SEEDS else Interval(estimate)
 
 
-def _t_quantile(freedom: int) -> float:
-    """97.5 % quantile; above the table by its Cornish-Fisher expansion about the normal's, good to four digits there."""
-    if freedom <= len(_T_975):
-        return _T_975[freedom - 1]
-    z = _NORMAL_975
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
+def against_policy(seeds: Array, policy: Array, clusters: Sequence[Hashable], null: float = 0.0) -> Interval:
+    """Return how far a trained method is above a single policy, which has no training seeds.
+
+    The variance is that between the method's seeds, and that between clusters of the differences on their tasks. Chance
+    in single episodes is in both, so the interval is rather too wide.
+
+    Args:
+        seeds: (training seeds, tasks) of the method.
+        policy: (tasks,) of the policy, on the same tasks.
+        clusters: of each task.
+    """
+    gaps = seeds.mean(axis=0) - policy
+    within = _between_clusters(gaps, clusters)
+    if len(seeds) < FEWEST_SEEDS or within[1] + 1 < FEWEST_SEEDS:
+        return Interval(float(gaps.mean()))
+    parts = [(_variance(seeds.mean(axis=1)) / len(seeds), len(seeds) - 1), within]
+    return _student(float(gaps.mean()), math.sqrt(sum(part for part, _ in parts)), _freedom(parts), null)
 
 
-def _std(values: "np.ndarray[Any, Any]") -> float:
-    return float(values.std(ddof=1)) if len(values) > 1 else math.nan
+def _between_clusters(values: Array, clusters: Sequence[Hashable]) -> tuple[float, int]:
+    """Return the variance of the mean over tasks, and its degrees of freedom."""
+    _, places = np.unique(np.asarray([str(name) for name in clusters]), return_inverse=True)
+    sums = np.bincount(places, weights=values - values.mean())
+    count = len(sums)
+    return (float(np.sum(sums**2)) / len(values) ** 2 * count / (count - 1) if count > 1 else math.nan), count - 1
+
+
+def _variance(values: Array) -> float:
+    """Return the variance (n - 1); exactly 0 for equal values, whose rounded mean would leave 1e-34."""
+    return float(values.var(ddof=1)) if np.ptp(values) else 0.0
+
+
+def _freedom(parts: Sequence[tuple[float, int]]) -> int:
+    """Return Welch's and Satterthwaite's degrees of freedom of a sum of variances, rounded down."""
+    total, weighed = sum(part for part, _ in parts), sum(part**2 / freedom for part, freedom in parts)
+    return math.floor(total**2 / weighed + ROUNDING) if weighed else min(freedom for _, freedom in parts)
+
+
+def _student(estimate: float, error: float, freedom: int, null: float = 0.0, level: float = LEVEL) -> Interval:
+    if not error:
+        return Interval(estimate, estimate, estimate, float(estimate == null))
+    half = float(stats.t.ppf(1 - level / 2, freedom)) * error
+    return Interval(estimate, estimate - half, estimate + half, float(2 * stats.t.sf(abs(estimate - null) / error, freedom)))

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from threespo.envs.registry import presentation
-from threespo.errors import InputError
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.case_study import case_study
@@ -25,8 +24,8 @@ from threespo.results.dvc_files import write_dvc_files
 from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.provenance import provenance
 from threespo.results.state_scores import state_scores
-from threespo.results.statistics import Summary, bootstrap_interval, summarize
-from threespo.rng import derive
+from threespo.results.statistics import mean_interval
+from threespo.results.summaries import Summary, clusters_of, cube, interval_over, summarize
 from threespo.runs.learning_rate import chosen_rate
 from threespo.runs.tuning import trial_success
 from threespo.study.matrix import decision_tree_rows, trial_runs
@@ -110,8 +109,10 @@ def main_results(
 
     Returns:
         Rows in the study's order: the untrained base, prompting agents, trained methods, the strong clone (the ceiling);
-        ``kind`` tells them apart. Columns are those of ``statistics.Summary``, the same with ``score_`` before their
-        names where the environment has a graded score, the paper's values, and the costs of training.
+        ``kind`` tells them apart. Columns are those of ``summaries.Summary``, the same with ``score_`` before their
+        names where the environment has a graded score, the paper's values, and the costs of training. ``interval`` says
+        what the intervals are over: training seeds, or clusters of tasks (there are ``clusters``) where one policy is
+        judged; empty if there is none.
     """
     order = ["base", *study.agents, *study.methods, "strong"]
     rows = [
@@ -122,7 +123,8 @@ def main_results(
     rows += [
         {
             **_labels(study, {"env": run.env, "policy": run.policy, "method": run.method, "split": split}, paper, NOT_RUN),
-            **dict.fromkeys(("seeds", "evaluation_seeds", "games", "episodes"), 0),
+            **dict.fromkeys(("seeds", "evaluation_seeds", "games", "episodes", "clusters"), 0),
+            "interval": "",
         }
         for run in not_run
         for split in study.at(run.env).evaluation.splits
@@ -196,41 +198,43 @@ def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
     for family, method in decision_tree_rows(study):
         frame = read_table(paths.decision_trees(family, method))
         ends = frame.groupby("seed").last()
-        percent = 100.0 * ends["success"].to_numpy(dtype=np.float64)
+        percent = 100.0 * ends["success"]
 
-        # Success is computed exactly on each seed's trees, so seeds are all that is resampled: one column, no games.
-        low, high = bootstrap_interval(percent[:, None], derive("laboratory", family, method))
+        # Success is computed exactly on each seed's trees, so seeds are all that varies.
+        found = mean_interval(percent.to_list())
         means = {name: float(ends[name].mean()) for name in units}
         start = 100.0 * float(frame.groupby("seed")["success"].first().mean())
 
         row = {"family": family, "method": method, "learning_rate": frame["learning_rate"].iloc[0], "seeds": len(ends)}
-        rows.append({**row, "start": start, "mean": float(percent.mean()), "low": low, "high": high, **means})
+        rows.append({**row, "start": start, "mean": found.estimate, "low": found.low, "high": found.high, **means})
     return pd.DataFrame(rows, columns=names)
 
 
 def _main_row(
     study: "Study", group: pd.DataFrame, metrics: pd.DataFrame, paper: PaperResults, names: dict[str, str]
 ) -> dict[str, Any]:
-    success = _cube(group, names)
+    success, clusters = cube(group, names), clusters_of(names["env"], sorted(group["task_id"].unique()))
     return {
         **_labels(study, names, paper),
         "seeds": success.shape[0],
         "evaluation_seeds": success.shape[1],
         "games": success.shape[2],
         "episodes": success.size,
-        **asdict(summarize(success, derive("bootstrap", *names.values()))),
-        "first_mean": 100.0 * float(_cube(group, names, "first_success").mean()),
-        **_score(group, names),
+        "clusters": len(set(clusters)),
+        "interval": interval_over(len(success)),
+        **asdict(summarize(success, clusters)),
+        "first_mean": 100.0 * float(cube(group, names, "first_success").mean()),
+        **_score(group, names, clusters),
         "mean_steps": float(group["steps"].mean()),
         **_costs(metrics, names),
     }
 
 
-def _score(group: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
+def _score(group: pd.DataFrame, names: dict[str, str], clusters: Sequence[str]) -> dict[str, float]:
     """Return the numbers of the score; NaN in environments that have success only."""
     if "score" not in presentation(names["env"]).measures:
         return {f"score_{field.name}": np.nan for field in fields(Summary)}
-    summary = summarize(_cube(group, names, "score"), derive("score", *names.values()))
+    summary = summarize(cube(group, names, "score"), clusters)
     return {f"score_{name}": value for name, value in asdict(summary).items()}
 
 
@@ -258,26 +262,6 @@ def _labels(study: "Study", names: dict[str, str], paper: PaperResults, note: st
 
 def _or_nan(value: float | None) -> float:
     return np.nan if value is None else value
-
-
-def _cube(group: pd.DataFrame, names: dict[str, str], column: str = "success") -> "np.ndarray[Any, Any]":
-    """Return a column of the episodes as (training seeds, evaluation seeds, games).
-
-    Raises:
-        InputError: if some seed did not play every game.
-    """
-    wide = group.pivot_table(
-        index=["training_seed", "evaluation_seed"], columns="task_id", values=column, aggfunc="first"
-    )
-    seeds = group["training_seed"].nunique(), group["evaluation_seed"].nunique()
-
-    # A hole in the cube would be NaN, and a seed without rows would shift all that come after it.
-    if wide.isna().any().any() or len(wide) != seeds[0] * seeds[1]:
-        raise InputError(
-            f"evaluations of {'/'.join(names.values())} are incomplete: not every seed played every game. "
-            "Delete its evaluation.parquet files and run the workflow again."
-        )
-    return np.asarray(wide.to_numpy(dtype=np.float64).reshape(*seeds, -1))
 
 
 def _costs(metrics: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:

@@ -19,6 +19,11 @@ def _caveats(games: AlfworldSettings) -> list[str]:
     ]
 
 
+def _floor(game: str) -> str:
+    """Return the floor of TASK-OBJECT-…-FLOOR/TRIAL: games of one floor share rooms, furniture and most objects."""
+    return game.split("/")[0].rpartition("-")[2]
+
+
 PRESENTATION = Presentation(
     label="ALFWorld",
     measures=("success",),  # its score is its success
@@ -32,4 +37,5 @@ PRESENTATION = Presentation(
     },
     describe=_describe,
     caveats=_caveats,
+    cluster=_floor,
 )

@@ -33,4 +33,5 @@ PRESENTATION = Presentation(
     task_types="WebShop's are the categories of its products.",
     describe=_describe,
     caveats=_caveats,
+    cluster=lambda goal: goal.partition("/")[0],  # ASIN/NUMBER: goals of one product
 )

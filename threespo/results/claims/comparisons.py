@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from threespo.results.claims.finding import Evidence, Finding, Place, of_one_seed, policy_for, presets, side, together
+from threespo.results.claims.finding import Evidence, Finding, Place, of_few_seeds, policy_for, presets, side, together
 from threespo.results.claims.rules import Above, Gain, Order
 from threespo.results.paper import COLUMNS
-from threespo.results.statistics import by_game, contrast_interval, method_difference
-from threespo.rng import derive
+from threespo.results.statistics import FEWEST_SEEDS, contrast, seeds_for
+from threespo.results.summaries import by_seed, method_difference
 from threespo.study.matrix import local_policies
 
 if TYPE_CHECKING:
@@ -95,14 +95,19 @@ def _compare(
     pair: tuple[str, str], place: Place, measure: str, bound: float, played: pd.DataFrame, study: "Study"
 ) -> tuple[str, Finding]:
     """Return the names of the two methods and the finding; ``bound`` is the difference in points that must be exceeded."""
-    first, second = (str(place.method(study, row)) for row in pair)
-    difference, low, high = method_difference(played, first, second, measure)
-    found = Finding(side(low, high, bound), difference, low, high)
+    names = _names(pair, place, study)
+    found = method_difference(played, names, measure, study.methods, bound)
 
     # Prompted rows have no training seeds to spread over, so only trained ones can be too few.
-    trained = played[played["method"].isin({first, second} & set(study.methods))]
-    seeds = trained.groupby("method")["training_seed"].nunique().min() if len(trained) else len(study.seeds)
-    return f"{first} and {second}", of_one_seed(found, int(seeds))
+    arms = [by_seed(played[played["method"] == name], measure) for name in names if name in study.methods]
+    needed = seeds_for([(1.0, arms[0]), (-1.0, arms[1])], bound) if len(arms) == 2 else None
+    verdict = side(found.low, found.high, bound)
+    seen = Finding(verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan)
+    return " and ".join(names), of_few_seeds(seen, min((len(arm) for arm in arms), default=FEWEST_SEEDS))
+
+
+def _names(pair: tuple[str, str], place: Place, study: "Study") -> tuple[str, str]:
+    return str(place.method(study, pair[0])), str(place.method(study, pair[1]))
 
 
 def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:
@@ -120,12 +125,13 @@ def _gain(rule: Gain, env: str, preset: str | None, measure: str, played: pd.Dat
             return Finding("not here")
 
         of_policy = played[played["policy"] == policy]
-        upper, lower = (by_game(of_policy[of_policy["method"] == name], measure) for name in names)
+        upper, lower = (by_seed(of_policy[of_policy["method"] == name], measure) for name in names)
         terms += [(sign, upper), (-sign, lower)]
 
-    low, high = contrast_interval(terms, derive("claim", env, str(preset), measure, rule.more_with))
-    found = Finding(side(low, high, 0.0), float(sum(weight * one.mean() for weight, one in terms)), low, high)
-    return of_one_seed(found, min(len(one) for _, one in terms))
+    found, needed = contrast(terms), seeds_for(terms)
+    verdict = side(found.low, found.high, 0.0)
+    seen = Finding(verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan)
+    return of_few_seeds(seen, min(len(one) for _, one in terms))
 
 
 def _both(study: "Study", env: str, policy: str, preset: str | None, rows: Sequence[str]) -> list[str] | None:

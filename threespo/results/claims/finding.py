@@ -1,14 +1,16 @@
 """The evidence that decides a claim, the place where it is decided, and the finding."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
+from scipy import stats
 
 from threespo.methods.registry import searches
 from threespo.results.paper import PaperNumbers
+from threespo.results.statistics import FEWEST_SEEDS, LEVEL, MOST_SEEDS, POWER, holm
 from threespo.study.matrix import local_policies, prompted_runs
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ class Finding:
     high: float = math.nan
     detail: str = ""
     """What else a reader should know, in words."""
+    p: float = math.nan
+    """Two-sided p of a value at the rule's bound; NaN where no test decides."""
+    seeds_needed: float = math.nan
+    """Training seeds that would decide the claim, with means and spreads as they are; NaN where unknown or decided."""
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields by name."""
@@ -126,11 +132,15 @@ def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Findi
     # A failed pair fails by its upper end, all others are doubtful by their lower one.
     name, worst = min((failed or unclear or found).items(), key=lambda item: item[1].high if failed else item[1].low)
 
+    # All pairs have to hold, so the largest p is that of the claim. Any may fail, so failures are as many tests as pairs.
+    tested = [one.p for one in (failed or found).values() if not math.isnan(one.p)]
+    p = (min(1.0, len(found) * min(tested)) if failed else max(tested)) if tested else math.nan
+
     # A claim on all rows cannot hold where some were not compared.
     absent = list(dict.fromkeys(missing))
     verdict: Verdict = "unclear" if absent and worst.verdict == "holds" else worst.verdict
     words = [name if len(found) > 1 else "", worst.detail, f"not in this study: {', '.join(absent)}" if absent else ""]
-    return replace(worst, verdict=verdict, detail="; ".join(filter(None, words)))
+    return replace(worst, verdict=verdict, p=p, detail="; ".join(filter(None, words)))
 
 
 def over_seeds(verdicts: Iterable[bool]) -> Verdict:
@@ -139,8 +149,53 @@ def over_seeds(verdicts: Iterable[bool]) -> Verdict:
     return "holds" if all(said) else "unclear" if any(said) else "fails"
 
 
-def of_one_seed(finding: Finding, seeds: int) -> Finding:
-    """Return the finding, which is unclear with a single training seed: nothing is known of its spread."""
-    if seeds > 1 or finding.verdict not in ("holds", "fails"):
+def of_few_seeds(finding: Finding, seeds: int) -> Finding:
+    """Return the finding, which is unclear with fewer than ``FEWEST_SEEDS`` training seeds in an arm."""
+    if seeds >= FEWEST_SEEDS or finding.verdict in ("not here", "open"):
         return finding
-    return replace(finding, verdict="unclear", detail="; ".join(filter(None, (finding.detail, "one training seed"))))
+    words = f"needs at least {FEWEST_SEEDS} training seeds, has {seeds}"
+    return replace(finding, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (finding.detail, words))))
+
+
+def corrected(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of the table ``claims`` with verdicts that stand after Holm's correction.
+
+    A family is what one table of a study says: rows of one environment and split, those on the course of training apart
+    (their ``measure`` is ``training``), and those that are not on the paper's method apart (``method_of_paper``). Rows with
+    the same numbers are one test. ``seeds_needed`` is scaled to the level of a family's smallest p.
+
+    Args:
+        rows: as the rules give them, with the fields of ``Finding``; rows without ``p`` are left as they are.
+
+    Returns:
+        New rows with ``p_adjusted``. One that is not below 5 % makes ``holds`` and ``fails`` ``unclear``.
+    """
+    families: dict[Hashable, dict[Hashable, float]] = {}
+    for row in rows:
+        if not math.isnan(row.get("p", math.nan)):
+            families.setdefault(_family(row), {})[_test(row)] = row["p"]
+    adjusted = {family: dict(zip(tests, holm(list(tests.values())), strict=True)) for family, tests in families.items()}
+    return [_corrected(row, adjusted.get(_family(row), {})) for row in rows]
+
+
+def _family(row: dict[str, Any]) -> Hashable:
+    return row.get("env"), row.get("split"), row.get("measure") == "training", row.get("method_of_paper", True)
+
+
+def _test(row: dict[str, Any]) -> Hashable:
+    return tuple(row.get(name) for name in ("policy", "preset", "measure", "measured", "low", "high", "p"))
+
+
+def _corrected(row: dict[str, Any], family: Mapping[Hashable, float]) -> dict[str, Any]:
+    p = family.get(_test(row), math.nan)
+    verdict, detail, needed = row["verdict"], row.get("detail", ""), row.get("seeds_needed", math.nan)
+    if verdict in ("holds", "fails") and p >= LEVEL:
+        words = f"p is {row['p']:.2g}, and {p:.2g} by Holm's correction for {len(family)} tests"
+        verdict, detail = "unclear", "; ".join(filter(None, (detail, words)))
+
+    # By the normal quantiles of the two levels: tests are few where it matters, and the effect is an estimate anyway.
+    if not math.isnan(needed):
+        parts = (stats.norm.isf(level / 2) + stats.norm.isf(1 - POWER) for level in (LEVEL / max(1, len(family)), LEVEL))
+        scaled = math.ceil(needed * (next(parts) / next(parts)) ** 2)
+        needed = float(scaled) if verdict == "unclear" and scaled <= MOST_SEEDS else math.nan
+    return {**row, "verdict": verdict, "detail": detail, "p_adjusted": p, "seeds_needed": needed}

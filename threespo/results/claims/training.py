@@ -13,7 +13,7 @@ from threespo.results.claims.finding import (
     Finding,
     Place,
     inside,
-    of_one_seed,
+    of_few_seeds,
     over_seeds,
     policy_for,
     presets,
@@ -61,7 +61,7 @@ def of_training(rule: Cost | Sooner | Early | Course | ByType, evidence: Evidenc
     for preset in presets(study, env, rows):
         runs = _runs(frame, Place(env, policy, preset), rows, study)
         found = _decide(rule, runs, [row for row in rows if row not in runs]) if rows[0] in runs else Finding("not here")
-        found = of_one_seed(found, min((len(of_row) for of_row in runs.values()), default=0))
+        found = of_few_seeds(found, min((len(of_row) for of_row in runs.values()), default=0))
         common = {"env": env, "policy": policy, "preset": preset, "measure": "training"}
         numbers = {"printed": rule.printed if isinstance(rule, Course) else None, "paper": _of_paper(rule, evidence.paper)}
         yield {**common, **numbers, **found.as_row()}

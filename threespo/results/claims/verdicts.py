@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 
 from threespo.results.claims.comparisons import of_column
-from threespo.results.claims.finding import Evidence
+from threespo.results.claims.finding import Evidence, corrected
 from threespo.results.claims.formulas import FORMULAS
 from threespo.results.claims.rules import Above, Claim, Formula, Gain, Known, Open, Order
 from threespo.results.claims.training import of_training
 
 VERDICT_COLUMNS = (
     "claim", "text", "where", "rule", "env", "policy", "split", "measure", "preset",
-    "printed", "paper", "measured", "low", "high", "verdict", "detail",
+    "printed", "paper", "measured", "low", "high", "p", "p_adjusted", "seeds_needed", "verdict", "detail",
 )  # fmt: skip
 
 
@@ -39,8 +39,8 @@ def verdicts(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:
         common = {"claim": claim.id, "text": claim.claim, "where": claim.where, "rule": claim.rule.kind}
         rows += [{**common, **row} for row in found]
 
-    frame = pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
-    numbers = ["printed", "paper", "measured", "low", "high"]
+    frame = pd.DataFrame(corrected(rows), columns=list(VERDICT_COLUMNS))
+    numbers = ["printed", "paper", "measured", "low", "high", "p", "p_adjusted", "seeds_needed"]
     frame[numbers] = frame[numbers].astype(np.float64)
     return frame.fillna({name: "" for name in VERDICT_COLUMNS if name not in numbers})
 
