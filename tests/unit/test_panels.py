@@ -29,10 +29,9 @@ def tasks(**panels: int) -> AlfworldTasks:
 def test_panels_are_prepared_where_a_study_asks_for_them_and_change_nothing_else(tmp_path):
     prepare_games(tasks(), tmp_path / "plain")
     prepare_games(tasks(development=30, confirmation=50), tmp_path / "with")
-    for file in (tmp_path / "plain").glob("*.xz"):
-        assert file.read_bytes() == (tmp_path / "with" / file.name).read_bytes()
-    new = {file.name for file in (tmp_path / "with").glob("*.xz")} - {file.name for file in (tmp_path / "plain").glob("*.xz")}
-    assert new == {"development.jsonl.xz", "confirmation.jsonl.xz"}
+    before, after = ({file.name: file.read_bytes() for file in (tmp_path / name).glob("*.xz")} for name in ("plain", "with"))
+    assert after.keys() - before.keys() == {"development.jsonl.xz", "confirmation.jsonl.xz"}
+    assert all(after[name] == content for name, content in before.items())
     assert len(load(tmp_path / "with", "confirmation")) == 50
 
 

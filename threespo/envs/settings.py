@@ -37,6 +37,10 @@ class TaskSettings(Settings):
         """The splits that these tasks have; ``None``: all of the environment's."""
         return None
 
+    def tasks_in(self, split: str) -> tuple[str, int] | None:
+        """Return the field that says how many tasks a split has, and the number; ``None`` where the data decide."""
+        return None
+
     @model_validator(mode="after")
     def _source_has_a_folder(self) -> "TaskSettings":
         if self.source == "path" and self.path is None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import shutil
 import sys
 import time
@@ -15,9 +14,9 @@ from threespo.envs.base import Task
 from threespo.envs.episode import begin
 from threespo.envs.registry import ENVIRONMENTS
 from threespo.methods.base import CommonSettings
-from threespo.methods.registry import make_method
+from threespo.methods.registry import make_method, searches
 from threespo.rng import derive
-from threespo.runs import checkpoint
+from threespo.runs import checkpoint, snapshots
 from threespo.runs.artifacts import RunArtifacts
 from threespo.runs.budget import draw, spent
 from threespo.runs.clock import TimedEnvironment, return_free_memory
@@ -80,8 +79,8 @@ def _train(settings: TrainSettings) -> None:
         record_time(progress, driver, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
         artifacts.epoch(progress.epoch, result)
-        if number := _snapshot_due(settings, before, spent(progress, settings)):
-            artifacts.snapshot(number, progress.epoch, learner, progress.memory)
+        if number := snapshots.due(training.snapshots, training.budget, before, spent(progress, settings)):
+            artifacts.snapshot(number, learner, progress.memory if searches(settings.method) else None)
         _show(progress, settings)
         if progress.epoch % training.checkpoint_every == 0:
             _save(checkpoints, progress, trained)
@@ -91,21 +90,14 @@ def _train(settings: TrainSettings) -> None:
 
     folder = settings.paths.run(settings.run)
     learner.export(folder.weights)
-    artifacts.deliver(folder, progress.epoch)
+    kept = snapshots.taken(progress.metrics, training)
+    if kept:
+        artifacts.snapshot(kept[-1].number, None, progress.memory if searches(settings.method) else None)
+    artifacts.deliver(folder, progress.epoch, kept)
     write_table(folder.timing, in_order(progress.timing))
     write_table(folder.metrics, in_order(progress.metrics))
     # A finished run needs none. Left behind, they would stop a later run with other settings (``checkpoint.load``).
     shutil.rmtree(checkpoints, ignore_errors=True)
-
-
-def _snapshot_due(settings: TrainSettings, before: int, after: int) -> int:
-    """Return the number of the snapshot that an epoch, from ``before`` to ``after`` of the budget, has made due, or 0.
-
-    Snapshots are taken in the middles of equal parts of the budget, since a run may end a little short of it.
-    """
-    count, budget = settings.snapshots, settings.training.budget
-    was, now = (min(count, math.floor(count * at / budget + 0.5)) for at in (before, after))
-    return now if was < now else 0
 
 
 def _save(checkpoints: Path, progress: checkpoint.Progress, trained: Mapping[str, checkpoint.Saves]) -> None:

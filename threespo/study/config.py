@@ -19,6 +19,7 @@ from threespo.settings import Label, LearningRate, Name, Seed, Seeds, Settings, 
 from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
+from threespo.study.learning import LearningSettings
 from threespo.study.sizes import Weakness
 from threespo.study.training import HOTTEST, MOST_ROWS, MOST_TOKENS, Generations, TrainingSettings
 
@@ -128,7 +129,8 @@ class ProbeSettings(Settings):
     """How state scores are compared with success probabilities, estimated by a frozen policy's episodes from each state."""
 
     snapshots: int = Field(default=3, ge=1, le=100)
-    """How often in a run: in the middles of equal parts of its budget."""
+    """How often in a run: at the snapshots of ``training.snapshots`` nearest to the middles of so many equal parts of its
+    budget."""
     games: int = Field(default=8, ge=1, le=10_000)
     """Games of the training pool, each played once; the states on the way are probed."""
     states: int = Field(default=48, ge=1, le=100_000)
@@ -154,6 +156,13 @@ class EvaluationSettings(Settings):
     """An environment that has some of these is evaluated on them, any other on its own (WebShop: ``test``)."""
 
 
+class EvaluationEntry(EvaluationSettings):
+    """The study's section ``evaluation``."""
+
+    learning: LearningSettings = LearningSettings()
+    """How snapshots are evaluated."""
+
+
 class Study(Settings):
     """A matrix of runs: environments x policies x methods x seeds.
 
@@ -173,9 +182,9 @@ class Study(Settings):
     laboratory: DecisionTreesSettings | None = None
     """Methods on decision trees with a tabular policy."""
     probe: ProbeEntry | None = None
-    evaluation: EvaluationSettings = EvaluationSettings()
     confirmatory: Annotated[Freeze | None, Label] = None
     """Marks a study as frozen before it ran, on panels that nothing is chosen on (``threespo study NAME --freeze``)."""
+    evaluation: EvaluationEntry = EvaluationEntry()
     policy_build: bool = False
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
     gpus: int = Field(default=0, ge=0, le=10_000)
@@ -206,8 +215,12 @@ class Study(Settings):
             methods[name] = entry.model_copy(update={"learning_rate": rate, "options": {**entry.options, **other.options}})
 
         spec = environment(env)
-        shared = tuple(split for split in self.evaluation.splits if split in (section.splits or spec.splits))
-        evaluation = self.evaluation.model_copy(update={"splits": shared or spec.evaluated})
+        there = section.splits or spec.splits
+        shared = tuple(split for split in self.evaluation.splits if split in there)
+        splits, learning = shared or spec.evaluated, self.evaluation.learning
+        curves = learning.split if learning.split in there else splits[-1]
+        changes = {"splits": splits, "learning": learning.model_copy(update={"split": curves})}
+        evaluation = self.evaluation.model_copy(update=changes)
         return StudyAt(section, training, methods, evaluation)
 
 
@@ -218,8 +231,8 @@ class StudyAt:
     settings: EnvironmentSettings
     training: TrainingSettings
     methods: Mapping[str, MethodSettings]
-    evaluation: EvaluationSettings
-    """With the splits that this environment is evaluated on."""
+    evaluation: EvaluationEntry
+    """With the splits that this environment is evaluated on, and the split of its learning curves."""
 
 
 @functools.cache
