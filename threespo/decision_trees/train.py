@@ -136,7 +136,7 @@ def _common(settings: TreeFamily, seed: int, recorded: frozenset[str]) -> Common
         seed=seed,
         group_size=settings.group_size,
         clip=0.2,
-        kl_coef=0.0,
+        kl_coef=settings.kl_coef,
         invalid_penalty=0.0,
         inadmissible_penalty=0.0,
         success_reward=10.0,

@@ -79,6 +79,12 @@ def step(engine: Any) -> float:
     return float(engine.get_global_grad_norm())
 
 
+def set_rate(engine: Any, rate: float) -> None:
+    """Take the next steps with this learning rate."""
+    for group in engine.optimizer.param_groups:
+        group["lr"] = rate
+
+
 def rank() -> int:
     """Return the number of this process."""
     return distributed.get_rank() if distributed.is_initialized() else 0

@@ -74,6 +74,10 @@ class DeepSpeedCritic:
         self._engine = backend.start(self._scorer, settings)
         self.steps = 0
 
+    def scale_rate(self, factor: float) -> None:
+        """Take the next steps with ``factor`` times the learning rate of the settings."""
+        backend.set_rate(self._engine, self.settings.lr * factor)
+
     def values(self, request: ValueRequest) -> list[list[float]]:
         """Return V before each token and after the last one, len(tokens) + 1 values for each response."""
         prompts = [self.policy.encode_prompt(prompt) for prompt, _ in request.responses]

@@ -145,6 +145,10 @@ class DeepSpeedLearner:
         self.policy.version += 1
         return _stats(sums, batch, norm)
 
+    def scale_rate(self, factor: float) -> None:
+        """Take the next steps with ``factor`` times the learning rate of the settings."""
+        backend.set_rate(self._engine, self.settings.lr * factor)
+
     def logprobs(self, rows: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
         """Return the log-probability of each token of (prompt, response tokens) rows under the current weights."""
         encoded = [self.policy.encode_prompt(prompt) for prompt, _ in rows]

@@ -1,6 +1,7 @@
 """DAPO (arXiv 2503.14476): GRPO with a higher upper clip, and groups of equal returns left out of the batch."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ class DapoOptions(MethodOptions):
 
     clip_high: float = Field(default=0.28, gt=0, le=1_000_000)
     """The ratio may rise further (1.28) than it may fall (``training.clip``)."""
+    kl: bool = True
+    """Keep the study's KL penalty, for equal terms with the other methods; DAPO's paper drops it."""
     most_epochs: int = Field(default=10, ge=1, le=10_000)
     """Dynamic sampling goes on to further tasks until as many groups with unequal returns are there as an epoch has tasks,
     but not over more epochs than this."""
@@ -51,7 +54,8 @@ class Dapo:
             ripe, self.waiting, self.groups, self.epochs = self.waiting, [], 0, 0
             if ripe:
                 batches = minibatches(ripe, self.common.minibatch, self.common.seed, number)
-                yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean", self.options.clip_high))
+                loss = loss_settings(self.common, "token-mean", self.options.clip_high)
+                yield UpdateRequest(tuple(batches), loss if self.options.kl else replace(loss, kl_coef=0.0))
 
         return tally.close({"telling_groups": float(len(telling)), "waiting_groups": float(self.groups)})
 

@@ -43,6 +43,8 @@ class SearchOptions(MethodOptions):
     """A path's last observation counts as a state of it (rows of the pipeline figure; the released code leaves it out)."""
     count_siblings: bool = True
     """Children that end their path count when they are sampled; otherwise when the search comes to them."""
+    count_at: Literal["tick", "path"] = "tick"
+    """When a completed path counts: when all tasks have made their step, or at once, also for the tasks after it."""
     count_gated: bool = False
     """A path that ends at a gated state counts as failed."""
 
@@ -74,11 +76,21 @@ class SearchOptions(MethodOptions):
     """Try children with the same observation each for itself."""
 
     # Eq. 5, the update
-    credit: Literal["step", "subtree"] = "step"
-    """What R_success of a child is when its group is learned from: that of the transition (eq. 2), or the success rate of
-    all completed paths of the search that go on from it. The latter is known when the search has ended, so no update
-    comes before (``state`` and ``path`` then mean one step for each state); children without a completed path are left out.
-    Ranks are always by the transition's own reward."""
+    credit: Literal["step", "subtree", "graph"] = "step"
+    """What R_success of a child is when its group is learned from: that of the transition (eq. 2); ``subtree``: the success
+    rate of all completed paths of the search that go on from it, children without one left out; ``graph``: ``graph_decay``
+    to the power of its distance from success in the graph of visited states. The last two are known when the search has
+    ended, so no update comes before (``state`` and ``path`` then mean one step for each state). Ranks are always by the
+    transition's own reward."""
+    graph_memory: Literal["search", "run"] = "run"
+    """``credit: graph``: the transitions of this search, or of all searches of the task so far. Nodes are ``state_key``s."""
+    graph_decay: float = Field(default=0.8, gt=0, le=1)
+    """``credit: graph``: what a step further from success is worth, as a factor."""
+    penalty: Literal["reward", "advantage"] = "reward"
+    """Where the penalty for malformed responses comes off: the reward, and so ranks and the group's mean and spread (eq. 2
+    has no such term; the text only calls it a penalty), or the advantage of the response."""
+    without_signal: Literal["skip", "kl"] = "skip"
+    """Groups with equal rewards and single samples: no optimizer step, or one on the KL penalty alone (eq. 5 with A = 0)."""
     normalise: bool = True
     """Divide a group's rewards by their standard deviation."""
     std_floor: float = Field(default=0.0, ge=0, le=1_000_000)

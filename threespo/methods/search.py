@@ -15,6 +15,7 @@ from typing import Any
 from threespo.envs.episode import Episode, respond
 from threespo.methods.base import CommonSettings, Tally, Turn, make_row
 from threespo.methods.scorer import Node, SearchSettings, StateScorer, Subtree
+from threespo.methods.state_graph import StateGraph
 from threespo.methods.trees import SearchLog, TreeRecord
 from threespo.protocol import Row, SampleRequest
 from threespo.rng import generator
@@ -35,10 +36,13 @@ class Child:
     node: Node
     terms: RewardTerms
     penalty: float
+    """That of the reward, for a malformed response."""
+    handicap: float
+    """The same of the advantage: one of the two is 0 (option ``penalty``)."""
 
     @property
     def reward(self) -> float:
-        """Eq. 2, less the penalty."""
+        """Eq. 2, less the penalty where that is part of the reward."""
         return self.terms.total - self.penalty
 
     @property
@@ -58,6 +62,8 @@ class Search:
     tally: Tally
     log: SearchLog
     max_generations: int
+    graph: StateGraph
+    """The transitions of this search, or of all searches of its task."""
     generations: int = 0
     paths: int = 0
     probes: int = 0
@@ -199,7 +205,11 @@ class Search:
 
             turn = Turn(node.episode, prompt, sample, outcome)
             terms = self.scorer.reward(node, score, child)
-            children.append(Child(turn, child, terms, self.common.invalid_penalty * (not outcome.valid)))
+            penalty = self.common.invalid_penalty * (not outcome.valid)
+            ranked = self.settings.penalty == "reward"
+            children.append(Child(turn, child, terms, penalty if ranked else 0.0, 0.0 if ranked else penalty))
+            if self.settings.credit == "graph":
+                self.graph.step(node.path[-1], key, outcome.episode.won)
             self.log.child(terms)
 
             if self.record:
@@ -213,12 +223,14 @@ class Search:
         rewards = [self._credited(child) for child in known]
         advantages = group_advantages(rewards, self.settings.std_floor, normalise=self.settings.normalise)
         self.log.group(rewards, advantages)
-        if advantages is None:
+        if advantages is None and (self.settings.without_signal == "skip" or not known):
             return ()
-        if self.record:
+        if self.record and advantages:
             self.record.learned([child.node.number for child in known], advantages)
+        if advantages is None:
+            return tuple(make_row(child.turn, 0.0, self.common, 1 / len(known)) for child in known)
         return tuple(
-            make_row(child.turn, advantage, self.common, 1 / len(known))
+            make_row(child.turn, advantage - child.handicap, self.common, 1 / len(known))
             for child, advantage in zip(known, advantages, strict=True)
         )
 
@@ -226,7 +238,12 @@ class Search:
         """Return a child's reward, where the credit says so with the success of all paths below in the place of its own."""
         if self.settings.credit == "step":
             return child.reward
-        return child.terms._replace(success=0.5 * child.below.successes / child.below.paths).total - child.penalty
+        if self.settings.credit == "graph":
+            steps = self.graph.distance(child.node.path[-1])
+            share = 0.0 if steps is None else self.settings.graph_decay**steps
+        else:
+            share = child.below.successes / child.below.paths
+        return child.terms._replace(success=0.5 * share).total - child.penalty
 
     def _rank(self, children: list[Child]) -> tuple[list[Node], bool]:
         """Count finished paths; return the children to go on from, and whether the best child ended its path.
@@ -258,6 +275,8 @@ class Search:
         """Count a path that ends at ``node``."""
         gated = not node.episode.done
         self.scorer.table.complete(node.path if gated or self.settings.count_terminal else node.path[:-1], won)
+        if self.settings.count_at == "path":
+            self.scorer.table.commit()
         for subtree in node.above:
             subtree.paths += 1
             subtree.successes += won

@@ -16,6 +16,7 @@ from threespo.envs.episode import Episode
 from threespo.methods.base import CommonSettings, Tally, loss_settings, minibatches
 from threespo.methods.scorer import SearchOptions, SearchSettings, StateScorer
 from threespo.methods.search import Expansion, Search
+from threespo.methods.state_graph import StateGraph
 from threespo.methods.states import StateStatistics
 from threespo.methods.trees import SearchLog, TreeRecord
 from threespo.protocol import MethodSteps, Row, SampleRequest, UpdateRequest
@@ -90,9 +91,10 @@ class Threespo:
     def __init__(self, options: ThreespoOptions, common: CommonSettings) -> None:
         self.options, self.common = options, common
         self.table, self.states = StateTable(), StateStatistics()
+        self.graphs: dict[str, StateGraph] = {}
         self.settings = SearchSettings(
             score=ScoreSettings(options.alpha, options.xi, options.zeta, g_max=options.g_max or common.group_size),
-            release="search" if options.credit == "subtree" else "path" if options.update_unit == "path" else "state",
+            release="search" if options.credit != "step" else "path" if options.update_unit == "path" else "state",
             max_paths=options.max_paths_per_task,
             **options.model_dump(include=set(SearchOptions.model_fields)),
         )
@@ -142,16 +144,21 @@ class Threespo:
         return result
 
     def dump(self) -> dict[str, Any]:
-        return {"table": self.table.dump(), "states": self.states.dump()}
+        graphs = {task: graph.dump() for task, graph in self.graphs.items()}
+        return {"table": self.table.dump(), "states": self.states.dump(), "graphs": graphs}
 
     def restore(self, memory: dict[str, Any]) -> None:
         self.table = StateTable.restore(memory["table"])
         self.states = StateStatistics.restore(memory["states"])
+        self.graphs = {task: StateGraph.restore(graph) for task, graph in memory["graphs"].items()}
 
     def _search(self, number: int, slot: int, start: Episode, tally: Tally, log: SearchLog) -> Search:
         cap = self.options.max_generations_per_task or self.common.group_size * start.setup.max_steps
         record = TreeRecord() if start.task.task_id in self.common.recorded else None
-        return Search(slot, self.scorer(number), self.common, tally, log, cap, record=record)
+        graph = StateGraph()
+        if self.options.credit == "graph" and self.options.graph_memory == "run":
+            graph = self.graphs.setdefault(start.task.task_id, graph)
+        return Search(slot, self.scorer(number), self.common, tally, log, cap, graph, record=record)
 
     def scorer(self, number: int) -> StateScorer:
         """Return how states are scored in epoch ``number``, by the counts as they are when it is used."""

@@ -29,3 +29,8 @@ def learning_rate(settings: TrainSettings) -> float:
         InputError: if the choice has not been made.
     """
     return settings.learning_rate or chosen_rate(settings.paths, settings.run)
+
+
+def decay(settings: TrainSettings, spent: int) -> float:
+    """Return the factor on a run's rate when ``spent`` of its budget is spent (``MethodSettings.schedule``)."""
+    return 1.0 - spent / settings.training.budget if settings.schedule == "linear" else 1.0

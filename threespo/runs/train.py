@@ -21,7 +21,7 @@ from threespo.runs.artifacts import RunArtifacts
 from threespo.runs.budget import draw, spent
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
-from threespo.runs.learning_rate import learning_rate
+from threespo.runs.learning_rate import decay, learning_rate
 from threespo.runs.metrics import in_order, record, record_time
 from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, prepared, setup_of
 from threespo.study.fingerprint import fingerprint
@@ -70,6 +70,10 @@ def _train(settings: TrainSettings) -> None:
     logging_seconds = 0.0
 
     while drawn := draw(tasks, progress, settings):
+        factor = decay(settings, spent(progress, settings))
+        learner.scale_rate(factor)
+        if critic:
+            critic.scale_rate(factor)
         driver = Driver(sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature)
         start, timed.seconds = time.perf_counter(), 0.0
         result = driver.drive(method, progress.epoch, [begin(setup, task) for task in drawn])

@@ -21,7 +21,7 @@ from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.learning import LearningSettings
 from threespo.study.sizes import Weakness
-from threespo.study.training import HOTTEST, MOST_ROWS, MOST_TOKENS, Generations, TrainingSettings
+from threespo.study.training import HOTTEST, MOST_ROWS, MOST_TOKENS, Generations, Schedule, TrainingSettings
 
 
 class SamplingSettings(Settings):
@@ -71,6 +71,8 @@ class MethodSettings(Settings):
     """A name of the registry in threespo/methods/registry.py."""
     learning_rate: LearningRate | None = None
     """Chosen by hand; ``null`` where the study's ``tuning`` chooses it."""
+    schedule: Schedule = "constant"
+    """``linear``: the rate falls to 0 over the budget, epoch by epoch."""
     options: dict[str, Any] = Field(default={})
     """The method's own typed options; checked against its settings class."""
     minibatch: int | None = Field(default=None, ge=1, le=MOST_ROWS)

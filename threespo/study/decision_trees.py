@@ -32,6 +32,8 @@ class TreeFamily(Settings):
     generations: int = Field(default=4000, ge=1, le=10_000_000)
     """Budget of a seed in single-step generations."""
     group_size: int = Field(default=8, ge=2, le=1024)
+    kl_coef: float = Field(default=0.0, ge=0, le=1_000_000)
+    """Weight of the KL penalty to the uniform policy that tables start from; runs have 0.01, to their base policy."""
     minibatch: int = Field(default=64, ge=1, le=1_000_000)
     """Rows per step of the methods that play whole episodes."""
     critic_learning_rate: float = Field(default=8.0, gt=0, le=1_000_000)

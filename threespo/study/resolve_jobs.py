@@ -160,6 +160,7 @@ def _training(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
         "options": full_options(entry.method, entry.options),
         "learning_rate": entry.learning_rate if run.rate is None else run.rate,
         "learning_rate_scale": policy.learning_rate_scale,
+        "schedule": entry.schedule,
         "minibatch": entry.minibatch or training.minibatch,
         "training": training,
     }

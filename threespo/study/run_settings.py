@@ -23,7 +23,7 @@ from threespo.study.endpoint import EndpointSettings
 from threespo.study.learning import LearningSettings
 from threespo.study.paths import Paths, Run
 from threespo.study.sizes import PolicySize, Weakness
-from threespo.study.training import TrainingSettings
+from threespo.study.training import Schedule, TrainingSettings
 
 
 class JobSettings(Settings):
@@ -85,6 +85,7 @@ class TrainSettings(RunSettings):
     learning_rate: float | None
     """Before the policy's scale; ``None``: what trials have chosen."""
     learning_rate_scale: float
+    schedule: Schedule
     minibatch: int
     training: TrainingSettings
     """A trial has the budget of trials, and no snapshots."""

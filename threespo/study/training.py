@@ -21,6 +21,9 @@ HOTTEST = 10.0
 LARGEST = 1_000_000.0
 """Of rewards, penalties and coefficients, whose products must stay exact in 32 bits."""
 
+Schedule = Literal["constant", "linear"]
+"""Of a learning rate over a run."""
+
 Generations = Annotated[int, Field(ge=1, le=1_000_000_000)]
 """The paper's longest row has 3.3 million; a billion would take GPUs for years."""
 
