@@ -197,6 +197,9 @@ def test_dapo_waits_for_groups_that_teach_and_clips_higher():
     assert [sorted(row.advantages[0] > 0 for row in batch) for batch in updates] == [[False, True]]
     request = next_update(method.epoch(4, two), win_or_lose({(4, 0)}))
     assert (request.loss.clip_low, request.loss.clip_high) == (0.2, 0.28)
+    assert request.loss.kl_coef == settings.kl_coef > 0
+    free = make_method("dapo", {"kl": False}, settings)
+    assert next_update(free.epoch(0, two), win_or_lose({(0, 0)})).loss.kl_coef == 0.0
 
 
 def test_dapo_does_not_wait_for_ever():

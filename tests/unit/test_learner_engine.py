@@ -226,6 +226,22 @@ def test_a_row_that_no_known_weights_have_drawn_is_refused(tmp_path: Path, versi
     assert trainer.steps == 1
 
 
+@pytest.mark.parametrize("stage", [0, 1])
+def test_the_rate_of_the_next_steps_can_be_changed(tmp_path: Path, stage: int) -> None:
+    """Adam's first step is the rate times a sign, so it scales with the rate; at rate 0 nothing moves."""
+    moved = {}
+    for factor in (1.0, 0.25, 0.0):
+        trainer = learner(tmp_path, zero_stage=stage, weight_decay=0.0)
+        before = weights(trainer.policy)
+        trainer.scale_rate(factor)
+        trainer.step(*batch_and_loss())
+        after = weights(trainer.policy)
+        moved[factor] = torch.cat([(b - a).flatten() for a, b in zip(before, after, strict=True)])
+    assert not moved[0.0].any()
+    assert torch.allclose(moved[0.25], 0.25 * moved[1.0], atol=1e-6)
+    assert float(moved[1.0].abs().max()) > 1e-3
+
+
 def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     results = []
     for _ in range(2):

@@ -1,7 +1,10 @@
 """Every reading and ablation of 3SPO: what each option changes, against values by hand and an independent reading."""
 
+import itertools
+import json
 import math
 import random
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +12,10 @@ from hypothesis import strategies as st
 
 from tests.toy import answer, common, drive, make_task, start
 from tests.unit.test_search import cycle_all, observed, random_graphs, search
+from threespo.methods.state_graph import StateGraph
 from threespo.methods.threespo import Threespo, ThreespoOptions
+from threespo.protocol import Sample
+from threespo.scoring.table import StateTable
 
 FORK = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s2"}, "s3": {"a": "s3"}}
 
@@ -311,6 +317,94 @@ def test_credit_of_the_subtree_is_the_success_rate_of_the_paths_below():
     assert [len(rows) for rows in cut] == [2]
 
 
+def test_credit_by_the_graph_is_the_distance_from_success():
+    """s5 is won. From s1 it is two steps through s2 and unreachable through s3; the graph of the run remembers it."""
+    settings_ = {"gate": False, "tie_break": "first", "novelty": "none", "difference": False, "normalise": False}
+    limits = {"max_steps": 2, "group_size": 2, "max_generations_per_task": 99}
+    _, _, updates, _ = search(BINARY, {"s5"}, credit="graph", graph_decay=0.6, **limits, **settings_)
+    groups = sorted(([row.advantages[0] for row in rows] for rows in updates), key=max)
+    assert groups[0] == pytest.approx([0.5 * 0.3, -0.5 * 0.3]), "s2 is one step from success: half of 0.6, and 0 for s3"
+    assert groups[1] == pytest.approx([-0.5 * 0.5, 0.5 * 0.5])
+
+    # The second search may draw two samples of the root: what is below them is known from the first or not at all.
+    for memory, learned in (("run", 1), ("search", 0)):
+        options = ThreespoOptions(credit="graph", graph_memory=memory, **settings_)
+        method = Threespo(options, common(group_size=2))
+        task = make_task(BINARY, {"s5"}, "s1")
+        drive(method.epoch(0, [start(task, 2)]), cycle_all(BINARY))
+        restored = Threespo(options, common(group_size=2))
+        restored.restore(json.loads(json.dumps(method.dump())))
+        _, updates, _ = drive(restored.epoch(1, [start(task, 1)]), cycle_all(BINARY))
+        assert len(updates) == learned
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=random_graphs(), wins=st.sets(st.sampled_from(["s2", "s3", "s4"]), max_size=2))
+def test_distances_are_those_of_floyd_and_warshall(graph, wins):
+    known, nodes = StateGraph(), sorted(graph)
+    edges = [(node, target) for node in nodes for target in graph[node].values() if node not in wins]
+    for node, target in edges:
+        known.step(node, target, target in wins)
+        # Asked in between, so that a remembered answer must be given up.
+        known.distance(node)
+    everything = {*nodes, *(target for _, target in edges)}
+    reached = {target for _, target in edges if target in wins}
+    far = {(a, b): 0 if a == b else math.inf for a in everything for b in everything}
+    far |= {(a, b): min(1, far[a, b]) for a, b in edges}
+    for middle, a, b in itertools.product(everything, repeat=3):
+        far[a, b] = min(far[a, b], far[a, middle] + far[middle, b])
+    for node in everything:
+        expected = min((far[node, won] for won in reached), default=math.inf)
+        assert known.distance(node) == (None if expected == math.inf else expected)
+        assert StateGraph.restore(json.loads(json.dumps(known.dump()))).distance(node) == known.distance(node)
+
+
+def test_the_penalty_comes_off_the_reward_or_off_the_advantage():
+    """Both children are new, one response is malformed. In the reward the penalty is all that tells them apart."""
+    malformed = Sample((0,), (-1.0,), "<action>b</action>", True, 0)
+
+    def first(goals, **options):
+        method = Threespo(ThreespoOptions(normalise=False, difference=False, **options), common(group_size=2))
+        steps = method.epoch(0, [start(make_task(FORK, set(goals), "s1"), 1)])
+        _, updates, _ = drive(steps, lambda _: [answer("a"), malformed])
+        return [row.advantages[0] for row in updates[0]] if updates else None
+
+    assert first({}) == pytest.approx([0.05, -0.05])
+    assert first({}, penalty="advantage") is None, "equal rewards"
+    assert first({"s2"}) == pytest.approx([0.25 + 0.05, -0.25 - 0.05])
+    assert first({"s2"}, penalty="advantage") == pytest.approx([0.25, -0.25 - 0.1])
+
+
+def test_groups_without_a_signal_are_skipped_or_pulled_back_to_the_reference():
+    for options, steps in (({}, 0), ({"without_signal": "kl"}, 2)):
+        _, _, updates, _ = search(FORK, set(), max_steps=2, group_size=2, gate=False, novelty="none", **options)
+        assert len(updates) == steps
+        assert {value for rows in updates for row in rows for value in row.advantages} <= {0.0}
+        assert all(sum(row.weight for row in rows) == pytest.approx(1.0) for rows in updates)
+
+
+@dataclass
+class SeenTable(StateTable):
+    """Notes what each completed path finds counted of s1."""
+
+    seen: list[float] = field(default_factory=list)
+
+    def complete(self, path, success):
+        self.seen.append(self.get("s1")[0])
+        super().complete(path, success)
+
+
+def test_a_path_counts_after_the_tick_or_at_once():
+    """Two tasks share the observation s1. The first one's path ends in the tick in which the second rewards its own step."""
+    for when, total in (("tick", 0.0), ("path", 2.0)):
+        method = Threespo(ThreespoOptions(count_at=when, gate=False), common(group_size=2))
+        seen = []
+        method.table = SeenTable(seen=seen)
+        starts = [start(make_task(FORK, set(), "s1", name), 1) for name in ("one", "two")]
+        drive(method.epoch(0, starts), cycle_all(FORK))
+        assert seen[2] == total, "what the second task's first path finds"
+
+
 def test_duplicates_can_be_tried_each_for_itself():
     graph = {"s1": {"a": "s2"}, "s2": {"a": "s3"}}
     _, once, _, _ = search(graph, set(), max_steps=2, group_size=4, gate=False)
@@ -347,7 +441,11 @@ def test_duplicates_can_be_tried_each_for_itself():
             "update_unit": st.sampled_from(["state", "tick", "path", "epoch"]),
             "g_max": st.sampled_from([None, 1, 2]),
             "backtrack": st.sampled_from(["deepest", "oldest"]),
-            "credit": st.sampled_from(["step", "subtree"]),
+            "credit": st.sampled_from(["step", "subtree", "graph"]),
+            "graph_memory": st.sampled_from(["search", "run"]),
+            "penalty": st.sampled_from(["reward", "advantage"]),
+            "without_signal": st.sampled_from(["skip", "kl"]),
+            "count_at": st.sampled_from(["tick", "path"]),
             "normalise": st.booleans(),
         },
     ),
