@@ -418,9 +418,10 @@ def test_a_run_of_epochs_has_its_snapshots_by_epochs_and_resumes_to_the_same_byt
         raise KeyboardInterrupt
 
     for _ in range(2):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(checkpoint, "save", save_then_die)
+        monkeypatch.setattr(checkpoint, "save", save_then_die)
+        with pytest.raises(KeyboardInterrupt):
             train(epochs, run, other)
+    monkeypatch.undo()
     train(epochs, run, other)
     assert outputs(other, run) == whole
 

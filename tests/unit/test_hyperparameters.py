@@ -104,11 +104,11 @@ def test_the_three_studies_of_the_papers_scale_differ_in_their_terms_only():
     names = ("paper", "paper-ablations", "paper-fair")
     published, ablations, fair = (load_study(Path(f"config/studies/{name}.yaml")) for name in names)
     for one in (published, ablations):
-        terms = (one.training.budget_in_words, one.training.terms, one.training.entropy_coef)
-        assert terms == ("400 epochs", "as_released", 0.001)
+        terms = (one.training.budget, one.training.budget_unit, one.training.terms, one.training.entropy_coef)
+        assert terms == (400, "epochs", "as_released", 0.001)
         assert (one.webshop.fidelity, one.webshop.goals_order) == ("original", "original")
-    terms = (fair.training.budget_in_words, fair.training.terms, fair.training.entropy_coef)
-    assert terms == ("450,000 generations", "equalised", 0.0)
+    terms = (fair.training.budget, fair.training.budget_unit, fair.training.terms, fair.training.entropy_coef)
+    assert terms == (450_000, "generations", "equalised", 0.0)
     assert (fair.webshop.fidelity, fair.webshop.goals_order) == ("repaired", "fixed")
     for env in ("alfworld", "webshop"):
         assert ablations.at(env).training.tasks_per_epoch * published.training.epochs == 6_400
