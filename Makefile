@@ -9,7 +9,7 @@ CORES ?= all
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast lint reproduce push pull parity soak bench clean
+.PHONY: help install test test-fast lint docs reproduce push pull parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ lint: install ## lints, types, who imports whom, the workflow
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/python -m workflow.lint
+
+docs: install ## write the generated table of docs/paper_index.md anew
+	$(BIN)/python -m workflow.hyperparameters
 
 reproduce: install ## install, then the study: make reproduce ARGS='--config study=mini'
 	$(BIN)/snakemake --cores $(CORES) $(ARGS)

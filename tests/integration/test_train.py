@@ -449,3 +449,40 @@ def test_what_an_unfinished_run_of_other_settings_left_is_not_delivered(study, p
 def test_the_size_of_checkpoints_is_said_once(study, paths, capsys):
     train(study, find_run(study, "alfworld/tiny-s/grpo/seed-0"), paths)
     assert capsys.readouterr().err.count("checkpoints: ") == 1
+
+
+def test_a_run_of_epochs_has_its_snapshots_by_epochs_and_resumes_to_the_same_bytes(
+    study, paths, prepared, tmp_path_factory, monkeypatch
+):
+    changed = {"generations": None, "epochs": 3, "entropy_coef": 0.001, "terms": "as_released"}
+    epochs = parse_study({**VALUES, "training": {**VALUES["training"], **changed}}, "test")
+    run = find_run(epochs, "alfworld/tiny-s/threespo/seed-0")
+    train(epochs, run, paths)
+    metrics = read_table(paths.run(run).metrics)
+    assert (metrics["epoch"].tolist(), metrics["tasks"].tolist()) == ([1, 2, 3], [2, 2, 2])
+    whole = outputs(paths, run)
+
+    other = Paths(tmp_path_factory.mktemp("killed"))
+    for name in ("data", "policy"):
+        (other.root / name).symlink_to(prepared / name)
+    save = checkpoint.save
+
+    def save_then_die(*arguments):
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        monkeypatch.setattr(checkpoint, "save", save_then_die)
+        with pytest.raises(KeyboardInterrupt):
+            train(epochs, run, other)
+    monkeypatch.undo()
+    train(epochs, run, other)
+    assert outputs(other, run) == whole
+
+    # The bonus is part of what is learned: without it the same run ends in other weights.
+    without = parse_study({**VALUES, "training": {**VALUES["training"], **changed, "entropy_coef": 0.0}}, "test")
+    bare = Paths(tmp_path_factory.mktemp("bare"))
+    for name in ("data", "policy"):
+        (bare.root / name).symlink_to(prepared / name)
+    train(without, run, bare)
+    assert outputs(bare, run)["weights/model.safetensors"] != whole["weights/model.safetensors"]

@@ -83,7 +83,7 @@ def _opening(study: "Study") -> dict[str, str]:
     here = {env: study.at(env) for env in study.environments}
     return {
         "data": sections.data_in_words(study),
-        "budget": sections.per_environment(study, {env: one.training.budget_in_words for env, one in here.items()}),
+        "budget": sections.per_environment(study, {env: f"{one.training.budget:,}" for env, one in here.items()}),
         "judged": sections.per_environment(study, {env: label(one.evaluation.splits[-1], env) for env, one in here.items()}),
     }
 

@@ -98,9 +98,9 @@ class TrainingSettings(Settings):
         return self.generations or self.epochs or 0
 
     @property
-    def budget_in_words(self) -> str:
-        """The budget with its unit."""
-        return f"{self.budget:,} " + ("epochs" if self.generations is None else "generations")
+    def budget_unit(self) -> Literal["generations", "epochs"]:
+        """What the budget counts."""
+        return "epochs" if self.generations is None else "generations"
 
     def spent(self, *, epochs: int, generations: int) -> int:
         """Return what a run has spent of its budget, in the budget's own unit: ``spent / budget`` is the share.
