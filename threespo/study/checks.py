@@ -150,7 +150,7 @@ def _snapshots(study: Study, env: str, here: StudyAt) -> Iterator[str]:
     if training.snapshots > training.budget:
         yield (
             f"{where}: found {training.snapshots}, but the budget has not so many parts: it is of "
-            f"{training.budget_in_words} in {env}; lower it, or raise the budget"
+            f"{training.budget:,} {training.budget_unit} in {env}; lower it, or raise the budget"
         )
     if study.probe and study.probe.snapshots > training.snapshots:
         found = study.probe.snapshots

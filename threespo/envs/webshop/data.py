@@ -4,9 +4,10 @@
 """
 
 import hashlib
+import itertools
 import json
 import lzma
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,9 +20,9 @@ from threespo.envs.webshop.splits import (
     TRAINING_WORKER,
     TRAINING_WORKERS,
     VALIDATION_WORKER,
-    Splits,
     also_trained_on,
     original_splits,
+    panel_goals,
     split_goals,
     trained_on_by_any,
 )
@@ -94,11 +95,13 @@ def prepare_shop(
                 "test; give a larger catalogue, or goals of the other kind"
             )
 
-        chosen = _chosen(found, limits or {})
+        panels = {} if original_order else {name: goals for name, goals in panel_goals(found).items() if name in (limits or {})}
+        chosen = _chosen({**found._asdict(), **panels}, limits or {})
+        _check_panels(chosen, panels)
         _write(chosen, folder)
         manifest = {
             "products": facts["products"],
-            "goals": {name: len(goals) for name, goals in chosen._asdict().items()},
+            "goals": {name: len(goals) for name, goals in chosen.items()},
             "goal_kind": goals,
             "catalogue_sha256": facts["sha256"],
             "sha256": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.xz"))},
@@ -106,9 +109,10 @@ def prepare_shop(
         if original_order:
             # The reference's training range and its test range together are all goals.
             total = len(found.train) + len(found.test)
+            taken = found._replace(**{name: tuple(goals) for name, goals in chosen.items()})
             manifest["original_order"] = {
                 "workers": {"train": TRAINING_WORKER, "calibration": VALIDATION_WORKER, "test": VALIDATION_WORKER},
-                "also_training_goals": also_trained_on(chosen),
+                "also_training_goals": also_trained_on(taken),
                 "whole_test_split": {
                     "goals": len(found.test),
                     "also_training_goals": also_trained_on(found)["test"],
@@ -119,19 +123,30 @@ def prepare_shop(
     return manifest
 
 
-def _chosen(splits: Splits, limits: dict[str, int]) -> Splits:
+def _chosen(splits: Mapping[str, Sequence[ShopGoal]], limits: dict[str, int]) -> dict[str, Sequence[ShopGoal]]:
     """Return the first goals of each split, as many as ``limits`` says, all where it says nothing."""
-    for name, goals in splits._asdict().items():
+    for name, goals in splits.items():
         if limits.get(name, 0) > len(goals):
             raise InputError(
                 f"webshop: field 'goals.{name}' is {limits[name]}, but this catalogue has {len(goals)}; lower it, or leave "
                 "it out for all"
             )
-    return Splits(**{name: goals[: limits.get(name, len(goals))] for name, goals in splits._asdict().items()})
+    return {name: goals[: limits.get(name, len(goals))] for name, goals in splits.items()}
 
 
-def _write(splits: Splits, folder: Path) -> None:
-    for name, goals in splits._asdict().items():
+def _check_panels(chosen: Mapping[str, Sequence[ShopGoal]], panels: Iterable[str]) -> None:
+    """Raise ``InputError`` if a panel has a goal of another split, by what is asked for and of which product."""
+    asked = {split: {(goal.goal, goal.name) for goal in goals} for split, goals in chosen.items()}
+    for panel, other in itertools.product(panels, asked):
+        if panel != other and (shared := len(asked[panel] & asked[other])):
+            raise InputError(
+                f"webshop: {shared} of {len(asked[other])} goals in {other!r} are in the panel {panel!r} too, which must "
+                f"have goals of its own; lower 'goals.{other}'"
+            )
+
+
+def _write(splits: Mapping[str, Sequence[ShopGoal]], folder: Path) -> None:
+    for name, goals in splits.items():
         rows = "".join(json.dumps(goal.as_row(), ensure_ascii=False) + "\n" for goal in goals)
         with atomic_path(folder / f"{name}.jsonl.xz") as temporary:
             temporary.write_bytes(lzma.compress(rows.encode("utf-8", "surrogatepass")))

@@ -8,7 +8,10 @@ from pydantic import Field, model_validator
 from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.settings import Settings
 
-SPLITS = ("train", "calibration", "test")
+PANELS = ("development", "confirmation")
+"""Further goals of the same shop that were held out of training, for those studies that ask for them."""
+
+SPLITS = ("train", "calibration", "test", *PANELS)
 
 DOWNLOADS = Path("downloads") / "webshop"
 """Where the files of the official shop are looked for, unless ``path`` says otherwise."""
@@ -30,6 +33,10 @@ class GoalCounts(Settings):
     ``goals_order`` is ``original``."""
     test: GoalCount | None = None
     """Goals of the evaluation (the paper: 500)."""
+    development: GoalCount | None = None
+    """Goals for choosing between variants, of the second half of those that ``test`` may have (``null``: none)."""
+    confirmation: GoalCount | None = None
+    """Goals that nothing is chosen on, of the second half of those that ``calibration`` may have (``null``: none)."""
 
 
 class WebshopTasks(TaskSettings):
@@ -58,6 +65,16 @@ class WebshopTasks(TaskSettings):
         """More goals than the shop has are refused when it is prepared."""
         count: int | None = getattr(self.goals, split)
         return None if count is None else (f"goals.{split}", count)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(split for split in SPLITS if split not in PANELS or getattr(self.goals, split) is not None)
+
+    @model_validator(mode="after")
+    def _panels_are_disjoint(self) -> "WebshopTasks":
+        if self.goals_order == "original" and (given := [name for name in PANELS if getattr(self.goals, name) is not None]):
+            raise ValueError(f"goals.{given[0]}: panels are cut from the fixed order; remove it, or goals_order: original")
+        return self
 
     @property
     def folder(self) -> Path | None:

@@ -45,6 +45,16 @@ def split_goals(catalogue: Catalogue, human: bool, seed: int = 0) -> Splits:
     return _cut(goals)
 
 
+def panel_goals(splits: Splits) -> dict[str, tuple[ShopGoal, ...]]:
+    """Return the goals that panels are cut from: the second halves of the held-out goals, which no ordinary study plays.
+
+    Args:
+        splits: what ``split_goals`` returned.
+    """
+    second = {"development": splits.test, "confirmation": splits.calibration}
+    return {panel: goals[len(goals) // 2 :] for panel, goals in second.items()}
+
+
 def original_splits(catalogue: Catalogue, human: bool) -> Splits:
     """Return the splits that the reference runs with: positions 0 to 499 are tested on, all others are trained on.
 
