@@ -50,7 +50,10 @@ def test_a_probe_starts_from_the_snapshots_nearest_to_the_middles_of_its_parts()
     assert nearest([], 3, 200) == []
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"taken": 5}', '{"taken": [{}]}', '{"taken": [{"number": 1}]}', '{"taken": [5]}'])
+NONE = ("", "[]", "{}", '{"taken": 5}', '{"taken": [{}]}', '{"taken": [{"number": 1}]}', '{"taken": [5]}')
+
+
+@pytest.mark.parametrize("text", NONE)
 def test_an_index_comes_back_and_another_file_is_named(tmp_path, text):
     run, found = RunFolder(tmp_path), taken(metrics(100, 200), 2, 200)
     write_index(run.snapshots, found)

@@ -5,7 +5,7 @@ from pydantic import Field
 from threespo.settings import Name, Seeds, Settings
 
 MOST_GAMES = 32
-"""Games of a curve where the study gives no number, so that eight snapshots cost less than a quarter of a run of 10,000
+"""Games of a curve where the study gives no number, so that eight snapshots cost at most about a quarter of a run of 10,000
 generations (docs/LOG.md); with a larger budget more are affordable."""
 
 
