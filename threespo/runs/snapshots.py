@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from threespo.errors import InputError
 from threespo.files import atomic_json, read_json
 from threespo.study.paths import RunFolder
 from threespo.study.training import TrainingSettings
@@ -89,5 +90,9 @@ def read_index(run: RunFolder) -> list[Snapshot]:
     Raises:
         InputError: if their index is missing or broken.
     """
-    index = read_json(run.snapshots / "snapshots.json", _REMEDY)
-    return [Snapshot(**row) for row in index["taken"]]
+    file = run.snapshots / "snapshots.json"
+    index = read_json(file, _REMEDY)
+    try:
+        return [Snapshot(**row) for row in index["taken"]]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{file}: no list of snapshots ({error}). {_REMEDY}") from error

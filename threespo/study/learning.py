@@ -4,8 +4,9 @@ from pydantic import Field
 
 from threespo.settings import Name, Seeds, Settings
 
-MOST_GAMES = 50
-"""Games of a curve where the study gives no number: with eight snapshots and one seed about a tenth of a run's time."""
+MOST_GAMES = 32
+"""Games of a curve where the study gives no number, so that eight snapshots cost at most about a quarter of a run of 10,000
+generations (docs/LOG.md); with a larger budget more are affordable."""
 
 
 class LearningSettings(Settings):
@@ -18,6 +19,6 @@ class LearningSettings(Settings):
     """Any split but ``train`` (``null``: the last of ``evaluation.splits``). An environment that has no such split uses the
     last one that it is evaluated on."""
     games: int | None = Field(default=None, ge=1, le=10_000_000)
-    """The first games of the split in an order by hash, so that task types mix; ``null``: 50, or all of a smaller split."""
+    """The first games of the split in an order by hash, so that task types mix; ``null``: 32, or all of a smaller split."""
     seeds: Seeds = (123,)
     """Evaluation seeds: each one plays all the games."""

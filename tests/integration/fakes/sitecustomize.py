@@ -84,18 +84,21 @@ def _train(settings):
 
 def _learn(settings):
     """Four games: the base wins one, and each snapshot one more."""
-    from threespo.runs.learning import COLUMNS
     from threespo.tables import write_table
 
     run, learning = settings.run, settings.learning
     _note(f"learning {run.run_id}")
     rows = [
-        (number, number, 75 * number, number, learning.split, seed, f"{learning.split}-{game}", "heat", game <= number, 5)
+        {
+            **{"snapshot": number, "epoch": number, "generations": 75 * number, "optimizer_steps": number},
+            **{"split": learning.split, "evaluation_seed": seed, "task_id": f"{learning.split}-{game}"},
+            **{"task_type": "heat", "success": game <= number, "steps": 5},
+        }
         for number in ((1, 2, 3) if settings.weights == "run" else (0,))
         for seed in learning.seeds
         for game in range(GAMES)
     ]
-    write_table(settings.paths.run(run).learning, [dict(zip(COLUMNS, row, strict=True)) for row in rows])
+    write_table(settings.paths.run(run).learning, rows)
 
 
 def _probe(settings):
