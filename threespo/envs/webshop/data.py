@@ -95,8 +95,9 @@ def prepare_shop(
                 "test; give a larger catalogue, or goals of the other kind"
             )
 
-        panels = {} if original_order else {name: goals for name, goals in panel_goals(found).items() if name in (limits or {})}
-        chosen = _chosen({**found._asdict(), **panels}, limits or {})
+        limits = limits or {}
+        panels = {} if original_order else {name: goals for name, goals in panel_goals(found).items() if name in limits}
+        chosen = _chosen({**found._asdict(), **panels}, limits)
         _check_panels(chosen, panels)
         _write(chosen, folder)
         manifest = {
