@@ -2,11 +2,10 @@
 
 import math
 
-import pandas as pd
 import pytest
 from scipy import stats
 
-from tests.unit.test_claims import PLACE, SEEN, judge, only, paper, played, study
+from tests.unit.test_claims import PLACE, SEEN, judge, paper, played, study
 from threespo.results.caveats import caveats, too_few_seeds
 from threespo.results.claims.finding import Finding, corrected, together
 from threespo.results.statistics import difference, seeds_needed
@@ -72,9 +71,9 @@ def test_of_several_pairs_all_must_hold_and_any_may_fail():
 
 
 def test_three_base_policies_are_judged_together_too(study, paper):
-    """By the spread between bases: 3SPO is 50, 25 and 75 points above GRPO on them, without any spread between seeds."""
+    """By the spread between bases: 3SPO is 50, 25 and 75 points above GRPO on them, with no spread between seeds."""
     small = study.policies["tiny-s"]
-    three = study.model_copy(update={"policies": {name: small for name in ("one", "two", "three")}})
+    three = study.model_copy(update={"policies": dict.fromkeys(("one", "two", "three"), small)})
     ours = {"one": 40, "two": 30, "three": 40}
     wins = {("threespo-literal", name): count for name, count in ours.items()}
     wins |= {("grpo", "one"): 20, ("grpo", "two"): 20, ("grpo", "three"): 10}
@@ -84,7 +83,7 @@ def test_three_base_policies_are_judged_together_too(study, paper):
     # Student's t of 25, 50, 75 has two degrees of freedom.
     assert (whole["measured"], whole["low"]) == pytest.approx((50, 50 - 4.3027 * 25 / math.sqrt(3)), abs=1e-3)
     assert whole["verdict"] == "unclear"
-    two = three.model_copy(update={"policies": {name: small for name in ("one", "two")}})
+    two = three.model_copy(update={"policies": dict.fromkeys(("one", "two"), small)})
     apart = judge(two, paper, ABOVE, played(two, wins))
     assert set(apart.index.get_level_values("policy")) == {"one", "two"}
 

@@ -183,7 +183,8 @@ def test_missing_rows_can_contradict_and_cannot_mend(study, paper):
 def test_a_single_training_seed_decides_nothing(study, paper):
     rule = {"kind": "above", "upper": ["3spo"], "lower": ["grpo"], **SEEN}
     found = judge(study, paper, rule, played(study, {"grpo": 0, "threespo-literal": 40}, seeds=(0,))).loc[PLACE]
-    assert (found["measured"], found["verdict"], found["detail"]) == (100, "unclear", "needs at least 3 training seeds, has 1")
+    assert (found["measured"], found["verdict"]) == (100, "unclear")
+    assert found["detail"] == "needs at least 3 training seeds, has 1"
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(40, "holds"), ((40, 38, 36), "unclear"), (20, "fails")])

@@ -207,7 +207,7 @@ def test_findings_name_the_environment_and_never_mix_two(both, tmp_path):
     write_tables(both, paths)
     said = findings(both, table(paths, "main"), table(paths, "episodes"))
     assert len(said) == 6
-    assert said[0].startswith("ALFWorld, tiny-s: GRPO gains 50.0 points on the base (0.0 % → 50.0 %; no interval of the change, which")
+    assert said[0].startswith("ALFWorld, tiny-s: GRPO gains 50.0 points on the base (0.0 % → 50.0 %; no interval of the")
     assert said[0].count("interval") == 1, "ALFWorld's score is its success"
     assert said[2].startswith("ALFWorld, tiny-s: with 3,600 generations (GRPO: 3,600) 3SPO calibrated is 25.0 points below")
     assert said[3].startswith("WebShop, tiny-s: GRPO gains 25.0 points on the base (0.0 % → 25.0 %")

@@ -23,7 +23,7 @@ from threespo.results.statistics import (
     seeds_for,
     seeds_needed,
 )
-from threespo.results.summaries import interval_over, method_difference, summarize
+from threespo.results.summaries import clusters_of, interval_over, method_difference, summarize
 
 FIRST, SECOND = [61.0, 55.5, 70.0, 63.0], [50.0, 52.0, 49.5, 53.0]
 ALONE = list("abcdefghij")
@@ -213,6 +213,15 @@ def test_summaries_stay_in_range(seeds, evaluations, games, key, rate):
     assert 0 <= summary.low <= summary.mean + 1e-9
     assert summary.mean - 1e-9 <= summary.high <= 100
     assert summary.mean == pytest.approx(100 * success.mean())
+
+
+@pytest.mark.parametrize(("env", "tasks", "clusters"), [
+    ("alfworld", ["look_at_obj_in_light-Book-None-DeskLamp-203/trial_T1", "pick_and_place_simple-Mug-None-Desk-203/trial_T2",
+                  "pick_two_obj_and_place-AppleSliced-None-Desk-20/trial_T2"], ["203", "203", "20"]),
+    ("webshop", ["B01ABC/0", "B01ABC/16", "B01ABC/human-1", "B01ABD/0"], ["B01ABC", "B01ABC", "B01ABC", "B01ABD"]),
+])  # fmt: skip
+def test_games_of_a_floor_and_goals_of_a_product_are_clusters(env, tasks, clusters):
+    assert clusters_of(env, tasks) == clusters
 
 
 def _played(wins):

@@ -110,6 +110,12 @@ def test_every_table_is_written_and_equal_when_written_again(study, paths):
     )
 
 
+def test_too_few_seeds_are_said_in_one_line(study, paths, capsys):
+    write_tables(study, paths)
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if line.startswith("tables: 2 training seeds: intervals and verdicts need at least 3")]
+
+
 def test_dvc_gets_success_by_method_and_a_curve_for_each(study, paths):
     write_tables(study, paths)
     found = json.loads(paths.dvc_metrics.read_text())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 Array = np.ndarray[Any, Any]
 
@@ -208,5 +208,7 @@ def _freedom(parts: Sequence[tuple[float, int]]) -> int:
 def _student(estimate: float, error: float, freedom: int, null: float = 0.0, level: float = LEVEL) -> Interval:
     if not error:
         return Interval(estimate, estimate, estimate, float(estimate == null))
-    half = float(stats.t.ppf(1 - level / 2, freedom)) * error
-    return Interval(estimate, estimate - half, estimate + half, float(2 * stats.t.sf(abs(estimate - null) / error, freedom)))
+    # The numbers of ``scipy.stats.t``, in a tenth of the time.
+    half = float(special.stdtrit(freedom, 1 - level / 2)) * error
+    p = 2 * float(special.stdtr(freedom, -abs(estimate - null) / error))
+    return Interval(estimate, estimate - half, estimate + half, p)
