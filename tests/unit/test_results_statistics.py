@@ -170,12 +170,12 @@ def test_a_single_policys_difference_has_both_variances():
     # The gaps are the same in each task, so only seeds vary.
     found, plain = against_policy(seeds, policy, ALONE), mean_interval([1.0, 2.0, 3.0])
     assert (found.estimate, found.low, found.high) == pytest.approx((2, plain.low, plain.high))
-    # All seeds alike: only tasks vary.
+    # All seeds alike: only tasks vary, and the degrees of freedom stay those of three seeds.
     equal = against_policy(np.tile(policy * 2, (3, 1)), policy, ALONE)
-    games = mean_interval(list(policy))
-    assert (equal.low, equal.high) == pytest.approx((games.low, games.high))
+    assert equal.high - equal.estimate == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem(policy))
     both = against_policy(seeds + policy, policy, ALONE)
-    assert both.high - both.low > max(found.high - found.low, 0.9 * (games.high - games.low))
+    error = math.hypot(stats.sem(policy), stats.sem([1, 2, 3]))
+    assert both.high - both.estimate == pytest.approx(stats.t.ppf(0.975, 2) * error)
     assert math.isnan(against_policy(seeds[:2], policy, ALONE).low)
 
 

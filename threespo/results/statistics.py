@@ -170,8 +170,8 @@ def cluster_interval(values: Array, clusters: Sequence[Hashable], null: float = 
 def against_policy(seeds: Array, policy: Array, clusters: Sequence[Hashable], null: float = 0.0) -> Interval:
     """Return how far a trained method is above a single policy, which has no training seeds.
 
-    The variance is that between the method's seeds, and that between clusters of the differences on their tasks. Chance
-    in single episodes is in both, so the interval is rather too wide.
+    The variance is that between the method's seeds, and that between clusters of the differences on their tasks; degrees of
+    freedom are those of the fewer. Chance in single episodes is in both variances, so the interval is rather too wide.
 
     Args:
         seeds: (training seeds, tasks) of the method.
@@ -182,8 +182,8 @@ def against_policy(seeds: Array, policy: Array, clusters: Sequence[Hashable], nu
     within = _between_clusters(gaps, clusters)
     if len(seeds) < FEWEST_SEEDS or within[1] + 1 < FEWEST_SEEDS:
         return Interval(float(gaps.mean()))
-    parts = [(_variance(seeds.mean(axis=1)) / len(seeds), len(seeds) - 1), within]
-    return _student(float(gaps.mean()), math.sqrt(sum(part for part, _ in parts)), _freedom(parts), null)
+    variance = _variance(seeds.mean(axis=1)) / len(seeds) + within[0]
+    return _student(float(gaps.mean()), math.sqrt(variance), min(len(seeds) - 1, within[1]), null)
 
 
 def _between_clusters(values: Array, clusters: Sequence[Hashable]) -> tuple[float, int]:
