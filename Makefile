@@ -71,7 +71,7 @@ soak: install ## kill the ci study at 30 random instants; every one must end in 
 
 bench: install ## run the benchmarks; results in benchmarks/results
 	$(PIP) -e '.[bench]'
-	for name in environments sampling update threads advantages states; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in environments sampling update threads advantages states intervals; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean: ## remove results (not the environment)
 	rm -rf results .snakemake

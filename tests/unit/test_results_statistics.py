@@ -23,7 +23,7 @@ from threespo.results.statistics import (
     seeds_for,
     seeds_needed,
 )
-from threespo.results.summaries import interval_over, method_difference, summarize
+from threespo.results.summaries import clusters_of, interval_over, method_difference, summarize
 
 FIRST, SECOND = [61.0, 55.5, 70.0, 63.0], [50.0, 52.0, 49.5, 53.0]
 ALONE = list("abcdefghij")
@@ -170,12 +170,12 @@ def test_a_single_policys_difference_has_both_variances():
     # The gaps are the same in each task, so only seeds vary.
     found, plain = against_policy(seeds, policy, ALONE), mean_interval([1.0, 2.0, 3.0])
     assert (found.estimate, found.low, found.high) == pytest.approx((2, plain.low, plain.high))
-    # All seeds alike: only tasks vary.
+    # All seeds alike: only tasks vary, and the degrees of freedom stay those of three seeds.
     equal = against_policy(np.tile(policy * 2, (3, 1)), policy, ALONE)
-    games = mean_interval(list(policy))
-    assert (equal.low, equal.high) == pytest.approx((games.low, games.high))
+    assert equal.high - equal.estimate == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem(policy))
     both = against_policy(seeds + policy, policy, ALONE)
-    assert both.high - both.low > max(found.high - found.low, 0.9 * (games.high - games.low))
+    error = math.hypot(stats.sem(policy), stats.sem([1, 2, 3]))
+    assert both.high - both.estimate == pytest.approx(stats.t.ppf(0.975, 2) * error)
     assert math.isnan(against_policy(seeds[:2], policy, ALONE).low)
 
 
@@ -213,6 +213,15 @@ def test_summaries_stay_in_range(seeds, evaluations, games, key, rate):
     assert 0 <= summary.low <= summary.mean + 1e-9
     assert summary.mean - 1e-9 <= summary.high <= 100
     assert summary.mean == pytest.approx(100 * success.mean())
+
+
+@pytest.mark.parametrize(("env", "tasks", "clusters"), [
+    ("alfworld", ["look_at_obj_in_light-Book-None-DeskLamp-203/trial_T1", "pick_and_place_simple-Mug-None-Desk-203/trial_T2",
+                  "pick_two_obj_and_place-AppleSliced-None-Desk-20/trial_T2"], ["203", "203", "20"]),
+    ("webshop", ["B01ABC/0", "B01ABC/16", "B01ABC/human-1", "B01ABD/0"], ["B01ABC", "B01ABC", "B01ABC", "B01ABD"]),
+])  # fmt: skip
+def test_games_of_a_floor_and_goals_of_a_product_are_clusters(env, tasks, clusters):
+    assert clusters_of(env, tasks) == clusters
 
 
 def _played(wins):

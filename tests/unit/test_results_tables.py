@@ -126,6 +126,12 @@ def test_every_table_is_written_and_equal_when_written_again(study, paths):
     )
 
 
+def test_too_few_seeds_are_said_in_one_line(study, paths, capsys):
+    write_tables(study, paths)
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if line.startswith("tables: 2 training seeds: intervals and verdicts need at least 3")]
+
+
 def test_dvc_gets_success_by_method_and_a_curve_for_each(study, paths):
     write_tables(study, paths)
     found = json.loads(paths.dvc_metrics.read_text())
@@ -398,6 +404,9 @@ def test_findings_follow_the_numbers_either_way(study, paths):
     other = episodes.assign(
         success=np.where(episodes["method"] == "grpo", episodes["task_id"].str.endswith("-1"), episodes["success"])
     )
+    # A third training seed, without which there would be no interval.
+    third = other[other["method"].isin(study.methods) & (other["training_seed"] == 0)].assign(training_seed=2)
+    other = pd.concat([other, third], ignore_index=True)
     said = " ".join(findings(study, main_results(study, other, collect.metrics(study, paths), read_results()), other))
     # Each wins one game of four, but not the same one.
     assert "is 0.0 points above GRPO" in said

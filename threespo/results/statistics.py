@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 Array = np.ndarray[Any, Any]
 
@@ -170,8 +170,8 @@ def cluster_interval(values: Array, clusters: Sequence[Hashable], null: float = 
 def against_policy(seeds: Array, policy: Array, clusters: Sequence[Hashable], null: float = 0.0) -> Interval:
     """Return how far a trained method is above a single policy, which has no training seeds.
 
-    The variance is that between the method's seeds, and that between clusters of the differences on their tasks. Chance
-    in single episodes is in both, so the interval is rather too wide.
+    The variance is that between the method's seeds, and that between clusters of the differences on their tasks; degrees of
+    freedom are those of the fewer. Chance in single episodes is in both variances, so the interval is rather too wide.
 
     Args:
         seeds: (training seeds, tasks) of the method.
@@ -182,8 +182,8 @@ def against_policy(seeds: Array, policy: Array, clusters: Sequence[Hashable], nu
     within = _between_clusters(gaps, clusters)
     if len(seeds) < FEWEST_SEEDS or within[1] + 1 < FEWEST_SEEDS:
         return Interval(float(gaps.mean()))
-    parts = [(_variance(seeds.mean(axis=1)) / len(seeds), len(seeds) - 1), within]
-    return _student(float(gaps.mean()), math.sqrt(sum(part for part, _ in parts)), _freedom(parts), null)
+    variance = _variance(seeds.mean(axis=1)) / len(seeds) + within[0]
+    return _student(float(gaps.mean()), math.sqrt(variance), min(len(seeds) - 1, within[1]), null)
 
 
 def _between_clusters(values: Array, clusters: Sequence[Hashable]) -> tuple[float, int]:
@@ -208,5 +208,7 @@ def _freedom(parts: Sequence[tuple[float, int]]) -> int:
 def _student(estimate: float, error: float, freedom: int, null: float = 0.0, level: float = LEVEL) -> Interval:
     if not error:
         return Interval(estimate, estimate, estimate, float(estimate == null))
-    half = float(stats.t.ppf(1 - level / 2, freedom)) * error
-    return Interval(estimate, estimate - half, estimate + half, float(2 * stats.t.sf(abs(estimate - null) / error, freedom)))
+    # The numbers of ``scipy.stats.t``, in a tenth of the time.
+    half = float(special.stdtrit(freedom, 1 - level / 2)) * error
+    p = 2 * float(special.stdtr(freedom, -abs(estimate - null) / error))
+    return Interval(estimate, estimate - half, estimate + half, p)

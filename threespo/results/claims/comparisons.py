@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from threespo.results.claims.finding import Evidence, Finding, Place, of_few_seeds, policy_for, presets, side, together
+from threespo.results.claims.finding import (
+    Evidence,
+    Finding,
+    Place,
+    of_few_seeds,
+    of_interval,
+    policy_for,
+    presets,
+    side,
+    together,
+)
 from threespo.results.claims.rules import Above, Gain, Order
 from threespo.results.paper import COLUMNS
-from threespo.results.statistics import FEWEST_SEEDS, contrast, seeds_for
+from threespo.results.statistics import FEWEST_SEEDS, contrast, over_bases, seeds_for
 from threespo.results.summaries import by_seed, method_difference
 from threespo.study.matrix import local_policies
 
@@ -50,34 +60,38 @@ def of_column(
             yield {**common, "preset": preset, "paper": paper, **found.as_row()}
         return
 
-    for policy in local_policies(study):
-        model = study.policies[policy].stands_for
-        # The paper claims it for these models only; a policy that substitutes another one cannot confirm or refute it.
-        if model in rule.models:
-            for preset in presets(study, env, _rows(rule)):
-                place = Place(env, policy, preset)
-                pairs, missing = _pairs(rule, place, study)
+    bases = local_policies(study)
+    # The paper claims it for these models only; a policy that substitutes another one cannot confirm or refute it.
+    for model in dict.fromkeys(study.policies[policy].stands_for for policy in bases):
+        if model not in rule.models:
+            continue
+        same = [policy for policy in bases if study.policies[policy].stands_for == model]
+        for preset in presets(study, env, _rows(rule)):
+            places = [Place(env, policy, preset) for policy in same]
+            # Several bases are also judged together, where they are enough for a spread between them.
+            groups = [[place] for place in places] + [places] * (len(places) >= FEWEST_SEEDS)
+            for group in groups:
+                pairs, missing = _pairs(rule, group, study)
 
                 # The claim is as strong as its weakest pair: of the paper's margins the smallest is shown, and ``together``
                 # reports the weakest of ours. Pairs that the paper's table lacks do not count.
                 gaps = [_paper_gap(evidence, *pair, model, cell) for pair in pairs]
                 paper = min((gap for gap in gaps if not math.isnan(gap)), default=math.nan)
 
-                of_policy = played[played["policy"] == policy]
                 bound = rule.by if isinstance(rule, Above) else 0.0
-                each = dict(_compare(pair, place, measure, bound, of_policy, study) for pair in pairs)
+                each = dict(_compare(pair, group, measure, bound, played, study) for pair in pairs)
                 # Rows that the study lacks keep a claim from holding, though not from failing.
-                found = together(each, missing)
-                yield {**common, "policy": policy, "preset": preset, "paper": paper, **found.as_row()}
+                found, name = together(each, missing), ", ".join(place.policy for place in group)
+                yield {**common, "policy": name, "preset": preset, "paper": paper, **found.as_row()}
 
 
 def _rows(rule: Above | Order) -> tuple[str, ...]:
     return rule.rows if isinstance(rule, Order) else (*rule.upper, *rule.lower)
 
 
-def _pairs(rule: Above | Order, place: Place, study: "Study") -> tuple[list[tuple[str, str]], list[str]]:
+def _pairs(rule: Above | Order, places: Sequence[Place], study: "Study") -> tuple[list[tuple[str, str]], list[str]]:
     """Return the pairs (upper row, lower row) that the study can compare, and the rows that it lacks."""
-    there = {row for row in _rows(rule) if place.method(study, row)}
+    there = {row for row in _rows(rule) if all(place.method(study, row) for place in places)}
     missing = [row for row in _rows(rule) if row not in there]
     if isinstance(rule, Order):
         # Neighbours among the rows that are there: if one is missing, those on either side of it still have an order.
@@ -92,22 +106,24 @@ def _paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tup
 
 
 def _compare(
-    pair: tuple[str, str], place: Place, measure: str, bound: float, played: pd.DataFrame, study: "Study"
+    pair: tuple[str, str], places: Sequence[Place], measure: str, bound: float, played: pd.DataFrame, study: "Study"
 ) -> tuple[str, Finding]:
-    """Return the names of the two methods and the finding; ``bound`` is the difference in points that must be exceeded."""
-    names = _names(pair, place, study)
-    found = method_difference(played, names, measure, study.methods, bound)
+    """Return the names of the two methods and the finding; ``bound`` is the difference in points that must be exceeded.
+
+    On several base policies the difference is that over bases, see ``statistics.over_bases``.
+    """
+    names = str(places[0].method(study, pair[0])), str(places[0].method(study, pair[1]))
+    there = {place.policy: played[played["policy"] == place.policy] for place in places}
+    gaps = {policy: method_difference(frame, names, measure, study.methods, bound) for policy, frame in there.items()}
+    found = over_bases(gaps, bound) if len(places) > 1 else gaps[places[0].policy]
 
     # Prompted rows have no training seeds to spread over, so only trained ones can be too few.
-    arms = [by_seed(played[played["method"] == name], measure) for name in names if name in study.methods]
-    needed = seeds_for([(1.0, arms[0]), (-1.0, arms[1])], bound) if len(arms) == 2 else None
-    verdict = side(found.low, found.high, bound)
-    seen = Finding(verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan)
+    trained = [name for name in names if name in study.methods]
+    arms = [by_seed(frame[frame["method"] == name], measure) for frame in there.values() for name in trained]
+    several = len(arms) == 2 and len(places) == 1
+    needed = seeds_for([(1.0, arms[0]), (-1.0, arms[1])], bound) if several else None
+    seen = of_interval(found, side(found.low, found.high, bound), needed)
     return " and ".join(names), of_few_seeds(seen, min((len(arm) for arm in arms), default=FEWEST_SEEDS))
-
-
-def _names(pair: tuple[str, str], place: Place, study: "Study") -> tuple[str, str]:
-    return str(place.method(study, pair[0])), str(place.method(study, pair[1]))
 
 
 def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:
@@ -128,9 +144,8 @@ def _gain(rule: Gain, env: str, preset: str | None, measure: str, played: pd.Dat
         upper, lower = (by_seed(of_policy[of_policy["method"] == name], measure) for name in names)
         terms += [(sign, upper), (-sign, lower)]
 
-    found, needed = contrast(terms), seeds_for(terms)
-    verdict = side(found.low, found.high, 0.0)
-    seen = Finding(verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan)
+    found = contrast(terms)
+    seen = of_interval(found, side(found.low, found.high, 0.0), seeds_for(terms))
     return of_few_seeds(seen, min(len(one) for _, one in terms))
 
 
