@@ -23,8 +23,8 @@ def caveats(study: "Study") -> list[str]:
         )
     if "early" in weaknesses:
         known.append(
-            "A base of weakness 'early' is a tiny model, too. Its cloning was stopped early, so that its faults are its own; "
-            "the strong clone is where the same cloning ends."
+            "A base of weakness 'early' is a tiny model made for this study, too. Its cloning was stopped early, and nobody "
+            "injected its faults; the strong clone is where the same cloning ends."
         )
 
     for env, section in study.environments.items():
