@@ -93,6 +93,41 @@ def test_what_is_claimed_of_the_shops_policy_holds_on_test_goals(shop):
     assert base_policy.binding(folder / "strong", lesson, goals, 3)["product_recall"] >= 0.75
 
 
+EARLY = {"alfworld": ("small-s-early", "take_recall"), "webshop": ("500-s-early", "option_recall")}
+
+
+@pytest.mark.parametrize("env", EARLY)
+def test_studies_use_the_shipped_early_policies(env, data, shop, tmp_path):
+    """And the strong clone is that of the planted base: both recipes go through the same stages."""
+    study = load_study(SMOKE, {"policies": {"tiny-s": {"weakness": "early"}}})
+    made = provided(study, f"{env}/tiny-s", shop[1] if env == "webshop" else data, tmp_path)
+    known = shipped(env, EARLY[env][0])
+    planted = known.with_name(known.name.removesuffix("-early"))
+    for name in ("policy.json", "base/model.safetensors"):
+        assert (made / name).read_bytes() == (known / name).read_bytes()
+    assert weights(made / "strong") == weights(planted / "strong")
+    assert weights(made / "base") != weights(planted / "base")
+
+
+@pytest.mark.parametrize("env", EARLY)
+def test_what_is_claimed_of_the_early_policies_holds_on_tasks_nobody_chose_by(env, study, data, shop):
+    """Well-formed, weak, and yet bound to what it reads; bounds are the claims less three standard errors or more."""
+    name, recall = EARLY[env]
+    facts = json.loads((shipped(env, name) / "policy.json").read_text())
+    assert 0.1 <= facts["base"]["success_t1.0"] <= 0.3
+    assert facts["base"]["valid_format_t1.0"] >= 0.95
+    lesson = curriculum(study if env == "alfworld" else shop[0], f"{env}/tiny-s", data if env == "alfworld" else shop[1])
+    if env == "alfworld":
+        tasks = [compile_game(record) for record in generate("valid_unseen", 60, 991, "small")]
+    else:
+        tasks = load_tasks(env, shop[1] / "data" / env, "test")[:60]
+    base = base_policy.measure(shipped(env, name) / "base", lesson, tasks, 3)
+    assert 0.02 <= base["success_t1.0"] <= 0.4
+    assert base["valid_format_t1.0"] >= 0.93
+    bound = base_policy.binding(shipped(env, name) / "base", lesson, tasks, 3)
+    assert bound[recall] >= facts["base"]["binding"][recall] - 0.25
+
+
 def test_another_recipe_does_not_use_it(study, data):
     known = json.loads((shipped("alfworld", "small-s") / "policy.json").read_text())["fingerprint"]
     lesson = curriculum(study, "alfworld/tiny-s", data)

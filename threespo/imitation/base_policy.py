@@ -35,6 +35,7 @@ from threespo.study.run_settings import BasePolicySettings
 WELL_FORMED = 0.95
 """A base policy has at least this share of well-formed responses at temperature 1.0."""
 
+
 def provide(settings: BasePolicySettings) -> None:
     """The policy stage: put ``base/``, ``strong/`` and ``policy.json`` into the policy's folder.
 

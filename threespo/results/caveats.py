@@ -14,12 +14,18 @@ if TYPE_CHECKING:
 def caveats(study: "Study") -> list[str]:
     """Return sentences on what makes a study's numbers differ from the paper's, whatever the methods do."""
     known = []
-    if any(policy.kind == "tiny" for policy in study.policies.values()):
+    weaknesses = {policy.weakness for policy in study.policies.values() if policy.kind == "tiny"}
+    if "planted" in weaknesses:
         known.append(
             "The policy is a tiny model made for this study, not the paper's. Its base was first cloned from a "
             "scripted expert until it plays well (the strong clone, shown as the ceiling) and then, unless that wins "
             "little, made careless on purpose: part of what training gains is the un-learning of injected habits. Compare "
             "signs and orders with the paper, not sizes."
+        )
+    if "early" in weaknesses:
+        known.append(
+            "A base of weakness 'early' is a tiny model made for this study, too. Its cloning was stopped early, and nobody "
+            "injected its faults; the strong clone is where the same cloning ends."
         )
 
     for env, section in study.environments.items():
