@@ -12,8 +12,9 @@ from threespo.envs.alfworld.prepare import check_panels, prepare_games
 from threespo.envs.alfworld.settings import SPLITS, AlfworldTasks
 from threespo.envs.alfworld.sources import load
 from threespo.errors import InputError
+from threespo.results.caveats import caveats
 from threespo.study import freeze as freezing
-from threespo.study.freeze import changes, freeze
+from threespo.study.freeze import changes, freeze, mark_in_words
 from threespo.study.load import load_study, parse_study
 from threespo.study.reading import read_yaml
 
@@ -82,6 +83,13 @@ def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(
     assert file.read_text().startswith("# A comment that stays\n")
     assert study.model_copy(update={"confirmatory": None}) == before
     assert changes(study) == []
+    assert mark_in_words(before) is None
+    kept = f"Confirmatory: frozen at commit {COMMIT[:12]} with the configuration {mark.configuration}"
+    assert caveats(study)[0].startswith(kept)
+    lost = caveats(study.model_copy(update={"seeds": (0, 1, 3)}))[0]
+    assert lost.startswith("Not confirmatory: ")
+    assert "its configuration has changed since" in lost
+    assert not [said for said in caveats(before) if "onfirmatory" in said]
 
     # A label says nothing of results; a seed does. Freezing again puts the new mark in the place of the old one.
     assert changes(study.model_copy(update={"description": "other words"})) == []

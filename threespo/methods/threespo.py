@@ -2,9 +2,9 @@
 
 ``literal`` is the paper as printed. ``calibrated`` is the smallest change that makes the paper's own worked example
 numerically possible. ``narrow`` is calibrated with fewer samples of a state, so that a task's budget holds several paths;
-``improved`` is narrow with success credited to all that led to it (docs/method.md has the evidence for both). All leave the
-pseudocode in two things: tasks advance in lock-step instead of one after another, so that sampling is batched, and a task's
-work per epoch is capped, since the paper's is unbounded (its upper bound is 8^50 leaves).
+``improved`` is narrow with success credited to all that led to it (docs/method.md has the evidence for both). In all of
+them tasks advance in lock-step instead of one after another, so that sampling is batched, and a task's work per epoch is
+capped, since the paper's is unbounded (8^50 leaves). docs/method.md lists everything that leaves the text.
 """
 
 from collections.abc import Iterator, Sequence

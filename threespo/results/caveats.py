@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING
 
 from threespo.envs.registry import ENVIRONMENTS, presentation
+from threespo.envs.spec import DEVELOPMENT, purpose
 from threespo.results.figures import label
 from threespo.results.paper import COLUMNS
 from threespo.results.statistics import FEWEST_SEEDS
+from threespo.study.freeze import mark_in_words
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -13,7 +15,14 @@ if TYPE_CHECKING:
 
 def caveats(study: "Study") -> list[str]:
     """Return sentences on what makes a study's numbers differ from the paper's, whatever the methods do."""
-    known = []
+    mark = mark_in_words(study)
+    known = [mark] if mark else []
+    chosen_on = {split for env in study.environments for split in study.at(env).evaluation.splits}
+    if DEVELOPMENT in {purpose(split) for split in chosen_on}:
+        known.append(
+            "Judged on panels for development, on which variants are chosen: what is best here may be best by chance, and is "
+            "confirmed by another study only."
+        )
     weaknesses = {policy.weakness for policy in study.policies.values() if policy.kind == "tiny"}
     if "planted" in weaknesses:
         known.append(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from threespo.policy.cassette import read_replies
+from threespo.study.freeze import mark_in_words
 from threespo.study.load import dump_study
 from threespo.study.matrix import prompted_runs
 from threespo.study.records import commit, read, version_of
@@ -48,11 +49,18 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
         },
         "made by": _made(study, paths),
         "closed models": _served(study, paths),
+        "confirmatory": _mark(study),
         "study": {"folder": paths.root.as_posix(), **_asked(paths), "settings": dump_study(study)},
     }
 
     rows = [(section, name, value) for section, values in sections.items() for name, value in values.items()]
     return pd.DataFrame(rows, columns=["section", "name", "value"])
+
+
+def _mark(study: "Study") -> dict[str, str]:
+    if study.confirmatory is None:
+        return {}
+    return {"mark": mark_in_words(study) or "", **study.confirmatory.model_dump()}
 
 
 def _asked(paths: "Paths") -> dict[str, str]:

@@ -55,6 +55,20 @@ def changes(study: Study) -> list[str]:
     return [name for name, value in now.items() if value != getattr(mark, name)]
 
 
+def mark_in_words(study: Study) -> str | None:
+    """Return what a reader must know of the mark: that it holds, or what takes it back; ``None`` for unmarked studies."""
+    mark = study.confirmatory
+    if mark is None:
+        return None
+    frozen = f"frozen at commit {mark.commit[:12]} with the configuration {mark.configuration}"
+    if changed := changes(study):
+        return (
+            f"Not confirmatory: this study was {frozen} before it ran, but its {' and its '.join(changed)} has changed "
+            "since. Read it as exploratory, or run it at that commit."
+        )
+    return f"Confirmatory: {frozen}, before it ran, on panels on which nothing was chosen. Neither has changed since."
+
+
 def configuration(study: Study) -> str:
     """Return the digest of the fields that results depend on."""
     return _digest(decisive(study))
