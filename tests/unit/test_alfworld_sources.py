@@ -203,3 +203,11 @@ def test_a_game_to_play_is_found_by_file_folder_and_name(records: list[GameRecor
         open_task(tmp_path / "compact", "nothing")
     with pytest.raises(InputError, match="nothing to play there; expected a game"):
         open_task(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(("whole", "damaged"), [(":parameters", "(parameters)"), ("(:action ", "(:action (a) ")])
+def test_an_action_whose_parts_have_no_names_is_refused(whole, damaged):
+    domain = generate("train", 1, 0, "small")[0].domain
+    parse_domain(domain)
+    with pytest.raises(InputError, match="not a name with named parts"):
+        parse_domain(domain.replace(whole, damaged, 1))

@@ -20,8 +20,8 @@ def caveats(study: "Study") -> list[str]:
     chosen_on = {split for env in study.environments for split in study.at(env).evaluation.splits}
     if DEVELOPMENT in {purpose(split) for split in chosen_on}:
         known.append(
-            "Judged on panels for development, on which variants are chosen: what is best here may be best by chance, and is "
-            "confirmed by another study only."
+            "Judged on panels for development, on which variants are chosen: what is best here may be best by chance, and "
+            "only another study can confirm it."
         )
     weaknesses = {policy.weakness for policy in study.policies.values() if policy.kind == "tiny"}
     if "planted" in weaknesses:

@@ -176,6 +176,8 @@ def parse_domain(text: str) -> Domain:
         if name == ":types":
             types.update(typed_list(body))
         elif name == ":action":
+            if not body or not all(isinstance(part, str) for part in (body[0], *body[1::2])):
+                raise InputError(f"an action of the domain is not a name with named parts: {str(body)[:80]}; is it damaged?")
             actions.append({":name": body[0], **dict(zip(body[1::2], body[2::2], strict=False))})
         elif name in (":constants", ":derived"):
             raise InputError(f"the domain has a section {name}, which this engine does not know; use engine: textworld")
