@@ -9,6 +9,7 @@ import pytest
 from tests.alfworld_mini import GRAMMAR, mini
 from threespo.envs.alfworld import GameRecord, sources
 from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.schemas import parse_domain
 from threespo.errors import InputError
 from threespo.runs.play import open_task
 
