@@ -116,7 +116,7 @@ class Resource(Settings):
     """In ALFWorld ``upper`` spends at most so many times what each of ``lower`` spends, at equal generations."""
 
     kind: Literal["resource"]
-    column: Literal["optimizer_steps", "env_steps"]
+    column: Literal["optimizer_steps"]
     upper: Name
     lower: Rows
     at_most: float

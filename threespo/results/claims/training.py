@@ -48,10 +48,9 @@ def of_metrics(rule: OfMetrics, arms: Arms, evidence: Evidence) -> Finding:
     gave_up = {row: sum(_spent(run, arms) < SPENT for run in runs) for row, runs in runs_of.items()}
     early = [f"{count} of {len(runs_of[row])} runs of {row} gave up early" for row, count in gave_up.items() if count]
     found = _compared(rule, runs_of, arms)
-    if early and found.verdict in ("holds", "fails"):
-        words = "; ".join(filter(None, (found.detail, *early)))
-        return replace(found, verdict="unclear", p=math.nan, detail=words)
-    return found
+    if not early or found.verdict == "not here":
+        return found
+    return replace(found, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (found.detail, *early))))
 
 
 def _compared(rule: States | Resource | Rollouts | Throughout, runs: Runs, arms: Arms) -> Finding:
