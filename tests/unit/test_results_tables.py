@@ -270,6 +270,9 @@ def test_findings_follow_the_numbers_either_way(study, paths):
     other = episodes.assign(
         success=np.where(episodes["method"] == "grpo", episodes["task_id"].str.endswith("-1"), episodes["success"])
     )
+    # A third training seed, without which there would be no interval.
+    third = other[other["method"].isin(study.methods) & (other["training_seed"] == 0)].assign(training_seed=2)
+    other = pd.concat([other, third], ignore_index=True)
     said = " ".join(findings(study, main_results(study, other, collect.metrics(study, paths), read_results()), other))
     # Each wins one game of four, but not the same one.
     assert "is 0.0 points above GRPO" in said

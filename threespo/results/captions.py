@@ -11,7 +11,9 @@ FIGURES = {
     "main_results": (
         "Success on tasks that training never saw",
         "A small dot is one training seed (mean over evaluation seeds), the large dot their mean, the bar the 95 % "
-        "bootstrap interval over seeds and tasks. Diamonds are the paper's values, from another model at another scale. "
+        "interval: Student's t over training seeds (none with two), or over clusters of tasks where a single policy is "
+        "judged. Bars of two methods may overlap although their difference is clear. Diamonds are the paper's values, from "
+        "another model at another scale. "
         "WebShop also has a task score.",
     ),
     "training_curves": (
@@ -65,8 +67,8 @@ FIGURES = {
     "claims": (
         "The paper's differences beside ours",
         "Each line is a claim that one method is above others, in one column of the main table; where it names several, "
-        "the pair that speaks most against it. Dots: ours with 95 % intervals; diamonds: the paper's own tables, from "
-        "another model at another scale.",
+        "the pair that speaks most against it. Dots: ours with 95 % intervals (Welch's t over training seeds); diamonds: "
+        "the paper's own tables, from another model at another scale.",
     ),
     "regret": (
         "Allocation regret in the bandit of the paper's theory",

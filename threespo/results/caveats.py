@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from threespo.envs.registry import ENVIRONMENTS, presentation
 from threespo.results.figures import label
 from threespo.results.paper import COLUMNS
+from threespo.results.statistics import FEWEST_SEEDS
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -24,9 +25,8 @@ def caveats(study: "Study") -> list[str]:
     for env, section in study.environments.items():
         known += presentation(env).caveats(section)
 
-    if len(study.seeds) < 3:
-        seeds = f"{len(study.seeds)} training seed{'s' * (len(study.seeds) > 1)}"
-        known.append(f"{seeds}: a spread over so few is itself uncertain.")
+    if few := too_few_seeds(study):
+        known.append(few)
 
     penalties = {env: study.at(env).training.inadmissible_penalty for env in study.environments}
     if any(penalties.values()):
@@ -40,6 +40,16 @@ def caveats(study: "Study") -> list[str]:
     known.append(_rates_in_words(study))
     known.append(_rest_of_the_table(study))
     return known
+
+
+def too_few_seeds(study: "Study") -> str | None:
+    """Return one line on a study whose training seeds are too few for verdicts; ``None`` if they are enough."""
+    if len(study.seeds) >= FEWEST_SEEDS:
+        return None
+    return (
+        f"{len(study.seeds)} training seed{'s' * (len(study.seeds) > 1)}: intervals and verdicts need at least "
+        f"{FEWEST_SEEDS}, so no method is said to be above another. Give the study more 'seeds'."
+    )
 
 
 def _rates_in_words(study: "Study") -> str:

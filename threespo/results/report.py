@@ -14,7 +14,7 @@ from threespo.files import atomic_text
 from threespo.methods.tree_table import read_trees
 from threespo.results import sections
 from threespo.results.captions import caption
-from threespo.results.caveats import caveats
+from threespo.results.caveats import caveats, too_few_seeds
 from threespo.results.claims.page import page, preset_label
 from threespo.results.figures import label, titled
 from threespo.results.findings import findings
@@ -69,6 +69,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             figures=[_figure(study, paths, name) for name in catalogue.figures(study)],
             trees=[_trees(study, paths, run) for run in shown_runs(study)],
             caveats=caveats(study),
+            too_few_seeds=too_few_seeds(study),
             **_sections(study, tables),
         )
     )

@@ -16,6 +16,7 @@ from threespo.envs.registry import presentation
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.case_study import case_study
+from threespo.results.caveats import too_few_seeds
 from threespo.results.claims.finding import Evidence
 from threespo.results.claims.reading import read_claims
 from threespo.results.claims.verdicts import verdicts
@@ -93,6 +94,8 @@ def write_tables(study: "Study", paths: "Paths") -> None:
     for name, frame in tables.items():
         write_table(paths.table(name), frame)
     print(f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs", file=sys.stderr)
+    if few := too_few_seeds(study):
+        print(f"tables: {few}", file=sys.stderr)
 
 
 def main_results(

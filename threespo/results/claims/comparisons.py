@@ -3,14 +3,25 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from threespo.results.claims.finding import Evidence, Finding, Place, of_few_seeds, policy_for, presets, side, together
+from threespo.results.claims.finding import (
+    Evidence,
+    Finding,
+    Place,
+    of_few_seeds,
+    of_interval,
+    policy_for,
+    presets,
+    side,
+    together,
+)
 from threespo.results.claims.rules import Above, Gain
 from threespo.results.paper import COLUMNS
-from threespo.results.statistics import FEWEST_SEEDS, contrast, seeds_for
+from threespo.results.statistics import FEWEST_SEEDS, contrast, over_bases, seeds_for
 from threespo.results.summaries import by_seed, method_difference
 from threespo.study.matrix import local_policies
 
@@ -48,30 +59,34 @@ def of_column(rule: Above | Gain, column: str, printed: float | None, evidence: 
             yield {**common, "preset": preset, "paper": paper, **found.as_row()}
         return
 
-    for policy in local_policies(study):
-        model = study.policies[policy].stands_for
-        # The paper claims it for these models only; a policy that substitutes another one cannot confirm or refute it.
-        if model in rule.models:
-            for preset in presets(study, env, (*rule.upper, *rule.lower)):
-                place = Place(env, policy, preset)
-                pairs, missing = _pairs(rule, place, study)
+    bases = local_policies(study)
+    # The paper claims it for these models only; a policy that substitutes another one cannot confirm or refute it.
+    for model in dict.fromkeys(study.policies[policy].stands_for for policy in bases):
+        if model not in rule.models:
+            continue
+        same = [policy for policy in bases if study.policies[policy].stands_for == model]
+        for preset in presets(study, env, (*rule.upper, *rule.lower)):
+            places = [Place(env, policy, preset) for policy in same]
+            # Several bases are also judged together, where they are enough for a spread between them.
+            groups = [[place] for place in places] + [places] * (len(places) >= FEWEST_SEEDS)
+            for group in groups:
+                pairs, missing = _pairs(rule, group, study)
 
                 # The claim is as strong as its weakest pair: of the paper's margins the smallest is shown, and ``together``
                 # reports the weakest of ours. Pairs that the paper's table lacks do not count.
                 gaps = [paper_gap(evidence, *pair, model, cell) for pair in pairs]
                 paper = min((gap for gap in gaps if not math.isnan(gap)), default=math.nan)
 
-                of_policy = played[played["policy"] == policy]
-                each = dict(_compare(pair, place, measure, rule.by, of_policy, study) for pair in pairs)
+                each = dict(_compare(pair, group, measure, rule.by, played, study) for pair in pairs)
                 # Rows that the study lacks keep a claim from holding, though not from failing.
-                found = together(each, missing)
-                yield {**common, "policy": policy, "preset": preset, "paper": paper, **found.as_row()}
+                found, name = together(each, missing), ", ".join(place.policy for place in group)
+                yield {**common, "policy": name, "preset": preset, "paper": paper, **found.as_row()}
 
 
-def _pairs(rule: Above, place: Place, study: "Study") -> tuple[list[tuple[str, str]], list[str]]:
+def _pairs(rule: Above, places: Sequence[Place], study: "Study") -> tuple[list[tuple[str, str]], list[str]]:
     """Return the pairs (upper row, lower row) that the study can compare, and the rows that it lacks."""
     rows = (*rule.upper, *rule.lower)
-    there = {row for row in rows if place.method(study, row)}
+    there = {row for row in rows if all(place.method(study, row) for place in places)}
     pairs = [pair for pair in itertools.product(rule.upper, rule.lower) if there.issuperset(pair)]
     return pairs, [row for row in rows if row not in there]
 
@@ -83,22 +98,24 @@ def paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tupl
 
 
 def _compare(
-    pair: tuple[str, str], place: Place, measure: str, bound: float, played: pd.DataFrame, study: "Study"
+    pair: tuple[str, str], places: Sequence[Place], measure: str, bound: float, played: pd.DataFrame, study: "Study"
 ) -> tuple[str, Finding]:
-    """Return the names of the two methods and the finding; ``bound`` is the difference in points that must be exceeded."""
-    names = _names(pair, place, study)
-    found = method_difference(played, names, measure, study.methods, bound)
+    """Return the names of the two methods and the finding; ``bound`` is the difference in points that must be exceeded.
+
+    On several base policies the difference is that over bases, see ``statistics.over_bases``.
+    """
+    names = str(places[0].method(study, pair[0])), str(places[0].method(study, pair[1]))
+    there = {place.policy: played[played["policy"] == place.policy] for place in places}
+    gaps = {policy: method_difference(frame, names, measure, study.methods, bound) for policy, frame in there.items()}
+    found = over_bases(gaps, bound) if len(places) > 1 else gaps[places[0].policy]
 
     # Prompted rows have no training seeds to spread over, so only trained ones can be too few.
-    arms = [by_seed(played[played["method"] == name], measure) for name in names if name in study.methods]
-    needed = seeds_for([(1.0, arms[0]), (-1.0, arms[1])], bound) if len(arms) == 2 else None
-    verdict = side(found.low, found.high, bound)
-    seen = Finding(verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan)
+    trained = [name for name in names if name in study.methods]
+    arms = [by_seed(frame[frame["method"] == name], measure) for frame in there.values() for name in trained]
+    several = len(arms) == 2 and len(places) == 1
+    needed = seeds_for([(1.0, arms[0]), (-1.0, arms[1])], bound) if several else None
+    seen = of_interval(found, side(found.low, found.high, bound), needed)
     return " and ".join(names), of_few_seeds(seen, min((len(arm) for arm in arms), default=FEWEST_SEEDS))
-
-
-def _names(pair: tuple[str, str], place: Place, study: "Study") -> tuple[str, str]:
-    return str(place.method(study, pair[0])), str(place.method(study, pair[1]))
 
 
 def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:
@@ -119,10 +136,9 @@ def _gain(rule: Gain, env: str, preset: str | None, measure: str, played: pd.Dat
         upper, lower = (by_seed(of_policy[of_policy["method"] == name], measure) for name in names)
         terms += [(sign, upper), (-sign, lower)]
 
-    found, needed = contrast(terms), seeds_for(terms)
-    verdict = side(found.low, found.high, 0.0)
+    found = contrast(terms)
     words = f"{rule.upper} and {rule.lower}, {rule.more_with} and {rule.than_with}"
-    seen = Finding(verdict, found.estimate, found.low, found.high, words, p=found.p, seeds_needed=needed or math.nan)
+    seen = replace(of_interval(found, side(found.low, found.high, 0.0), seeds_for(terms)), detail=words)
     return of_few_seeds(seen, min(len(one) for _, one in terms))
 
 

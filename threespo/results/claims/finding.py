@@ -10,7 +10,7 @@ from scipy import stats
 
 from threespo.methods.registry import searches
 from threespo.results.paper import PaperNumbers
-from threespo.results.statistics import FEWEST_SEEDS, LEVEL, MOST_SEEDS, POWER, holm
+from threespo.results.statistics import FEWEST_SEEDS, LEVEL, MOST_SEEDS, POWER, Interval, holm
 from threespo.study.matrix import local_policies, prompted_runs
 
 if TYPE_CHECKING:
@@ -162,6 +162,11 @@ def over_seeds(verdicts: Iterable[bool]) -> Verdict:
     """Return the common verdict of all seeds, ``unclear`` where they differ."""
     said = list(verdicts)
     return "holds" if all(said) else "unclear" if any(said) else "fails"
+
+
+def of_interval(found: Interval, verdict: Verdict, needed: int | None) -> Finding:
+    """Return the finding of an interval; ``needed`` is what ``seeds_needed`` says of it."""
+    return Finding(verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan)
 
 
 def of_few_seeds(finding: Finding, seeds: int) -> Finding:

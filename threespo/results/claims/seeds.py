@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from threespo.results.claims.finding import Finding, Verdict, inside, of_few_seeds, side
+from threespo.results.claims.finding import Finding, Verdict, inside, of_few_seeds, of_interval, side
 from threespo.results.statistics import LEVEL, Interval, contrast, difference, equivalent, mean_interval, ratio, seeds_for
 
 Values = Sequence[float]
@@ -60,5 +60,4 @@ def alike(first: Values, second: Values, margin: float) -> Finding:
 
 
 def _finding(found: Interval, verdict: Verdict, seeds: int, needed: int | None) -> Finding:
-    seen = Finding(verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan)
-    return of_few_seeds(seen, seeds)
+    return of_few_seeds(of_interval(found, verdict, needed), seeds)

@@ -1,0 +1,294 @@
+"""How often the intervals and tests that decide verdicts are wrong, by simulation.
+
+    python -m benchmarks.intervals [--seed 0] [--trials 12000] [--old-trials 400] [--out FILE]
+
+The functions are those in use. A trial is a study: each arm has training seeds whose true success spreads by so many points
+(standard deviation), all are judged on one panel of 200 games of unequal difficulty, twice per game. Rates are in percent.
+``equal``: both arms have the same true mean and spread, so each verdict is false; ``unequal`` has other spreads or numbers
+of seeds, ``collapse`` seeds of which one in six loses 40 points. ``other games``: methods are better in some games than in
+others, and the true difference is that over all games, not those of the panel. ``bootstrap`` is the percentile bootstrap
+over seeds and games that was used before. ``power`` is the share of trials that see a true difference of 10 points.
+``equivalence``: verdicts of equality within 5 points where the truth is 5 points apart. ``ratio``: seeds with lognormal
+counts. ``one policy``: how often the interval over clusters of games misses the true success; ``bootstrap`` there resamples
+games as if independent. ``against a policy``: the same of the difference of a trained method to one policy.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from benchmarks.machine import machine
+from threespo.files import atomic_json
+from threespo.results.claims.finding import inside, side
+from threespo.results.statistics import (
+    against_policy,
+    cluster_interval,
+    difference,
+    equivalent,
+    ratio,
+)
+
+GAMES, EVALUATIONS = 200, 2
+DIFFICULTY = 1.5
+"""Standard deviation of games' log-odds of success."""
+SPREADS = (0, 3, 6, 10, 13)
+SEEDS = range(2, 13)
+UNEQUAL = [(n, n, 13, small) for n in (3, 4, 5, 6, 8, 12) for small in (0, 3, 6)] + [
+    (few, many, *spreads)
+    for few, many in ((3, 4), (3, 6), (3, 12), (4, 8), (6, 12))
+    for spreads in ((6, 6), (13, 13), (13, 0), (0, 13), (13, 6), (6, 13))
+]
+RESAMPLES = 1000
+PANELS = 16
+"""Games are drawn anew so often in the trials of a cell."""
+OWN = 0.5
+"""Standard deviation of what a method is better in single games, or layouts, in log-odds."""
+QUANTILES = norm.ppf((np.arange(400) + 0.5) / 400)
+
+Array = np.ndarray[Any, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--trials", type=int, default=12000, help="of each cell of ``equal``, half of it elsewhere")
+    parser.add_argument("--old-trials", type=int, default=400, help="of the bootstrap, which is slow")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "intervals.json")
+    options = parser.parse_args()
+    result: dict[str, Any] = {"machine": machine("numpy", "scipy"), "seed": options.seed, "trials": options.trials}
+    result["bootstrap_trials"] = options.old_trials
+
+    for name, cells in CELLS.items():
+        rows = []
+        for place, (labels, trial) in enumerate(cells()):
+            random = np.random.default_rng([options.seed, list(CELLS).index(name), place])
+            trials = options.old_trials if "bootstrap" in name else options.trials // (1 if name == "equal" else 2)
+            rows.append({**labels, "percent": round(100 * float(np.mean(list(_played(trial, trials, random)))), 2)})
+        result[name] = {"largest": max(row["percent"] for row in rows), "smallest": min(row["percent"] for row in rows)}
+        result[name]["cells"] = rows
+        print(f"{name}: {result[name]['smallest']} to {result[name]['largest']} %", flush=True)
+    atomic_json(options.out, result)
+
+
+Trial = Callable[[np.random.Generator, "Panel"], bool]
+"""(random numbers, games) -> whether the trial counts."""
+
+
+def _played(trial: Trial, trials: int, random: np.random.Generator) -> Iterator[bool]:
+    for _ in range(PANELS):
+        panel = Panel(random.normal(0, DIFFICULTY, GAMES))
+        for _ in range(trials // PANELS):
+            yield trial(random, panel)
+
+
+class Panel:
+    """Games by their log-odds of success, and the shifts of all of them that give a mean success."""
+
+    SHIFTS = np.linspace(-9, 9, 181)
+
+    def __init__(self, games: Array) -> None:
+        self.games = games
+        self.means = 100 * _odds(self.SHIFTS[:, None] + games).mean(axis=1)
+
+    def shifts(self, success: Array) -> Array:
+        """Return the shift of the log-odds at which mean success is so many percent."""
+        return np.asarray(np.interp(np.clip(success, 1, 99), self.means, self.SHIFTS))
+
+
+def arm(
+    random: np.random.Generator,
+    panel: Panel,
+    seeds: int,
+    spread: float,
+    mean: float = 50,
+    collapse: bool = False,
+    games: Array | None = None,
+) -> Array:
+    """Return success in percent, (seeds, games), of runs whose true success on a panel spreads about ``mean``.
+
+    They play the panel's games, or others with log-odds ``games``.
+    """
+    true = mean + spread * random.standard_normal(seeds)
+    if collapse:
+        true += 40 * (1 / 6 - (random.random(seeds) < 1 / 6))
+    odds = _odds(panel.shifts(true)[:, None] + (panel.games if games is None else games))
+    return 100 * random.binomial(EVALUATIONS, odds) / EVALUATIONS
+
+
+def _odds(values: Array) -> Array:
+    return 1 / (1 + np.exp(-values))
+
+
+def _verdict(low: float, high: float) -> bool:
+    return side(low, high, 0.0) != "unclear"
+
+
+def _two(first: tuple[Any, ...], second: tuple[Any, ...]) -> Trial:
+    def trial(random: np.random.Generator, panel: Panel) -> bool:
+        found = difference(*(arm(random, panel, *one).mean(axis=1) for one in (first, second)))
+        return _verdict(found.low, found.high)
+
+    return trial
+
+
+def _equal() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds in SEEDS:
+        for spread in SPREADS:
+            yield {"seeds": seeds, "spread": spread}, _two((seeds, spread), (seeds, spread))
+
+
+def _unequal() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for first, second, one, other in UNEQUAL:
+        yield {"seeds": [first, second], "spread": [one, other]}, _two((first, one), (second, other))
+
+
+def _collapse() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds in ((3, 3), (4, 4), (6, 6), (8, 8), (12, 12), (3, 6), (4, 12)):
+        for spread in (0, 6):
+            arms = [(count, spread, 50, True) for count in seeds]
+            yield {"seeds": list(seeds), "spread": spread}, _two(*arms)
+
+
+def _other_games() -> Iterator[tuple[dict[str, Any], Trial]]:
+    population = Panel(all_games(OWN))
+    for seeds in (3, 4, 12):
+        for spread in (0, 3, 6):
+
+            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+                means = []
+                for _ in range(2):
+                    own = panel.games + random.normal(0, OWN, GAMES)
+                    means.append(arm(random, population, seeds, spread, games=own).mean(axis=1))
+                found = difference(*means)
+                return _verdict(found.low, found.high)
+
+            yield {"seeds": seeds, "spread": spread}, trial
+
+
+def all_games(*effects: float) -> Array:
+    """Return the log-odds of all games there could be, as quantiles: their difficulty, and effects of such deviations."""
+    return np.asarray(np.sqrt(DIFFICULTY**2 + sum(one**2 for one in effects)) * QUANTILES)
+
+
+def _power() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds in (3, 4, 6, 8, 12):
+        for spread in (3, 6, 10):
+            yield {"seeds": seeds, "spread": spread}, _two((seeds, spread, 60), (seeds, spread, 50))
+
+
+def _bootstrap() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds in (2, 3, 4, 6, 12):
+        for spread in SPREADS:
+
+            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+                arms = [arm(random, panel, seeds, spread) for _ in range(2)]
+                return _verdict(*percentiles(resampled(arms[0], arms[1], random)))
+
+            yield {"seeds": seeds, "spread": spread}, trial
+
+
+def resampled(first: Array, second: Array, random: np.random.Generator) -> Array:
+    """Return differences of means by the bootstrap used before: games drawn once for both arms, seeds for each arm."""
+    games = random.integers(GAMES, size=(RESAMPLES, GAMES)) + GAMES * np.arange(RESAMPLES)[:, None]
+    drawn = np.bincount(games.ravel(), minlength=games.size).reshape(games.shape)
+    means = []
+    for values in (first, second):
+        seeds = random.integers(len(values), size=(RESAMPLES, len(values)))
+        means.append(np.take_along_axis(drawn @ values.T / GAMES, seeds, axis=1).mean(axis=1))
+    return np.asarray(means[0] - means[1])
+
+
+def percentiles(values: Array) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _equivalence() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds in (3, 4, 6, 12):
+        for spread in (0, 3, 6):
+
+            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+                found = equivalent(*(arm(random, panel, seeds, spread, mean).mean(axis=1) for mean in (55, 50)), 5.0)
+                return inside(found.low, found.high, 5.0) == "holds"
+
+            yield {"seeds": seeds, "spread": spread}, trial
+
+
+def _ratio() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds in (3, 4, 6, 12):
+        for spread in (0.05, 0.3, 1.0):
+
+            def trial(random: np.random.Generator, _: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+                found = ratio(*(np.exp(spread * random.standard_normal(seeds)) for _ in range(2)))
+                return side(found.low, found.high, 1.0) != "unclear"
+
+            yield {"seeds": seeds, "spread": spread}, trial
+
+
+def _one_policy(interval: Callable[[Array, Array, np.random.Generator], tuple[float, float]]) -> Any:
+    def cells() -> Iterator[tuple[dict[str, Any], Trial]]:
+        for layouts in (4, 8, 24, 60):
+            for effect in (0.0, 0.5, 1.0):
+
+                def trial(random: np.random.Generator, _: Panel, layouts: int = layouts, effect: float = effect) -> bool:
+                    clusters = random.permutation(np.arange(GAMES) % layouts)
+                    logits = random.normal(-1, DIFFICULTY, GAMES) + random.normal(0, effect, layouts)[clusters]
+                    played = 100 * random.binomial(EVALUATIONS, _odds(logits)) / EVALUATIONS
+                    true = 100 * float(_odds(all_games(effect) - 1).mean())
+                    low, high = interval(played, clusters, random)
+                    return not low <= true <= high
+
+                yield {"layouts": layouts, "effect": effect}, trial
+
+    return cells
+
+
+def _over_clusters(played: Array, clusters: Array, _: np.random.Generator) -> tuple[float, float]:
+    found = cluster_interval(played, clusters.tolist())
+    return found.low, found.high
+
+
+def _over_games(played: Array, _: Array, random: np.random.Generator) -> tuple[float, float]:
+    return percentiles(played[random.integers(GAMES, size=(RESAMPLES, GAMES))].mean(axis=1))
+
+
+def _against_policy() -> Iterator[tuple[dict[str, Any], Trial]]:
+    population = Panel(all_games(OWN, OWN))
+    for layouts in (4, 24):
+        for seeds, spread in ((3, 0), (3, 6), (3, 13), (4, 0), (4, 6), (4, 13), (8, 6)):
+
+            def trial(
+                random: np.random.Generator, _: Panel, seeds: int = seeds, spread: float = spread, layouts: int = layouts
+            ) -> bool:
+                clusters = random.permutation(np.arange(GAMES) % layouts)
+                games = random.normal(0, DIFFICULTY, GAMES) + random.normal(0, OWN, layouts)[clusters]
+                own = games + random.normal(0, OWN, layouts)[clusters]
+                runs = arm(random, population, seeds, spread, games=own)
+                policy = 100 * random.binomial(EVALUATIONS, _odds(games)) / EVALUATIONS
+                found = against_policy(runs, policy, clusters.tolist())
+                return _verdict(found.low, found.high)
+
+            yield {"layouts": layouts, "seeds": seeds, "spread": spread}, trial
+
+
+CELLS: dict[str, Callable[[], Iterator[tuple[dict[str, Any], Trial]]]] = {
+    "equal": _equal,
+    "unequal": _unequal,
+    "collapse": _collapse,
+    "other games": _other_games,
+    "bootstrap": _bootstrap,
+    "power": _power,
+    "equivalence": _equivalence,
+    "ratio": _ratio,
+    "one policy": _one_policy(_over_clusters),
+    "one policy, bootstrap": _one_policy(_over_games),
+    "against a policy": _against_policy,
+}
+
+
+if __name__ == "__main__":
+    main()

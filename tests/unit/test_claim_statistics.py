@@ -1,0 +1,101 @@
+"""Verdicts on claims: corrected within a table, over base policies, and with the seeds that they lack."""
+
+import math
+
+import pytest
+from scipy import stats
+
+from tests.claims_evidence import judge, played
+from tests.unit.test_claims import PLACE, SEEN, paper, study
+from threespo.results.caveats import caveats, too_few_seeds
+from threespo.results.claims.finding import Finding, corrected, together
+from threespo.results.statistics import difference, seeds_needed
+
+__all__ = ["paper", "study"]
+"""Fixtures."""
+
+ABOVE = {"kind": "above", "upper": ["3spo"], "lower": ["grpo"], **SEEN}
+
+
+def test_a_claim_is_decided_by_welchs_t_over_seeds(study, paper):
+    episodes = played(study, {"threespo-literal": (38, 30, 34), "grpo": (20, 22, 15)})
+    found = judge(study, paper, ABOVE, episodes=episodes).loc[PLACE]
+    expected = difference([95.0, 75.0, 85.0], [50.0, 55.0, 37.5])
+    assert (found["measured"], found["low"], found["high"], found["p"]) == pytest.approx(
+        (expected.estimate, expected.low, expected.high, expected.p)
+    )
+    assert (found["verdict"], found["p_adjusted"]) == ("holds", found["p"])
+    assert math.isnan(found["seeds_needed"]), "it is decided"
+
+
+def test_an_undecided_claim_says_how_many_seeds_it_needs(study, paper):
+    episodes = played(study, {"threespo-literal": (30, 20, 26), "grpo": (20, 22, 15)})
+    found = judge(study, paper, ABOVE, episodes=episodes).loc[PLACE]
+    assert found["verdict"] == "unclear"
+    assert found["seeds_needed"] == seeds_needed([75.0, 50.0, 65.0], [50.0, 55.0, 37.5]) > 3
+    two = judge(study, paper, ABOVE, episodes=episodes[episodes["training_seed"] < 2]).loc[PLACE]
+    assert two["verdict"] == "unclear"
+    assert two["detail"] == "threespo-literal and grpo; needs at least 3 training seeds, has 2"
+    assert (math.isnan(two["low"]), math.isnan(two["p"])) == (True, True)
+
+
+def _row(verdict, p, **other):
+    place = {"env": "e", "split": "s", "measure": "success", "policy": "a"}
+    return {**place, **Finding(verdict, measured=p, low=1.0, high=2.0, p=p, seeds_needed=10.0).as_row(), **other}
+
+
+def test_holms_correction_takes_back_verdicts():
+    rows = [_row("holds", 0.03), _row("fails", 0.01), _row("unclear", 0.4)]
+    found = corrected(rows)
+    assert [row["p_adjusted"] for row in found] == pytest.approx([0.06, 0.03, 0.4])
+    assert [row["verdict"] for row in found] == ["unclear", "fails", "unclear"]
+    assert found[0]["detail"] == "p is 0.03, and 0.06 by Holm's correction for 3 tests"
+    # The level of the smallest p is a third of 5 %.
+    scale = (stats.norm.isf(0.05 / 6) + stats.norm.isf(0.2)) / (stats.norm.isf(0.025) + stats.norm.isf(0.2))
+    assert found[0]["seeds_needed"] == found[2]["seeds_needed"] == math.ceil(10 * scale**2)
+    assert math.isnan(found[1]["seeds_needed"])
+
+
+def test_families_are_apart_and_one_test_counts_once():
+    apart = [_row("holds", 0.03), _row("holds", 0.03, split="t"), _row("holds", 0.03, env="f")]
+    apart += [_row("holds", 0.03, measure="training"), _row("holds", 0.03, method_of_paper=False)]
+    assert [row["verdict"] for row in corrected([*apart, _row("holds", 0.03)])] == ["holds"] * 6
+    measures = corrected([_row("holds", 0.03), _row("holds", 0.03, measure="score")])
+    assert [row["verdict"] for row in measures] == ["unclear"] * 2, "one table has both"
+    assert corrected([{"verdict": "open"}])[0]["verdict"] == "open"
+
+
+def test_of_several_pairs_all_must_hold_and_any_may_fail():
+    """An intersection needs no correction; a union needs one for its number."""
+    pairs = {name: Finding("holds", 5, 1, 9, p=p) for name, p in (("a", 0.01), ("b", 0.04), ("c", 0.001))}
+    assert (together(pairs).verdict, together(pairs).p) == ("holds", 0.04)
+    pairs["d"] = Finding("fails", -5, -9, -1, p=0.02)
+    assert (together(pairs).verdict, together(pairs).p) == ("fails", pytest.approx(0.08))
+
+
+def test_three_base_policies_are_judged_together_too(study, paper):
+    """By the spread between bases: 3SPO is 50, 25 and 75 points above GRPO on them, without any spread between seeds."""
+    small = study.policies["tiny-s"]
+    three = study.model_copy(update={"policies": dict.fromkeys(("one", "two", "three"), small)})
+    ours = {"one": 40, "two": 30, "three": 40}
+    wins = {("threespo-literal", name): (count,) * 3 for name, count in ours.items()}
+    wins |= {("grpo", "one"): (20,) * 3, ("grpo", "two"): (20,) * 3, ("grpo", "three"): (10,) * 3}
+    found = judge(three, paper, ABOVE, episodes=played(three, wins))
+    assert [found.loc[(name, *PLACE[1:]), "verdict"] for name in ours] == ["holds"] * 3
+    whole = found.loc[("one, two, three", *PLACE[1:])]
+    # Student's t of 25, 50, 75 has two degrees of freedom.
+    assert (whole["measured"], whole["low"]) == pytest.approx((50, 50 - 4.3027 * 25 / math.sqrt(3)), abs=1e-3)
+    assert whole["verdict"] == "unclear"
+    two = three.model_copy(update={"policies": dict.fromkeys(("one", "two"), small)})
+    apart = judge(two, paper, ABOVE, episodes=played(two, wins))
+    assert set(apart.index.get_level_values("policy")) == {"one", "two"}
+
+
+def test_a_study_of_two_seeds_is_told_what_it_lacks(study):
+    two = study.model_copy(update={"seeds": (0, 1)})
+    line = "2 training seeds: intervals and verdicts need at least 3, so no method is said to be above another."
+    assert too_few_seeds(two).startswith(line)
+    assert too_few_seeds(two) in caveats(two)
+    three = study.model_copy(update={"seeds": (0, 1, 2)})
+    assert too_few_seeds(three) is None
+    assert not any("training seeds:" in sentence for sentence in caveats(three))
