@@ -44,6 +44,10 @@ def evaluate(study: Study, run: Run, paths: Paths) -> None:
     do("evaluate", study, run, paths)
 
 
+def learn(study: Study, run: Run, paths: Paths) -> None:
+    do("learning", study, run, paths)
+
+
 def probe(study: Study, run: Run, paths: Paths) -> None:
     do("probe", study, run, paths)
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from tests.integration.conftest import FAKES, copy_repository
 from threespo.study.digests import file_digest
 
-VARYING = ("timing", "wall_time", "stages", "provenance")
-"""Tables that hold times and machines."""
+VARYING = ("timing", "wall_time", "learning_time", "time_to", "adaptive_time", "stages", "provenance")
+"""Tables and figures that hold times and machines."""
 
 
 def copy(folder: Path) -> Path:
@@ -76,6 +76,7 @@ def results(folder: Path) -> dict[str, str]:
     """Return the digest of every result of the study: weights, metrics, episodes, tables, figures."""
     root = _root(folder)
     kinds = ("tables/*.parquet", "figures/*.*", "runs/**/metrics.parquet", "runs/**/evaluation.parquet", "**/*.safetensors")
+    kinds += ("runs/**/learning.parquet",)
     files = [file for kind in kinds for file in root.glob(kind) if file.stem not in VARYING]
     return {str(file.relative_to(root)): file_digest(file) for file in sorted(files)}
 

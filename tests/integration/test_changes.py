@@ -38,13 +38,20 @@ def evaluate(*runs: str) -> set[str]:
     return {f"evaluate {run}" for run in runs}
 
 
+def learn(*runs: str) -> set[str]:
+    return {f"learning {run}" for run in runs}
+
+
 def notebooks(*names: str) -> set[str]:
     return {f"notebook {name}" for name in names}
 
 
 PROBE = {f"probe {SEARCH[0]}"}
 ENDS = {"tables", "report"}
-ALL_NOTEBOOKS = notebooks(*NOTEBOOKS)
+# The ci study has no row with a uniform number of samples.
+ALL_NOTEBOOKS = notebooks(*NOTEBOOKS) - notebooks("adaptive_curves")
+# Its tables hold times, so it is drawn again after every training.
+CURVES = notebooks("learning_curves")
 
 
 def substitute(file: str, old: str, new: str) -> Callable[[Path], None]:
@@ -112,8 +119,10 @@ class Edit:
 
 # The stand-ins for training write the same weights for the same learning rate, so evaluations stand; tables hold times.
 STUDY_TABLES = {"tables", "report"}
-NEW = {job.replace("seed-0", "seed-2") for job in train(GRPO[0], SEARCH[0]) | evaluate(GRPO[0], SEARCH[0])}
-EVERY_RUN = train(*GRPO, *SEARCH) | evaluate(*GRPO, *SEARCH, *REFERENCES) | PROBE
+LEARN = learn(*GRPO, *SEARCH, REFERENCES[0])
+FIRST = GRPO[0], SEARCH[0]
+NEW = {job.replace("seed-0", "seed-2") for job in train(*FIRST) | evaluate(*FIRST) | learn(*FIRST)}
+EVERY_RUN = train(*GRPO, *SEARCH) | evaluate(*GRPO, *SEARCH, *REFERENCES) | LEARN | PROBE | CURVES
 
 EDITS = [
     Edit("comments, docstrings, touched files, no .snakemake", nothing_that_counts, set(), set()),
@@ -121,33 +130,33 @@ EDITS = [
         "a method's file",
         substitute("threespo/methods/grpo.py", "\n\n\n", "\n\nADDED = 1\n\n\n"),
         train(*GRPO),
-        train(*GRPO) | ENDS,
+        train(*GRPO) | ENDS | CURVES,
     ),
     Edit(
         "alpha in a preset",
         substitute("threespo/methods/threespo.py", '"alpha": 1.0', '"alpha": 2.0'),
         train(*SEARCH) | PROBE,
-        train(*SEARCH) | PROBE | ENDS,
+        train(*SEARCH) | PROBE | ENDS | CURVES,
         ("  field  options.alpha: 1.0 -> 2.0",),
     ),
     Edit(
         "an ablation's field",
         substitute("config/studies/ci.yaml", "{preset: calibrated}", "{preset: calibrated, max_paths_per_task: 16}"),
         train(*SEARCH) | PROBE | STUDY_TABLES,
-        train(*SEARCH) | PROBE | STUDY_TABLES,
+        train(*SEARCH) | PROBE | STUDY_TABLES | CURVES,
     ),
     Edit(
         "a learning rate",
         substitute("config/studies/ci.yaml", "learning_rate: 3.0e-4", "learning_rate: 1.0e-4"),
         train(*GRPO) | STUDY_TABLES,
-        train(*GRPO) | evaluate(*GRPO) | STUDY_TABLES | notebooks("state_scores", "training_curves"),
+        train(*GRPO) | evaluate(*GRPO) | learn(*GRPO) | STUDY_TABLES | CURVES | notebooks("state_scores", "training_curves"),
         ("  field  learning_rate: 0.0003 -> 0.0001",),
     ),
     Edit(
         "a seed",
         substitute("config/studies/ci.yaml", "seeds: [0, 1]\nalf", "seeds: [0, 1, 2]\nalf"),
         NEW | STUDY_TABLES,
-        NEW | STUDY_TABLES | notebooks("claims", "main_results", "state_scores", "training_curves"),
+        NEW | STUDY_TABLES | CURVES | notebooks("claims", "main_results", "state_scores", "training_curves"),
     ),
     Edit(
         "evaluation seeds",
@@ -157,10 +166,17 @@ EDITS = [
         ('  field  evaluation.seeds: [123, 456] -> [123, 789]',),
     ),
     Edit(
+        "games of the learning curves",
+        substitute("config/studies/ci.yaml", "seeds: [123", "learning: {games: 5}, seeds: [123"),
+        LEARN | STUDY_TABLES,
+        LEARN | STUDY_TABLES,
+        ("  field  learning.games: None -> 5",),
+    ),
+    Edit(
         "a label",
         substitute("config/studies/ci.yaml", ", paper_row: grpo", ""),
         STUDY_TABLES,
-        STUDY_TABLES | notebooks("claims", "main_results"),
+        STUDY_TABLES | notebooks("claims", "main_results") | CURVES,
     ),
     Edit(
         "games",
@@ -196,13 +212,18 @@ EDITS = [
     Edit("a deleted figure", remove(FIGURES / "claims.svg"), notebooks("claims"), notebooks("claims") | {"report"}),
     Edit("all figures deleted", remove(FIGURES), ALL_NOTEBOOKS, ALL_NOTEBOOKS | {"report"}),
     Edit("a deleted table", remove(ROOT / "tables" / "claims.parquet"), {"tables"}, ENDS),
-    Edit("a deleted metrics table", remove(RUN / "metrics.parquet"), train(GRPO[0]), train(GRPO[0]) | ENDS),
-    Edit("a deleted run", remove(RUN), train(GRPO[0]) | evaluate(GRPO[0]), train(GRPO[0]) | evaluate(GRPO[0]) | ENDS),
+    Edit("a deleted metrics table", remove(RUN / "metrics.parquet"), train(GRPO[0]), train(GRPO[0]) | ENDS | CURVES),
+    Edit(
+        "a deleted run",
+        remove(RUN),
+        train(GRPO[0]) | evaluate(GRPO[0]) | learn(GRPO[0]),
+        train(GRPO[0]) | evaluate(GRPO[0]) | learn(GRPO[0]) | ENDS | CURVES,
+    ),
     Edit(
         "a deleted record",
         remove(ROOT / "stages" / "train" / f"{GRPO[0]}.json"),
         train(GRPO[0]),
-        train(GRPO[0]) | ENDS,
+        train(GRPO[0]) | ENDS | CURVES,
         ("  has not ended yet in this folder",),
     ),
     Edit("a deleted report", remove(ROOT / "report.html"), {"report"}, {"report"}),
@@ -210,7 +231,7 @@ EDITS = [
         "damaged weights",
         flip(RUN / "weights" / "model.safetensors"),
         train(GRPO[0]),
-        train(GRPO[0]) | ENDS,
+        train(GRPO[0]) | ENDS | CURVES,
         (
             f"  runs/{GRPO[0]}/weights/model.safetensors: damaged or edited, its content is not what the job has written",
         ),
@@ -224,7 +245,7 @@ EDITS = [
 TOGETHER = (
     ("comments, docstrings, touched files, no .snakemake",),
     ("a method's file", "a notebook", "the paper's curve", "a deleted figure", "a deleted report", "a claim's rule"),
-    ("alpha in a preset", "a label", "a deleted metrics table", "an edited evaluation"),
+    ("alpha in a preset", "a label", "games of the learning curves", "a deleted metrics table", "an edited evaluation"),
     ("an ablation's field", "a learning rate", "a seed"),
     ("games", "evaluation seeds", "damaged weights"),
     ("a claim's text", "a caption", "a deleted record", "a damaged game file"),

@@ -14,8 +14,9 @@ import pandas as pd
 import pytest
 
 from tests.integration.soak import VARYING
-from threespo.study.catalogue import NOTEBOOKS
+from threespo.study.catalogue import figures
 from threespo.study.digests import file_digest
+from threespo.study.load import load_study
 
 pytestmark = pytest.mark.slow
 
@@ -23,10 +24,11 @@ RUNS = [f"alfworld/tiny-s/{method}/seed-{seed}" for method in ("grpo", "threespo
 TRAIN = [f"train {run}" for run in RUNS]
 REFERENCES = ["evaluate alfworld/tiny-s/base/seed-0", "evaluate alfworld/tiny-s/strong/seed-0"]
 EVALUATE = [f"evaluate {run}" for run in RUNS] + REFERENCES
+LEARN = [f"learning {run}" for run in (*RUNS, "alfworld/tiny-s/base/seed-0")]
 
 
 def test_one_command_makes_tables_figures_and_a_report(finished):
-    assert finished.ran() == sorted(["data alfworld", "policy tiny-s", *TRAIN, *EVALUATE, f"probe {RUNS[2]}"])
+    assert finished.ran() == sorted(["data alfworld", "policy tiny-s", *TRAIN, *EVALUATE, *LEARN, f"probe {RUNS[2]}"])
     results = finished.results()
     main = pd.read_parquet(results / "tables" / "main.parquet")
     # Two training seeds won 2 and 3 of 4 games: 50 and 75 percent.
@@ -34,7 +36,7 @@ def test_one_command_makes_tables_figures_and_a_report(finished):
     assert grpo["mean"] == pytest.approx(62.5)
     assert grpo["std"] == pytest.approx(17.6777, abs=1e-3)
     assert (grpo["paper_mean"], grpo["paper_std"]) == (70.1, 2.5)
-    for figure in ("main_results", "training_curves", "paper_training_curves"):
+    for figure in ("main_results", "learning_curves", "learning_time", "training_curves", "paper_training_curves"):
         for kind in ("png", "svg", "csv"):
             assert (results / "figures" / f"{figure}.{kind}").stat().st_size > 100
 
@@ -42,7 +44,7 @@ def test_one_command_makes_tables_figures_and_a_report(finished):
 def test_the_report_needs_no_other_file_and_no_network(finished):
     html = (finished.results() / "report.html").read_text()
     drawn = sorted(path.stem for path in (finished.results() / "figures").glob("*.svg"))
-    assert drawn == sorted(figure for notebook in NOTEBOOKS.values() for figure in notebook.figures)
+    assert drawn == sorted(figures(load_study(finished.results() / "study.json")))
     assert html.count("data:image/svg+xml;base64,") == len(drawn)
     for outside in ('src="http', 'href="http', "<script", "@import", "url("):
         assert outside not in html
@@ -72,13 +74,14 @@ def test_a_changed_study_is_another_one_that_takes_what_is_the_same_and_going_ba
     change = "set={methods: {grpo: {learning_rate: 0.01}}}"
     # A dry run says what would be taken, and writes nothing at all.
     dry = finished_copy.snakemake("--dry-run", config=("study=ci", change))
-    assert "9 jobs taken from results/ci" in dry.stderr
+    assert "12 jobs taken from results/ci" in dry.stderr
     assert [path.name for path in (finished_copy.folder / "results").iterdir()] == ["ci"]
 
     done = finished_copy.snakemake(config=("study=ci", change))
     assert done.returncode == 0, done.stderr
     retrained = [run for run in RUNS if "grpo" in run]
-    assert finished_copy.ran() == sorted(f"{stage} {run}" for stage in ("train", "evaluate") for run in retrained)
+    stages = ("train", "evaluate", "learning")
+    assert finished_copy.ran() == sorted(f"{stage} {run}" for stage in stages for run in retrained)
     (other,) = (path for path in (finished_copy.folder / "results").iterdir() if path.name != "ci")
     report = (other / "report.html").read_text()
     assert "0.01" in report
@@ -86,7 +89,7 @@ def test_a_changed_study_is_another_one_that_takes_what_is_the_same_and_going_ba
     assert before == {path: path.read_bytes() for path in before}
 
     # The outcome in a few lines, and no list of paths.
-    said = done.stderr[done.stderr.index("threespo: 13 of 22 jobs done") :]
+    said = done.stderr[done.stderr.index("threespo: 16 of 28 jobs done") :]
     assert "ALFWorld, success on unseen rooms in %: base (weak start) 25.0, GRPO 62.5" in said
     assert f"report: results/{other.name}/report.html" in said
     assert max(map(len, done.stderr.splitlines())) < 300
@@ -103,6 +106,7 @@ def test_another_environment_adds_runs_reruns_none_and_stands_in_every_table(fin
         ["data webshop", "policy tiny-s", f"probe {trained[2]}"]
         + [f"train {run}" for run in trained]
         + [f"evaluate {run}" for run in added]
+        + [f"learning {run}" for run in added if "strong" not in run]
     )
     main = pd.read_parquet(finished_copy.results("ci-both") / "tables" / "main.parquet")
     assert main.groupby("env")["split"].unique().map(sorted).to_dict() == {
@@ -216,7 +220,8 @@ def test_why_refuses_what_no_command_makes(finished_copy):
 
 def test_the_report_says_what_each_stage_took(finished):
     stages = pd.read_parquet(finished.results() / "tables" / "stages.parquet")
-    assert stages.groupby("stage").size().to_dict() == {"data": 1, "policy": 1, "train": 4, "evaluate": 6, "probe": 1}
+    jobs = {"data": 1, "policy": 1, "train": 4, "evaluate": 6, "learning": 5, "probe": 1}
+    assert stages.groupby("stage").size().to_dict() == jobs
     assert (stages["peak_memory_mb"] > 10).all()
     html = (finished.results() / "report.html").read_text()
     for part in ("sampling", "update", "environment", "method", "logging", "peak memory of a job"):

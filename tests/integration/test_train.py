@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs import do, evaluate, key_of, load_tasks, prepare, probe, settings_of, train
+from tests.jobs import do, evaluate, key_of, learn, load_tasks, prepare, probe, settings_of, train
 from threespo import cli
 from threespo.envs.alfworld import compile_game
 from threespo.envs.alfworld.embedded import generate
@@ -21,6 +21,7 @@ from threespo.learner.engine import DeepSpeedLearner
 from threespo.methods.registry import METHODS
 from threespo.runs import checkpoint
 from threespo.runs import probe as probes
+from threespo.runs.learning import evaluate_snapshots
 from threespo.runs.learning_rate import learning_rate
 from threespo.runs.train import _draw, choose_pool, common_settings
 from threespo.study.config import Study
@@ -45,17 +46,14 @@ VALUES: dict[str, Any] = {
         **{name: {"method": name, "learning_rate": 1e-3, "options": SMALL.get(name, {})} for name in METHODS},
         "threespo": {"method": "threespo", "learning_rate": 1e-4, "options": {"max_generations_per_task": 20}},
     },
-    "training": {"generations": 150, "tasks_per_epoch": 2, "group_size": 4, "minibatch": 32},
-    "evaluation": {"seeds": [1, 2]},
+    "training": {"generations": 150, "tasks_per_epoch": 2, "group_size": 4, "minibatch": 32, "snapshots": 3},
+    "evaluation": {"seeds": [1, 2], "learning": {"seeds": [1], "games": 2}},
     "probe": {"methods": ["threespo"], "snapshots": 2, "games": 2, "states": 3, "continuations": 4},
 }
 OUTPUTS = (
     *(f"{name}.parquet" for name in ("metrics", "task_types", "trees")),
     "weights/model.safetensors",
     "weights/tokenizer.json",
-)
-SNAPSHOTS = tuple(
-    f"snapshots/{number:02d}/{name}" for number in (1, 2) for name in ("weights/model.safetensors", "memory.json")
 )
 
 
@@ -88,8 +86,16 @@ def paths(prepared, tmp_path) -> Paths:
 
 
 def outputs(paths, run):
-    names = OUTPUTS + (SNAPSHOTS if run.method == "threespo" else ())
-    return {name: (paths.run(run).folder / name).read_bytes() for name in names}
+    folder = paths.run(run).folder
+    kept = sorted(str(path.relative_to(folder)) for path in (folder / "snapshots").rglob("*") if path.is_file())
+    return {name: (folder / name).read_bytes() for name in (*OUTPUTS, *kept)}
+
+
+def snapshot_epochs(metrics):
+    """The first epochs that have spent one and two thirds of the budget, and the last one, which stands for itself."""
+    last = int(metrics["epoch"].iloc[-1])
+    reached = {number: int(metrics.loc[metrics["generations"] >= 50 * number, "epoch"].min()) for number in (1, 2)}
+    return {number: epoch for number, epoch in reached.items() if epoch < last} | {3: last}
 
 
 def test_the_recipe_reports_what_it_made(prepared):
@@ -109,6 +115,13 @@ def test_interrupted_runs_end_in_the_same_bytes(study, paths, prepared, tmp_path
     assert 150 - 26 < metrics["generations"].iloc[-1] < 150 + 26
     assert metrics["epoch"].tolist() == list(range(1, len(metrics) + 1))
     assert len(metrics) >= 3
+    # The last part ends with the run, whose weights are not stored again; only a search's memory is of use.
+    within = sorted(number for number in snapshot_epochs(metrics) if number < 3)
+    kept = {name for name in whole if name.startswith("snapshots/")}
+    weights = {f"snapshots/{number:02d}/weights/model.safetensors" for number in within}
+    assert {name for name in kept if name.endswith("model.safetensors")} == weights
+    memories = {f"snapshots/{number:02d}/memory.json" for number in (*within, 3)}
+    assert {name for name in kept if name.endswith("memory.json")} == (memories if method == "threespo" else set())
 
     other = Paths(tmp_path_factory.mktemp("interrupted"))
     for name in ("data", "policy"):
@@ -310,6 +323,47 @@ def test_the_pool_holds_all_task_types(study):
     assert len(choose_pool(pool, None)) == 64
 
 
+def test_snapshots_are_played_on_unseen_games_and_change_no_weights(study, paths, tmp_path_factory, prepared):
+    """The last snapshot wins the games that the evaluation's episodes of them won, and the first point is the base's."""
+    run, base = (find_run(study, f"alfworld/tiny-s/{name}/seed-0") for name in ("grpo", "base"))
+    train(study, run, paths)
+    for one in (run, base):
+        learn(study, one, paths)
+        evaluate(study, one, paths)
+    played, metrics = read_table(paths.run(run).learning), read_table(paths.run(run).metrics)
+    assert played.groupby("snapshot")["epoch"].unique().map(list).to_dict() == {
+        number: [epoch] for number, epoch in snapshot_epochs(metrics).items()
+    }
+    assert (played.groupby("snapshot").size() == 2).all()
+    assert set(played["split"]) == {"valid_unseen"}
+    assert played["task_id"].nunique() == 2
+    totals = metrics.set_index("epoch")[["generations", "optimizer_steps"]]
+    assert (played.set_index("epoch")[["generations", "optimizer_steps"]] == totals.loc[played["epoch"]]).all(axis=None)
+
+    key = ["split", "evaluation_seed", "task_id"]
+    for one, last in ((run, 3), (base, 0)):
+        episodes = read_table(paths.run(one).evaluation).set_index(key)
+        ours = read_table(paths.run(one).learning).set_index(["snapshot", *key]).loc[last]
+        assert (ours[["success", "steps"]] == episodes.loc[ours.index, ["success", "steps"]]).all(axis=None)
+
+    without = parse_study(VALUES | {"training": VALUES["training"] | {"snapshots": 0}, "probe": None}, "test")
+    other = Paths(tmp_path_factory.mktemp("without"))
+    for name in ("data", "policy"):
+        (other.root / name).symlink_to(prepared / name)
+    train(without, run, other)
+    folders = other.run(run).folder, paths.run(run).folder
+    assert all((folders[0] / name).read_bytes() == (folders[1] / name).read_bytes() for name in OUTPUTS)
+    assert [path.name for path in other.run(run).snapshots.iterdir()] == ["snapshots.json"]
+
+
+def test_curves_on_more_games_than_there_are_are_refused(study, paths):
+    """Where the data decide how many games there are, only the job can tell."""
+    settings = settings_of("learning", study, "alfworld/tiny-s/base/seed-0", paths)
+    more = settings.model_copy(update={"learning": settings.learning.model_copy(update={"games": 4})})
+    with pytest.raises(InputError, match=r"evaluation\.learning\.games: found 4, but split 'valid_unseen' .* has 3"):
+        evaluate_snapshots(more)
+
+
 def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
     """What is counted is the method's own table at the snapshot, and a probe repeats itself."""
     run = find_run(study, "alfworld/tiny-s/threespo/seed-0")
@@ -317,15 +371,17 @@ def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
     probe(study, run, paths)
     rows = read_table(paths.run(run).probe)
     assert list(rows.columns) == list(probes.COLUMNS)
+    # Nearest to the middles of two halves of 150 generations, 37.5 and 112.5, are those at a third and at two thirds.
     assert rows.groupby("snapshot").size().to_dict() == {1: 3, 2: 3}
     assert (rows["successes"] <= rows["continuations"]).all()
     assert (rows["counted_successes"] <= rows["visits"]).all()
     snapshots = paths.run(run).snapshots
-    kept = {number: json.loads((snapshots / f"{number:02d}" / "memory.json").read_text()) for number in (1, 2)}
-    assert all((rows.loc[rows["snapshot"] == number, "epoch"] == kept[number]["epoch"]).all() for number in kept)
-    for number, memory in kept.items():
+    epochs = {one["number"]: one["epoch"] for one in json.loads((snapshots / "snapshots.json").read_text())["taken"]}
+    assert (rows["epoch"] == rows["snapshot"].map(epochs)).all()
+    for number in (1, 2):
+        memory = json.loads((snapshots / f"{number:02d}" / "memory.json").read_text())
         digest = lambda key: hashlib.blake2b(key.encode(), digest_size=6).hexdigest()  # noqa: E731
-        counts = {digest(key): (total, won) for key, total, won in memory["memory"]["table"]["counts"]}
+        counts = {digest(key): (total, won) for key, total, won in memory["table"]["counts"]}
         of_snapshot = rows[rows["snapshot"] == number]
         met = zip(of_snapshot["state"], of_snapshot["visits"], of_snapshot["counted_successes"], strict=True)
         assert all((total, won) == counts.get(state, (0.0, 0.0)) for state, total, won in met)
@@ -334,10 +390,8 @@ def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
     probe(study, run, paths)
     assert paths.run(run).probe.read_bytes() == before
     more = parse_study(VALUES | {"probe": VALUES["probe"] | {"snapshots": 3}}, "test")
-    assert key_of("train", more, run) != key_of("train", study, run)
+    assert key_of("train", more, run) == key_of("train", study, run), "a probe takes what snapshots there are"
     assert key_of("probe", study, run) != key_of("probe", more, run)
-    other = find_run(study, "alfworld/tiny-s/grpo/seed-0")
-    assert key_of("train", more, other) == key_of("train", study, other), "only probed runs leave snapshots"
 
 
 def test_a_method_may_take_smaller_minibatches_as_a_control(study, paths):

@@ -19,7 +19,7 @@ from threespo.results.report import write_report
 from threespo.results.tables import main_results, write_tables
 from threespo.study.catalogue import notebooks
 from threespo.study.load import load_study
-from threespo.study.matrix import evaluated_runs, probed_runs, prompted_runs, trained_runs
+from threespo.study.matrix import evaluated_runs, learning_runs, probed_runs, prompted_runs, trained_runs
 from threespo.study.paths import Paths
 from threespo.tables import write_table
 
@@ -127,6 +127,20 @@ def probed(run):
     return [{**same, **counts, "state": str(wins), "successes": wins} for wins in (1, 2)]
 
 
+def snapshots_of(run, split):
+    """Each of three epochs wins one game more of four than the one before, the base none."""
+    generations = metrics_of(run)[0]["generations"] if run.method != "base" else 0
+    return [
+        {
+            **{"snapshot": number, "epoch": number, "generations": generations * number, "optimizer_steps": number},
+            **{"split": split, "evaluation_seed": 1, "task_id": str(game), "task_type": "x", "steps": 3},
+            "success": game < number,
+        }
+        for number in ((0,) if run.method == "base" else (1, 2, 3))
+        for game in range(4)
+    ]
+
+
 def finish(study, folder):
     """Write what a finished study leaves for its tables."""
     paths = Paths(folder)
@@ -141,6 +155,8 @@ def finish(study, folder):
         write_table(paths.run(run).timing, timing_of(run))
         write_table(paths.run(run).task_types, types)
         write_table(paths.run(run).trees, searched, COLUMNS)
+    for run in learning_runs(study):
+        write_table(paths.run(run).learning, snapshots_of(run, study.at(run.env).evaluation.learning.split))
     for run in probed_runs(study):
         write_table(paths.run(run).probe, probed(run))
     return paths

@@ -14,14 +14,14 @@ from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS
 from threespo.results import collect
 from threespo.results.caveats import caveats
-from threespo.results.curves import training_curves, wall_time
+from threespo.results.curves import UNITS, learning, learning_time, soonest, time_to, training_curves, wall_time
 from threespo.results.dvc_files import learning_curves, success_by_method
 from threespo.results.findings import findings
 from threespo.results.paper import NOTHING, read_results
 from threespo.results.tables import main_results, write_tables
 from threespo.study.catalogue import TABLES
 from threespo.study.load import dump_study, load_study
-from threespo.study.matrix import probed_runs, reference_runs, trained_runs
+from threespo.study.matrix import learning_runs, probed_runs, reference_runs, trained_runs
 from threespo.study.paths import Paths
 from threespo.tables import read_table, write_table
 
@@ -37,6 +37,19 @@ def _in_repository(monkeypatch):
 @pytest.fixture
 def study():
     return load_study(ROOT / "config" / "studies" / "ci.yaml")
+
+
+def played(wins, first):
+    """Four games of each snapshot, of which so many are won, after 100 generations, one epoch and two steps each."""
+    return [
+        {
+            **{"snapshot": number, "epoch": number, "generations": 100 * number, "optimizer_steps": 2 * number},
+            **{"split": "valid_unseen", "evaluation_seed": 123, "task_id": str(game), "task_type": "put"},
+            **{"success": game < won, "steps": 5},
+        }
+        for number, won in enumerate(wins, first)
+        for game in range(4)
+    ]
 
 
 @pytest.fixture
@@ -89,6 +102,9 @@ def paths(tmp_path, study):
         write_table(made.run(run).trees, [], COLUMNS)
         timing = [{"epoch": epoch, "seconds": 2.0, "peak_memory_mb": 5.0} for epoch in (1, 2, 3)]
         write_table(made.run(run).timing, timing)
+    for run in learning_runs(study):
+        wins = [1] if run.method == "base" else [2, 3, 4] if run.method == "grpo" else [1, 1, 3]
+        write_table(made.run(run).learning, played(wins, first=run.method != "base"))
     for run in probed_runs(study):
         write_table(made.run(run).probe, [{"snapshot": 1, "successes": 3, "continuations": 4}])
     return made
@@ -219,6 +235,118 @@ def test_equal_wall_time_is_when_the_first_method_has_spent_its_budget():
     assert np.isnan(found.loc["slow", "success_at"])
     assert found.loc["slow", ["seeds", "generations", "generations_per_minute"]].tolist() == [2, 150.0, 30.0]
     assert found.loc["idle", ["success_at", "success_end"]].isna().all()
+
+
+def test_learning_curves_begin_with_the_base_and_are_read_against_everything(study, paths):
+    timing = collect.timing(study, paths)
+    points = learning(study, collect.snapshots(study, paths))
+    grpo = points[(points["method"] == "grpo") & (points["training_seed"] == 1)]
+    assert grpo["success"].tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert grpo[["snapshot", "generations", "epochs", "optimizer_steps"]].to_numpy().tolist() == [
+        [0, 0, 0, 0], [1, 100, 1, 2], [2, 200, 2, 4], [3, 300, 3, 6]
+    ]  # fmt: skip
+    assert grpo["share"].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    names = points.groupby("method")[["paper_row", "preset"]].first()
+    assert names.to_numpy().tolist() == [["grpo", ""], ["3spo", "calibrated"]]
+    assert points.groupby(["method", "training_seed"]).size().tolist() == [4] * 4
+    seconds = learning_time(points, timing)
+    # Two seconds an epoch.
+    assert seconds["seconds"].tolist() == [0.0, 2.0, 4.0, 6.0] * 4
+
+    soon = time_to(points, seconds).set_index(["method", "goal", "unit"])
+    assert set(soon.index.get_level_values("goal")) == {"60 %", "80 %", "GRPO's end"}
+    # GRPO has 0.6 at 0.4 of the way from its first to its second snapshot, 3SPO at 0.7 from its second to its third.
+    assert soon.loc[("grpo", "60 %"), "mean"].to_dict() == pytest.approx(dict(zip(UNITS, (140, 1.4, 2.8, 2.8), strict=True)))
+    search = soon.loc[("threespo-calibrated", "60 %")]
+    assert search["mean"].to_dict() == pytest.approx(dict(zip(UNITS, (270, 2.7, 5.4, 5.4), strict=True)))
+    assert search["speedup"].tolist() == pytest.approx([14 / 27] * 4)
+    assert search["low"].isna().all(), "two seeds have no interval"
+    never = soon.loc[("threespo-calibrated", "80 %")]
+    assert (set(never["reached"]), set(never["seeds"])) == ({0}, {2})
+    assert never[["mean", "speedup"]].isna().all(axis=None)
+    assert soon.loc[("grpo", "GRPO's end", "generations"), ["level", "mean"]].tolist() == pytest.approx([1.0, 300.0])
+    assert soon.loc["grpo", "speedup"].isna().all(), "not compared with itself"
+    rows = soonest(soon.reset_index())
+    assert [(row["method"], row["goal"], row["reached"]) for row in rows if row["method"] != "grpo"] == [
+        ("threespo-calibrated", "60 %", "2 of 2"),
+        ("threespo-calibrated", "80 %", "0 of 2"),
+        ("threespo-calibrated", "GRPO's end", "0 of 2"),
+    ]
+
+
+def test_a_ratio_of_times_has_its_interval_and_needs_every_seed():
+    """GRPO's seeds cross 60 % after 400, 800 and 1,600 generations, the other's after a quarter of that."""
+
+    def curves(method, crossings, end=1.0):
+        return [
+            {
+                **{"env": "alfworld", "policy": "tiny-s", "method": method, "training_seed": seed, "snapshot": number},
+                **{"paper_row": "grpo" if method == "grpo" else "", "success": success, "seconds": at},
+                **{"generations": at, "epochs": at, "optimizer_steps": at},
+            }
+            for seed, crossing in enumerate(crossings)
+            for number, (at, success) in enumerate([(0.0, 0.2), (crossing, 0.6), (2 * crossing, end)])
+        ]
+
+    rows = curves("grpo", [400, 800, 1600]) + curves("quick", [100, 200, 400]) + curves("slow", [100, 200, 400], end=0.7)
+    ceiling = {0: 0.5, 1: 0.7, 2: 0.7}
+    rows += [{**row, "success": min(row["success"], ceiling[row["training_seed"]])} for row in curves("most", [100] * 3)]
+    rows += [{**row, "success": row["success"] + 0.5} for row in curves("begun", [100] * 3)]
+    frame = pd.DataFrame(rows)
+    clock = frame[["env", "policy", "method", "training_seed", "snapshot", "seconds"]]
+    found = time_to(frame.drop(columns="seconds"), clock).set_index(["method", "goal", "unit"])
+    quick = found.loc[("quick", "60 %", "generations")]
+    assert (quick["reached"], quick["seeds"]) == (3, 3)
+    assert quick["mean"] == pytest.approx(200.0)
+    # Logarithms to base 2 differ by 2, with a spread of 1 in both arms: Welch's t with 4 degrees of freedom.
+    half = 2.776445 * (2 / 3) ** 0.5
+    assert quick[["speedup", "low", "high"]].tolist() == pytest.approx([4, 2 ** (2 - half), 2 ** (2 + half)], rel=1e-5)
+    assert found.loc[("slow", "80 %", "generations"), "reached"] == 0
+    most = found.loc[("most", "60 %", "generations")]
+    assert most["reached"] == 2
+    assert most[["mean", "speedup", "low", "high"]].isna().all()
+    assert found.loc[("begun", "60 %", "generations"), ["mean", "speedup"]].isna().all(), "above the level untrained"
+    assert found.loc[("begun", "60 %", "generations"), "reached"] == 3
+
+
+def test_curves_are_drawn_as_means_with_intervals_or_seed_by_seed():
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from threespo.results.learning_figure import curves_of_methods, curves_of_uniform, draw
+
+    rows = [
+        {
+            **{"env": "alfworld", "policy": "tiny-s", "method": method, "training_seed": seed},
+            **{"paper_row": row, "preset": preset},
+            **{"split": "valid_unseen", "snapshot": snapshot, "generations": 100.0 * snapshot + seed * (snapshot > 0)},
+            "success": 0.25 if snapshot == 0 else (0.4, 0.5, 0.9)[seed],
+        }
+        for method, row, preset in (
+            ("grpo", "grpo", ""), ("a", "3spo", "narrow"), ("b", "3spo", "literal"), ("u", "3spo_wo_adaptive_n", "narrow"),
+            ("own", "", ""),
+        )
+        for seed in range(3)
+        for snapshot in (range(3) if seed else (0, 1))
+    ]  # fmt: skip
+    points = pd.DataFrame(rows)
+    assert set(curves_of_methods(points)["method"]) == {"grpo", "a", "b"}
+    assert set(curves_of_methods(points[points["method"] == "own"])["method"]) == {"own"}
+    assert set(curves_of_uniform(points)["method"]) == {"a", "u"}
+    figure, means = draw(curves_of_uniform(points), ["generations"])
+    # The second snapshot lacks a seed. The base is one policy: no interval over copies of it.
+    assert means[means["method"] == "u"][["snapshot", "seeds", "at", "mean"]].to_numpy().tolist() == [
+        [0, 3, 0.0, 0.25], [1, 3, 101.0, pytest.approx(0.6)]
+    ]  # fmt: skip
+    ends = means[means["method"] == "u"][["low", "high"]].to_numpy()
+    assert np.isnan(ends[0]).all()
+    # Student's t with 2 degrees of freedom, standard error sqrt(0.07 / 3).
+    half = 4.302653 * (0.07 / 3) ** 0.5
+    assert ends[1].tolist() == pytest.approx([0.6 - half, 0.6 + half], abs=1e-5)
+    assert len(figure.axes[0].lines) == 2
+    seeds, few = draw(points[(points["method"] == "u") & (points["training_seed"] < 2)], ["generations"])
+    assert len(seeds.axes[0].lines) == 2
+    assert few["low"].isna().all()
 
 
 def test_methods_own_columns_are_empty_for_others(study, paths):

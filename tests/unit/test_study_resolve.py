@@ -233,6 +233,7 @@ def _settings(one):
         "grpo": key_of("train", one, GRPO),
         "search": key_of("train", one, SEARCH),
         "evaluate": key_of("evaluate", one, GRPO, NOWHERE),
+        "learning": key_of("learning", one, GRPO),
         "tables": key_of("tables", one),
     }
 
@@ -242,7 +243,11 @@ def _settings(one):
     [
         ({"seeds": [0, 1, 2]}, {"tables"}),
         ({"description": "else"}, {"tables"}),
-        ({"evaluation": {"temperature": 0.9}}, {"evaluate", "tables"}),
+        ({"evaluation": {"temperature": 0.9}}, {"evaluate", "learning", "tables"}),
+        ({"evaluation": {"seeds": [5]}}, {"evaluate", "tables"}),
+        ({"evaluation": {"learning": {"games": 1, "seeds": [5]}}}, {"learning", "tables"}),
+        ({"evaluation": {"learning": {"split": "calibration"}}}, {"learning", "tables"}),
+        ({"training": {"snapshots": 4}}, {"grpo", "search", "tables"}),
         ({"training": {"generations": 9}}, {"grpo", "search", "tables"}),
         ({"methods": {"grpo": {"learning_rate": 9.0}}}, {"grpo", "tables"}),
         ({"methods": {"grpo": {"paper_row": None}}}, {"tables"}),
@@ -250,7 +255,7 @@ def _settings(one):
         ({"policies": {"tiny-s": {"learning_rate_scale": 0.5}}}, {"grpo", "search", "tables"}),
         ({"policy_build": True}, {"policy", "tables"}),
         ({"alfworld": {"games": {"train": 9}}}, {"data", "policy", "tables"}),
-        ({"alfworld": {"max_steps": 9}}, {"policy", "grpo", "search", "evaluate", "tables"}),
+        ({"alfworld": {"max_steps": 9}}, {"policy", "grpo", "search", "evaluate", "learning", "tables"}),
     ],
 )
 def test_a_field_matters_to_these_stages_only(change, stages_that_change):

@@ -32,6 +32,10 @@ class TaskSettings(Settings):
         """The field that says how many tasks there are to train on, and the number; ``None`` where the data decide."""
         return None
 
+    def tasks_in(self, split: str) -> tuple[str, int] | None:
+        """Return the field that says how many tasks a split has, and the number; ``None`` where the data decide."""
+        return None
+
     @model_validator(mode="after")
     def _source_has_a_folder(self) -> "TaskSettings":
         if self.source == "path" and self.path is None:

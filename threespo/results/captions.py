@@ -16,11 +16,30 @@ FIGURES = {
         "another model at another scale. "
         "WebShop also has a task score.",
     ),
+    "learning_curves": (
+        "Learning curves on unseen games",
+        "Figure 3a of the paper: snapshots of training play the same unseen games as plain single episodes, so all methods "
+        "are measured alike. Thick: the mean over training seeds with its 95 % t interval; with fewer than three seeds a "
+        "thin line is one seed. All curves begin with the untrained policy.",
+    ),
+    "learning_time": (
+        "Learning curves on unseen games, against time",
+        "The same snapshots against the seconds of training. They depend on the machine, and differ between two equal runs.",
+    ),
+    "adaptive_curves": (
+        "Adaptive against uniform numbers of samples",
+        "Figure 3d of the paper: 3SPO with n(s) samples in a state and with the same number in every state, measured as in "
+        "the learning curves on unseen games.",
+    ),
+    "adaptive_time": (
+        "Adaptive against uniform numbers of samples, against time",
+        "The same snapshots against the seconds of training, which depend on the machine.",
+    ),
     "training_curves": (
         "Success during training against generations",
         "Thin lines are training seeds, thick lines their mean. The paths counted here are those that the method itself "
-        "takes, so methods that search are not measured like methods that play plain episodes. Only the evaluation above "
-        "compares them.",
+        "takes, so methods that search are not measured like methods that play plain episodes. The learning curves on "
+        "unseen games and the evaluation compare them.",
     ),
     "paper_training_curves": (
         "The paper's own training curves",

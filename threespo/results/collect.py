@@ -8,7 +8,7 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.study import records
-from threespo.study.matrix import evaluated_runs, local_policies, probed_runs, prompted_runs, trained_runs
+from threespo.study.matrix import evaluated_runs, learning_runs, local_policies, probed_runs, prompted_runs, trained_runs
 from threespo.study.paths import Paths, Run
 from threespo.study.stages import jobs
 from threespo.tables import read_table
@@ -51,6 +51,12 @@ def task_types(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per epoch and task type of every trained run."""
     frame = _concatenate(trained_runs(study), paths, "task_types")
     return frame.sort_values([*RUN_COLUMNS, "epoch", "task_type"], ignore_index=True)
+
+
+def snapshots(study: "Study", paths: "Paths") -> pd.DataFrame:
+    """Return one row per episode of every snapshot's evaluation, those of the bases included (``runs/learning.py``)."""
+    runs = learning_runs(study)
+    return _concatenate(runs, paths, "learning") if runs else pd.DataFrame(columns=[*RUN_COLUMNS, "snapshot"])
 
 
 def probes(study: "Study", paths: Paths) -> pd.DataFrame:

@@ -1,11 +1,20 @@
-"""Success during training: against generations, and against time."""
+"""Learning curves on unseen games, and how soon they reach a level; success of the paths that training itself took."""
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from threespo.methods.registry import full_options
 from threespo.results.collect import RUN_COLUMNS
+from threespo.results.statistics import Interval, ratio
+from threespo.study.matrix import REFERENCE_METHODS, learning_runs
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+    from threespo.study.paths import Run
 
 CURVE_POINTS = 60
 """Points of a mean training curve."""
@@ -15,6 +24,154 @@ ROW = ["env", "policy", "method"]
 WALL_TIME_COLUMNS = (
     *ROW, "seeds", "minutes", "generations", "generations_per_minute", "at_minutes", "success_at", "success_end",
 )  # fmt: skip
+
+
+LEARNING_COLUMNS = (
+    *RUN_COLUMNS, "paper_row", "preset", "split", "snapshot", "share", "generations", "epochs", "optimizer_steps", "games",
+    "success",
+)  # fmt: skip
+
+TIME_COLUMNS = (*RUN_COLUMNS, "snapshot", "seconds")
+
+TIME_TO_COLUMNS = (*ROW, "goal", "level", "unit", "seeds", "reached", "mean", "speedup", "low", "high")
+
+UNITS = ("generations", "epochs", "optimizer_steps", "seconds")
+"""What learning curves are read against."""
+
+LEVELS = {"60 %": 0.6, "80 %": 0.8}
+"""Success that ``time_to`` asks for, besides GRPO's final one."""
+
+
+def learning(study: "Study", episodes: pd.DataFrame) -> pd.DataFrame:
+    """Return the success of every run's snapshots on the games of the learning curves (figures 3a and 3d).
+
+    Args:
+        study: gives budgets, and the order and the names of the rows.
+        episodes: a row per episode of a snapshot, as ``collect.snapshots`` returns it.
+
+    Returns:
+        Of each run a row per snapshot, before them the untrained base as number 0; columns ``LEARNING_COLUMNS``. ``share``
+        of the budget and ``success`` are in 0 to 1; ``games`` are the same for all rows of an environment. ``paper_row``
+        is the method's name in the paper's tables, ``preset`` that of 3SPO's options; empty where there is none.
+    """
+    if episodes.empty:
+        return pd.DataFrame(columns=list(LEARNING_COLUMNS))
+    grouped = episodes.rename(columns={"epoch": "epochs"}).groupby([*RUN_COLUMNS, "split", "snapshot"], sort=True)
+    totals = grouped[["generations", "epochs", "optimizer_steps"]].first()
+    means = totals.assign(games=grouped["task_id"].nunique(), success=grouped["success"].mean()).reset_index()
+    of_run = dict(iter(means.groupby(RUN_COLUMNS)))
+
+    frames = []
+    for run in learning_runs(study):
+        if run.method in REFERENCE_METHODS:
+            continue
+        here = study.at(run.env)
+        entry, start = here.methods[run.method], of_run[(run.env, run.policy, "base", 0)]
+        points = pd.concat([start.assign(method=run.method, training_seed=run.seed), of_run[tuple(_names(run))]])
+        frames.append(
+            points.assign(
+                paper_row=entry.paper_row or "",
+                preset=full_options(entry.method, entry.options).get("preset", ""),
+                share=points["generations"] / here.training.generations,
+            )
+        )
+    return pd.concat(frames, ignore_index=True)[list(LEARNING_COLUMNS)]
+
+
+def learning_time(points: pd.DataFrame, timing: pd.DataFrame) -> pd.DataFrame:
+    """Return the seconds of training until each row of ``learning``, 0 for the untrained base: ``TIME_COLUMNS``.
+
+    Args:
+        points: as ``learning`` returns it.
+        timing: as ``collect.timing`` returns it.
+    """
+    clock = _clock(timing).rename(columns={"epoch": "epochs"})
+    timed = points[[*RUN_COLUMNS, "snapshot", "epochs"]].merge(clock, on=[*RUN_COLUMNS, "epochs"], how="left")
+    seconds = timed["seconds"].where(timed["epochs"] > 0, 0.0)
+    return timed.assign(seconds=seconds.astype(np.float64))[list(TIME_COLUMNS)]
+
+
+def time_to(points: pd.DataFrame, seconds: pd.DataFrame) -> pd.DataFrame:
+    """Return how soon each method reaches a level of success on unseen games, in each of ``UNITS``.
+
+    A seed's snapshots are joined by straight lines; it reaches a level where they first cross it.
+
+    Args:
+        points: as ``learning`` returns it.
+        seconds: as ``learning_time`` returns it.
+
+    Returns:
+        A row for each environment, policy, method, level (those of ``LEVELS``, and GRPO's final success: the mean over its
+        seeds) and unit: ``TIME_TO_COLUMNS``. ``reached`` of ``seeds`` have reached it. ``mean`` is their geometric mean,
+        ``speedup`` GRPO's divided by it, ``low`` and ``high`` the 95 % interval of that over seeds; all of them NaN
+        where a seed of the method (for the last three, or of GRPO) has never reached the level, or begins above it.
+    """
+    rows: list[dict[str, Any]] = []
+    timed = points.merge(seconds, on=[*RUN_COLUMNS, "snapshot"])
+    for (env, policy), group in timed.groupby(["env", "policy"], sort=False):
+        methods = {method: _seeds(rows_of) for method, rows_of in group.groupby("method", sort=False)}
+        named = group.loc[group["paper_row"] == "grpo", "method"]
+        grpo = methods[named.iloc[0]] if len(named) else []
+        levels = dict(LEVELS)
+        if grpo:
+            levels["GRPO's end"] = float(np.mean([seed["success"].iloc[-1] for seed in grpo]))
+
+        for method, seeds in methods.items():
+            for goal, level in levels.items():
+                for unit in UNITS:
+                    ours, theirs = ([_reaches(seed, unit, level) for seed in runs] for runs in (seeds, grpo))
+                    reached = sum(not math.isnan(value) for value in ours)
+                    mean = math.exp(np.mean(np.log(ours))) if _all(ours) else math.nan
+                    compared = grpo and seeds is not grpo and _all(ours + theirs)
+                    found = ratio(theirs, ours) if compared else Interval(math.nan)
+                    names = (env, policy, method, goal, level, unit, len(seeds), reached)
+                    values = (*names, mean, found.estimate, found.low, found.high)
+                    rows.append(dict(zip(TIME_TO_COLUMNS, values, strict=True)))
+    return pd.DataFrame(rows, columns=list(TIME_TO_COLUMNS))
+
+
+def soonest(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return ``time_to`` for readers: a row for each method and level, a column for each unit, the ratio in generations."""
+    rows = []
+    for (env, policy, goal, method), group in table.groupby(["env", "policy", "goal", "method"], sort=False):
+        units = group.set_index("unit")
+        first = units.loc["generations"]
+        names = {"env": env, "policy": policy, "goal": goal, "level": first["level"], "method": method}
+        reached = {"reached": f"{first['reached']} of {first['seeds']}"}
+        speed = {name: first[name] for name in ("speedup", "low", "high")}
+        rows.append({**names, **reached, **{unit: units.loc[unit, "mean"] for unit in UNITS}, **speed})
+    return rows
+
+
+def _reaches(seed: pd.DataFrame, unit: str, level: float) -> float:
+    """Return where a seed's curve first has ``level``, in a unit; NaN where it never has."""
+    at, success = seed[unit].to_numpy(dtype=np.float64), seed["success"].to_numpy(dtype=np.float64)
+    above = np.flatnonzero(success >= level)
+    if not len(above):
+        return math.nan
+    after = int(above[0])
+    if after == 0:
+        return float(at[0])
+    return float(np.interp(level, success[after - 1 : after + 1], at[after - 1 : after + 1]))
+
+
+def _all(values: Sequence[float]) -> bool:
+    """Return whether all seeds have reached a level, none of them before training: only then there are logarithms of all."""
+    return all(value > 0 for value in values)
+
+
+def _seeds(group: pd.DataFrame) -> list[pd.DataFrame]:
+    return [seed.sort_values("snapshot") for _, seed in group.groupby("training_seed", sort=True)]
+
+
+def _names(run: "Run") -> list[Any]:
+    return [run.env, run.policy, run.method, run.seed]
+
+
+def _clock(timing: pd.DataFrame) -> pd.DataFrame:
+    """Return the seconds since the beginning of a run at the end of each epoch."""
+    trained = timing.loc[timing["stage"] == "train", [*RUN_COLUMNS, "epoch", "seconds"]].sort_values("epoch")
+    return trained.assign(seconds=trained.groupby(RUN_COLUMNS)["seconds"].cumsum())
 
 
 def training_curves(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -66,10 +223,8 @@ def wall_time(metrics: pd.DataFrame, timing: pd.DataFrame) -> pd.DataFrame:
         ``success_at`` the success at that time, ``success_end`` that of the last epoch, both in 0 to 1. ``success_at`` is
         NaN where some seed had not finished an epoch by then.
     """
-    # Time since the beginning of the run, at the end of each epoch.
-    trained = timing.loc[timing["stage"] == "train", [*RUN_COLUMNS, "epoch", "seconds"]]
-    clock = trained.sort_values("epoch").assign(minutes=trained["seconds"] / 60)
-    clock["minutes"] = clock.groupby(RUN_COLUMNS)["minutes"].cumsum()
+    clock = _clock(timing)
+    clock["minutes"] = clock["seconds"] / 60
     timed = metrics.merge(clock[[*RUN_COLUMNS, "epoch", "minutes"]], on=[*RUN_COLUMNS, "epoch"])
 
     ends = timed.groupby(RUN_COLUMNS, sort=False).last()

@@ -16,6 +16,7 @@ from threespo.results import sections
 from threespo.results.captions import caption
 from threespo.results.caveats import caveats, too_few_seeds
 from threespo.results.claims.page import page, preset_label
+from threespo.results.curves import LEVELS, soonest
 from threespo.results.figures import label, titled
 from threespo.results.findings import findings
 from threespo.results.viewer import render_trees
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 
 SHOWN = (
-    "main", "episodes", "metrics", "timing", "wall_time", "stages", "efficiency", "tuning", "laboratory", "claims",
-    "provenance",
+    "main", "episodes", "metrics", "timing", "wall_time", "time_to", "stages", "efficiency", "tuning", "laboratory",
+    "claims", "provenance",
 )  # fmt: skip
 """Tables that the report is made from."""
 
@@ -97,6 +98,8 @@ def _sections(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]
         "efficiency": tables["efficiency"].to_dict("records"),
         "costs": sections.costs(tables["metrics"], tables["timing"]),
         "wall_time": tables["wall_time"].to_dict("records"),
+        "levels": LEVELS,
+        "soonest": soonest(tables["time_to"]),
         "parts": sections.PARTS,
         "tuning": sections.trials(tables["tuning"]),
         "families": sections.families(tables["laboratory"]),

@@ -1,7 +1,7 @@
 """The tables stage: all runs' results in a handful of parquet files, the same bytes for the same results.
 
-``timing``, ``wall_time``, ``stages`` and ``provenance`` hold what differs between two equal runs (times, machines, commits)
-and are not compared.
+``timing``, ``wall_time``, ``learning_time``, ``time_to``, ``stages`` and ``provenance`` hold what differs between two equal
+runs (times, machines, commits) and are not compared.
 """
 
 import sys
@@ -20,7 +20,7 @@ from threespo.results.caveats import too_few_seeds
 from threespo.results.claims.finding import Evidence
 from threespo.results.claims.reading import read_claims
 from threespo.results.claims.verdicts import verdicts
-from threespo.results.curves import training_curves, wall_time
+from threespo.results.curves import learning, learning_time, time_to, training_curves, wall_time
 from threespo.results.dvc_files import write_dvc_files
 from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.provenance import provenance
@@ -66,9 +66,10 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         collect.timing(study, paths),
     )
     types, paper, probes = collect.task_types(study, paths), read_paper(), collect.probes(study, paths)
-    evidence = Evidence(
-        *(study, episodes, metrics, types, paper), pd.DataFrame(), probes=probes, searches=search_facts(study, paths)
-    )
+    points = learning(study, collect.snapshots(study, paths))
+    clocked = learning_time(points, timing)
+    facts = search_facts(study, paths)
+    evidence = Evidence(study, episodes, metrics, types, paper, learning=points, probes=probes, searches=facts)
 
     tables = {
         "episodes": episodes,
@@ -78,6 +79,9 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "stages": collect.stages(study, paths),
         "main": main_results(study, episodes, metrics, paper.results, collect.not_run(study, paths)),
         "curves": training_curves(metrics),
+        "learning": points,
+        "learning_time": clocked,
+        "time_to": time_to(points, clocked),
         "task_types": types,
         "state_scores": state_scores(study, paths, metrics),
         "efficiency": efficiency(study, metrics, paper),

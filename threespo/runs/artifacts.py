@@ -1,20 +1,21 @@
-"""What a run leaves beside weights and metrics: counts by task type, search trees, snapshots for ``probe``.
+"""What a run leaves beside weights and metrics: counts by task type, search trees, snapshots.
 
 During the run the artifacts lie with the checkpoints, in one file per epoch. A killed run that resumes writes the files of
 the epochs after its last checkpoint again, to the same bytes.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
 
-from threespo.files import atomic_folder, atomic_json
+from threespo.files import atomic_folder, atomic_json, link_folder
 from threespo.methods.tree_table import COLUMNS
 from threespo.protocol import EpochResult
+from threespo.runs.snapshots import Snapshot, write_index
 from threespo.study.paths import RunFolder
 from threespo.tables import read_table, write_table
 
@@ -45,28 +46,34 @@ class RunArtifacts:
         if result.trees:
             write_table(self._part("trees", number), [{"epoch": number, **row} for row in result.trees])
 
-    def snapshot(self, number: int, epoch: int, learner: Exports, memory: Mapping[str, Any]) -> None:
-        """Write the weights and the method's memory as they are now.
+    def snapshot(self, number: int, learner: Exports | None, memory: Mapping[str, Any] | None) -> None:
+        """Write a snapshot of the run as it is now.
 
         Args:
             number: of the snapshot, from 1.
-            epoch: the last completed epoch.
-            learner: exports the weights.
-            memory: what the method's ``dump`` returns.
+            learner: exports the weights; ``None`` for the last snapshot, whose weights are the run's.
+            memory: what the method's ``dump`` returns, if it is a search: ``probe`` scores states with it.
         """
         with atomic_folder(self.folder / "snapshots" / f"{number:02d}") as temporary:
-            learner.export(temporary / "weights")
-            atomic_json(temporary / "memory.json", {"epoch": epoch, "memory": memory})
+            if learner:
+                learner.export(temporary / "weights")
+            if memory is not None:
+                atomic_json(temporary / "memory.json", memory)
 
-    def deliver(self, run: RunFolder, epochs: int) -> None:
-        """Put everything of the first ``epochs`` epochs into the run's folder, one table for all epochs."""
+    def deliver(self, run: RunFolder, epochs: int, snapshots: Sequence[Snapshot]) -> None:
+        """Put everything of the first ``epochs`` epochs into the run's folder, one table for all epochs.
+
+        Of the snapshots that were written only those in ``snapshots`` are delivered.
+        """
         write_table(run.task_types, self._gather("task_types", epochs, TYPE_COLUMNS))
         write_table(run.trees, self._gather("trees", epochs, COLUMNS))
         with atomic_folder(run.snapshots) as temporary:
-            if (self.folder / "snapshots").exists():
-                shutil.copytree(self.folder / "snapshots", temporary, dirs_exist_ok=True)
-            # Most runs take none, and tools that move results forget empty folders.
-            atomic_json(temporary / "snapshots.json", {"taken": sum(part.is_dir() for part in temporary.iterdir())})
+            for snapshot in snapshots:
+                written = self.folder / "snapshots" / snapshot.name
+                # Tools that move results forget empty folders.
+                if any(written.iterdir()):
+                    link_folder(written, temporary / snapshot.name)
+            write_index(temporary, snapshots)
 
     def _part(self, kind: str, number: int) -> Path:
         return self.folder / "artifacts" / f"{kind}-{number:06d}.parquet"

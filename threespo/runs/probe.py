@@ -8,20 +8,19 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from threespo.agents.rollout import play_on
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, EpisodeSetup, act, begin
 from threespo.errors import InputError
-from threespo.files import read_json
 from threespo.methods.registry import make_method
 from threespo.methods.scorer import Node, SearchMethod, StateScorer
 from threespo.methods.states import state_id, state_key
 from threespo.protocol import Counters, Sampler
 from threespo.rng import derive
 from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, setup_of
+from threespo.runs.snapshots import Snapshot, read_index
 from threespo.runs.train import choose_pool, common_settings
 from threespo.study.config import ProbeSettings
 from threespo.study.run_settings import ProbeRunSettings
@@ -34,7 +33,7 @@ COLUMNS = (
 
 
 def probe(settings: ProbeRunSettings) -> None:
-    """Write ``probe.parquet``: one row for each probed state of each snapshot.
+    """Write ``probe.parquet``: one row for each probed state of each snapshot that is probed; ``snapshot`` is its number.
 
     ``successes`` of ``continuations`` episodes that go on from the state are won; ``visits`` and ``counted_successes`` are
     N_total and N_success. ``sharing_games`` counts the probed games in which an equal state key was met, and
@@ -50,35 +49,36 @@ def probe(settings: ProbeRunSettings) -> None:
     pool = choose_pool(load_tasks(settings, "train"), settings.training.pool)[: settings.probe.games]
     rows: list[dict[str, Any]] = []
 
-    for number in range(1, settings.probe.snapshots + 1):
-        snapshot = folder.snapshots / f"{number:02d}"
-        if not snapshot.exists():
-            # Epochs may be longer than the parts of the budget that snapshots are taken in.
-            print(f"probe {run.run_id}: no snapshot was taken in part {number} of the budget", file=sys.stderr)
-            continue
-
-        sampler = make_sampler(settings.sampling, load_run_policy(settings, str(snapshot / "weights")))
-        epoch, scorer = _scorer(settings, snapshot)
+    for snapshot in nearest(read_index(folder), settings.probe.snapshots, settings.training.generations):
+        sampler = make_sampler(settings.sampling, load_run_policy(settings, str(snapshot.weights(folder))))
+        scorer = _scorer(settings, snapshot)
         draws = Draws(sampler, derive(run.seed, "probe"), settings.training.temperature)
         found = probed(setup_of(settings), pool, scorer, draws, settings.probe)
-        rows += [{"snapshot": number, "epoch": epoch, **row} for row in found]
+        rows += [{"snapshot": snapshot.number, "epoch": snapshot.epoch, **row} for row in found]
 
         rate = sum(row["successes"] for row in found) / max(1, sum(row["continuations"] for row in found))
-        print(f"probe {run.run_id} snapshot {number}: {len(found)} states, p(s) {rate:.1%} on average", file=sys.stderr)
+        said = f"{len(found)} states, p(s) {rate:.1%} on average"
+        print(f"probe {run.run_id} snapshot {snapshot.number}: {said}", file=sys.stderr)
 
     if not rows:
-        raise InputError(f"{folder.snapshots}: no snapshot; lower probe.snapshots or raise training.generations")
+        raise InputError(f"{folder.snapshots}: no snapshot; raise training.snapshots or training.generations")
     write_table(folder.probe, rows, COLUMNS)
 
 
-def _scorer(settings: ProbeRunSettings, snapshot: Path) -> tuple[int, StateScorer]:
-    """Return a snapshot's epoch, and a scorer with the method's statistics at that time."""
-    kept = read_json(snapshot / "memory.json", "Train the run again.")
+def nearest(snapshots: Sequence[Snapshot], parts: int, budget: int) -> list[Snapshot]:
+    """Return the snapshots nearest to the middles of ``parts`` equal parts of a budget in generations, each once."""
+    middles = [budget * (2 * part + 1) / (2 * parts) for part in range(parts)] if snapshots else []
+    chosen = [min(snapshots, key=lambda one: abs(one.generations - middle)) for middle in middles]
+    return list(dict.fromkeys(chosen))
+
+
+def _scorer(settings: ProbeRunSettings, snapshot: Snapshot) -> StateScorer:
+    """Return a scorer with the method's statistics at the time of a snapshot."""
     # No pool: it only says which search trees are recorded.
     method = make_method(settings.method, settings.options, common_settings(settings, []))
     assert isinstance(method, SearchMethod), "only methods that search are probed"
-    method.restore(kept["memory"])
-    return kept["epoch"], method.scorer(kept["epoch"])
+    method.restore(snapshot.memory(settings.paths.run(settings.run)))
+    return method.scorer(snapshot.epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from threespo.envs.base import Task
 from threespo.envs.episode import begin
 from threespo.envs.registry import ENVIRONMENTS
 from threespo.methods.base import CommonSettings
-from threespo.methods.registry import make_method
+from threespo.methods.registry import make_method, searches
 from threespo.protocol import EpochResult
 from threespo.rng import derive, generator
-from threespo.runs import checkpoint
+from threespo.runs import checkpoint, snapshots
 from threespo.runs.artifacts import RunArtifacts
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
@@ -84,8 +84,8 @@ def _train(settings: TrainSettings) -> None:
         _record_time(progress, driver, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
         artifacts.epoch(progress.epoch, result)
-        if number := _snapshot_due(settings, before, progress.generations):
-            artifacts.snapshot(number, progress.epoch, learner, progress.memory)
+        if number := snapshots.due(training.snapshots, training.generations, before, progress.generations):
+            artifacts.snapshot(number, learner, progress.memory if searches(settings.method) else None)
         _show(progress, settings)
         if progress.epoch % training.checkpoint_every == 0:
             _save(checkpoints, progress, trained)
@@ -95,21 +95,14 @@ def _train(settings: TrainSettings) -> None:
 
     folder = settings.paths.run(settings.run)
     learner.export(folder.weights)
-    artifacts.deliver(folder, progress.epoch)
+    kept = snapshots.taken(progress.metrics, training.snapshots, training.generations)
+    if kept:
+        artifacts.snapshot(kept[-1].number, None, progress.memory if searches(settings.method) else None)
+    artifacts.deliver(folder, progress.epoch, kept)
     write_table(folder.timing, _in_order(progress.timing))
     write_table(folder.metrics, _in_order(progress.metrics))
     # A finished run needs none. Left behind, they would stop a later run with other settings (``checkpoint.load``).
     shutil.rmtree(checkpoints, ignore_errors=True)
-
-
-def _snapshot_due(settings: TrainSettings, before: int, after: int) -> int:
-    """Return the number of the snapshot that an epoch, from ``before`` to ``after`` generations, has made due, or 0.
-
-    Snapshots are taken in the middles of equal parts of the budget, since a run may end a little short of it.
-    """
-    count, budget = settings.snapshots, settings.training.generations
-    was, now = (min(count, math.floor(count * at / budget + 0.5)) for at in (before, after))
-    return now if was < now else 0
 
 
 def _save(checkpoints: Path, progress: checkpoint.Progress, trained: Mapping[str, checkpoint.Saves]) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from threespo.methods.registry import searches
 from threespo.study.config import Study
+from threespo.study.matrix import learning_runs
 from threespo.study.paths import PAPER
 
 
@@ -15,7 +16,7 @@ class Notebook:
 
     tables: tuple[str, ...]
     figures: tuple[str, ...]
-    needs: Literal["nothing", "searches", "probe"] = "nothing"
+    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform"] = "nothing"
     """What a study must have for the notebook to have data."""
     paper: tuple[Path, ...] = ()
     """Files of the paper's numbers that it reads besides tables."""
@@ -29,6 +30,9 @@ FIGURE_KINDS = ("png", "svg", "csv")
 PAPER_NUMBERS = tuple(PAPER / name for name in ("results.yaml", "efficiency.csv", "claims.yaml"))
 """What the tables compare ours with."""
 
+UNIFORM_ROW = "3spo_wo_adaptive_n"
+"""The paper's row of 3SPO with the same number of samples in every state (figure 3d)."""
+
 TABLES = (
     "episodes",
     "metrics",
@@ -39,6 +43,9 @@ TABLES = (
     "stages",
     "main",
     "curves",
+    "learning",
+    "learning_time",
+    "time_to",
     "efficiency",
     "probes",
     "case_study",
@@ -51,6 +58,18 @@ TABLES = (
 
 NOTEBOOKS: dict[str, Notebook] = {
     "main_results": Notebook(("main", "episodes"), ("main_results",)),
+    "learning_curves": Notebook(
+        ("learning", "learning_time", "time_to"),
+        ("learning_curves", "learning_time"),
+        "snapshots",
+        modules=("threespo.results.curves", "threespo.results.figures", "threespo.results.learning_figure"),
+    ),
+    "adaptive_curves": Notebook(
+        ("learning", "learning_time"),
+        ("adaptive_curves", "adaptive_time"),
+        "uniform",
+        modules=("threespo.results.curves", "threespo.results.figures", "threespo.results.learning_figure"),
+    ),
     "training_curves": Notebook(
         ("metrics", "curves"), ("training_curves", "paper_training_curves"), paper=(PAPER / "fig3a.csv",)
     ),
@@ -73,6 +92,8 @@ def notebooks(study: Study) -> list[str]:
         "nothing": True,
         "searches": any(searches(entry.method) for entry in study.methods.values()),
         "probe": study.probe is not None,
+        "snapshots": bool(learning_runs(study)),
+        "uniform": bool(learning_runs(study)) and UNIFORM_ROW in {entry.paper_row for entry in study.methods.values()},
     }
     return [name for name, notebook in NOTEBOOKS.items() if has[notebook.needs]]
 

@@ -50,6 +50,11 @@ def _environments(study: Study) -> Iterator[str]:
     for split in study.evaluation.splits:
         if split not in known:
             yield f"evaluation.splits: {split!r} is no environment's; there are {', '.join(sorted(known))}"
+    unseen = known - {"train"}
+    curves = study.evaluation.learning.split
+    if curves is not None and curves not in unseen:
+        there = ", ".join(sorted(unseen))
+        yield f"evaluation.learning.split: {curves!r} is no environment's split of unseen games; there are {there}"
 
 
 def _differences(study: Study) -> Iterator[str]:
@@ -83,6 +88,7 @@ def _in_environments(study: Study) -> Iterator[str]:
             yield from (f"{env}.training.{field_of(item)}: {explain(item, TrainingSettings)}" for item in error.errors())
             continue
         yield from _pool(study, env, here)
+        yield from _snapshots(study, env, here)
         changed = study.environments[env].methods
         yield from _check_entries(f"{env}.methods", {name: here.methods[name] for name in changed})
         for name, entry in here.methods.items():
@@ -96,6 +102,26 @@ def _pool(study: Study, env: str, here: StudyAt) -> Iterator[str]:
     if most is not None and pool is not None and pool > most[1]:
         where = f"{env}.training.pool" if "pool" in here.settings.training else "training.pool"
         yield f"{where}: found {pool}, but {env}.{most[0]} is {most[1]}; lower the pool, or give more tasks to draw from"
+
+
+def _snapshots(study: Study, env: str, here: StudyAt) -> Iterator[str]:
+    training, learning = here.training, here.evaluation.learning
+    where = f"{env}.training.snapshots" if "snapshots" in here.settings.training else "training.snapshots"
+    if training.snapshots > training.generations:
+        yield (
+            f"{where}: found {training.snapshots}, but the budget has no so many parts: it is of {training.generations} "
+            f"generations in {env}; lower it, or raise training.generations"
+        )
+    if study.probe and study.probe.snapshots > training.snapshots:
+        found = study.probe.snapshots
+        yield f"probe.snapshots: found {found}, but {where} is {training.snapshots}, and a probe starts from those"
+
+    known = here.settings.tasks_in(learning.split or "")
+    if known and learning.games is not None and learning.games > known[1] and training.snapshots:
+        yield (
+            f"evaluation.learning.games: found {learning.games}, but {env}.{known[0]} is {known[1]}; lower it, or leave it "
+            "out for as many as there are"
+        )
 
 
 def _agents(study: Study) -> Iterator[str]:

@@ -17,6 +17,7 @@ from threespo.envs.settings import EnvironmentSettings
 from threespo.settings import Execution, Label, LearningRate, Name, Seed, Seeds, Settings, Several
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
+from threespo.study.learning import LearningSettings
 
 # Bounds far above what anybody runs: a number beyond them is a slip, which would cost hours before it shows.
 MOST_TOKENS = 10_000_000
@@ -109,6 +110,10 @@ class TrainingSettings(Settings):
     """Epochs between checkpoints; an interrupted run replays what came after the last one, to the same bytes."""
     recorded_tasks: int = Field(default=8, ge=0, le=MOST_TASKS)
     """Games of the pool whose search trees are kept whenever they are drawn (3SPO; ``threespo view`` shows them)."""
+    snapshots: int = Field(default=8, ge=0, le=100)
+    """Equal parts of the budget at whose ends the weights are kept, for learning curves and ``probe``; 0: none (trials).
+    Parts that one epoch spends share a snapshot. The last one is the run's own weights, the other seven cost disk: 30 MB
+    a run with tiny-s, 22 GB with a model of 1.5B in bfloat16, 107 GB with one of 7B."""
     threads: int = Field(default=1, ge=1, le=256)
     """CPU threads of a run; fixed here and not by the scheduler, so that the bytes do not depend on the machine's load. The
     bound is that of large machines: a study may be resolved where it does not run, so the cores here say nothing."""
@@ -183,7 +188,8 @@ class ProbeSettings(Settings):
     """How state scores are compared with success probabilities, estimated by a frozen policy's episodes from each state."""
 
     snapshots: int = Field(default=3, ge=1, le=100)
-    """How often in a run: in the middles of equal parts of its budget."""
+    """How often in a run: at the snapshots of ``training.snapshots`` nearest to the middles of so many equal parts of its
+    budget."""
     games: int = Field(default=8, ge=1, le=10_000)
     """Games of the training pool, each played once; the states on the way are probed."""
     states: int = Field(default=48, ge=1, le=100_000)
@@ -209,6 +215,13 @@ class EvaluationSettings(Settings):
     """An environment that has some of these is evaluated on them, any other on its own (WebShop: ``test``)."""
 
 
+class EvaluationEntry(EvaluationSettings):
+    """The study's section ``evaluation``."""
+
+    learning: LearningSettings = LearningSettings()
+    """How snapshots are evaluated."""
+
+
 class Study(Settings):
     """A matrix of runs: environments x policies x methods x seeds.
 
@@ -228,7 +241,7 @@ class Study(Settings):
     laboratory: DecisionTreesSettings | None = None
     """Methods on decision trees with a tabular policy."""
     probe: ProbeEntry | None = None
-    evaluation: EvaluationSettings = EvaluationSettings()
+    evaluation: EvaluationEntry = EvaluationEntry()
     policy_build: bool = False
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
     gpus: int = Field(default=0, ge=0, le=10_000)
@@ -260,7 +273,10 @@ class Study(Settings):
 
         spec = environment(env)
         shared = tuple(split for split in self.evaluation.splits if split in spec.splits)
-        evaluation = self.evaluation.model_copy(update={"splits": shared or spec.evaluated})
+        splits, learning = shared or spec.evaluated, self.evaluation.learning
+        curves = learning.split if learning.split in spec.splits else splits[-1]
+        changes = {"splits": splits, "learning": learning.model_copy(update={"split": curves})}
+        evaluation = self.evaluation.model_copy(update=changes)
         return StudyAt(section, training, methods, evaluation)
 
 
@@ -271,8 +287,8 @@ class StudyAt:
     settings: EnvironmentSettings
     training: TrainingSettings
     methods: Mapping[str, MethodSettings]
-    evaluation: EvaluationSettings
-    """With the splits that this environment is evaluated on."""
+    evaluation: EvaluationEntry
+    """With the splits that this environment is evaluated on, and the split of its learning curves."""
 
 
 @functools.cache

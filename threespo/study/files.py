@@ -14,6 +14,7 @@ from threespo.study.matrix import (
     decision_tree_rows,
     evaluated_runs,
     find_run,
+    learning_runs,
     plays_weights_of,
     probed_runs,
     searching_runs,
@@ -22,7 +23,7 @@ from threespo.study.matrix import (
     trials_of,
 )
 from threespo.study.paths import NOTEBOOKS as NOTEBOOK_SOURCES
-from threespo.study.paths import Paths, Run
+from threespo.study.paths import Paths, Run, RunFolder
 
 Files = dict[str, list[Path]]
 """Paths by the names that rules have for them."""
@@ -97,7 +98,25 @@ def probe_outputs(paths: Paths, name: str) -> Outputs:
 def probe_inputs(study: Study, paths: Paths, name: str) -> Files:
     """Return what the probe of run ``name`` reads."""
     run = find_run(study, name)
-    return {"data": [paths.data(run.env)], "snapshots": [paths.run(run).snapshots]}
+    return {"data": [paths.data(run.env)], **_trained(paths.run(run))}
+
+
+def learning_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what the evaluation of the snapshots of run ``name`` writes."""
+    return Outputs({"learning": [paths.run(name).learning]})
+
+
+def learning_inputs(study: Study, paths: Paths, name: str) -> Files:
+    """Return what the evaluation of the snapshots of run ``name`` reads."""
+    run = find_run(study, name)
+    own = plays_weights_of(study, run) == "run"
+    weights = _trained(paths.run(run)) if own else {"policy": [paths.policy(run.env, run.policy)]}
+    return {"data": [paths.data(run.env)], **weights}
+
+
+def _trained(run: RunFolder) -> Files:
+    # The last snapshot has no weights beside the run's own.
+    return {"snapshots": [run.snapshots], "weights": [run.weights]}
 
 
 def tune_outputs(paths: Paths, name: str) -> Outputs:
@@ -132,6 +151,7 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
         "task_types": [run.task_types for run in trained],
         "episodes": [run.evaluation for run in played],
         "evaluation_time": [run.evaluation_timing for run in played],
+        "learning": [paths.run(run).learning for run in learning_runs(study)],
         "probes": [paths.run(run).probe for run in probed_runs(study)],
         "trees": _trees(study, paths),
         "decision_trees": [paths.decision_trees(*row) for row in decision_tree_rows(study)],

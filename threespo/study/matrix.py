@@ -105,9 +105,10 @@ def probed_runs(study: Study) -> list[Run]:
     return [run for run in trained_runs(study) if run.method in methods and run.seed == study.seeds[0]]
 
 
-def snapshots_of(study: Study, run: Run) -> int:
-    """Return how many snapshots a run takes for ``probe``."""
-    return study.probe.snapshots if study.probe and run in probed_runs(study) else 0
+def learning_runs(study: Study) -> list[Run]:
+    """Return the runs whose snapshots are evaluated (stage ``learning``), and the bases that their curves begin with."""
+    bases = [run for run in reference_runs(study) if run.method == "base"]
+    return [run for run in (*trained_runs(study), *bases) if study.at(run.env).training.snapshots]
 
 
 def decision_tree_rows(study: Study) -> list[tuple[str, str]]:

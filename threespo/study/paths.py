@@ -53,7 +53,7 @@ class RunFolder:
 
     @property
     def snapshots(self) -> Path:
-        """Folder with a folder ``NN/{weights,memory.json}`` for every snapshot of a run that is probed."""
+        """Folder with a folder ``NN`` for every snapshot (``threespo.runs.snapshots``)."""
         return self.folder / "snapshots"
 
     @property
@@ -81,6 +81,11 @@ class RunFolder:
     @property
     def evaluation_timing(self) -> Path:
         return self.folder / "evaluation_timing.parquet"
+
+    @property
+    def learning(self) -> Path:
+        """One row per episode of every snapshot's evaluation."""
+        return self.folder / "learning.parquet"
 
     @property
     def probe(self) -> Path:

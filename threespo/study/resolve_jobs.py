@@ -8,16 +8,17 @@ from typing import Any
 from threespo.envs.registry import environment
 from threespo.envs.spec import RealData
 from threespo.methods.registry import full_options, searches
-from threespo.study.config import AgentSettings, PolicySettings, ProbeSettings, SamplingSettings, Study
+from threespo.study.config import AgentSettings, EvaluationSettings, PolicySettings, ProbeSettings, SamplingSettings, Study
 from threespo.study.digests import file_digest, files_in
 from threespo.study.endpoint import EndpointSettings
-from threespo.study.matrix import find_run, plays_weights_of, snapshots_of, trials_of
+from threespo.study.matrix import find_run, plays_weights_of, trials_of
 from threespo.study.paths import Paths, Run
 from threespo.study.run_settings import (
     BasePolicySettings,
     DataSettings,
     DecisionTreeSettings,
     EvaluateSettings,
+    LearningRunSettings,
     NotebookSettings,
     ProbeRunSettings,
     ResultSettings,
@@ -71,7 +72,7 @@ def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings
     """Return what evaluates the run ``name``: a trial on the calibration tasks alone, once."""
     run = find_run(study, name)
     policy, weights = study.policies[run.policy], plays_weights_of(study, run)
-    evaluation = study.at(run.env).evaluation
+    evaluation = EvaluationSettings.part_of(study.at(run.env).evaluation)
     if run.rate is not None:
         evaluation = evaluation.model_copy(update={"splits": ("calibration",), "seeds": evaluation.seeds[:1]})
     return EvaluateSettings(
@@ -81,6 +82,18 @@ def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings
         endpoint=policy.endpoint,
         replies=_replies(policy.endpoint, paths.cassette(run)),
         evaluation=evaluation,
+    )
+
+
+def learning_settings(study: Study, paths: Paths, name: str) -> LearningRunSettings:
+    """Return what evaluates the snapshots of run ``name``, or the untrained policy."""
+    run = find_run(study, name)
+    evaluation = study.at(run.env).evaluation
+    return LearningRunSettings(
+        **_of_run(study, paths, run, study.policies[run.policy], study.gpus_per_run),
+        weights="run" if plays_weights_of(study, run) == "run" else "policy",
+        learning=evaluation.learning,
+        temperature=evaluation.temperature,
     )
 
 
@@ -136,7 +149,7 @@ def _training(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
     here, policy = study.at(run.env), study.policies[run.policy]
     entry, training = here.methods[run.method], here.training
     if run.rate is not None and study.tuning:
-        training = training.model_copy(update={"generations": study.tuning.generations})
+        training = training.model_copy(update={"generations": study.tuning.generations, "snapshots": 0})
     if not searches(entry.method):
         # Only searches have trees to record: for other methods the number must not cause a rerun.
         training = training.model_copy(update={"recorded_tasks": 0})
@@ -148,7 +161,6 @@ def _training(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
         "learning_rate_scale": policy.learning_rate_scale,
         "minibatch": entry.minibatch or training.minibatch,
         "training": training,
-        "snapshots": snapshots_of(study, run),
     }
 
 

@@ -21,6 +21,7 @@ from threespo.study.config import (
 )
 from threespo.study.decision_trees import TreeFamily
 from threespo.study.endpoint import EndpointSettings
+from threespo.study.learning import LearningSettings
 from threespo.study.paths import Paths, Run
 from threespo.study.sizes import PolicySize
 
@@ -85,8 +86,7 @@ class TrainSettings(RunSettings):
     learning_rate_scale: float
     minibatch: int
     training: TrainingSettings
-    """A trial has the budget of trials."""
-    snapshots: int
+    """A trial has the budget of trials, and no snapshots."""
 
 
 class ProbeRunSettings(TrainSettings):
@@ -106,6 +106,16 @@ class EvaluateSettings(RunSettings):
     replies: dict[str, str | None]
     """What a closed model's replies depend on beside the study."""
     evaluation: EvaluationSettings
+
+
+class LearningRunSettings(RunSettings):
+    """The evaluation of a run's snapshots, or of the untrained policy."""
+
+    weights: Literal["run", "policy"]
+    """Whose weights play: the run's snapshots, or those of its policy's stage."""
+    learning: LearningSettings
+    """With the split of the run's environment."""
+    temperature: float
 
 
 class TuneSettings(JobSettings):

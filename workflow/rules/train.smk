@@ -37,6 +37,26 @@ rule tune:
         " --env {wildcards.env} --policy {wildcards.policy} --method {wildcards.method} 2>&1 | tee {log:q}"
 
 
+# The run's snapshots, and the untrained policies, on unseen games.
+rule learning:
+    input:
+        unpack(reads("learning")),
+    output:
+        **writes("learning"),
+    log:
+        log_of("learning"),
+    threads: THREADS
+    resources:
+        gpu=gpus_for("learning"),
+    params:
+        run=lambda wildcards: job_of("learning", wildcards).name,
+        threespo=THREESPO,
+        study=STUDY_FILE,
+        threads=THREADS,
+    shell:
+        "OMP_NUM_THREADS={params.threads} {params.threespo} learning {params.study} --run {params.run} 2>&1 | tee {log:q}"
+
+
 # True success probabilities beside the state scores, at the run's snapshots.
 rule probe:
     input:

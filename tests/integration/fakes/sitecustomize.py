@@ -82,6 +82,25 @@ def _train(settings):
     (folder.weights / "model.safetensors").write_bytes(f"{run.run_id} {rate}".encode())
 
 
+def _learn(settings):
+    """Four games: the base wins one, and each snapshot one more."""
+    from threespo.tables import write_table
+
+    run, learning = settings.run, settings.learning
+    _note(f"learning {run.run_id}")
+    rows = [
+        {
+            **{"snapshot": number, "epoch": number, "generations": 75 * number, "optimizer_steps": number},
+            **{"split": learning.split, "evaluation_seed": seed, "task_id": f"{learning.split}-{game}"},
+            **{"task_type": "heat", "success": game <= number, "steps": 5},
+        }
+        for number in ((1, 2, 3) if settings.weights == "run" else (0,))
+        for seed in learning.seeds
+        for game in range(GAMES)
+    ]
+    write_table(settings.paths.run(run).learning, rows)
+
+
 def _probe(settings):
     from threespo.tables import write_table
 
@@ -172,6 +191,7 @@ if os.environ.get("FAKE_LOG"):
             "threespo.imitation.base_policy": {"provide": _provide},
             "threespo.runs.train": {"train": _train},
             "threespo.runs.evaluate": {"evaluate": _evaluate},
+            "threespo.runs.learning": {"evaluate_snapshots": _learn},
             "threespo.runs.probe": {"probe": _probe},
         }
     )

@@ -39,6 +39,11 @@ class AlfworldTasks(TaskSettings):
         """Embedded games are counted in ``games``; of real ones there may be fewer than that."""
         return None if self.games.train is None else ("games.train", self.games.train)
 
+    def tasks_in(self, split: str) -> tuple[str, int] | None:
+        """Embedded games are counted in ``games``; of real ones there may be fewer than that."""
+        count: int | None = getattr(self.games, split)
+        return None if count is None else (f"games.{split}", count)
+
     @model_validator(mode="after")
     def _games_are_counted(self) -> "AlfworldTasks":
         if self.source == "embedded" and None in self.games.model_dump().values():

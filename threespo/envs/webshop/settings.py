@@ -49,6 +49,11 @@ class WebshopTasks(TaskSettings):
         """More goals than the shop has are refused when it is prepared."""
         return None if self.goals.train is None else ("goals.train", self.goals.train)
 
+    def tasks_in(self, split: str) -> tuple[str, int] | None:
+        """More goals than the shop has are refused when it is prepared."""
+        count: int | None = getattr(self.goals, split)
+        return None if count is None else (f"goals.{split}", count)
+
     @property
     def folder(self) -> Path | None:
         """As everywhere; the official files, too, are put there by hand."""

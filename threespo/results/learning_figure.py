@@ -1,0 +1,99 @@
+"""Figures 3a and 3d: success on unseen games against what training has cost so far."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from threespo.results.figures import label, palette, titled
+from threespo.results.statistics import FEWEST_SEEDS, mean_interval
+from threespo.study.catalogue import UNIFORM_ROW
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CURVES = ("grpo", "gigpo", "hgpo", "3spo")
+"""The paper's rows in figure 3a."""
+
+UNIT_LABELS = {"optimizer_steps": "optimizer steps", "seconds": "seconds of training"}
+
+DRAWN_COLUMNS = ("env", "policy", "method", "unit", "snapshot", "seeds", "at", "mean", "low", "high")
+
+
+def curves_of_methods(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of figure 3a: those of the paper's methods, or all in a study that has none of them."""
+    theirs = points[points["paper_row"].isin(CURVES)]
+    return theirs if len(theirs) else points
+
+
+def curves_of_uniform(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of figure 3d: 3SPO with a uniform number of samples, and as it is with the same presets."""
+    uniform = points["paper_row"] == UNIFORM_ROW
+    adaptive = (points["paper_row"] == "3spo") & points["preset"].isin(points.loc[uniform, "preset"])
+    return points[uniform | adaptive]
+
+
+def draw(points: pd.DataFrame, units: Sequence[str]) -> "tuple[Figure, pd.DataFrame]":
+    """Draw success against each unit, a row of panels for each environment and policy.
+
+    A point is the mean over training seeds with its t interval, where there are at least ``FEWEST_SEEDS``; with fewer each
+    seed is a thin line. A snapshot that some seed lacks is left out of means.
+
+    Args:
+        points: rows of the table ``learning``, with a column for each unit.
+        units: what success is drawn against.
+
+    Returns:
+        The figure, and the means over seeds: ``DRAWN_COLUMNS``, success in 0 to 1, ends of intervals NaN with fewer seeds.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    panels = list(dict.fromkeys(zip(points["env"], points["policy"], strict=True)))
+    environments, methods = list(dict.fromkeys(points["env"])), list(dict.fromkeys(points["method"]))
+    colours = palette(methods)
+    size = (2.2 + 4.6 * len(units), 0.6 + 3.6 * len(panels))
+    figure, axes = plt.subplots(len(panels), len(units), figsize=size, sharey=True, squeeze=False)
+
+    rows: list[dict[str, Any]] = []
+    for line, (env, policy) in zip(axes, panels, strict=True):
+        here = points[(points["env"] == env) & (points["policy"] == policy)]
+        for axis, unit in zip(line, units, strict=True):
+            for method in dict.fromkeys(here["method"]):
+                means = _means(here[here["method"] == method], unit)
+                rows += means
+                _curve(axis, here[here["method"] == method], means, unit, colours[method])
+            axis.set(xlabel=UNIT_LABELS.get(unit, unit), ylim=(0, 1), xlim=(0, None))
+            axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+        line[0].set(title=titled(policy, env, environments), ylabel=f"success, {label(here['split'].iloc[0], env)}")
+    lines = [Line2D([], [], color=colours[method], lw=2.4, label=label(method)) for method in methods]
+    axes[0, -1].legend(handles=lines, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    figure.tight_layout()
+    return figure, pd.DataFrame(rows, columns=list(DRAWN_COLUMNS))
+
+
+def _means(curves: pd.DataFrame, unit: str) -> list[dict[str, Any]]:
+    """Return the means over seeds of one method's curves, snapshot by snapshot."""
+    seeds, rows = curves["training_seed"].nunique(), []
+    for snapshot, group in curves.groupby("snapshot", sort=True):
+        if len(group) < seeds:
+            continue
+        # The base is one policy, whichever seed's curve begins with it.
+        found = mean_interval(group["success"].tolist() if snapshot else group["success"].tolist()[:1])
+        first = group.iloc[0]
+        values = (first["env"], first["policy"], first["method"], unit, snapshot, seeds, group[unit].mean())
+        rows.append(dict(zip(DRAWN_COLUMNS, (*values, found.estimate, found.low, found.high), strict=True)))
+    return rows
+
+
+def _curve(axis: "Axes", curves: pd.DataFrame, means: list[dict[str, Any]], unit: str, colour: str) -> None:
+    if curves["training_seed"].nunique() < FEWEST_SEEDS:
+        for _, seed in curves.groupby("training_seed", sort=True):
+            axis.plot(seed[unit], seed["success"], color=colour, lw=1.0, marker="o", ms=3)
+        return
+    at, mean = [row["at"] for row in means], [row["mean"] for row in means]
+    low, high = ([min(max(row[end], 0.0), 1.0) for row in means if row["snapshot"]] for end in ("low", "high"))
+    axis.plot(at, mean, color=colour, lw=2.4, marker="o", ms=4)
+    axis.fill_between([row["at"] for row in means if row["snapshot"]], low, high, color=colour, alpha=0.15, lw=0)
