@@ -155,7 +155,8 @@ def _area(rule: Area, upper: list[Run], lower: list[Run], row: str, arms: Arms, 
     if not all(column.values()):
         return Finding("not here")
     shares = gap(column[rule.upper], column[row])
-    words = f"shares differ by {shares.measured:+.1f} points ({shares.low:+.1f} to {shares.high:+.1f})"
+    ends = "" if math.isnan(shares.low) else f" ({shares.low:+.1f} to {shares.high:+.1f})"
+    words = f"shares differ by {shares.measured:+.1f} points{ends}"
     if shares.verdict not in ("holds", "fails"):
         return replace(shares, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (words, shares.detail))))
 
