@@ -85,8 +85,8 @@ def metrics_of(run):
     scores = dict.fromkeys((f"detail_state_score_{name}" for name in ("visits", "unique", "known")), 0.5)
     return [
         {
-            "epoch": epoch, "tasks": 16, "generations": GENERATIONS[run.env] * epoch, "env_steps": 9, "completed_paths": 8 * epoch,
-            "optimizer_steps": epoch, "train_success": 0.2 * epoch, "detail_state_met": 30.0,
+            "epoch": epoch, "tasks": 16, "generations": GENERATIONS[run.env] * epoch, "env_steps": 9,
+            "completed_paths": 8 * epoch, "optimizer_steps": epoch, "train_success": 0.2 * epoch, "detail_state_met": 30.0,
             "epoch_paths": 10, "epoch_successes": 2 * epoch, "detail_state_high_unique": 0.5,
             "detail_state_high_visits": 0.5, **scores, **(search if run.method != "grpo" else {}),
         }

@@ -165,7 +165,7 @@ def test_the_verdicts_are_printed_and_a_study_without_tables_is_named(study, pat
     said = capsys.readouterr().out
     assert said.splitlines()[0].startswith("the paper's 105 claims, by verdict")
     # GRPO wins two or three of four games, 3SPO one.
-    assert "abs-grpo-alfworld-22-6: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5" in said
+    assert "22-6: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5" in said
     assert "fails       case-tenth-visit" in said
     # A table that somebody has edited says nothing.
     table = read_table(paths.table("claims"))
