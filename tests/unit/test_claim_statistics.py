@@ -5,7 +5,8 @@ import math
 import pytest
 from scipy import stats
 
-from tests.unit.test_claims import PLACE, SEEN, judge, paper, played, study
+from tests.claims_evidence import judge, played
+from tests.unit.test_claims import PLACE, SEEN, paper, study
 from threespo.results.caveats import caveats, too_few_seeds
 from threespo.results.claims.finding import Finding, corrected, together
 from threespo.results.statistics import difference, seeds_needed
@@ -17,7 +18,8 @@ ABOVE = {"kind": "above", "upper": ["3spo"], "lower": ["grpo"], **SEEN}
 
 
 def test_a_claim_is_decided_by_welchs_t_over_seeds(study, paper):
-    found = judge(study, paper, ABOVE, played(study, {"threespo-literal": (38, 30, 34), "grpo": (20, 22, 15)})).loc[PLACE]
+    episodes = played(study, {"threespo-literal": (38, 30, 34), "grpo": (20, 22, 15)})
+    found = judge(study, paper, ABOVE, episodes=episodes).loc[PLACE]
     expected = difference([95.0, 75.0, 85.0], [50.0, 55.0, 37.5])
     assert (found["measured"], found["low"], found["high"], found["p"]) == pytest.approx(
         (expected.estimate, expected.low, expected.high, expected.p)
@@ -28,11 +30,12 @@ def test_a_claim_is_decided_by_welchs_t_over_seeds(study, paper):
 
 def test_an_undecided_claim_says_how_many_seeds_it_needs(study, paper):
     episodes = played(study, {"threespo-literal": (30, 20, 26), "grpo": (20, 22, 15)})
-    found = judge(study, paper, ABOVE, episodes).loc[PLACE]
+    found = judge(study, paper, ABOVE, episodes=episodes).loc[PLACE]
     assert found["verdict"] == "unclear"
     assert found["seeds_needed"] == seeds_needed([75.0, 50.0, 65.0], [50.0, 55.0, 37.5]) > 3
-    two = judge(study, paper, ABOVE, episodes[episodes["training_seed"] < 2]).loc[PLACE]
-    assert (two["verdict"], two["detail"]) == ("unclear", "needs at least 3 training seeds, has 2")
+    two = judge(study, paper, ABOVE, episodes=episodes[episodes["training_seed"] < 2]).loc[PLACE]
+    assert two["verdict"] == "unclear"
+    assert two["detail"] == "threespo-literal and grpo; needs at least 3 training seeds, has 2"
     assert (math.isnan(two["low"]), math.isnan(two["p"])) == (True, True)
 
 
@@ -75,16 +78,16 @@ def test_three_base_policies_are_judged_together_too(study, paper):
     small = study.policies["tiny-s"]
     three = study.model_copy(update={"policies": dict.fromkeys(("one", "two", "three"), small)})
     ours = {"one": 40, "two": 30, "three": 40}
-    wins = {("threespo-literal", name): count for name, count in ours.items()}
-    wins |= {("grpo", "one"): 20, ("grpo", "two"): 20, ("grpo", "three"): 10}
-    found = judge(three, paper, ABOVE, played(three, wins))
+    wins = {("threespo-literal", name): (count,) * 3 for name, count in ours.items()}
+    wins |= {("grpo", "one"): (20,) * 3, ("grpo", "two"): (20,) * 3, ("grpo", "three"): (10,) * 3}
+    found = judge(three, paper, ABOVE, episodes=played(three, wins))
     assert [found.loc[(name, *PLACE[1:]), "verdict"] for name in ours] == ["holds"] * 3
     whole = found.loc[("one, two, three", *PLACE[1:])]
     # Student's t of 25, 50, 75 has two degrees of freedom.
     assert (whole["measured"], whole["low"]) == pytest.approx((50, 50 - 4.3027 * 25 / math.sqrt(3)), abs=1e-3)
     assert whole["verdict"] == "unclear"
     two = three.model_copy(update={"policies": dict.fromkeys(("one", "two"), small)})
-    apart = judge(two, paper, ABOVE, played(two, wins))
+    apart = judge(two, paper, ABOVE, episodes=played(two, wins))
     assert set(apart.index.get_level_values("policy")) == {"one", "two"}
 
 

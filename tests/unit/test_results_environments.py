@@ -85,8 +85,8 @@ def metrics_of(run):
     scores = dict.fromkeys((f"detail_state_score_{name}" for name in ("visits", "unique", "known")), 0.5)
     return [
         {
-            "epoch": epoch, "generations": GENERATIONS[run.env] * epoch, "env_steps": 9, "completed_paths": 8 * epoch,
-            "optimizer_steps": epoch, "train_success": 0.2 * epoch, "detail_state_met": 30.0,
+            "epoch": epoch, "tasks": 16, "generations": GENERATIONS[run.env] * epoch, "env_steps": 9,
+            "completed_paths": 8 * epoch, "optimizer_steps": epoch, "train_success": 0.2 * epoch, "detail_state_met": 30.0,
             "epoch_paths": 10, "epoch_successes": 2 * epoch, "detail_state_high_unique": 0.5,
             "detail_state_high_visits": 0.5, **scores, **(search if run.method != "grpo" else {}),
         }
@@ -148,7 +148,7 @@ def finish(study, folder):
         write_table(paths.run(run).evaluation, episodes_of(study, run))
         write_table(paths.run(run).evaluation_timing, [{"split": "x", "evaluation_seed": 1, "seconds": 1.0}])
     for run in trained_runs(study):
-        common = {"env_steps": 9, "state_score_unique": 0.5}
+        common = {"env_steps": 9, "state_score_unique": 0.5, "successes": 1, "completed_paths": 2, "n_1": 3.0}
         types = [{"epoch": epoch, "task_type": kind, **common} for epoch in (1, 2, 3) for kind in TYPES[run.env]]
         searched = trees_of(run) if run.method != "grpo" else []
         write_table(paths.run(run).metrics, metrics_of(run))

@@ -80,11 +80,12 @@ def paths(tmp_path, study):
         write_table(made.run(run).evaluation, episodes)
         write_table(made.run(run).evaluation_timing, timing)
     for run in trained_runs(study):
-        scores = {"detail_state_score_unique": 0.5, "detail_state_high_unique": 0.5}
+        scores = {"detail_state_score_visits": 0.5, "detail_state_high_visits": 0.5}
         detail = {"detail_state_met": 30.0, **scores, **({"detail_gated": 1.0} if run.method != "grpo" else {})}
         metrics = [
             {
                 "epoch": epoch,
+                "tasks": 16,
                 "generations": 100 * epoch + run.seed * 50,
                 "env_steps": 90 * epoch,
                 "completed_paths": 8 * epoch,
@@ -97,7 +98,8 @@ def paths(tmp_path, study):
             for epoch in (1, 2, 3)
         ]
         write_table(made.run(run).metrics, metrics)
-        types = [{"epoch": 1, "task_type": "put", "state_score_unique": 0.5}]
+        counts = {"successes": 1, "completed_paths": 2, "n_1": 3.0}
+        types = [{"epoch": 1, "task_type": "put", "state_score_unique": 0.5, **counts}]
         write_table(made.run(run).task_types, types)
         write_table(made.run(run).trees, [], COLUMNS)
         timing = [{"epoch": epoch, "seconds": 2.0, "peak_memory_mb": 5.0} for epoch in (1, 2, 3)]
@@ -106,7 +108,8 @@ def paths(tmp_path, study):
         wins = [1] if run.method == "base" else [2, 3, 4] if run.method == "grpo" else [1, 1, 3]
         write_table(made.run(run).learning, played(wins, first=run.method != "base"))
     for run in probed_runs(study):
-        write_table(made.run(run).probe, [{"snapshot": 1, "successes": 3, "continuations": 4}])
+        state = {"visits": 2.0, "counted_successes": 1.0, "gated": False}
+        write_table(made.run(run).probe, [{"snapshot": 1, "successes": 3, "continuations": 4, **state}])
     return made
 
 
@@ -166,10 +169,10 @@ def test_the_verdicts_are_printed_and_a_study_without_tables_is_named(study, pat
     capsys.readouterr()
     assert main(["claims", str(paths.study)]) == 0
     said = capsys.readouterr().out
-    assert said.splitlines()[0].startswith("the paper's 70 claims, by verdict")
+    assert said.splitlines()[0].startswith("the paper's 105 claims, by verdict")
     # GRPO wins two or three of four games, 3SPO one.
-    assert "grpo-alfworld: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5" in said
-    assert "fails     tenth-visit" in said
+    assert "22-6: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5" in said
+    assert "fails       case-tenth-visit" in said
     # A table that somebody has edited says nothing.
     table = read_table(paths.table("claims"))
     write_table(paths.table("claims"), table.assign(verdict="holds"))

@@ -66,13 +66,17 @@ def learning(study: "Study", episodes: pd.DataFrame) -> pd.DataFrame:
         if run.method in REFERENCE_METHODS:
             continue
         here = study.at(run.env)
+        training = here.training
         entry, start = here.methods[run.method], of_run[(run.env, run.policy, "base", 0)]
         points = pd.concat([start.assign(method=run.method, training_seed=run.seed), of_run[tuple(_names(run))]])
         frames.append(
             points.assign(
                 paper_row=entry.paper_row or "",
                 preset=full_options(entry.method, entry.options).get("preset", ""),
-                share=points["generations"] / here.training.generations,
+                share=[
+                    training.spent(epochs=epochs, generations=generations) / training.budget
+                    for epochs, generations in zip(points["epochs"], points["generations"], strict=True)
+                ],
             )
         )
     return pd.concat(frames, ignore_index=True)[list(LEARNING_COLUMNS)]

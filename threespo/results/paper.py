@@ -21,6 +21,9 @@ COLUMNS = {
 """The paper's columns by environment, split and measure; it calls seen rooms in-distribution and unseen ones
 out-of-distribution."""
 
+PAPER_SEEDS = 3
+"""Seeds of the paper's means and standard deviations (caption of its main table)."""
+
 
 @dataclass(frozen=True, slots=True)
 class PaperValue:

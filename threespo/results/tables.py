@@ -18,12 +18,13 @@ from threespo.results import collect
 from threespo.results.case_study import case_study
 from threespo.results.caveats import too_few_seeds
 from threespo.results.claims.finding import Evidence
-from threespo.results.claims.rules import read_claims
+from threespo.results.claims.reading import read_claims
 from threespo.results.claims.verdicts import verdicts
 from threespo.results.curves import learning, learning_time, time_to, training_curves, wall_time
 from threespo.results.dvc_files import write_dvc_files
 from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.provenance import provenance
+from threespo.results.search_facts import search_facts
 from threespo.results.state_scores import state_scores
 from threespo.results.statistics import mean_interval
 from threespo.results.summaries import Summary, clusters_of, cube, interval_over, summarize
@@ -64,9 +65,11 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         collect.metrics(study, paths),
         collect.timing(study, paths),
     )
-    types, paper = collect.task_types(study, paths), read_paper()
+    types, paper, probes = collect.task_types(study, paths), read_paper(), collect.probes(study, paths)
     points = learning(study, collect.snapshots(study, paths))
     clocked = learning_time(points, timing)
+    facts = search_facts(study, paths)
+    evidence = Evidence(study, episodes, metrics, types, paper, learning=points, probes=probes, searches=facts)
 
     tables = {
         "episodes": episodes,
@@ -82,11 +85,11 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "task_types": types,
         "state_scores": state_scores(study, paths, metrics),
         "efficiency": efficiency(study, metrics, paper),
-        "probes": collect.probes(study, paths),
+        "probes": probes,
         "case_study": case_study(study, paths),
         "tuning": tuning(study, paths),
         "laboratory": laboratory(study, paths),
-        "claims": verdicts(read_claims(), Evidence(study, episodes, metrics, types, paper)),
+        "claims": verdicts(read_claims(), evidence),
         "regret": regret_table(),
         "provenance": provenance(study, paths, timing),
     }

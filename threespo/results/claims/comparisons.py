@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -18,7 +19,7 @@ from threespo.results.claims.finding import (
     side,
     together,
 )
-from threespo.results.claims.rules import Above, Gain, Order
+from threespo.results.claims.rules import Above, Gain
 from threespo.results.paper import COLUMNS
 from threespo.results.statistics import FEWEST_SEEDS, contrast, over_bases, seeds_for
 from threespo.results.summaries import by_seed, method_difference
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
 
 
-def of_column(
-    rule: Above | Order | Gain, column: str, printed: float | None, evidence: Evidence
-) -> Iterator[dict[str, Any]]:
+def of_column(rule: Above | Gain, column: str, printed: float | None, evidence: Evidence) -> Iterator[dict[str, Any]]:
     """Decide a rule in one column of the paper's main table, for every base policy and preset of 3SPO.
 
     Args:
@@ -54,7 +53,7 @@ def of_column(
     played = evidence.episodes[(evidence.episodes["env"] == env) & (evidence.episodes["split"] == split)]
     if isinstance(rule, Gain):
         # A gain compares two models, so it is decided over policies and not for each.
-        paper = sum(sign * _paper_gap(evidence, rule.upper, rule.lower, model, cell) for sign, model in _sides(rule))
+        paper = sum(sign * paper_gap(evidence, rule.upper, rule.lower, model, cell) for sign, model in _sides(rule))
         for preset in presets(study, env, (rule.upper, rule.lower)):
             found = _gain(rule, env, preset, measure, played, study)
             yield {**common, "preset": preset, "paper": paper, **found.as_row()}
@@ -66,7 +65,7 @@ def of_column(
         if model not in rule.models:
             continue
         same = [policy for policy in bases if study.policies[policy].stands_for == model]
-        for preset in presets(study, env, _rows(rule)):
+        for preset in presets(study, env, (*rule.upper, *rule.lower)):
             places = [Place(env, policy, preset) for policy in same]
             # Several bases are also judged together, where they are enough for a spread between them.
             groups = [[place] for place in places] + [places] * (len(places) >= FEWEST_SEEDS)
@@ -75,31 +74,24 @@ def of_column(
 
                 # The claim is as strong as its weakest pair: of the paper's margins the smallest is shown, and ``together``
                 # reports the weakest of ours. Pairs that the paper's table lacks do not count.
-                gaps = [_paper_gap(evidence, *pair, model, cell) for pair in pairs]
+                gaps = [paper_gap(evidence, *pair, model, cell) for pair in pairs]
                 paper = min((gap for gap in gaps if not math.isnan(gap)), default=math.nan)
 
-                bound = rule.by if isinstance(rule, Above) else 0.0
-                each = dict(_compare(pair, group, measure, bound, played, study) for pair in pairs)
+                each = dict(_compare(pair, group, measure, rule.by, played, study) for pair in pairs)
                 # Rows that the study lacks keep a claim from holding, though not from failing.
                 found, name = together(each, missing), ", ".join(place.policy for place in group)
                 yield {**common, "policy": name, "preset": preset, "paper": paper, **found.as_row()}
 
 
-def _rows(rule: Above | Order) -> tuple[str, ...]:
-    return rule.rows if isinstance(rule, Order) else (*rule.upper, *rule.lower)
-
-
-def _pairs(rule: Above | Order, places: Sequence[Place], study: "Study") -> tuple[list[tuple[str, str]], list[str]]:
+def _pairs(rule: Above, places: Sequence[Place], study: "Study") -> tuple[list[tuple[str, str]], list[str]]:
     """Return the pairs (upper row, lower row) that the study can compare, and the rows that it lacks."""
-    there = {row for row in _rows(rule) if all(place.method(study, row) for place in places)}
-    missing = [row for row in _rows(rule) if row not in there]
-    if isinstance(rule, Order):
-        # Neighbours among the rows that are there: if one is missing, those on either side of it still have an order.
-        return list(itertools.pairwise(row for row in rule.rows if row in there)), missing
-    return [pair for pair in itertools.product(rule.upper, rule.lower) if there.issuperset(pair)], missing
+    rows = (*rule.upper, *rule.lower)
+    there = {row for row in rows if all(place.method(study, row) for place in places)}
+    pairs = [pair for pair in itertools.product(rule.upper, rule.lower) if there.issuperset(pair)]
+    return pairs, [row for row in rows if row not in there]
 
 
-def _paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tuple[str, str, str]) -> float:
+def paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tuple[str, str, str]) -> float:
     """Return how many points the paper's own table has ``upper`` above ``lower``; NaN where it lacks one of them."""
     values = [evidence.paper.results.value(row, model, *cell).mean for row in (upper, lower)]
     return math.nan if values[0] is None or values[1] is None else values[0] - values[1]
@@ -145,7 +137,8 @@ def _gain(rule: Gain, env: str, preset: str | None, measure: str, played: pd.Dat
         terms += [(sign, upper), (-sign, lower)]
 
     found = contrast(terms)
-    seen = of_interval(found, side(found.low, found.high, 0.0), seeds_for(terms))
+    words = f"{rule.upper} and {rule.lower}, {rule.more_with} and {rule.than_with}"
+    seen = replace(of_interval(found, side(found.low, found.high, 0.0), seeds_for(terms)), detail=words)
     return of_few_seeds(seen, min(len(one) for _, one in terms))
 
 

@@ -16,9 +16,13 @@ from threespo.study.matrix import local_policies, prompted_runs
 if TYPE_CHECKING:
     from threespo.study.config import Study
 
-Verdict = Literal["holds", "fails", "unclear", "not here", "open"]
+Verdict = Literal["holds", "fails", "unclear", "not here", "unsupported", "vacuous", "open"]
 """``unclear``: the interval admits both, rows are missing, or there is too little to see it; ``not here``: the study lacks
-what is compared; ``open``: no study here decides it."""
+what is compared; ``unsupported``: the paper gives neither proof nor data; ``vacuous``: true, and without consequence at the
+paper's constants; ``open``: no study here decides it."""
+
+OF_PAPER = ("literal", "calibrated")
+"""Presets of 3SPO that are the paper's method; other presets replace parts of it."""
 
 SAME_ROW = {"3spo_alpha_50": "3spo"}
 """A row of a sensitivity table that is the full method."""
@@ -57,6 +61,12 @@ class Evidence:
     task_types: pd.DataFrame
     """A row per training epoch and task type."""
     paper: PaperNumbers
+    learning: pd.DataFrame
+    """A row per snapshot of a training run, with its success on unseen games; may be empty."""
+    probes: pd.DataFrame
+    """A row per probed state; may be empty."""
+    searches: pd.DataFrame
+    """A row per run that recorded search trees (``results/search_facts.py``); may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +108,14 @@ def preset_of(options: dict[str, Any]) -> str:
     return str(options.get("preset", "literal"))
 
 
+def policies_for(study: "Study", *models: str) -> list[str]:
+    """Return the study's policies that substitute one of these models of the paper, each once."""
+    return [name for name in local_policies(study) if study.policies[name].stands_for in models]
+
+
 def policy_for(study: "Study", model: str) -> str | None:
-    """Return the study's policy that substitutes one of the paper's models, if it has one."""
-    return next((name for name in local_policies(study) if study.policies[name].stands_for == model), None)
+    """Return the first policy that substitutes one of the paper's models, if there is one."""
+    return next(iter(policies_for(study, model)), None)
 
 
 def side(low: float, high: float, bound: float) -> Verdict:
@@ -139,7 +154,7 @@ def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Findi
     # A claim on all rows cannot hold where some were not compared.
     absent = list(dict.fromkeys(missing))
     verdict: Verdict = "unclear" if absent and worst.verdict == "holds" else worst.verdict
-    words = [name if len(found) > 1 else "", worst.detail, f"not in this study: {', '.join(absent)}" if absent else ""]
+    words = [name, worst.detail, f"not in this study: {', '.join(absent)}" if absent else ""]
     return replace(worst, verdict=verdict, p=p, detail="; ".join(filter(None, words)))
 
 

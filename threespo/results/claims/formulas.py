@@ -1,16 +1,19 @@
 """Claims that the paper's equations decide, at its constants (tab:hyperparams).
 
-Each returns whether the claim holds, the number that decides, and a sentence. What the paper calls rollouts of a state are
-samples in it, n(s).
+Each returns a verdict, the number that decides, and a sentence. What the paper calls rollouts of a state are samples in it,
+n(s).
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
+from typing import Literal
 
-from threespo.scoring.reward import novelty_weight
+from threespo.scoring.reward import group_advantages, novelty_weight
 from threespo.scoring.state import ScoreSettings, state_score
-from threespo.theory.bandit import VARIANTS, play
+from threespo.theory.bandit import PROBABILITIES, VARIANTS, play
+from threespo.theory.bounds import least_alpha, missed, score_gap, share_bound
 
 PRINTED = ScoreSettings()
 OMEGA_K = 0.1
@@ -20,14 +23,18 @@ EPOCHS = 400
 DEEPEST = 50
 """Steps of an episode in ALFWorld."""
 
-Said = tuple[bool, float, str]
-"""Whether the claim holds, the number that decides, and a sentence."""
+Said = tuple[Literal["holds", "fails", "vacuous"], float, str]
+"""The verdict, the number that decides, and a sentence."""
+
+
+def _said(holds: bool, number: float, sentence: str) -> Said:
+    return "holds" if holds else "fails", number, sentence
 
 
 def low_success_high_score() -> Said:
     """A success rate of 0.1 should leave S above 0.5; the gate is open at 9 failures."""
     score = state_score(10, 1, 2, PRINTED).score
-    return score > 0.5, score, f"after 1 success in 10 S is {score:.3f} at depth 2, and less below: worth one rollout"
+    return _said(score > 0.5, score, f"after 1 success in 10 S is {score:.3f} at depth 2, and less below: one rollout")
 
 
 def score_falls_with_success() -> Said:
@@ -36,7 +43,7 @@ def score_falls_with_success() -> Said:
     for clock in range(1, DEEPEST + 1):
         scores = [state_score(20, wins, clock, PRINTED, gate=False).score for wins in range(21)]
         rises += any(a < b for a, b in itertools.pairwise(scores))
-    return rises == 0, float(rises), f"it rises at {rises} of {DEEPEST} depths; at depth 1 it is 1 for every rate"
+    return _said(rises == 0, float(rises), f"it rises at {rises} of {DEEPEST} depths; at depth 1 it is 1 for every rate")
 
 
 def rollouts_of_figure_2() -> Said:
@@ -48,13 +55,22 @@ def rollouts_of_figure_2() -> Said:
         for clock in (1, 2, 3, 5, 10, DEEPEST)
         if state_score(total, wins, clock, PRINTED).rollouts == 2
     ]
-    return bool(found), float(len(found)), f"{len(found)} counts of up to 200 visits give two rollouts at any depth tried"
+    said = f"{len(found)} counts of up to 200 visits give two rollouts at any depth tried"
+    return _said(bool(found), float(len(found)), said)
+
+
+def single_sample() -> Said:
+    """A group of one has no advantage, and a closed gate no sample."""
+    alone, gated = group_advantages([1.0]), state_score(10, 0, 2, PRINTED)
+    said = f"a group of one has no advantage to learn from; after ten failures and no success n = {gated.rollouts}"
+    return _said(alone is None and gated.rollouts == 0, float(gated.rollouts), said)
 
 
 def first_visit() -> Said:
     """S and n of a state without counts."""
     fresh = state_score(0, 0, 7, PRINTED)
-    return (fresh.score, fresh.rollouts) == (1.0, 8), fresh.score, f"S = {fresh.score:g}, n = {fresh.rollouts}"
+    said = f"S = {fresh.score:g}, n = {fresh.rollouts} for a state without counts"
+    return _said((fresh.score, fresh.rollouts) == (1.0, 8), fresh.score, said)
 
 
 def tenth_visit() -> Said:
@@ -63,24 +79,45 @@ def tenth_visit() -> Said:
     largest = max(state_score(total, wins, 7, PRINTED).score for total, wins in counts)
     # The alpha at which 3 successes in 9 give S = 0.3: exp(-alpha ln 7 * 3/9) = 0.3.
     needed = -math.log(0.3) / (math.log(7) * 3 / 9)
-    return largest >= 0.25, largest, f"S is at most {largest:.0e}; with α of about {needed:.1f} it would be 0.3"
+    return _said(largest >= 0.25, largest, f"S is at most {largest:.0e}; with α of about {needed:.1f} it would be 0.3")
+
+
+def omega_schedule() -> Said:
+    """omega is above 0.25, half of the weight that it shares, for few visits and below it for many."""
+    # The weight is 0.5 exp(-omega_k N), so it is 0.25 where exp(-omega_k N) is one half.
+    crossing = math.log(2) / OMEGA_K
+    before, after = novelty_weight(math.floor(crossing), OMEGA_K), novelty_weight(math.ceil(crossing), OMEGA_K)
+    return _said(before > 0.25 > after, crossing, f"ω falls through 0.25 after {crossing:.1f} visits")
 
 
 def novelty_first() -> Said:
-    """omega(0) > 0.25 > omega(9)."""
-    first, tenth = novelty_weight(0, OMEGA_K), novelty_weight(9, OMEGA_K)
-    # The weight is 0.5 exp(-omega_k N), so it is 0.25 where exp(-omega_k N) is one half.
-    crossing = math.log(2) / OMEGA_K
-    return first > 0.25 > tenth, crossing, f"ω is {first:.2f}, then {tenth:.2f}; 0.25, half way, after {crossing:.1f}"
+    """omega(0) and omega(1) are above 0.25."""
+    first, second = novelty_weight(0, OMEGA_K), novelty_weight(1, OMEGA_K)
+    said = f"ω is {first:.2f} for a state without counts and {second:.2f} after one path; ΔS has 0.5 less ω"
+    return _said(min(first, second) > 0.25, second, said)
+
+
+def difference_later() -> Said:
+    """0.5 - omega(9) is above omega(9): nine paths have passed when a state is visited for the tenth time."""
+    omega = novelty_weight(9, OMEGA_K)
+    return _said(0.5 - omega > omega, 0.5 - omega, f"ΔS has a weight of {0.5 - omega:.2f}, novelty {omega:.2f}")
 
 
 def scores_tell_apart() -> Said:
-    """n of two well-known states with success rates 0.2 and 0.8 should differ at some depth from 2 on."""
-    apart = sum(
-        state_score(1000, 200, clock, PRINTED).rollouts != state_score(1000, 800, clock, PRINTED).rollouts
-        for clock in range(2, DEEPEST + 1)
+    """The greatest difference of S between rates of 0.2 and 0.8, over the depths from 2 on."""
+    gaps = {clock: abs(_score(0.2, clock) - _score(0.8, clock)) for clock in range(2, DEEPEST + 1)}
+    apart, most = sum(gap > 0 for gap in gaps.values()), max(gaps.values())
+    said = (
+        f"S of rates 0.2 and 0.8 differs at {apart} of {len(gaps)} depths from 2 on, by {most:.0e} at most and "
+        f"{gaps[7]:.0e} at depth 7; at depth 1 it is 1 for both. So both get one rollout, and no reward changes by more "
+        "than half of that"
     )
-    return apart > 0, float(apart), f"rates of 0.2 and 0.8 differ in rollouts at {apart} of the depths from 2 to 50"
+    return ("vacuous" if apart and most < 0.01 else "holds" if apart else "fails"), most, said
+
+
+def _score(rate: float, clock: int) -> float:
+    """Return S of a state that is known well enough for the guard of eq. 1 not to matter."""
+    return state_score(1_000_000, 1_000_000 * rate, clock, PRINTED).score
 
 
 def alpha_mechanism() -> Said:
@@ -92,42 +129,139 @@ def alpha_mechanism() -> Said:
                 rollouts = {state_score(count, wins, clock, ScoreSettings(alpha=alpha)).rollouts for alpha in (35, 50, 70)}
                 differ += len(rollouts) > 1
                 total += 1
-    return differ > 0, differ / total, f"n(s) differs between 35, 50 and 70 in {differ} of {total:,} cases from depth 2 on"
+    said = f"n(s) differs between 35, 50 and 70 in {differ} of {total:,} cases from depth 2 on"
+    return _said(differ > 0, differ / total, said)
 
 
-def gamma_schedule() -> Said:
-    """gamma = gap^2 log 2 / (16 log I): the gap that omega_k = 0.1 implies must be a difference of probabilities."""
-    # Solved for the gap, with the epochs as rounds I; and with I = 2, where it is smallest.
-    gap = math.sqrt(16 * math.log(EPOCHS) * OMEGA_K / math.log(2))
-    least = math.sqrt(16 * math.log(2) * OMEGA_K / math.log(2))
-    return least <= 1, gap, f"a decay of 0.1 asks for a gap of {gap:.1f} in 400 rounds, {least:.1f} in two"
+def harder_first() -> Said:
+    """n(s) never rises with the success rate, for 5, 20 and 100 visits, from depth 2 on."""
+    rises = {}
+    for visits in (5, 20, 100):
+        counts = [[state_score(visits, wins, clock, PRINTED).rollouts for wins in range(visits + 1)] for clock in (2, 7, 50)]
+        rises[visits] = any(a < b for row in counts for a, b in itertools.pairwise(row))
+    said = (
+        "n is 8 without a success in fewer than ten failures, and 1 with any. After that the gate gives the hardest states "
+        "0 and every other state 1"
+    )
+    return _said(not any(rises.values()), float(sum(rises.values())), said)
 
 
 def allocation_bound() -> Said:
-    """Share of the easier of two well-known actions, won in 0.9 and 0.3 of tries, at depth 3."""
-    # Sec. 3.5 bounds the share by exp(-lambda(t) gap / 2) with lambda(t) = alpha ln t, which is t^(-alpha gap / 2).
-    rollouts = [state_score(1000, wins, 3, PRINTED).rollouts for wins in (900, 300)]
-    share, bound = rollouts[0] / sum(rollouts), 3 ** (-PRINTED.alpha * 0.6 / 2)
-    return share <= bound, share, f"an action of 0.9 beside one of 0.3 gets {share:.2f}, the bound is {bound:.0e}"
+    """How many pairs of well-known actions break the bound t^(-alpha gap / 2) on the easier one's share, by eq. 1 and 3."""
+    broken = total = 0
+    for hard, easy in itertools.combinations(range(1, 11), 2):
+        for clock in (2, 3, 7, 20, DEEPEST):
+            counts = [state_score(1_000_000, 100_000 * wins, clock, PRINTED).rollouts for wins in (easy, hard)]
+            broken += counts[0] / sum(counts) > share_bound(PRINTED.alpha, clock, (easy - hard) / 10)
+            total += 1
+    said = (
+        f"{broken} of {total} pairs of actions break it: the ceiling gives each open action a rollout, so the easier of two "
+        "gets half, or all where the gate has closed on the harder one"
+    )
+    return _said(not broken, broken / total, said)
 
 
+@functools.cache
 def regret_is_logarithmic() -> Said:
     """R(10,000) / R(100) of the rule as printed; logarithmic growth would double it."""
     course = play(VARIANTS["as printed"], 10_000).regret.mean(axis=0)
     growth = float(course[-1] / course[99])
-    return growth <= 4, growth, f"from 100 to 10,000 rounds it grows {growth:.0f}-fold; a logarithm doubles"
+    return _said(growth <= 4, growth, f"from 100 to 10,000 rounds it grows {growth:.0f}-fold; a logarithm doubles")
+
+
+def good_event() -> Said:
+    """P(bad event) after 100 and 10,000 draws of each action with the radius of the text; i^-2 would fall 10,000-fold."""
+    few, many = (missed(PROBABILITIES, draws, math.log(len(PROBABILITIES))) for draws in (100, 10_000))
+    said = (
+        f"with the text's radius sqrt(log A / N) the bad event has probability {few:.3f} after 100 draws of each of four "
+        f"actions and {many:.3f} after 10,000: Hoeffding's bound is 2/A and does not shrink. The proof has log i in place "
+        "of log A, and loses a factor of 2"
+    )
+    return _said(many <= few / 100, many, said)
+
+
+def finitely_often() -> Said:
+    """With the radius of the text the bad event keeps its probability, so it happens infinitely often with at least that."""
+    kept = missed(PROBABILITIES, 10_000, math.log(len(PROBABILITIES)))
+    said = (
+        f"with the text's radius the bad event keeps a probability of {kept:.3f} however many draws there are, so with at "
+        "least that probability it never stops happening. With the proof's radius the sum is finite for a fixed N only; "
+        "over the N that i rounds can bring it is a harmonic series"
+    )
+    return _said(kept < 1e-4, kept, said)
+
+
+def separation() -> Said:
+    """The greatest bound lambda exp(-lambda) gap / 2 over the depths, for the greatest gap, 1."""
+    bounds = {clock: score_gap(PRINTED.alpha, clock, 1.0) for clock in range(1, DEEPEST + 1)}
+    most = max(bounds.values())
+    said = (
+        f"with α = 50 the bound is {bounds[1]:g} at depth 1, {bounds[2]:.1e} at depth 2, {bounds[7]:.1e} at depth 7, for "
+        "the greatest gap: nothing follows. The proof sets S(a) − S(b) to f′(r) times the gap, where f′(r) is negative; it "
+        "is −f′(r)"
+    )
+    return ("vacuous" if most < 1e-6 else "holds"), most, said
+
+
+def alpha_condition() -> Said:
+    """t^(-alpha gap / 2) is at most 1 / I at the alpha that the theorem asks for, for all depths from 2 on."""
+    cases = list(itertools.product((10, EPOCHS, 450_000), (0.05, 0.1, 0.2, 0.5, 1.0), range(2, DEEPEST + 1)))
+    met = sum(share_bound(least_alpha(rounds, gap), t, gap) <= 1 / rounds * (1 + 1e-9) for rounds, gap, t in cases)
+    # Solved for the gap that the printed alpha is enough for.
+    enough = 2 * math.log(EPOCHS) / (PRINTED.alpha * math.log(2))
+    said = (
+        f"true in {met} of {len(cases)} cases. α must grow with the rounds: the printed 50 is enough in 400 rounds for gaps "
+        f"of {enough:.2f} and more; a gap of 0.1 asks for {least_alpha(EPOCHS, 0.1):.0f}"
+    )
+    return _said(met == len(cases), least_alpha(EPOCHS, 0.1), said)
+
+
+def gamma_algebra() -> Said:
+    """omega at T_a = 16 log I / gap^2 is 0.25 for gamma = log 2 / T_a."""
+    threshold = 16 * math.log(EPOCHS) / 0.5**2
+    weight = novelty_weight(threshold, math.log(2) / threshold)
+    return _said(math.isclose(weight, 0.25), weight, f"ω({threshold:.0f}) = {weight:.2f} for a gap of 0.5 and 400 rounds")
+
+
+def gamma_used() -> Said:
+    """gamma = gap^2 log 2 / (16 log I): the gap that omega_k = 0.1 implies must be a difference of probabilities."""
+    # Solved for the gap, with the epochs as rounds I; and with I = 2, where it is smallest.
+    gap = math.sqrt(16 * math.log(EPOCHS) * OMEGA_K / math.log(2))
+    least = math.sqrt(16 * math.log(2) * OMEGA_K / math.log(2))
+    said = f"the decay of 0.1 that is used asks for a gap of {gap:.1f} in 400 rounds, {least:.1f} in two; gaps are at most 1"
+    return _said(least <= 1, gap, said)
+
+
+def counts_alone() -> Said:
+    """Equal counts give equal scores, at any depth."""
+    scores = [state_score(10, 1, clock, PRINTED).score for clock in (2, 2, 7)]
+    said = (
+        f"equal counts give equal scores at equal depth only: after 1 success in 10 S is {scores[0]:.3f} at depth 2 and "
+        f"{scores[2]:.0e} at depth 7. No network enters it, but the counts come from sampled responses"
+    )
+    return _said(scores[0] == scores[1] == scores[2], scores[0] / scores[2], said)
 
 
 FORMULAS: dict[str, Callable[[], Said]] = {
     "low_success_high_score": low_success_high_score,
     "score_falls_with_success": score_falls_with_success,
     "rollouts_of_figure_2": rollouts_of_figure_2,
+    "single_sample": single_sample,
     "first_visit": first_visit,
     "tenth_visit": tenth_visit,
+    "omega_schedule": omega_schedule,
     "novelty_first": novelty_first,
+    "difference_later": difference_later,
     "scores_tell_apart": scores_tell_apart,
     "alpha_mechanism": alpha_mechanism,
-    "gamma_schedule": gamma_schedule,
+    "harder_first": harder_first,
     "allocation_bound": allocation_bound,
     "regret": regret_is_logarithmic,
+    "good_event": good_event,
+    "finitely_often": finitely_often,
+    "separation": separation,
+    "alpha_condition": alpha_condition,
+    "gamma_algebra": gamma_algebra,
+    "gamma_used": gamma_used,
+    "counts_alone": counts_alone,
 }

@@ -8,12 +8,16 @@ import pandas as pd
 
 from threespo.results.figures import label
 
-RATIOS = ("cost", "sooner")
-PLAIN = ("course", "by_type", "formula")
+RATIOS = ("states", "resource", "rollouts", "sooner")
+PLAIN = ("course", "by_type", "formula", "priority", "fewer", "longer", "level")
 """Rules whose number is a ratio, or neither ratio nor difference in points."""
 
 SETTLED = ("formula", "known")
 """Rules that no run decides."""
+
+PAPERS = "The paper's method"
+OURS = "Variants of ours in its place"
+"""Presets that replace parts of the method: nothing that they do is a verdict on the paper."""
 
 
 def number(rule: str, value: float) -> str:
@@ -40,33 +44,35 @@ def page(table: pd.DataFrame) -> dict[str, Any]:
     """Return what the report shows of the table ``claims``.
 
     Returns:
-        ``compared``: a row for each claim and place, with a cell for each of the ``presets``; rows of the claims that are
-        ``settled`` without a run, ``open``, or ``absent`` from the study; the ``total`` of claims, and ``counts`` of each.
+        ``parts``: the comparisons with the paper's method (``literal``, ``calibrated``), and in a part of their own those
+        with presets of ours in its place. Each has a ``title``, its ``presets``, and ``rows``, one for each claim and place
+        with a cell for each preset. Rows of the claims that are ``settled`` without a run, ``open``, or ``absent`` from the
+        study; the ``total`` of claims, and ``counts`` of each.
     """
-    claims = table.groupby("claim", sort=False)["verdict"].first()
     settled = table["rule"].isin(SETTLED)
     # What is left has been decided by this study's numbers.
     compared = table[~table["verdict"].isin(["open", "not here"]) & ~settled]
+    own = compared["method_of_paper"].astype(bool)
+    absent = table[(table["verdict"] == "not here") & ~table["claim"].isin(compared[own]["claim"])]
 
+    parts = [
+        {"title": title, "presets": [name for name in part["preset"].unique() if name], "rows": list(_compared(part))}
+        for title, part in ((PAPERS, compared[own]), (OURS, compared[~own]))
+        if len(part)
+    ]
+    left = table[table["verdict"] == "open"]
+    groups = {"settled": table[settled], "compared": compared[own], "absent": absent, "open": left}
     return {
-        "presets": [name for name in compared["preset"].unique() if name],
-        "compared": list(_compared(compared)),
-        "settled": table[settled].to_dict("records"),
-        "open": table[table["verdict"] == "open"].to_dict("records"),
-        "absent": table[table["verdict"] == "not here"].to_dict("records"),
-        "total": len(claims),
-        "counts": {
-            "compared": compared["claim"].nunique(),
-            "settled": int(settled.sum()),
-            "open": int((claims == "open").sum()),
-            "absent": int((claims == "not here").sum()),
-        },
+        "parts": parts,
+        **{name: groups[name].to_dict("records") for name in ("settled", "open", "absent")},
+        "total": int(table["claim"].nunique()),
+        "counts": {name: int(group["claim"].nunique()) for name, group in groups.items()},
     }
 
 
 def counted(table: pd.DataFrame) -> str:
-    """Return one sentence with the number of the paper's claims by what was found of them."""
-    by_claim = table.groupby("claim", sort=False)["verdict"].agg(set)
+    """Return one sentence with the number of the paper's claims by what was found of them, with the paper's method."""
+    by_claim = table[table["method_of_paper"].astype(bool)].groupby("claim", sort=False)["verdict"].agg(set)
     counts = {verdict: sum(verdict in found for found in by_claim) for verdict in dict.fromkeys(table["verdict"])}
     found = ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
     return f"the paper's {len(by_claim)} claims, by verdict (a claim may have several, by setting): {found}"
@@ -75,12 +81,20 @@ def counted(table: pd.DataFrame) -> str:
 def lines(table: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence that sums up, then a line for every verdict, for the terminal."""
     yield counted(table)
+    own = table["method_of_paper"].astype(bool)
+    yield from _lines(table[own])
+    if not own.all():
+        yield f"{OURS} (these are no verdicts on the paper):"
+        yield from _lines(table[~own])
+
+
+def _lines(table: pd.DataFrame) -> Iterator[str]:
     for row in table.to_dict("records"):
         place = ", ".join(filter(None, (_place(row), preset_label(row["preset"]))))
         found = " ".join(filter(None, (number(row["rule"], row["measured"]), _in_brackets(row))))
-        yield f"{row['verdict']:<9} {row['claim']}: {row['text']}" + "".join(f"; {part}" for part in (place, found) if part)
-        if row["detail"]:
-            yield f"{'':<10}{row['detail']}"
+        yield f"{row['verdict']:<11} {row['claim']}: {row['text']}" + "".join(f"; {part}" for part in (place, found) if part)
+        needed = f"{row['seeds_needed']:.0f} seeds would decide it" if row["seeds_needed"] > 0 else ""
+        yield f"{'':<12}{'; '.join(filter(None, (row['detail'], needed)))}"
 
 
 def preset_label(preset: str) -> str:
@@ -90,7 +104,7 @@ def preset_label(preset: str) -> str:
 
 def _compared(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield a row for each claim and place, with a cell for every preset (``""`` where it is not about 3SPO)."""
-    for _, group in table.groupby(["claim", "env", "policy", "split", "measure"], sort=False):
+    for _, group in table.groupby(["claim", "rule", "env", "policy", "split", "measure"], sort=False):
         first = group.iloc[0].to_dict()
         cells = {
             row["preset"]: {
@@ -98,6 +112,7 @@ def _compared(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 "interval": interval(row["rule"], row["low"], row["high"]),
                 "verdict": row["verdict"],
                 "detail": row["detail"],
+                "seeds_needed": f"{row['seeds_needed']:.0f}" if row["seeds_needed"] > 0 else "",
             }
             for row in group.to_dict("records")
         }
@@ -115,7 +130,7 @@ def _place(row: dict[Any, Any]) -> str:
     """Return environment, split, measure and policy, as far as the row has them; success goes without saying."""
     env = row["env"] or None
     words = [label(env) if env else "", label(row["split"], env) if row["split"] else "", row["policy"]]
-    measure = "" if row["measure"] in ("", "success", "training") else label(row["measure"], env)
+    measure = "" if row["measure"] in ("", "success", "training") else label(row["measure"], env or "")
     return ", ".join(filter(None, (*words[:2], measure, words[2])))
 
 

@@ -1,25 +1,23 @@
-"""The paper's claims, as rules that numbers decide (``config/paper/claims.yaml``).
+"""The kinds of rules that decide the paper's claims.
 
-A claim has one rule. Rules name rows of the paper's tables (``grpo``, ``3spo``, ``3spo_wo_novelty``), not a study's methods:
-a study says with ``paper_row`` which of its methods stands for which row.
+Rules name rows of the paper's tables (``grpo``, ``3spo``, ``3spo_wo_novelty``), not a study's methods: a study says with
+``paper_row`` which of its methods stands for which row.
 """
 
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from threespo.errors import InputError
 from threespo.results.claims.formulas import FORMULAS
 from threespo.settings import Listed, Name, Settings
-from threespo.study.paths import PAPER
 
 Model = Literal["qwen2.5-1.5b-instruct", "qwen2.5-7b-instruct"]
 Column = Literal["alfworld_in", "alfworld_out", "webshop_score", "webshop_success"]
-StateColumn = Literal["detail_state_score_unique", "detail_state_high_unique"]
+StateColumn = Literal["detail_state_score_visits", "detail_state_high_visits"]
 TaskType = Literal["pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place"]
 Rows = Annotated[Listed[Name], Field(min_length=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Shares = Annotated[Listed[Share], Field(min_length=1)]
 Points = Annotated[dict[Column, float | None], Field(min_length=1)]
 """Columns of the main table -> the difference that the paper's text prints for it, in points, if it prints one."""
 
@@ -36,6 +34,17 @@ class Above(Settings):
     models: Listed[Model] = BOTH
     by: float = 0.0
     """Points by which ``upper`` must be above. Below zero: ``upper`` may be as many points below ``lower``."""
+
+
+class Alike(Settings):
+    """Two rows are no further apart than so many points, by two one-sided tests."""
+
+    kind: Literal["alike"]
+    upper: Name
+    lower: Name
+    columns: Points
+    models: Listed[Model] = BOTH
+    margin: float
 
 
 class Order(Settings):
@@ -58,41 +67,123 @@ class Gain(Settings):
     than_with: Model
 
 
-class Cost(Settings):
-    """``upper`` has met more different states per generation than each of ``lower`` at the end of training in ALFWorld.
+class Level(Settings):
+    """A row has the success that ``columns`` print, within so many points. Only the model itself decides it."""
 
-    All methods of a study have one budget of generations, so this is the ratio of the states themselves.
+    kind: Literal["level"]
+    row: Name
+    columns: Points
+    model: Model
+    within: float
+
+
+class TypeGap(Settings):
+    """``upper`` is further above ``lower`` in one ALFWorld task type than in another."""
+
+    kind: Literal["type_gap"]
+    upper: Rows
+    lower: Rows
+    wider: TaskType
+    narrower: TaskType
+
+
+class Longer(Settings):
+    """Evaluated episodes of each row have more steps with one model than with the other."""
+
+    kind: Literal["longer"]
+    rows: Rows
+    more_with: Model
+    than_with: Model
+
+
+class States(Settings):
+    """In ALFWorld ``upper`` has met so many times as many different states as each of ``lower``.
+
+    Runs are compared at equal generations, at the end of the shorter one. Where a run gave up before nine tenths of its
+    budget nothing is decided.
     """
 
-    kind: Literal["cost"]
+    kind: Literal["states"]
     upper: Name
     lower: Rows
+    at_least: float = 1.0
+    per_rollout: bool = False
+    """The paper's own ratio is that of states per rollout. At equal generations the two are one."""
+    printed: float | None = None
+
+
+class Resource(Settings):
+    """In ALFWorld ``upper`` spends at most so many times what each of ``lower`` spends, at equal generations."""
+
+    kind: Literal["resource"]
+    column: Literal["optimizer_steps"]
+    upper: Name
+    lower: Rows
+    at_most: float
+
+
+class Rollouts(Settings):
+    """In ALFWorld ``upper`` takes so many times the generations of ``lower`` for a task, where no cap cuts either short."""
+
+    kind: Literal["rollouts"]
+    upper: Name
+    lower: Name
+    at_least: float
+    printed: float | None = None
 
 
 class Sooner(Settings):
-    """``upper`` reaches a training success in fewer generations than ``lower``, in ALFWorld.
-
-    Both have to be searches, or neither, since the success of a search's own paths is not that of plain episodes.
-    """
+    """``upper`` reaches a success on unseen games in fewer generations than each of ``lower``, in ALFWorld."""
 
     kind: Literal["sooner"]
     upper: Name
+    lower: Rows
+    success: Share
+    at_least: float = 1.0
+    """``lower`` needs at least so many times the generations."""
+    printed: float | None = None
+
+
+class Ahead(Settings):
+    """At shares of the generations ``upper`` is above each of ``lower`` on unseen games, in ALFWorld."""
+
+    kind: Literal["ahead"]
+    upper: Name
+    lower: Rows
+    at: Shares
+    by: float = 0.0
+    """In points."""
+
+
+class Area(Settings):
+    """Over the same generations the mean success of ``upper`` on unseen games is above that of each of ``lower``."""
+
+    kind: Literal["area"]
+    upper: Name
+    lower: Rows
+    with_higher: StateColumn | None = None
+    """Instead: of each pair the method with more of this column has the higher mean success."""
+
+
+class Steady(Settings):
+    """In the last half of training the success of ``upper`` on unseen games varies less than that of ``lower``."""
+
+    kind: Literal["steady"]
+    upper: Name
     lower: Name
-    success: float
-    """In 0 to 1."""
 
 
-class Early(Settings):
-    """In the first part of training in ALFWorld a column of ``metrics`` is higher in ``upper`` than in each of ``lower``."""
+class Throughout(Settings):
+    """In every fifth of the generations a column of ``metrics`` is higher in ``upper`` than in each of ``lower``."""
 
-    kind: Literal["early"]
+    kind: Literal["throughout"]
     column: StateColumn
     upper: Name
     lower: Rows
-    until: float
-    """End of that part, as a share of the run's generations."""
+    by: float = 0.0
+    """In points; the column is a share, a point is a hundredth of it."""
     within: float | None = None
-    """Instead of higher: no more than so many points away. The column is a share, a point is a hundredth of it."""
+    """Instead of higher: over the whole course all are no further apart than so many points."""
 
 
 class Course(Settings):
@@ -101,8 +192,8 @@ class Course(Settings):
     kind: Literal["course"]
     row: Name
     column: StateColumn
-    start: float
-    stop: float
+    start: Share
+    stop: Share
     change_within: float | None = None
     """Greatest difference between two of its values."""
     at_least: float | None = None
@@ -110,7 +201,6 @@ class Course(Settings):
     spearman_below: float | None = None
     """Bound on its rank correlation with the generations: close to -1 it falls steadily."""
     printed: float | None = None
-    """Where the course ends in the paper."""
 
 
 class ByType(Settings):
@@ -119,7 +209,50 @@ class ByType(Settings):
     kind: Literal["by_type"]
     row: Name
     types: Listed[TaskType]
-    at: Listed[float]
+    at: Shares
+
+
+class Priority(Settings):
+    """In ALFWorld more samples are drawn in a state of those task types that fail more often."""
+
+    kind: Literal["priority"]
+    row: Name
+
+
+class Loops(Settings):
+    """In recorded trees of ALFWorld more steps of ``upper`` than of ``lower`` lead back to what a path has shown before."""
+
+    kind: Literal["loops"]
+    upper: Name
+    lower: Name
+
+
+class LoopsBySize(Settings):
+    """In recorded trees of ALFWorld more steps lead back with one model than with the other."""
+
+    kind: Literal["loops_by_size"]
+    row: Name
+    more_with: Model
+    than_with: Model
+
+
+class Fewer(Settings):
+    """In recorded trees of ALFWorld a state's tenth expansion has fewer different next states than its first."""
+
+    kind: Literal["fewer"]
+    row: Name
+
+
+class Probe(Settings):
+    """What a study's probe finds in ALFWorld, where states are played on from with frozen weights."""
+
+    kind: Literal["probe"]
+    row: Name
+    measure: Literal["gated", "bias"]
+    """``gated``: the success from states whose gate is closed is below ``bound``; ``bias``: counted rates of well-known
+    states are within ``bound`` of the true ones, by two one-sided tests."""
+    bound: float
+    """In points."""
 
 
 class Formula(Settings):
@@ -139,7 +272,7 @@ class Known(Settings):
     """Decided by the paper's own text and numbers, or by the definition of the environments and the method."""
 
     kind: Literal["known"]
-    holds: bool
+    verdict: Literal["holds", "fails", "unsupported", "vacuous"]
     because: str
 
 
@@ -150,37 +283,16 @@ class Open(Settings):
     because: str
 
 
-class Claim(Settings):
-    """One claim with its rule."""
-
-    id: Name
-    claim: str
-    where: str
-    rule: Annotated[
-        Above | Order | Gain | Cost | Sooner | Early | Course | ByType | Formula | Known | Open, Field(discriminator="kind")
-    ]
+OfPanel = Alike | Order | Level
+OfMetrics = States | Resource | Rollouts | Throughout | Course | ByType | Priority
+OfCurves = Sooner | Ahead | Area | Steady
+OfSearches = Loops | Fewer | Probe
+OfSizes = TypeGap | Longer | LoopsBySize
+OfRuns = OfMetrics | OfCurves | OfSearches
+Rule = Annotated[Above | Gain | OfPanel | OfRuns | OfSizes | Formula | Known | Open, Field(discriminator="kind")]
 
 
-def read_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
-    """Read ``claims.yaml``.
-
-    Raises:
-        InputError: if it is missing, a claim has no rule or a wrong one, or two have the same id.
-    """
-    path = folder / "claims.yaml"
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))["claims"]
-        claims = TypeAdapter(tuple[Claim, ...]).validate_python(found)
-    except ValidationError as error:
-        # ``loc`` begins with the entry's number, in the place of which the message has the claim's id.
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"][1:]))
-        name = found[first["loc"][0]].get("id", first["loc"][0]) if first["loc"] else "?"
-        raise InputError(f"{path}: claim {name}: {place + ': ' if place else ''}{first['msg']}; mend the entry") from error
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not readable as a list of claims ({error!r}); restore it from the repository") from error
-
-    ids = [claim.id for claim in claims]
-    if doubled := sorted({name for name in ids if ids.count(name) > 1}):
-        raise InputError(f"{path}: claim {doubled[0]} stands there twice; give one of them another id")
-    return claims
+def rows_of(rule: Rule) -> tuple[str, ...]:
+    """Return the rows of the paper that a rule names, the one that it is about first."""
+    named = [getattr(rule, name, ()) for name in ("row", "rows", "upper", "lower")]
+    return tuple(dict.fromkeys(row for one in named for row in ((one,) if isinstance(one, str) else one)))

@@ -3,200 +3,186 @@
 import itertools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from threespo.results.claims.finding import (
-    Evidence,
-    Finding,
-    Place,
-    inside,
-    of_few_seeds,
-    over_seeds,
-    policy_for,
-    presets,
-    side,
-    together,
-)
-from threespo.results.claims.rules import ByType, Cost, Course, Early, Sooner
+from threespo.results.claims.arms import Arms, Run, Runs
+from threespo.results.claims.finding import Evidence, Finding, of_few_seeds, over_seeds, together
+from threespo.results.claims.rules import ByType, Course, OfMetrics, Priority, Resource, Rollouts, States, Throughout
+from threespo.results.claims.seeds import alike, alone, gap, times
 from threespo.results.paper import PaperNumbers
 
-if TYPE_CHECKING:
-    from threespo.study.config import Study
-
 LEAST_EPOCHS = 3
-"""Fewest epochs that a part of training is read from. A run's first does not count: its states have no visits yet."""
+"""Fewest whole epochs that a part of training is read from. A run's first does not count: its states have no visits yet."""
 
-LEAST_PATHS = 64
-"""Fewest paths that a training success is read from: 3SPO as printed may take four an epoch."""
+PARTS = 5
+"""Equal parts of the generations in which the course of training is compared."""
+
+MOST_CAPPED = 0.05
+"""Share of searches that may be cut short by the budget of a task where the length of searches is compared."""
+
+SPENT = 0.9
+"""Least share of its budget that a run must have spent to be compared: a method may give up."""
 
 TOO_COARSE = Finding("unclear", detail="the study's epochs are too long to see it")
 
-Runs = dict[str, list[pd.DataFrame]]
-"""Row of the paper -> the epochs of each training seed."""
 
-
-def of_training(rule: Cost | Sooner | Early | Course | ByType, evidence: Evidence) -> Iterator[dict[str, Any]]:
-    """Decide a rule in ALFWorld with the small model, for every preset of 3SPO that the study trains.
+def of_metrics(rule: OfMetrics, arms: Arms, evidence: Evidence) -> Finding:
+    """Decide a rule on the metrics of training.
 
     Args:
-        rule: the rule, which names rows of the paper.
-        evidence: the study's results and the paper's tables.
-
-    Yields:
-        Rows of the table ``claims``; one with the verdict ``not here`` if the study lacks ALFWorld or the small model.
+        rule: the rule.
+        arms: where its rows are.
+        evidence: the study's results.
     """
-    env, study = "alfworld", evidence.study
-    policy = policy_for(study, "qwen2.5-1.5b-instruct")
-    if env not in study.environments or policy is None:
-        yield {"env": env, "verdict": "not here"}
+    if isinstance(rule, ByType | Priority):
+        runs = arms.of(evidence.task_types)[rule.row]
+        return of_few_seeds(_by_type(rule, runs), len(runs)) if isinstance(rule, ByType) else _priority(runs)
+
+    runs_of = arms.of(evidence.metrics)
+    if isinstance(rule, Course):
+        return of_few_seeds(_course(rule, runs_of[rule.row]), len(runs_of[rule.row]))
+
+    gave_up = {row: sum(_spent(run, arms) < SPENT for run in runs) for row, runs in runs_of.items()}
+    early = [f"{count} of {len(runs_of[row])} runs of {row} gave up early" for row, count in gave_up.items() if count]
+    found = _compared(rule, runs_of, arms)
+    if not early or found.verdict == "not here":
+        return found
+    return replace(found, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (found.detail, *early))))
+
+
+def _compared(rule: States | Resource | Rollouts | Throughout, runs: Runs, arms: Arms) -> Finding:
+    if isinstance(rule, Rollouts):
+        return _rollouts(rule, runs) if rule.lower in runs else Finding("not here")
+
+    # At the end of the shorter of two arms, so that both have spent the same.
+    each: dict[str, Finding] = {}
+    for row in rule.lower:
+        if row in runs:
+            at = min(_total(run) for run in (*runs[rule.upper], *runs[row]))
+            each |= dict(_pair(rule, runs[rule.upper], runs[row], row, at))
+    return together(each, arms.missing)
+
+
+def _pair(
+    rule: States | Resource | Throughout, upper: list[Run], lower: list[Run], row: str, at: float
+) -> Iterator[tuple[str, Finding]]:
+    """Yield the findings of one pair of rows at so many generations, by a name for readers."""
+    if isinstance(rule, States | Resource):
+        column = "detail_state_met" if isinstance(rule, States) else rule.column
+        first, second = ([_running(run, column, at) for run in runs] for runs in (upper, lower))
+        bound, at_most = (rule.at_least, False) if isinstance(rule, States) else (rule.at_most, True)
+        words = f"{_mean(first):,.0f} and {_mean(second):,.0f} after {at:,.0f} generations"
+        yield (
+            f"to {row}",
+            replace(found := times(first, second, bound, at_most), detail="; ".join(filter(None, (words, found.detail)))),
+        )
         return
 
-    rows = (rule.row,) if isinstance(rule, Course | ByType) else (rule.upper, *_lower(rule))
-    frame = evidence.task_types if isinstance(rule, ByType) else evidence.metrics
-    frame = frame[(frame["env"] == env) & (frame["policy"] == policy)]
-
-    for preset in presets(study, env, rows):
-        runs = _runs(frame, Place(env, policy, preset), rows, study)
-        found = _decide(rule, runs, [row for row in rows if row not in runs]) if rows[0] in runs else Finding("not here")
-        found = of_few_seeds(found, min((len(of_row) for of_row in runs.values()), default=0))
-        common = {"env": env, "policy": policy, "preset": preset, "measure": "training"}
-        numbers = {"printed": rule.printed if isinstance(rule, Course) else None, "paper": _of_paper(rule, evidence.paper)}
-        yield {**common, **numbers, **found.as_row()}
-
-
-def _runs(frame: pd.DataFrame, place: Place, rows: tuple[str, ...], study: "Study") -> Runs:
-    """Return the epochs of the study's methods for ``rows``, without those that it lacks."""
-    names = {row: name for row in rows if (name := place.method(study, row))}
-    return {
-        row: [run.sort_values("epoch") for _, run in frame[frame["method"] == name].groupby("training_seed")]
-        for row, name in names.items()
-    }
+    parts = [[_parts(run, rule.column, at) for run in runs] for runs in (upper, lower)]
+    if any(part is None for arm in parts for part in arm):
+        yield f"from {row}", TOO_COARSE
+        return
+    first_parts, second_parts = (np.array(arm, dtype=np.float64) for arm in parts)
+    if rule.within is not None:
+        yield f"from {row}", alike(first_parts.mean(axis=1).tolist(), second_parts.mean(axis=1).tolist(), rule.within)
+        return
+    for part in range(PARTS):
+        name = f"from {row} in part {part + 1} of {PARTS}"
+        yield name, gap(first_parts[:, part].tolist(), second_parts[:, part].tolist(), rule.by)
 
 
-def _lower(rule: Cost | Sooner | Early) -> tuple[str, ...]:
-    return (rule.lower,) if isinstance(rule, Sooner) else rule.lower
+def _rollouts(rule: Rollouts, runs: Runs) -> Finding:
+    """Decide by the ratio of generations per searched task, over the epochs that all runs have."""
+    both = [runs[rule.upper], runs[rule.lower]]
+    epochs = min(int(run["epoch"].max()) for run in itertools.chain(*both))
+    parts = [[run[run["epoch"] <= epochs] for run in arm] for arm in both]
 
-
-def _decide(rule: Cost | Sooner | Early | Course | ByType, runs: Runs, missing: list[str]) -> Finding:
-    match rule:
-        case Cost():
-            ratios = {f"to {row}": _ratio(runs[rule.upper], runs[row]) for row in rule.lower if row in runs}
-            return together(ratios, missing)
-        case Sooner():
-            return _sooner(rule, runs) if rule.lower in runs else Finding("not here")
-        case Early():
-            gaps = {f"from {row}": _early(rule, runs[rule.upper], runs[row]) for row in rule.lower if row in runs}
-            return together(gaps, missing)
-        case Course():
-            return _course(rule, runs[rule.row])
-        case ByType():
-            return _by_type(rule, runs[rule.row])
-
-
-def _ratio(upper: list[pd.DataFrame], lower: list[pd.DataFrame]) -> Finding:
-    """Decide by the ratio of different states per generation; ``low`` to ``high`` is its range over all pairs of seeds."""
-    first, second = (
-        [float(run["detail_state_met"].iloc[-1] / run["generations"].iloc[-1]) for run in runs] for runs in (upper, lower)
-    )
-    low, high = min(first) / max(second), max(first) / min(second)
-    return Finding(side(low, high, 1.0), _mean(first) / _mean(second), low, high)
-
-
-def _sooner(rule: Sooner, runs: Runs) -> Finding:
-    """Decide by the ratio of the generations after which a training success is first reached, ``lower`` over ``upper``.
-
-    Above 1 ``upper`` is sooner. ``low`` to ``high`` is the range over all pairs of seeds. A run that never reaches the
-    success would need more generations than it had, and each end of the range assumes the extreme.
-    """
-    both = [[_reached(run, rule.success) for run in runs[row]] for row in (rule.upper, rule.lower)]
-    if any(one is None for of_row in both for one in of_row):
-        return Finding("unclear", detail=f"fewer than {LEAST_PATHS} paths in three epochs")
-
-    # Each run is (generations, whether it reached the success in them).
-    upper, lower = ([one for one in of_row if one is not None] for of_row in both)
-    never = [
-        f"{sum(not done for _, done in of_row)} of {len(of_row)} runs of {row} never reach it"
-        for row, of_row in ((rule.upper, upper), (rule.lower, lower))
-        if not all(done for _, done in of_row)
+    first, second = ([float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in arm] for arm in parts)
+    capped = [
+        sum(part["detail_generation_caps"].sum() for part in arm) / sum(part["tasks"].sum() for part in arm) for arm in parts
     ]
-
-    # If no run reached it, the generations are only budgets, and their ratio says nothing.
-    if not any(done for _, done in (*upper, *lower)):
-        return Finding("unclear", detail="; ".join(never))
-
-    # Of a run that never reached it only a lower bound is known, its generations; it might have needed any number more.
-    # So ``low`` divides by infinity for such a run of ``upper``, ``high`` is infinite for one of ``lower``, and in the
-    # other two places the bound is the extreme.
-    low = min(b for b, _ in lower) / max(a if done else math.inf for a, done in upper)
-    high = max(b if done else math.inf for b, done in lower) / min(a for a, _ in upper)
-
-    # The ratio itself counts such a run with its generations, and ``detail`` names it.
-    ratio = _mean([b for b, _ in lower]) / _mean([a for a, _ in upper])
-    return Finding(side(low, high, 1.0), ratio, low, high, "; ".join(never))
+    found = times(first, second, rule.at_least)
+    words = (
+        f"{_mean(first):,.0f} and {_mean(second):,.0f} generations a task; {max(capped):.0%} of the searches were cut short"
+    )
+    words = "; ".join(filter(None, (words, found.detail)))
+    if max(capped) > MOST_CAPPED:
+        return replace(found, verdict="unclear", p=math.nan, detail=f"{words}, so the cap decides and not the rule")
+    return replace(found, detail=words)
 
 
-def _reached(run: pd.DataFrame, success: float) -> tuple[float, bool] | None:
-    """Return the generations after which a run's training success first reaches ``success``, and whether it ever does.
+def _total(run: Run) -> float:
+    return float(run["generations"].iloc[-1])
 
-    Success is that of all paths of the last three epochs. Returns all generations of a run that never reaches it, and None
-    where there were never enough paths to tell.
+
+def _spent(run: Run, arms: Arms) -> float:
+    """Return the share of its budget that a run has spent."""
+    training = arms.study.at(arms.place.env).training
+    return training.spent(epochs=int(run["epoch"].iloc[-1]), generations=int(_total(run))) / training.budget
+
+
+def _running(run: Run, column: str, at: float) -> float:
+    """Return a running total after so many generations, by straight lines between epochs."""
+    return float(np.interp(at, [0.0, *run["generations"]], [0.0, *run[column]]))
+
+
+def _whole(run: Run) -> Run:
+    """Return a run's whole epochs but the first: the last ones have the tasks that the rest of the budget paid for."""
+    return run[(run["tasks"] == run["tasks"].max()) & (run["epoch"] > run["epoch"].iloc[0])]
+
+
+def _parts(run: Run, column: str, at: float) -> list[float] | None:
+    """Return a column's points in equal parts of the first ``at`` generations; None where whole epochs are too few.
+
+    An epoch counts in a part with the generations that it has there. Half of a part must be covered.
     """
-    # Sums of paths and not a mean of rates: epochs of searches differ in their number of paths.
-    paths, won = (run[name].rolling(3, min_periods=1).sum() for name in ("epoch_paths", "epoch_successes"))
-    if paths.max() < LEAST_PATHS:
-        return None
-    there = run.loc[(paths >= LEAST_PATHS) & (won >= success * paths), "generations"]
-    return (float(there.iloc[0]), True) if len(there) else (float(run["generations"].iloc[-1]), False)
+    ends = run["generations"].to_numpy(dtype=np.float64)
+    starts = np.concatenate(([0.0], ends[:-1]))
+    counted = run["epoch"].isin(_whole(run)["epoch"]).to_numpy()
+    values, found, width = run[column].to_numpy(dtype=np.float64), [], at / PARTS
+
+    for part in range(PARTS):
+        inside = np.clip(np.minimum(ends, (part + 1) * width) - np.maximum(starts, part * width), 0.0, None) * counted
+        if inside.sum() < width / 2:
+            return None
+        found.append(100.0 * float(np.average(values, weights=inside)))
+    return found
 
 
-def _part(run: pd.DataFrame, start: float, stop: float) -> pd.DataFrame | None:
-    """Return the epochs that end between two shares of a run's generations; None where they are too few to be read."""
-    share = run["generations"] / run["generations"].iloc[-1]
-    part = run[(share >= start) & (share <= stop) & (run["epoch"] > run["epoch"].iloc[0])]
-    return part if len(part) >= LEAST_EPOCHS else None
-
-
-def _early(rule: Early, upper: list[pd.DataFrame], lower: list[pd.DataFrame]) -> Finding:
-    """Decide by the difference in points of a column's means; ``low`` to ``high`` is its range over all pairs of seeds."""
-    parts = [[_part(run, 0.0, rule.until) for run in runs] for runs in (upper, lower)]
-    if any(part is None for of_row in parts for part in of_row):
-        return TOO_COARSE
-
-    first, second = ([100 * float(part[rule.column].mean()) for part in of_row if part is not None] for of_row in parts)
-    low, high, gap = min(first) - max(second), max(first) - min(second), _mean(first) - _mean(second)
-    verdict = side(low, high, 0.0) if rule.within is None else inside(low, high, rule.within)
-    return Finding(verdict, gap, low, high)
-
-
-def _course(rule: Course, runs: list[pd.DataFrame]) -> Finding:
-    """Decide by the course of each seed; ``measured`` is the mean of the values at which they end."""
-    parts = [part for run in runs if (part := _part(run, rule.start, rule.stop)) is not None]
-    if len(parts) < len(runs):
+def _course(rule: Course, runs: list[Run]) -> Finding:
+    """Decide by the smoothed course of each seed; ``measured`` is the mean of the values at which they end."""
+    parts = []
+    for run in runs:
+        share = run["generations"] / _total(run)
+        # Over three whole epochs each, those at either side of the part included.
+        whole = _whole(run)
+        smooth = whole[rule.column].rolling(3, center=True, min_periods=2).mean()
+        parts.append(smooth[(share[whole.index] >= rule.start) & (share[whole.index] <= rule.stop)])
+    if any(len(part.dropna()) < LEAST_EPOCHS for part in parts):
         return TOO_COARSE
 
     said = []
     for part in parts:
-        values = part[rule.column]
-        change = float(np.ptp(values))
-        # Spearman's correlation, as that of the ranks; a column that does not move has no ranks to correlate.
-        order = float(values.rank().corr(part["generations"].rank())) if change else 0.0
+        change = float(np.ptp(part))
+        # Spearman's correlation with time, as that of the ranks; a column that does not move has no ranks to correlate.
+        order = float(part.rank().corr(pd.Series(range(len(part)), part.index))) if change else 0.0
         bounds = (
             rule.change_within is None or change <= rule.change_within,
-            rule.at_least is None or values.min() >= rule.at_least,
+            rule.at_least is None or part.min() >= rule.at_least,
             rule.spearman_below is None or order <= rule.spearman_below,
         )
         said.append(all(bounds))
 
-    ends = [float(part[rule.column].iloc[-1]) for part in parts]
-    first = _mean([float(part[rule.column].iloc[0]) for part in parts])
-    words = f"from {first:.2f} to {_mean(ends):.2f}, as a mean of the seeds"
+    ends = [float(part.iloc[-1]) for part in parts]
+    first = _mean([float(part.iloc[0]) for part in parts])
+    words = f"from {first:.2f} to {_mean(ends):.2f}, as a mean of the seeds; in {sum(said)} of {len(said)} seeds as claimed"
     return Finding(over_seeds(said), _mean(ends), min(ends), max(ends), words)
 
 
-def _by_type(rule: ByType, runs: list[pd.DataFrame]) -> Finding:
+def _by_type(rule: ByType, runs: list[Run]) -> Finding:
     """Decide by the order of task types at each share of the epochs, by their means in the quarter of training before it."""
     rises = []
     for run in runs:
@@ -212,14 +198,34 @@ def _by_type(rule: ByType, runs: list[pd.DataFrame]) -> Finding:
     return Finding(over_seeds(rises), sum(rises) / len(rises), detail=f"in {sum(rises)} of {len(rises)} looks")
 
 
-def _of_paper(rule: Cost | Sooner | Early | Course | ByType, paper: PaperNumbers) -> float:
+def _priority(runs: list[Run]) -> Finding:
+    """Decide by each seed's correlation, over task types, of the mean n(s) with the share of failed paths."""
+    found = []
+    for run in runs:
+        samples = [name for name in run.columns if name.startswith("n_")]
+        sums = run.groupby("task_type")[[*samples, "successes", "completed_paths"]].sum()
+        sums = sums[sums["completed_paths"] > 0]
+        mean = sums[samples] @ np.array([float(name[2:]) for name in samples]) / sums[samples].sum(axis=1)
+        failed = 1.0 - sums["successes"] / sums["completed_paths"]
+        if len(sums) < LEAST_EPOCHS or np.ptp(mean) == 0 or np.ptp(failed) == 0:
+            return Finding("unclear", detail="too few task types, or all alike")
+        found.append(float(np.corrcoef(mean, failed)[0, 1]))
+    return replace(seen := alone(found), detail="; ".join(filter(None, ("correlation over task types", seen.detail))))
+
+
+def of_paper(rule: object, paper: PaperNumbers) -> float:
     """Return the ratio that the paper's efficiency table gives; NaN for other rules, and where a row is not in it."""
-    if not isinstance(rule, Cost):
+    if not isinstance(rule, States | Rollouts):
         return math.nan
 
-    table = {row: paper.efficiency.get(("alfworld", row)) for row in (rule.upper, *rule.lower)}
-    each = {row: one["paper_states"] / one["paper_rollouts"] for row, one in table.items() if one}
-    return min((each[rule.upper] / each[row] for row in rule.lower if row in each), default=math.nan)
+    rows = (rule.upper, *(rule.lower if isinstance(rule, States) else (rule.lower,)))
+    table = {row: paper.efficiency.get(("alfworld", row)) for row in rows}
+    there = {row: one for row, one in table.items() if one}
+    if isinstance(rule, Rollouts):
+        each = {row: one["paper_rollouts"] for row, one in there.items()}
+    else:
+        each = {row: one["paper_states"] / (one["paper_rollouts"] if rule.per_rollout else 1) for row, one in there.items()}
+    return min((each[rule.upper] / each[row] for row in rows[1:] if {row, rule.upper} <= set(each)), default=math.nan)
 
 
 def _mean(values: list[float]) -> float:

@@ -1,0 +1,308 @@
+"""Claims on runs: the course of training, curves on unseen games, recorded trees and probes, of known outcome."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from tests.claims_evidence import PAPER, ROOT, SEEDS, TRAINING, ablated, curves, judge, trained
+from threespo.results.paper import read_paper
+from threespo.results.search_facts import COLUMNS, _back, _next_states
+from threespo.study.load import load_study
+
+OURS, UNIFORM = "threespo-literal", "uniform"
+MET, HIGH, SCORE = "detail_state_met", "detail_state_high_visits", "detail_state_score_visits"
+
+
+@pytest.fixture(scope="module")
+def study():
+    """Every method and some ablations of the printed one, with a budget of 100,000 generations."""
+    whole = load_study(ROOT / "config" / "studies" / "mini.yaml")
+    training = whole.training.model_copy(update={"generations": 100_000})
+    rows = {UNIFORM: "3spo_wo_adaptive_n", "blind": "3spo_wo_novelty", "later": "3spo_post_trajectory"}
+    return ablated(whole.model_copy(update={"training": training}), **rows)
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return read_paper(PAPER)
+
+
+def of_metrics(study, paper, rule, columns, **settings):
+    return judge(study, paper, rule, metrics=trained(columns, **settings)).loc[TRAINING]
+
+
+STATES = {"kind": "states", "upper": "3spo", "lower": ["grpo"], "at_least": 2.34, "printed": 2.4}
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(600, "holds"), (300, "fails"), (470, "unclear")])
+def test_states_are_compared_by_their_ratio_over_seeds(study, paper, ours, verdict):
+    columns = {OURS: {MET: lambda share, seed: share * ours + seed}, "grpo": {MET: lambda share, seed: share * 200 + seed}}
+    found = of_metrics(study, paper, STATES, columns)
+    assert (found["verdict"], found["printed"]) == (verdict, 2.4)
+    assert found["measured"] == pytest.approx(ours / 200, rel=0.01)
+    assert found["paper"] == pytest.approx(9720 / 4020)
+
+
+def test_a_method_that_gives_up_has_not_explored_more(study, paper):
+    """Equal exploration, and one run ends after 6 % of the budget: states per generation differ fourfold, states do not."""
+
+    def found(epochs):
+        metrics = trained({name: {MET: lambda share, seed: 500 * share**0.5 + seed} for name in (OURS, "grpo")}, epochs=100)
+        short = metrics[(metrics["method"] != OURS) | (metrics["epoch"] <= epochs)]
+        return judge(study, paper, {**STATES, "at_least": 1.0}, metrics=short).loc[TRAINING]
+
+    early = found(6)
+    assert (early["verdict"], early["measured"]) == ("unclear", pytest.approx(1.0))
+    assert "4 of 4 runs of 3spo gave up early" in early["detail"]
+    assert "gave up" not in found(95)["detail"]
+
+
+@pytest.mark.parametrize(("steps", "verdict"), [(1.2, "holds"), (8, "fails")])
+def test_resources_are_comparable_up_to_a_bound(study, paper, steps, verdict):
+    rule = {"kind": "resource", "column": "optimizer_steps", "upper": "3spo", "lower": ["grpo"], "at_most": 1.5}
+    columns = {OURS: {"optimizer_steps": lambda share, seed: 100 * steps * share + seed}}
+    columns["grpo"] = {"optimizer_steps": lambda share, seed: 100 * share + seed}
+    found = of_metrics(study, paper, rule, columns)
+    assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(steps, rel=0.02))
+
+
+@pytest.mark.parametrize(("caps", "tasks", "verdict"), [(0.0, 4, "holds"), (0.0, 12, "fails"), (4.0, 4, "unclear")])
+def test_rollouts_of_a_task_are_compared_where_no_cap_decides(study, paper, caps, tasks, verdict):
+    """Equal generations for ``tasks`` tasks an epoch and for 16: 4 and 1.3 times as many a task."""
+    rule = {"kind": "rollouts", "upper": "3spo_wo_adaptive_n", "lower": "3spo", "at_least": 3}
+    uniform = {"tasks": lambda share, seed: tasks + 0.001 * seed, "detail_generation_caps": lambda share, seed: caps}
+    found = of_metrics(study, paper, rule, {OURS: {}, UNIFORM: uniform})
+    assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(16 / tasks, rel=0.01))
+    assert found["paper"] == pytest.approx(33 / 4.5)
+
+
+THROUGHOUT = {"kind": "throughout", "column": HIGH, "upper": "3spo", "lower": ["grpo"], "by": 10}
+
+
+def test_shares_of_high_scores_are_compared_over_the_whole_course(study, paper):
+    def found(ours, epochs=40, **rule):
+        columns = {OURS: {HIGH: lambda share, seed: ours(share)}, "grpo": {HIGH: lambda share, seed: 0.5 + 0.01 * seed}}
+        return of_metrics(study, paper, {**THROUGHOUT, **rule}, columns, epochs=epochs)
+
+    assert found(lambda share: 0.75)["verdict"] == "holds"
+    assert found(lambda share: 0.75 if share < 0.15 else 0.4)["verdict"] == "fails", "higher at first only"
+    assert found(lambda share: 0.75, epochs=2)["verdict"] == "unclear"
+    assert found(lambda share: 0.52, by=0, within=10)["verdict"] == "holds"
+    assert found(lambda share: 0.9, by=0, within=10)["verdict"] == "fails"
+
+
+def test_the_course_of_scores(study, paper):
+    def found(value, epochs=40, **bounds):
+        rule = {"kind": "course", "row": "3spo", "column": SCORE, "start": 0.2, "stop": 1.0, **bounds}
+        return of_metrics(study, paper, rule, {OURS: {SCORE: value}}, epochs=epochs)
+
+    fall = found(lambda share, seed: 0.92 - 0.7 * (share - 0.2) + seed / 100, spearman_below=-0.9, printed=0.35)
+    # The mean over seeds of the last epoch and the one before it.
+    assert fall["measured"] == pytest.approx(0.92 - 0.7 * 0.7875 + 0.015)
+    assert (fall["verdict"], fall["printed"]) == ("holds", 0.35)
+    jitter = found(lambda share, seed: 0.9 - 0.5 * share + 0.02 * (round(40 * share) % 2), spearman_below=-0.9)
+    assert jitter["verdict"] == "holds", "smoothed over three epochs"
+    assert found(lambda share, seed: share, spearman_below=-0.9)["verdict"] == "fails"
+    assert found(lambda share, seed: share if seed else -share, spearman_below=-0.9)["verdict"] == "unclear"
+    flat = {"change_within": 0.05, "at_least": 0.5}
+    assert found(lambda share, seed: 0.9, **flat)["verdict"] == "holds"
+    assert found(lambda share, seed: 0.1, **flat)["verdict"] == "fails", "flat, and low"
+    assert found(lambda share, seed: 0.9 if share < 0.5 else 0.6, **flat)["verdict"] == "fails"
+    assert found(lambda share, seed: 0.9, epochs=3, **flat)["verdict"] == "unclear"
+
+
+def test_a_shortened_last_epoch_is_no_part_of_the_course(study, paper):
+    rule = {"kind": "course", "row": "3spo", "column": SCORE, "start": 0.2, "stop": 1.0, "spearman_below": -0.9}
+    columns = {
+        SCORE: lambda share, seed: 0.9 - 0.5 * share if share < 1 else 5.0,
+        "tasks": lambda share, seed: 16 if share < 1 else 1,
+    }
+    assert of_metrics(study, paper, rule, {OURS: columns}, epochs=10)["verdict"] == "holds"
+
+
+KINDS = ("pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place")
+
+
+@pytest.mark.parametrize(("sign", "epochs", "verdict"), [(1, 20, "holds"), (-1, 20, "fails"), (1, 8, "unclear")])
+def test_task_types_in_order(study, paper, sign, epochs, verdict):
+    frames = [
+        trained({OURS: {"state_score_unique": lambda share, seed, at=at: 0.5 + sign * 0.1 * at}}, epochs)
+        for at in range(len(KINDS))
+    ]
+    frames = [frame.assign(task_type=kind) for frame, kind in zip(frames, KINDS, strict=True)]
+    rule = {"kind": "by_type", "row": "3spo", "types": KINDS, "at": [0.25, 0.5, 1.0]}
+    assert judge(study, paper, rule, task_types=pd.concat(frames)).loc[TRAINING, "verdict"] == verdict
+    fewer = judge(study, paper, rule, task_types=pd.concat(frames[:2])).loc[TRAINING]
+    assert fewer["verdict"] == "unclear", "a task type was never drawn"
+
+
+@pytest.mark.parametrize(("sign", "verdict"), [(1, "holds"), (-1, "fails")])
+def test_task_types_that_fail_more_get_more_samples(study, paper, sign, verdict):
+    frame = trained({OURS: {}}, epochs=2)
+    frames = [
+        frame.assign(task_type=kind, completed_paths=10, successes=5 + sign * (1 - at) * 2, n_1=10 - 2 * at, n_8=2 * at)
+        for at, kind in enumerate(KINDS)
+    ]
+    # One seed in which the middle type succeeds as often as the first, so that the correlations have a spread.
+    types = pd.concat(frames)
+    types.loc[(types["training_seed"] == 0) & (types["task_type"] == KINDS[1]), "successes"] += sign * 1
+    found = judge(study, paper, {"kind": "priority", "row": "3spo"}, task_types=types).loc[TRAINING]
+    assert (found["verdict"], math.copysign(1, found["measured"])) == (verdict, sign)
+
+
+def ramp(reach):
+    """Success that rises evenly to 0.8 at the share ``reach`` of training, and a little later with each seed."""
+    return lambda share, seed: min(0.8, 0.8 * share / (reach * (1 + 0.02 * seed)))
+
+
+SOONER = {"kind": "sooner", "upper": "3spo", "lower": ["grpo"], "success": 0.6, "at_least": 1.4, "printed": 1.8}
+
+
+@pytest.mark.parametrize(("reach", "verdict"), [(0.9, "holds"), (0.5, "fails"), (0.7, "unclear")])
+def test_speed_is_the_ratio_of_the_generations_to_a_success(study, paper, reach, verdict):
+    """Evenly rising curves reach 60 % at three quarters of their way, wherever snapshots lie."""
+    found = judge(study, paper, SOONER, learning=curves({OURS: ramp(0.5), "grpo": ramp(reach)})).loc[TRAINING]
+    assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(reach / 0.5))
+    assert f"{reach / 0.5:.2f} in epochs" in found["detail"]
+
+
+def test_runs_that_never_arrive_decide_by_order_where_they_can(study, paper):
+    never = judge(study, paper, SOONER, learning=curves({OURS: ramp(0.5), "grpo": lambda share, seed: 0.3})).loc[TRAINING]
+    assert never["verdict"] == "holds"
+    # Two of the 70 orders of four and four runs are as extreme.
+    assert never["p"] == pytest.approx(2 / 70)
+    assert "4 of 4 runs of grpo never reach 60%" in never["detail"]
+    other = judge(study, paper, SOONER, learning=curves({OURS: lambda share, seed: 0.3, "grpo": ramp(0.5)})).loc[TRAINING]
+    assert other["verdict"] == "fails"
+    three = curves({OURS: ramp(0.5), "grpo": lambda share, seed: 0.3}, seeds=(0, 1, 2))
+    assert judge(study, paper, SOONER, learning=three).loc[TRAINING, "verdict"] == "unclear", "p is 0.1 at best"
+
+
+def test_a_run_that_ended_before_others_arrived_decides_nothing(study, paper):
+    short = curves({"grpo": lambda share, seed: 0.3}, budget=2_000)
+    learning = pd.concat([curves({OURS: ramp(0.5)}), short])
+    found = judge(study, paper, SOONER, learning=learning).loc[TRAINING]
+    assert found["verdict"] == "unclear"
+    assert "ended before others arrived" in found["detail"]
+
+
+def test_nothing_is_sooner_where_nobody_arrives_or_all_begin_there(study, paper):
+    for success in (lambda share, seed: 0.3, lambda share, seed: 0.7):
+        found = judge(study, paper, SOONER, learning=curves({OURS: success, "grpo": success})).loc[TRAINING]
+        assert found["verdict"] == "unclear"
+    assert judge(study, paper, SOONER, metrics=trained({OURS: {}, "grpo": {}}))["verdict"].tolist() == ["not here"]
+
+
+def level(height, bend=0.0):
+    return lambda share, seed: height + 0.01 * seed - bend * max(0.0, share - 0.5)
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(level(0.7), "holds"), (level(0.7, 1.0), "fails"), (level(0.51), "unclear")])
+def test_a_lead_is_sustained_if_it_is_there_at_every_share(study, paper, ours, verdict):
+    rule = {"kind": "ahead", "upper": "3spo", "lower": ["grpo"], "at": [0.25, 0.5, 1.0]}
+    found = judge(study, paper, rule, learning=curves({OURS: ours, "grpo": level(0.5)})).loc[TRAINING]
+    assert found["verdict"] == verdict
+    if verdict == "fails":
+        # 0.7 less 0.5 at the end, beside 0.5.
+        assert (found["measured"], "after 100% of 10,000" in found["detail"]) == (pytest.approx(-30), True)
+
+
+def test_mean_success_over_equal_generations(study, paper):
+    rule = {"kind": "area", "upper": "3spo", "lower": ["3spo_wo_adaptive_n"]}
+    learning = curves({OURS: lambda share, seed: share + 0.001 * seed, UNIFORM: lambda share, seed: share**2})
+    found = judge(study, paper, rule, learning=learning).loc[TRAINING]
+    # Of a straight line 1/2; of the parabola's eight chords 1/3 and 1/384.
+    assert found["measured"] == pytest.approx(100 * (1 / 2 + 0.0015 - 1 / 3 - 1 / 384))
+    assert found["verdict"] == "holds"
+
+
+@pytest.mark.parametrize(("better", "verdict"), [(0.7, "holds"), (0.3, "fails")])
+def test_more_high_scores_should_go_with_more_success(study, paper, better, verdict):
+    rule = {"kind": "area", "upper": "3spo", "lower": ["grpo"], "with_higher": HIGH}
+    shares = {OURS: {HIGH: lambda share, seed: 0.7 + 0.01 * seed}, "grpo": {HIGH: lambda share, seed: 0.5 + 0.01 * seed}}
+    for names in ((OURS, "grpo"), ("grpo", OURS)):
+        columns = dict(zip(names, shares.values(), strict=True))
+        learning = curves(dict(zip(names, (level(better), level(0.5)), strict=True)))
+        found = judge(study, paper, rule, metrics=trained(columns), learning=learning).loc[TRAINING]
+        assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(100 * (better - 0.5)))
+
+
+def test_steadiness_is_the_spread_about_a_line(study, paper):
+    rule = {"kind": "steady", "upper": "3spo", "lower": "3spo_post_trajectory"}
+
+    def zigzag(height):
+        return lambda share, seed: 0.3 + 0.2 * share + (height + 0.001 * seed) * (-1) ** round(8 * share)
+
+    found = judge(study, paper, rule, learning=curves({OURS: zigzag(0.01), "later": zigzag(0.1)})).loc[TRAINING]
+    assert found["verdict"] == "holds"
+    # Five points of a zigzag of height h about their line: 24/5 h^2 over three degrees of freedom.
+    assert found["measured"] == pytest.approx(100 * 0.09 * math.sqrt(24 / 5 / 3))
+
+
+def searched(study, **back):
+    rows = [
+        {**dict.fromkeys(COLUMNS, 0), "env": "alfworld", "policy": "tiny-s", "method": name, "training_seed": seed}
+        | {"steps": 100, "back": share + 0.01 * seed, "states": 5, "next_first": 3.0 + seed / 10, "next_tenth": 1.0}
+        for name, share in back.items()
+        for seed in SEEDS
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_loops_and_fewer_next_states(study, paper):
+    facts = searched(study, **{OURS: 0.1, "blind": 0.4})
+    loops = judge(study, paper, {"kind": "loops", "upper": "3spo_wo_novelty", "lower": "3spo"}, searches=facts).loc[TRAINING]
+    assert (loops["verdict"], loops["measured"]) == ("holds", pytest.approx(30))
+    fewer = judge(study, paper, {"kind": "fewer", "row": "3spo"}, searches=facts).loc[TRAINING]
+    assert (fewer["verdict"], fewer["measured"]) == ("holds", pytest.approx(2.15))
+    none = judge(study, paper, {"kind": "fewer", "row": "3spo"}, searches=facts.assign(states=0)).loc[TRAINING]
+    assert none["verdict"] == "unclear"
+
+
+def test_what_trees_say_of_loops_and_next_states():
+    """Two trees by hand: a - b - a, a - c; and a - b."""
+    names = ["epoch", "task_id", "node", "parent", "state", "observation", "expanded"]
+    rows = [
+        (1, "g", 0, -1, "A", "a", 0), (1, "g", 1, 0, "B", "b", 1), (1, "g", 2, 0, "C", "c", -1),
+        (1, "g", 3, 1, "A", "a", -1),
+        (2, "g", 0, -1, "A", "a", 0), (2, "g", 1, 0, "B", "b", -1),
+    ]  # fmt: skip
+    trees = pd.DataFrame(rows, columns=names)
+    assert _back(trees) == {"steps": 4, "back": 0.25}
+    assert _next_states(trees)["states"] == 0
+    # Ten trees in which A is expanded; at first it leads to B and C, later to B alone.
+    ten = [row for epoch in range(1, 11) for row in ((epoch, *row[1:]) for row in (rows[:3] if epoch == 1 else rows[4:]))]
+    assert _next_states(pd.DataFrame(ten, columns=names)) == {
+        "states": 1, "next_first": 2.0, "next_tenth": 1.0, "met_before": 1.0,
+    }  # fmt: skip
+
+
+def probed(rows):
+    """Probes: (snapshot, gated, visits, counted successes, wins of 100) of a state, alike in all seeds but for a win."""
+    return pd.DataFrame(
+        {
+            **{"env": "alfworld", "policy": "tiny-s", "method": OURS, "training_seed": seed, "snapshot": snapshot},
+            **{"gated": gated, "visits": visits, "counted_successes": counted},
+            **{"continuations": 100, "successes": wins + seed},
+        }
+        for seed in SEEDS
+        for snapshot, gated, visits, counted, wins in rows
+    )
+
+
+@pytest.mark.parametrize(("wins", "verdict"), [(2, "holds"), (30, "fails"), (9, "unclear")])
+def test_gated_states_are_hopeless_if_their_true_success_is_low(study, paper, wins, verdict):
+    rule = {"kind": "probe", "row": "3spo", "measure": "gated", "bound": 10}
+    found = judge(study, paper, rule, probes=probed([(1, True, 30, 0, wins), (1, False, 30, 20, 90)])).loc[TRAINING]
+    assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(wins + 1.5))
+    none = judge(study, paper, rule, probes=probed([(1, False, 30, 0, wins)])).loc[TRAINING]
+    assert (none["verdict"], "4 of 4 runs have no gated states" in none["detail"]) == ("unclear", True)
+
+
+@pytest.mark.parametrize(("wins", "verdict"), [(48, "holds"), (80, "fails"), (54, "unclear")])
+def test_counted_rates_are_compared_with_true_ones_at_the_end(study, paper, wins, verdict):
+    rule = {"kind": "probe", "row": "3spo", "measure": "bias", "bound": 5}
+    states = [(1, False, 40, 40, 0), (3, False, 40, 20, wins), (3, False, 5, 5, 0)]
+    found = judge(study, paper, rule, probes=probed(states)).loc[TRAINING]
+    assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(50 - wins - 1.5))

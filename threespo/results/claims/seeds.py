@@ -1,0 +1,63 @@
+"""Findings from one number of each training seed, against the bound that a rule gives."""
+
+import math
+from collections.abc import Sequence
+
+from threespo.results.claims.finding import Finding, Verdict, inside, of_few_seeds, of_interval, side
+from threespo.results.statistics import LEVEL, Interval, contrast, difference, equivalent, mean_interval, ratio, seeds_for
+
+Values = Sequence[float]
+"""One number for each training seed."""
+
+_OTHER: dict[Verdict, Verdict] = {"holds": "fails", "fails": "holds"}
+
+
+def gap(first: Values, second: Values, bound: float = 0.0) -> Finding:
+    """Return whether the mean of ``first`` is above that of ``second`` by more than ``bound``, by Welch's interval."""
+    found, needed = difference(first, second, bound), seeds_for([(1.0, first), (-1.0, second)], bound)
+    return _finding(found, side(found.low, found.high, bound), min(len(first), len(second)), needed)
+
+
+def times(first: Values, second: Values, bound: float = 1.0, at_most: bool = False) -> Finding:
+    """Return whether the ratio of two geometric means is above ``bound``, or below it with ``at_most``."""
+    # Divided by the bound, so that p is that of a ratio at the bound.
+    found = ratio([value / bound for value in first], second)
+    whole = Interval(bound * found.estimate, bound * found.low, bound * found.high, found.p)
+    needed = None
+    if not math.isnan(found.estimate):
+        logs = [[math.log(value) for value in values] for values in (first, second)]
+        needed = seeds_for([(1.0, logs[0]), (-1.0, logs[1])], math.log(bound))
+
+    verdict = side(whole.low, whole.high, bound)
+    return _finding(whole, _OTHER.get(verdict, verdict) if at_most else verdict, min(len(first), len(second)), needed)
+
+
+def alone(values: Values, bound: float = 0.0, below: bool = False) -> Finding:
+    """Return whether the mean of ``values`` is above ``bound``, or below it, by Student's interval."""
+    found = mean_interval(values, bound)
+    verdict = side(found.low, found.high, bound)
+    return _finding(
+        found, _OTHER.get(verdict, verdict) if below else verdict, len(values), seeds_for([(1.0, values)], bound)
+    )
+
+
+def near(values: Values, margin: float, around: float = 0.0) -> Finding:
+    """Return whether the mean is within ``margin`` of a number, by two one-sided tests (90 % interval)."""
+    moved = [value - around for value in values]
+    nearer = math.copysign(margin, sum(moved))
+    found = contrast([(1.0, moved)], nearer, level=2 * LEVEL)
+    whole = Interval(found.estimate + around, found.low + around, found.high + around, found.p / 2)
+    needed = seeds_for([(1.0, moved)], nearer)
+    return _finding(whole, inside(found.low, found.high, margin), len(values), needed)
+
+
+def alike(first: Values, second: Values, margin: float) -> Finding:
+    """Return whether two means are no further apart than ``margin``, by two one-sided tests (90 % interval)."""
+    found = equivalent(first, second, margin)
+    nearer = math.copysign(margin, found.estimate)
+    needed = seeds_for([(1.0, first), (-1.0, second)], nearer)
+    return _finding(found, inside(found.low, found.high, margin), min(len(first), len(second)), needed)
+
+
+def _finding(found: Interval, verdict: Verdict, seeds: int, needed: int | None) -> Finding:
+    return of_few_seeds(of_interval(found, verdict, needed), seeds)
