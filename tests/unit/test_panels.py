@@ -11,6 +11,9 @@ from threespo.envs.alfworld.embedded import generate
 from threespo.envs.alfworld.prepare import check_panels, prepare_games
 from threespo.envs.alfworld.settings import SPLITS, AlfworldTasks
 from threespo.envs.alfworld.sources import load
+from threespo.envs.webshop.data import load_goals
+from threespo.envs.webshop.prepare import prepare as prepare_shop_of
+from threespo.envs.webshop.settings import WebshopTasks
 from threespo.errors import InputError
 from threespo.results.caveats import caveats
 from threespo.study import freeze as freezing
@@ -127,3 +130,36 @@ def test_what_cannot_confirm_is_refused_when_frozen_and_when_read(tmp_path, monk
     values["confirmatory"] = {"commit": COMMIT, "configuration": "0" * 16, "code": "0" * 16}
     with pytest.raises(InputError, match=message):
         parse_study(values, str(file))
+
+
+def test_the_shops_panels_are_goals_that_nothing_else_holds(tmp_path):
+    plain = {"calibration": 200, "test": 200}
+    prepare_shop_of(WebshopTasks.model_validate({"products": 500, "goals": plain}), tmp_path / "plain")
+    panels = plain | {"development": 150, "confirmation": 250}
+    prepare_shop_of(WebshopTasks.model_validate({"products": 500, "goals": panels}), tmp_path / "with")
+    before, after = ({file.name: file.read_bytes() for file in (tmp_path / name).glob("*.xz")} for name in ("plain", "with"))
+    assert after.keys() - before.keys() == {"development.jsonl.xz", "confirmation.jsonl.xz"}
+    assert all(after[name] == content for name, content in before.items())
+
+    wished = {}
+    for split in ("train", "calibration", "test", "development", "confirmation"):
+        goals = load_goals(tmp_path / "with", split)
+        wished[split] = {(goal.name, goal.options, goal.attributes, goal.price_upper) for goal in goals}
+    assert (len(wished["development"]), len(wished["confirmation"])) == (150, 250)
+    for panel in ("development", "confirmation"):
+        for other, wishes in wished.items():
+            assert other == panel or not wished[panel] & wishes
+
+
+@pytest.mark.parametrize(
+    ("goals", "message"),
+    [
+        ({"calibration": 251, "confirmation": 250}, "1 of 251 goals in 'calibration' are in the panel 'confirmation' too"),
+        ({"development": 10}, "10 of 500 goals in 'test' are in the panel 'development' too"),
+        ({"test": 200, "development": 251}, "'goals.development' is 251, but this catalogue has 250"),
+    ],
+)
+def test_a_panel_that_another_split_reaches_into_is_refused(tmp_path, goals, message):
+    with pytest.raises(InputError, match=message):
+        prepare_shop_of(WebshopTasks.model_validate({"products": 500, "goals": goals}), tmp_path / "shop")
+    assert not (tmp_path / "shop").exists()
