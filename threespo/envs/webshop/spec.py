@@ -5,7 +5,7 @@ from typing import Any
 
 from threespo.envs.base import Environment
 from threespo.envs.spec import EnvironmentSpec, RealData
-from threespo.envs.webshop.settings import SPLITS, WebshopEpisode, WebshopSettings, WebshopTasks
+from threespo.envs.webshop.settings import PANELS, SPLITS, WebshopEpisode, WebshopSettings, WebshopTasks
 from threespo.envs.webshop.text import TEXT
 from threespo.errors import InputError
 
@@ -35,7 +35,8 @@ def _open_task(folder: Path, goal_id: str | None) -> tuple[Environment[Any, Any]
     from threespo.envs.webshop.data import load_goals
 
     catalogue = Catalogue(folder / CATALOGUE)
-    for split in reversed(SPLITS):
+    panels = [panel for panel in PANELS if (folder / f"{panel}.jsonl.xz").exists()]
+    for split in ("test", "calibration", "train", *panels):
         for goal in load_goals(folder, split, catalogue):
             if goal_id in (None, goal.task_id):
                 return WebShop(catalogue), goal
