@@ -283,8 +283,7 @@ NAMES_AN_ENVIRONMENT = {
     "verify/alfworld.py": "a kind of reference file",
     "verify/webshop.py": "a kind of reference file",
     "results/provenance.py": "a library of that name",
-    "results/paper.py": "columns of the paper's tables",
-    "results/claims/training.py": "what the paper claims of one environment",
+    "results/paper.py": "columns of the paper's tables, and which environment it details",
 }
 
 

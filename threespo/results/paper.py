@@ -12,6 +12,9 @@ from threespo.study.paths import PAPER
 PROMPTED_BASE = "qwen2_5"
 """The paper's row of the untrained base model, beside which our base stands."""
 
+DETAILED = "alfworld"
+"""The environment for which the paper shows the course of training, states, searches and efficiency."""
+
 COLUMNS = {
     ("alfworld", "valid_seen", "success"): "alfworld_in",
     ("alfworld", "valid_unseen", "success"): "alfworld_out",

@@ -12,7 +12,7 @@ from threespo.results.claims.comparisons import paper_gap
 from threespo.results.claims.finding import Evidence, Finding, Place, policies_for, policy_for, presets, together
 from threespo.results.claims.rules import Alike, Level, Longer, LoopsBySize, OfSizes, Order, TypeGap
 from threespo.results.claims.seeds import Values, alike, alone, gap, near
-from threespo.results.paper import COLUMNS, PAPER_SEEDS
+from threespo.results.paper import COLUMNS, DETAILED, PAPER_SEEDS
 from threespo.results.summaries import by_seed
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def of_sizes(rule: OfSizes, evidence: Evidence) -> Iterator[dict[str, Any]]:
     Yields:
         Rows of the table ``claims``.
     """
-    study, env = evidence.study, "alfworld"
+    study, env = evidence.study, DETAILED
     if env not in study.environments:
         yield {"env": env, "verdict": "not here"}
         return

@@ -12,7 +12,7 @@ from threespo.results.claims.arms import Arms, Run, Runs
 from threespo.results.claims.finding import Evidence, Finding, of_few_seeds, over_seeds, together
 from threespo.results.claims.rules import ByType, Course, OfMetrics, Priority, Resource, Rollouts, States, Throughout
 from threespo.results.claims.seeds import alike, alone, gap, times
-from threespo.results.paper import PaperNumbers
+from threespo.results.paper import DETAILED, PaperNumbers
 
 LEAST_EPOCHS = 3
 """Fewest whole epochs that a part of training is read from. A run's first does not count: its states have no visits yet."""
@@ -219,7 +219,7 @@ def of_paper(rule: object, paper: PaperNumbers) -> float:
         return math.nan
 
     rows = (rule.upper, *(rule.lower if isinstance(rule, States) else (rule.lower,)))
-    table = {row: paper.efficiency.get(("alfworld", row)) for row in rows}
+    table = {row: paper.efficiency.get((DETAILED, row)) for row in rows}
     there = {row: one for row, one in table.items() if one}
     if isinstance(rule, Rollouts):
         each = {row: one["paper_rollouts"] for row, one in there.items()}

@@ -33,6 +33,7 @@ from threespo.results.claims.rules import (
 )
 from threespo.results.claims.searches import of_searches
 from threespo.results.claims.training import of_metrics, of_paper
+from threespo.results.paper import DETAILED
 
 VERDICT_COLUMNS = (
     "claim", "text", "where", "rule", "env", "policy", "split", "measure", "preset", "method_of_paper",
@@ -83,7 +84,7 @@ def _not_here(rule: Rule, found: list[dict[str, Any]]) -> dict[str, Any]:
     models = getattr(rule, "models", ()) or [
         one for name in ("model", "more_with", "than_with") if (one := getattr(rule, name, ""))
     ]
-    parts = (", ".join(rows_of(rule)), ", ".join(getattr(rule, "columns", ()) or ("alfworld",)), ", ".join(models))
+    parts = (", ".join(rows_of(rule)), ", ".join(getattr(rule, "columns", ()) or (DETAILED,)), ", ".join(models))
     return {"verdict": "not here", "detail": "; ".join([*said, f"it compares {' | '.join(filter(None, parts))}"])}
 
 
@@ -110,7 +111,7 @@ def _of_rule(rule: Rule, evidence: Evidence) -> Iterator[dict[str, Any]]:
 
 def _of_runs(rule: OfRuns, evidence: Evidence) -> Iterator[dict[str, Any]]:
     """Decide a rule on runs in ALFWorld with the small model, for every base policy and preset of 3SPO."""
-    study, env, rows = evidence.study, "alfworld", rows_of(rule)
+    study, env, rows = evidence.study, DETAILED, rows_of(rule)
     if env not in study.environments:
         yield {"env": env, "verdict": "not here"}
         return
