@@ -68,7 +68,8 @@ def _train(settings):
         own = {**states, **(search if searches(settings.method) else {})}
         metrics.append({"epoch": epoch, **counts, "train_success": (epoch + run.seed) / 8, "loss": rate, "kl": 0.0, **own})
         kinds = ("pick_and_place_simple", "heat")
-        types += [{"epoch": epoch, "task_type": kind, "state_score_unique": 0.5} for kind in kinds]
+        paths = {"state_score_unique": 0.5, "n_1": 4.0, "successes": 2, "completed_paths": 4}
+        types += [{"epoch": epoch, "task_type": kind, **paths} for kind in kinds]
         parts = ("sampling", "update", "environment", "method", "logging")
         took = 0.5 if os.environ.get("FAKE_STEADY") else time.time() % 1
         seconds = {"seconds": took, **{f"{part}_seconds": 0.1 for part in parts}}
