@@ -38,7 +38,8 @@ HASTY = ExpertNoise(short_query=0.55, first_product=0.6, first_value=0.3, skip_o
 """The expert that the strong policy is fine-tuned on to weaken it."""
 
 EARLY_SUCCESS = 0.15
-"""Success rate on calibration goals, T = 1.0, at which early cloning stops."""
+"""Success rate on calibration goals, T = 1.0, at which early cloning stops; not before 5 million tokens, since GRPO
+gains nothing on a clone of 4.5 (docs/webshop.md)."""
 
 _WORD = re.compile(r"\w+")
 
@@ -114,7 +115,7 @@ def recipe(size: PolicySize, real: bool, weakness: Weakness = "planted") -> Reci
     )
 
     if weakness == "early":
-        return Recipe(Shape.of(size), stages, EarlyStop(3 * million, million // 2), target=EARLY_SUCCESS)
+        return Recipe(Shape.of(size), stages, EarlyStop(5 * million, million // 2), target=EARLY_SUCCESS)
 
     weakening = Stage(
         tokens=million // (5 if real else 10),
