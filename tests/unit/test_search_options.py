@@ -370,14 +370,19 @@ def test_the_penalty_comes_off_the_reward_or_off_the_advantage():
         return [row.advantages[0] for row in updates[0]] if updates else None
 
     assert first({}) == pytest.approx([0.05, -0.05])
-    assert first({}, penalty="advantage") is None, "equal rewards"
+    assert first({}, penalty="advantage") == pytest.approx([0.0, -0.1]), "equal rewards, and the penalty is still taken"
     assert first({"s2"}) == pytest.approx([0.25 + 0.05, -0.25 - 0.05])
     assert first({"s2"}, penalty="advantage") == pytest.approx([0.25, -0.25 - 0.1])
 
 
 def test_groups_without_a_signal_are_skipped_or_pulled_back_to_the_reference():
     for options, steps in (({}, 0), ({"without_signal": "kl"}, 2)):
-        _, _, updates, _ = search(FORK, set(), max_steps=2, group_size=2, gate=False, novelty="none", **options)
+        method = Threespo(
+            ThreespoOptions(gate=False, novelty="none", **options), common(group_size=2, inadmissible_penalty=0.2)
+        )
+        # One of the two actions does not exist: groups that teach nothing must not learn from that either.
+        steps_of = method.epoch(0, [start(make_task(FORK, set(), "s1"), 2)])
+        _, updates, _ = drive(steps_of, lambda _: [answer("a"), answer("nowhere")])
         assert len(updates) == steps
         assert {value for rows in updates for row in rows for value in row.advantages} <= {0.0}
         assert all(sum(row.weight for row in rows) == pytest.approx(1.0) for rows in updates)

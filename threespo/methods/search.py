@@ -9,7 +9,7 @@ on top, deepest first; a popped child goes on from exactly its own state, histor
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from threespo.envs.episode import Episode, respond
@@ -223,16 +223,25 @@ class Search:
         rewards = [self._credited(child) for child in known]
         advantages = group_advantages(rewards, self.settings.std_floor, normalise=self.settings.normalise)
         self.log.group(rewards, advantages)
-        if advantages is None and (self.settings.without_signal == "skip" or not known):
-            return ()
-        if self.record and advantages:
-            self.record.learned([child.node.number for child in known], advantages)
+        if advantages is None and len({child.handicap for child in known}) > 1:
+            # Equal rewards, but not all responses are well-formed: the penalty is what there is to learn.
+            advantages = [0.0] * len(known)
         if advantages is None:
-            return tuple(make_row(child.turn, 0.0, self.common, 1 / len(known)) for child in known)
+            return self._rows_without_signal(known)
+        if self.record:
+            self.record.learned([child.node.number for child in known], advantages)
         return tuple(
             make_row(child.turn, advantage - child.handicap, self.common, 1 / len(known))
             for child, advantage in zip(known, advantages, strict=True)
         )
+
+    def _rows_without_signal(self, children: list[Child]) -> tuple[Row, ...]:
+        """The rows of a group that teaches nothing: none, or with advantages of 0, which leave the KL penalty alone."""
+        if self.settings.without_signal == "skip":
+            return ()
+        rows = [make_row(child.turn, 0.0, self.common, 1 / len(children)) for child in children]
+        # Without the penalty for inadmissible actions, which groups that are skipped do not learn from either.
+        return tuple(replace(row, advantages=(0.0,) * len(row.tokens)) for row in rows)
 
     def _credited(self, child: Child) -> float:
         """Return a child's reward, where the credit says so with the success of all paths below in the place of its own."""

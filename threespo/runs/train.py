@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from threespo.learner.engine import DeepSpeedLearner
     from threespo.policy.model import Policy
 
+
 def train(settings: TrainSettings) -> None:
     """Train a run; write its metrics, times, weights and artifacts (``threespo.runs.artifacts``) into its folder.
 
@@ -180,8 +181,6 @@ def _identity(settings: TrainSettings) -> str:
         **prepared(settings),
     }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
-
-
 
 
 def _show(progress: checkpoint.Progress, settings: TrainSettings) -> None:
