@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.claims_evidence import PAPER, ROOT, SEEDS, TRAINING, ablated, curves, judge, trained
+from threespo.results.claims.finding import corrected
 from threespo.results.paper import read_paper
 from threespo.results.search_facts import COLUMNS, _back, _next_states
 from threespo.study.load import load_study
@@ -184,7 +185,24 @@ def test_a_run_that_ended_before_others_arrived_decides_nothing(study, paper):
     learning = pd.concat([curves({OURS: ramp(0.5)}), short])
     found = judge(study, paper, SOONER, learning=learning).loc[TRAINING]
     assert found["verdict"] == "unclear"
-    assert "ended before others arrived" in found["detail"]
+    assert "ended before 1.4 times the arrival of others" in found["detail"]
+
+
+def test_rank_tests_of_different_claims_are_corrected_for_their_number():
+    """They have no numbers but p, which is the same for all of four runs beside four."""
+    alike = {"env": "alfworld", "split": "", "measure": "training", "measured": math.nan, "p": 2 / 70, "verdict": "holds"}
+    rows = [{**alike, "claim": name, "detail": f"beside {name}"} for name in ("grpo", "gigpo", "hgpo")]
+    assert [row["verdict"] for row in corrected(rows)] == ["unclear"] * 3
+    assert corrected(rows)[0]["p_adjusted"] == pytest.approx(3 * 2 / 70)
+    assert [row["verdict"] for row in corrected([rows[0], rows[0]])] == ["holds"] * 2, "one test that two rows show"
+
+
+def test_a_factor_is_not_shown_by_runs_that_ended_before_it(study, paper):
+    """Ours arrives after nine tenths of the budget, GRPO never does: of a factor of 1.4 nothing is known."""
+    learning = curves({OURS: ramp(0.9), "grpo": lambda share, seed: 0.3})
+    assert judge(study, paper, SOONER, learning=learning).loc[TRAINING, "verdict"] == "unclear"
+    known = judge(study, paper, SOONER | {"at_least": 1.0}, learning=learning).loc[TRAINING]
+    assert known["verdict"] == "holds"
 
 
 def test_nothing_is_sooner_where_nobody_arrives_or_all_begin_there(study, paper):
@@ -236,8 +254,14 @@ def test_steadiness_is_the_spread_about_a_line(study, paper):
 
     found = judge(study, paper, rule, learning=curves({OURS: zigzag(0.01), "later": zigzag(0.1)})).loc[TRAINING]
     assert found["verdict"] == "holds"
-    # Five points of a zigzag of height h about their line: 24/5 h^2 over three degrees of freedom.
-    assert found["measured"] == pytest.approx(100 * 0.09 * math.sqrt(24 / 5 / 3))
+
+    def spread(height):
+        """Five points of a zigzag of height h about their line: 24/5 h^2, less chance, over three degrees of freedom."""
+        points = [zigzag(height)(share / 8, 0) for share in range(4, 9)]
+        return 100 * math.sqrt(max(0.0, 24 / 5 * height**2 - sum(p * (1 - p) for p in points) / 50) / 3)
+
+    seeds = [spread(0.1 + 0.001 * seed) - spread(0.01 + 0.001 * seed) for seed in SEEDS]
+    assert found["measured"] == pytest.approx(sum(seeds) / len(seeds), rel=1e-3)
 
 
 def searched(study, **back):
@@ -300,9 +324,16 @@ def test_gated_states_are_hopeless_if_their_true_success_is_low(study, paper, wi
     assert (none["verdict"], "4 of 4 runs have no gated states" in none["detail"]) == ("unclear", True)
 
 
-@pytest.mark.parametrize(("wins", "verdict"), [(48, "holds"), (80, "fails"), (54, "unclear")])
+@pytest.mark.parametrize(("wins", "verdict"), [((48, 48), "holds"), ((80, 80), "fails"), ((98, 2), "fails")])
 def test_counted_rates_are_compared_with_true_ones_at_the_end(study, paper, wins, verdict):
+    """States that are over- and underrated by half do not cancel."""
     rule = {"kind": "probe", "row": "3spo", "measure": "bias", "bound": 5}
-    states = [(1, False, 40, 40, 0), (3, False, 40, 20, wins), (3, False, 5, 5, 0)]
+    states = [(1, False, 40, 40, 0), *((3, False, 40, 20, won) for won in wins), (3, False, 5, 5, 0)]
     found = judge(study, paper, rule, probes=probed(states)).loc[TRAINING]
-    assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(50 - wins - 1.5))
+    assert found["verdict"] == verdict
+    of_seeds = []
+    for seed in SEEDS:
+        true = [(won + seed) / 100 for won in wins]
+        squares = [(0.5 - p) ** 2 - 0.25 / 39 - p * (1 - p) / 99 for p in true]
+        of_seeds.append(100 * math.sqrt(max(0.0, sum(squares) / len(squares))))
+    assert found["measured"] == pytest.approx(sum(of_seeds) / len(of_seeds))

@@ -24,6 +24,15 @@ COLUMNS = {
 """The paper's columns by environment, split and measure; it calls seen rooms in-distribution and unseen ones
 out-of-distribution."""
 
+UNSEEN = ("valid_unseen", "test")
+"""The paper's splits that no training sees and that are not of training rooms."""
+
+
+def printed_cell(column: str) -> tuple[str, str, str]:
+    """Return the environment, split and measure of a column of the paper's main table."""
+    return next(key for key, name in COLUMNS.items() if name == column)
+
+
 PAPER_SEEDS = 3
 """Seeds of the paper's means and standard deviations (caption of its main table)."""
 

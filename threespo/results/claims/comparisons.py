@@ -12,6 +12,7 @@ from threespo.results.claims.finding import (
     Evidence,
     Finding,
     Place,
+    cell_of,
     of_few_seeds,
     of_interval,
     policy_for,
@@ -20,7 +21,7 @@ from threespo.results.claims.finding import (
     together,
 )
 from threespo.results.claims.rules import Above, Gain
-from threespo.results.paper import COLUMNS
+from threespo.results.paper import printed_cell
 from threespo.results.statistics import FEWEST_SEEDS, contrast, over_bases, seeds_for
 from threespo.results.summaries import by_seed, method_difference
 from threespo.study.matrix import local_policies
@@ -43,8 +44,7 @@ def of_column(rule: Above | Gain, column: str, printed: float | None, evidence: 
         in the paper's own table. One row with the verdict ``not here`` if the study lacks the environment or the split.
     """
     study = evidence.study
-    # The paper's columns are our (environment, split, measure).
-    cell = env, split, measure = next(key for key, name in COLUMNS.items() if name == column)
+    cell, (env, split, measure) = printed_cell(column), cell_of(column, study)
     common = {"env": env, "split": split, "measure": measure, "printed": printed}
     if env not in study.environments or split not in study.at(env).evaluation.splits:
         yield {**common, "verdict": "not here"}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 from scipy import stats
 
+from threespo.envs.spec import CONFIRMATION, DEVELOPMENT, purpose
 from threespo.methods.registry import searches
-from threespo.results.paper import PaperNumbers
+from threespo.results.paper import UNSEEN, PaperNumbers, printed_cell
 from threespo.results.statistics import FEWEST_SEEDS, LEVEL, MOST_SEEDS, POWER, Interval, holm
 from threespo.study.matrix import local_policies, prompted_runs
 
@@ -158,10 +159,18 @@ def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Findi
     return replace(worst, verdict=verdict, p=p, detail="; ".join(filter(None, words)))
 
 
-def over_seeds(verdicts: Iterable[bool]) -> Verdict:
-    """Return the common verdict of all seeds, ``unclear`` where they differ."""
-    said = list(verdicts)
-    return "holds" if all(said) else "unclear" if any(said) else "fails"
+def cell_of(column: str, study: "Study") -> tuple[str, str, str]:
+    """Return the environment, split and measure in which a study is judged for a column of the paper's main table.
+
+    A panel for development or confirmation stands for the paper's unseen games, where the study is judged on that.
+    """
+    env, split, measure = printed_cell(column)
+    if env in study.environments and split in UNSEEN:
+        judged = study.at(env).evaluation.splits
+        panels = [other for other in judged if purpose(other) in (DEVELOPMENT, CONFIRMATION)]
+        if split not in judged and panels:
+            return env, panels[-1], measure
+    return env, split, measure
 
 
 def of_interval(found: Interval, verdict: Verdict, needed: int | None) -> Finding:
@@ -203,7 +212,10 @@ def _family(row: dict[str, Any]) -> Hashable:
 
 
 def _test(row: dict[str, Any]) -> Hashable:
-    return tuple(row.get(name) for name in ("policy", "preset", "measure", "measured", "low", "high", "p"))
+    names = ("policy", "preset", "measure", "measured", "low", "high", "p")
+    # A rank test has no numbers but p, which different comparisons share.
+    own = ("claim", "detail") if math.isnan(row.get("measured", math.nan)) else ()
+    return tuple(str(row.get(name)) for name in (*names, *own))
 
 
 def _corrected(row: dict[str, Any], family: Mapping[Hashable, float]) -> dict[str, Any]:

@@ -107,18 +107,19 @@ def _sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Findi
 
 def _ranked(rule: Sooner, upper: tuple[list[Run], list[float]], lower: tuple[list[Run], list[float]], never: str) -> Finding:
     """Decide by the order of runs, where some never reach the success."""
-    # A run that ended before another one arrived might have been sooner or later than it.
-    last = max(value for value in (*upper[1], *lower[1]) if math.isfinite(value))
+    # What is compared is the factor times the one arrival with the other. A run that ended before such a time might have
+    # been sooner or later than it.
+    scaled = [rule.at_least * value for value in upper[1]]
+    last = max(value for value in (*scaled, *lower[1]) if math.isfinite(value))
     ended = [
-        float(run["generations"].iloc[-1])
-        for runs, values in (upper, lower)
+        factor * float(run["generations"].iloc[-1])
+        for factor, (runs, values) in ((rule.at_least, upper), (1.0, lower))
         for run, value in zip(runs, values, strict=True)
         if math.isinf(value)
     ]
     if min(ended) < last:
-        return Finding("unclear", detail=f"{never}, and ended before others arrived")
+        return Finding("unclear", detail=f"{never}, and ended before {rule.at_least:g} times the arrival of others")
 
-    scaled = [rule.at_least * value for value in upper[1]]
     p = float(stats.mannwhitneyu(scaled, lower[1], alternative="two-sided", method="exact").pvalue)
     ahead = sum(a < b for a in scaled for b in lower[1]) - sum(a > b for a in scaled for b in lower[1])
     verdict: Verdict = "unclear" if p >= LEVEL else "holds" if ahead > 0 else "fails"
@@ -177,6 +178,8 @@ def _steady(upper: list[Run], lower: list[Run]) -> Finding:
 
 
 def _residual(half: Run) -> float:
-    at, values = (half[name].to_numpy(dtype=np.float64) for name in ("generations", "success"))
+    at, values, games = (half[name].to_numpy(dtype=np.float64) for name in ("generations", "success", "games"))
     line = np.polynomial.Polynomial.fit(at, values, 1)
-    return 100.0 * float(np.sqrt(np.sum((values - line(at)) ** 2) / (len(at) - 2)))
+    # Chance in the evaluation's games moves success as well, and most where it is near a half: that is not training's.
+    chance = np.sum(values * (1.0 - values) / games)
+    return 100.0 * float(np.sqrt(max(0.0, np.sum((values - line(at)) ** 2) - chance) / (len(at) - 2)))

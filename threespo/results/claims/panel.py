@@ -6,14 +6,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from threespo.results.claims.comparisons import paper_gap
-from threespo.results.claims.finding import Evidence, Finding, Place, policies_for, policy_for, presets, together
+from threespo.results.claims.finding import (
+    Evidence,
+    Finding,
+    Place,
+    cell_of,
+    of_few_seeds,
+    of_interval,
+    policies_for,
+    policy_for,
+    presets,
+    side,
+    together,
+)
 from threespo.results.claims.rules import Alike, Level, Longer, LoopsBySize, OfSizes, Order, TypeGap
-from threespo.results.claims.seeds import Values, alike, alone, gap, near
-from threespo.results.paper import COLUMNS, DETAILED, PAPER_SEEDS
-from threespo.results.summaries import by_seed
+from threespo.results.claims.seeds import Values, alike, gap, near
+from threespo.results.paper import DETAILED, PAPER_SEEDS, printed_cell
+from threespo.results.statistics import against_policy
+from threespo.results.summaries import by_game, by_seed, clusters_of
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -37,7 +51,7 @@ def of_panel(
         Rows of the table ``claims``.
     """
     study = evidence.study
-    cell = env, split, measure = next(key for key, name in COLUMNS.items() if name == column)
+    cell, (env, split, measure) = printed_cell(column), cell_of(column, study)
     common = {"env": env, "split": split, "measure": measure, "printed": printed}
     if env not in study.environments or split not in study.at(env).evaluation.splits:
         yield {**common, "verdict": "not here"}
@@ -152,19 +166,27 @@ def _clearly_apart(evidence: Evidence, upper: str, lower: str, model: str, cell:
 def _type_gap(rule: TypeGap, place: Place, played: pd.DataFrame, study: "Study") -> Finding:
     """Decide by how much further a trained method is above a prompted one in one task type than in the other."""
     names = {row: name for row in (*rule.upper, *rule.lower) if (name := place.method(study, row))}
+    both = played[played["task_type"].isin([rule.wider, rule.narrower])]
+    kinds = both.groupby("task_id")["task_type"].first()
+    if set(kinds) != {rule.wider, rule.narrower}:
+        return Finding("not here")
 
-    def wider(method: str) -> list[float]:
-        here = played[played["method"] == method]
-        means = here.groupby(["task_type", "training_seed"])["success"].mean().unstack("task_type")
-        types = means.reindex(columns=[rule.wider, rule.narrower])
-        return [100.0 * float(value) for value in (types[rule.wider] - types[rule.narrower]).dropna()]
-
-    there = {row: values for row, name in names.items() if (values := wider(name))}
-    pairs = {
-        f"{upper} and {lower}": alone(there[upper], sum(there[lower]) / len(there[lower]))
-        for upper, lower in itertools.product(rule.upper, rule.lower)
-        if {upper, lower} <= set(there)
+    # Games weighted so that their mean is the one type's success less the other's.
+    counts = kinds.value_counts()
+    weights = np.array([len(kinds) / counts[kind] * (1 if kind == rule.wider else -1) for kind in kinds.sort_index()])
+    there = {
+        row: by_game(own, "success").to_numpy(dtype=np.float64) * weights
+        for row, name in names.items()
+        if len(own := both[both["method"] == name])
     }
+    clusters = clusters_of(place.env, list(kinds.sort_index().index))
+    pairs = {}
+    for upper, lower in itertools.product(rule.upper, rule.lower):
+        if {upper, lower} <= set(there):
+            found = against_policy(there[upper], there[lower].mean(axis=0), clusters)
+            pairs[f"{upper} and {lower}"] = of_few_seeds(
+                of_interval(found, side(found.low, found.high, 0.0), None), len(there[upper])
+            )
     return together(pairs, [row for row in (*rule.upper, *rule.lower) if row not in there])
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from threespo.results.claims.arms import Arms, Run
 from threespo.results.claims.finding import Evidence, Finding
 from threespo.results.claims.rules import Loops, OfSearches, Probe
-from threespo.results.claims.seeds import alone, gap, near
+from threespo.results.claims.seeds import alone, gap
 
 WELL_KNOWN = 20
 """Visits from which on a state's counted rate is compared with its true one."""
@@ -48,7 +48,7 @@ def _fewer(runs: list[Run]) -> Finding:
 
 
 def _probe(rule: Probe, runs: list[Run]) -> Finding:
-    """Decide by each seed's mean over probed states, in points."""
+    """Decide by each seed's success of gated states, or by the root mean square of its states' biases; in points."""
     values, states = [], 0
     for run in runs:
         if rule.measure == "gated":
@@ -56,17 +56,21 @@ def _probe(rule: Probe, runs: list[Run]) -> Finding:
             of_states = part["successes"] / part["continuations"]
         else:
             part = run[(run["snapshot"] == run["snapshot"].max()) & (run["visits"] >= WELL_KNOWN)]
-            of_states = part["counted_successes"] / part["visits"] - part["successes"] / part["continuations"]
+            counted, true = part["counted_successes"] / part["visits"], part["successes"] / part["continuations"]
+            # Squares, since states that are over- and underrated would cancel; less what chance alone adds to them.
+            chance = counted * (1 - counted) / (part["visits"] - 1) + true * (1 - true) / (part["continuations"] - 1)
+            of_states = (counted - true) ** 2 - chance
         states += len(part)
-        values.append(100.0 * float(of_states.mean()) if len(part) else math.nan)
+        mean = float(of_states.mean()) if len(part) else math.nan
+        values.append(100.0 * (mean if rule.measure == "gated" else math.sqrt(max(0.0, mean)) if len(part) else math.nan))
 
     kind = "gated states" if rule.measure == "gated" else f"states with {WELL_KNOWN} visits"
     if any(math.isnan(value) for value in values):
         return Finding(
             "unclear", detail=f"{sum(map(math.isnan, values))} of {len(values)} runs have no {kind} among those probed"
         )
-    found = alone(values, rule.bound, below=True) if rule.measure == "gated" else near(values, rule.bound)
-    words = f"{states} {kind}; " + ("true success" if rule.measure == "gated" else "counted less true success")
+    found = alone(values, rule.bound, below=True)
+    words = f"{states} {kind}; " + ("true success" if rule.measure == "gated" else "how far counted rates are off")
     return replace(found, detail="; ".join(filter(None, (words, found.detail))))
 
 
