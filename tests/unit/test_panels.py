@@ -20,6 +20,7 @@ from threespo.study import freeze as freezing
 from threespo.study.freeze import changes, freeze, mark_in_words
 from threespo.study.load import load_study, parse_study
 from threespo.study.reading import read_yaml
+from threespo.study.stages import jobs
 
 COUNTS = {"train": 40, "calibration": 40, "valid_seen": 40, "valid_unseen": 40}
 CONFIG = Path(__file__).parents[2] / "config" / "studies"
@@ -97,12 +98,30 @@ def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(
     # A label says nothing of results; a seed does. Freezing again puts the new mark in the place of the old one.
     assert changes(study.model_copy(update={"description": "other words"})) == []
     assert changes(study.model_copy(update={"seeds": (0, 1, 3)})) == ["configuration"]
+    # What is compared with what is a label to the jobs, but not to a reader of the verdicts.
+    renamed = {name: entry.model_copy(update={"paper_row": "hgpo"}) for name, entry in study.methods.items()}
+    assert changes(study.model_copy(update={"methods": renamed})) == ["configuration"]
+    # The analysis counts as well: the modules of the tables, and the rules that decide claims.
+    asked = set().union(*(job.code(study) for job in jobs(study) if job.stage == "tables"))
+    assert "threespo.results.statistics" in asked
+    monkeypatch.setattr(freezing, "meaning_digest", lambda file: f"other rules in {file.name}")
+    assert changes(study) == ["code"]
+    monkeypatch.undo()
+    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
     monkeypatch.setattr("threespo.study.stages.Job.code", lambda job, _: {"module": f"changed {job.stage}"})
     assert changes(study) == ["code"]
     again = freeze(file)
     assert again.code != mark.code
     assert again.configuration == mark.configuration
     assert file.read_text().count("confirmatory:") == 1
+
+
+def test_a_study_that_has_runs_is_not_frozen_any_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
+    monkeypatch.setattr(freezing, "RESULTS", tmp_path / "results")
+    (tmp_path / "results" / "ci" / "runs").mkdir(parents=True)
+    with pytest.raises(InputError, match="has runs of this study already; a study is frozen before it runs"):
+        freeze(study_file(tmp_path))
 
 
 def test_only_clean_commits_are_frozen(tmp_path, monkeypatch):
@@ -118,6 +137,10 @@ def test_only_clean_commits_are_frozen(tmp_path, monkeypatch):
     ("changed", "message"),
     [
         ({"evaluation": {"splits": ["confirmation", "valid_unseen"]}}, "'valid_unseen' of alfworld is a panel for report"),
+        (
+            {"evaluation": {"splits": ["confirmation"], "learning": {"split": "calibration"}}},
+            "'calibration' of alfworld is a panel for calibration",
+        ),
         ({"seeds": [0, 1]}, "seeds: found 2 training seeds; a verdict needs at least 3"),
     ],
 )

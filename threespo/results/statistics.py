@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-Array = np.ndarray[Any, Any]
+from threespo.study.confirmatory import FEWEST_SEEDS as FEWEST_SEEDS
 
-FEWEST_SEEDS = 3
-"""Fewest training seeds (or clusters of tasks) that an interval is computed from."""
+Array = np.ndarray[Any, Any]
 
 LEVEL = 0.05
 """Promised rate of false verdicts, two-sided; intervals have 95 %."""

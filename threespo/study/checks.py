@@ -10,14 +10,12 @@ from threespo.envs.spec import CONFIRMATION, purpose
 from threespo.errors import listed
 from threespo.methods.registry import check_options, searches
 from threespo.study.config import Study, StudyAt
+from threespo.study.confirmatory import FEWEST_SEEDS
 from threespo.study.explain import explain, field_of
 from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paper_rows import paper_rows
 from threespo.study.sizes import SIZES
 from threespo.study.training import TrainingSettings
-
-FEWEST_SEEDS = 3
-"""With fewer training seeds no comparison is decided, so there is nothing to confirm."""
 
 
 def problems(study: Study) -> list[str]:
@@ -34,7 +32,8 @@ def problems(study: Study) -> list[str]:
 def unconfirmed(study: Study) -> Iterator[str]:
     """Yield why a study cannot be confirmatory, in the same form."""
     for env in study.environments:
-        for split in study.at(env).evaluation.splits:
+        judged = study.at(env).evaluation
+        for split in dict.fromkeys((*judged.splits, str(judged.learning.split))):
             if (found := purpose(split)) != CONFIRMATION:
                 panels = ", ".join(name for name in environment(env).splits if purpose(name) == CONFIRMATION) or "none"
                 yield (

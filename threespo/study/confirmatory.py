@@ -6,6 +6,9 @@ from pydantic import Field
 
 from threespo.settings import Settings
 
+FEWEST_SEEDS = 3
+"""Fewest training seeds (or clusters of tasks) that an interval is computed from; with fewer nothing is decided."""
+
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
 
 
@@ -15,6 +18,7 @@ class Freeze(Settings):
     commit: Digest
     """The commit at which nothing was left to be chosen."""
     configuration: Digest
-    """Of all fields of the study that results depend on."""
+    """Of all fields of the study that results depend on, and of the labels that say what is compared."""
     code: Digest
-    """Of all modules that its data, policies, runs and evaluations are made by; comments and documentation do not count."""
+    """Of all modules that its data, policies, runs, evaluations and tables are made by, and of the rules that decide claims;
+    comments and documentation do not count."""

@@ -16,12 +16,20 @@ from threespo.settings import decisive
 from threespo.study.checks import unconfirmed
 from threespo.study.config import Study
 from threespo.study.confirmatory import Freeze
+from threespo.study.digests import meaning_digest
 from threespo.study.load import load_study
+from threespo.study.paths import PAPER
 from threespo.study.records import commit
 from threespo.study.stages import jobs
 
-_PRESENTS = ("tables", "notebook", "report")
-"""Stages that only show what others have made."""
+_SHOWS = ("notebook", "report")
+"""Stages that only draw what the tables hold; verdicts and intervals are computed for the tables."""
+
+_ANALYSIS = ("claims.yaml", "results.yaml", "efficiency.csv")
+"""Files of the paper's numbers and claims, with the rules and bounds that decide them."""
+
+RESULTS = Path("results")
+"""Where studies put their results unless somebody says otherwise."""
 
 _SECTION = re.compile(r"^confirmatory:.*\n(?:[ \t]+.*\n|[ \t]*\n)*", re.MULTILINE)
 
@@ -36,6 +44,11 @@ def freeze(file: Path) -> Freeze:
     study = load_study(file)
     if reasons := [*unconfirmed(study)]:
         raise InputError(f"{file}: cannot be frozen as a confirmatory study: {reasons[0]}")
+    if (RESULTS / study.name / "runs").exists():
+        raise InputError(
+            f"{file}: {RESULTS / study.name} has runs of this study already; a study is frozen before it runs. Remove them, "
+            "or give the study another name"
+        )
     now = commit()
     if re.fullmatch("[0-9a-f]{40}", now) is None:
         raise InputError(f"{file}: frozen is a commit, and this one is {now}; commit first")
@@ -63,24 +76,32 @@ def mark_in_words(study: Study) -> str | None:
     frozen = f"frozen at commit {mark.commit[:12]} with the configuration {mark.configuration}"
     if changed := changes(study):
         return (
-            f"Not confirmatory: this study was {frozen} before it ran, but its {' and its '.join(changed)} has changed "
+            f"Not confirmatory: this study was {frozen}, but its {' and its '.join(changed)} has changed "
             "since. Read it as exploratory, or run it at that commit."
         )
-    return f"Confirmatory: {frozen}, before it ran, on panels on which nothing was chosen. Neither has changed since."
+    return (
+        f"Confirmatory: {frozen}, on panels on which nothing was chosen. Neither configuration nor code has changed since; "
+        "the section on provenance has the commits of its jobs."
+    )
 
 
 def configuration(study: Study) -> str:
-    """Return the digest of the fields that results depend on."""
-    return _digest(decisive(study))
+    """Return the digest of the fields that results depend on, and of the labels that say what is compared with what."""
+    compared = {
+        "paper_row": {name: entry.paper_row for name, entry in study.methods.items()},
+        "stands_for": {name: policy.stands_for for name, policy in study.policies.items()},
+    }
+    return _digest([decisive(study), compared])
 
 
 def code(study: Study) -> str:
-    """Return the digest of the code of all jobs whose results are compared."""
-    found: dict[str, str] = {}
+    """Return the digest of the code of all jobs up to the tables, and of the rules that decide claims."""
+    found = {name: meaning_digest(PAPER / name) for name in _ANALYSIS}
     for job in jobs(study):
-        if job.stage not in _PRESENTS:
+        if job.stage not in _SHOWS:
             found |= job.code(study)
-    return _digest(found)
+    # The policies that come with the repository: those of other sizes do not matter, and a run's record has its own.
+    return _digest({name: value for name, value in found.items() if "/shipped/" not in name})
 
 
 def _digest(value: Any) -> str:

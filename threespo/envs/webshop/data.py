@@ -158,7 +158,7 @@ def load_goals(folder: Path, split: str, catalogue: Catalogue | None = None) -> 
 
     Args:
         folder: the data folder.
-        split: ``train``, ``calibration`` or ``test``.
+        split: one of ``SPLITS`` that was prepared.
         catalogue: where it is given, the goals' products are looked up in it.
 
     Raises:
