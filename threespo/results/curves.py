@@ -123,12 +123,11 @@ def time_to(points: pd.DataFrame, seconds: pd.DataFrame) -> pd.DataFrame:
         for method, seeds in methods.items():
             for goal, level in levels.items():
                 for unit in UNITS:
-                    ours, theirs = ([_reaches(seed, unit, level) for seed in runs] for runs in (seeds, grpo))
-                    reached = sum(not math.isnan(value) for value in ours)
+                    ours, theirs = ([reached(seed, level, unit) for seed in runs] for runs in (seeds, grpo))
                     mean = math.exp(np.mean(np.log(ours))) if _all(ours) else math.nan
                     compared = grpo and seeds is not grpo and _all(ours + theirs)
                     found = ratio(theirs, ours) if compared else Interval(math.nan)
-                    names = (env, policy, method, goal, level, unit, len(seeds), reached)
+                    names = (env, policy, method, goal, level, unit, len(seeds), sum(map(math.isfinite, ours)))
                     values = (*names, mean, found.estimate, found.low, found.high)
                     rows.append(dict(zip(TIME_TO_COLUMNS, values, strict=True)))
     return pd.DataFrame(rows, columns=list(TIME_TO_COLUMNS))
@@ -147,12 +146,12 @@ def soonest(table: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _reaches(seed: pd.DataFrame, unit: str, level: float) -> float:
-    """Return where a seed's curve first has ``level``, in a unit; NaN where it never has."""
+def reached(seed: pd.DataFrame, level: float, unit: str = "generations") -> float:
+    """Return where a curve first has ``level``, in a unit, by straight lines between snapshots; infinity if nowhere."""
     at, success = seed[unit].to_numpy(dtype=np.float64), seed["success"].to_numpy(dtype=np.float64)
     above = np.flatnonzero(success >= level)
     if not len(above):
-        return math.nan
+        return math.inf
     after = int(above[0])
     if after == 0:
         return float(at[0])
@@ -161,7 +160,7 @@ def _reaches(seed: pd.DataFrame, unit: str, level: float) -> float:
 
 def _all(values: Sequence[float]) -> bool:
     """Return whether all seeds have reached a level, none of them before training: only then there are logarithms of all."""
-    return all(value > 0 for value in values)
+    return all(0 < value < math.inf for value in values)
 
 
 def _seeds(group: pd.DataFrame) -> list[pd.DataFrame]:

@@ -11,6 +11,7 @@ from threespo.results.claims.arms import Arms, Run
 from threespo.results.claims.finding import Evidence, Finding, Verdict, of_few_seeds, together
 from threespo.results.claims.rules import Ahead, Area, OfCurves, Sooner, Steady
 from threespo.results.claims.seeds import gap, times
+from threespo.results.curves import reached
 from threespo.results.statistics import LEVEL
 
 AXES = {"epochs": "epochs", "optimizer_steps": "optimizer steps"}
@@ -64,26 +65,13 @@ def _success(run: Run, at: float) -> float:
     return 100.0 * float(np.interp(at, run["generations"], run["success"]))
 
 
-def _reached(run: Run, success: float, axis: str = "generations") -> float:
-    """Return where on an axis a run first reaches a success, by straight lines between snapshots; infinity if nowhere."""
-    there = np.flatnonzero(run["success"].to_numpy() >= success)
-    if not len(there):
-        return math.inf
-    values, spent = run["success"].to_numpy(dtype=np.float64), run[axis].to_numpy(dtype=np.float64)
-    first = int(there[0])
-    if first == 0:
-        return float(spent[0])
-    part = (success - values[first - 1]) / (values[first] - values[first - 1])
-    return float(spent[first - 1] + part * (spent[first] - spent[first - 1]))
-
-
 def _sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Finding:
     """Decide by the ratio of the generations after which a success is first reached, ``lower`` over ``upper``.
 
     Where a run never reaches it only the order of runs is known, if its last snapshot is later than all that reached it:
     then an exact rank test decides, with such runs as the latest.
     """
-    first, second = ([_reached(run, rule.success) for run in runs] for runs in (upper, lower))
+    first, second = ([reached(run, rule.success) for run in runs] for runs in (upper, lower))
     if not any(math.isfinite(value) for value in (*first, *second)):
         return Finding("unclear", detail=f"no run of either reaches {rule.success:.0%}")
     if min(*first, *second) <= 0:
@@ -92,7 +80,7 @@ def _sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Findi
     if math.isfinite(max(*first, *second)):
         others = []
         for axis, words in AXES.items():
-            there = [[_reached(run, rule.success, axis) for run in runs] for runs in (lower, upper)]
+            there = [[reached(run, rule.success, axis) for run in runs] for runs in (lower, upper)]
             others.append(f"{_mean_ratio(*there):.2f} in {words}")
         found = times(second, first, rule.at_least)
         return replace(found, detail="; ".join(filter(None, (f"the ratio is {', '.join(others)}", found.detail))))
