@@ -244,7 +244,7 @@ def test_read_only_results_can_be_looked_at_and_are_not_worked_on(checkout):
     looked = checkout.snakemake("--dry-run", **place)
     assert looked.returncode == 0, looked.stderr
     assert f"train {RUN}: runs/{RUN}/metrics.parquet: missing (and 7 more)" in looked.stderr
-    assert threespo(checkout, "check", "results/ci", **place).stdout.count("missing") == 10
+    assert threespo(checkout, "check", "results/ci", **place).stdout.count("missing") == 11
     assert state(checkout.results()) == before
 
 
@@ -268,7 +268,7 @@ def test_a_job_that_is_killed_in_mid_write_leaves_nothing_half_true(undisturbed,
 def test_a_workflow_whose_job_is_killed_for_its_memory_says_that_it_is_not_finished(undisturbed, checkout):
     done = checkout.snakemake(FAKE_FAULTS="killed:*/runs/*/.timing.parquet.*")
     assert done.returncode == 1
-    assert "threespo: not finished: 0 of 9 jobs done" in done.stderr
+    assert "threespo: not finished: 0 of 11 jobs done" in done.stderr
     assert "Traceback" not in done.stderr
     assert len(check(checkout)) == 10
     goes_on(checkout, undisturbed)
@@ -329,7 +329,7 @@ def test_a_dry_run_in_a_fresh_checkout_writes_nothing(tmp_path):
     before = state(checkout.folder)
     done = checkout.snakemake("--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "9 jobs not done yet" in done.stderr
+    assert "11 jobs not done yet" in done.stderr
     assert state(checkout.folder, ".snakemake") == before
     assert not (checkout.folder / "results").exists()
 

@@ -127,7 +127,7 @@ def test_the_entropy_bonus_is_the_closed_form():
     made = policy(learning_rate=2.0, x=[0.0, 1.0, 2.0])
     p = torch.tensor([0.0, 1.0, 2.0]).softmax(0)
     entropy = -(p * p.log()).sum()
-    rows = (Row("x", (0,), (0.0,), (0.0,)), Row("x", (2,), (0.0,), (0.0,)), Row("new", (1,), (0.0,), (0.0,)))
+    rows = tuple(Row(prompt, (action,), (0.0,), (0.0,), version=0) for prompt, action in (("x", 0), ("x", 2), ("new", 1)))
     (stats,) = made.update(UpdateRequest((rows,), LossSettings(kl_coef=0.0, entropy_coef=0.3)))
     moved = torch.tensor([0.0, 1.0, 2.0]) - 2.0 * 0.3 * 2 / 3 * p * (p.log() + entropy)
     assert made.logits["x"].tolist() == pytest.approx(moved.tolist(), abs=1e-6)

@@ -57,7 +57,7 @@ class AlfworldTasks(TaskSettings):
         counts = self.games.model_dump()
         if self.source == "embedded" and any(counts[split] is None for split in SPLITS if split not in PANELS):
             needed = ", ".join(split for split in SPLITS if split not in PANELS)
-            raise ValueError(f"source 'embedded' needs a number for every one of {needed} in 'games'")
+            raise ValueError(f"source 'embedded' needs a number for every split in 'games' ({needed})")
         if self.source != "embedded" and (given := [split for split in PANELS if counts[split] is not None]):
             raise ValueError(f"games.{given[0]}: this panel is generated; remove it where games come from {self.source!r}")
         return self
