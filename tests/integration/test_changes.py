@@ -170,7 +170,7 @@ EDITS = [
         substitute("config/studies/ci.yaml", "seeds: [123", "learning: {games: 5}, seeds: [123"),
         LEARN | STUDY_TABLES,
         LEARN | STUDY_TABLES,
-        ("  field  learning.games: None -> 5",),
+        ("  field  learning.games: null -> 5",),
     ),
     Edit(
         "a label",

@@ -270,7 +270,7 @@ def test_a_workflow_whose_job_is_killed_for_its_memory_says_that_it_is_not_finis
     assert done.returncode == 1
     assert "threespo: not finished: 0 of 11 jobs done" in done.stderr
     assert "Traceback" not in done.stderr
-    assert len(check(checkout)) == 10
+    assert len(check(checkout)) == 11
     goes_on(checkout, undisturbed)
 
 

@@ -169,7 +169,7 @@ def test_the_verdicts_are_printed_and_a_study_without_tables_is_named(study, pat
     capsys.readouterr()
     assert main(["claims", str(paths.study)]) == 0
     said = capsys.readouterr().out
-    assert said.splitlines()[0].startswith("the paper's 105 claims, by verdict")
+    assert said.splitlines()[0].startswith("the paper's 103 claims, by verdict")
     # GRPO wins two or three of four games, 3SPO one.
     assert "22-6: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5" in said
     assert "fails       case-tenth-visit" in said

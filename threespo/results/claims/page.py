@@ -8,6 +8,9 @@ import pandas as pd
 
 from threespo.results.figures import label
 
+OWN = "own-"
+"""What ids of claims begin with that we have read into a figure or a formula; the paper has no such sentence."""
+
 RATIOS = ("states", "resource", "rollouts", "sooner")
 PLAIN = ("course", "by_type", "formula", "priority", "fewer", "longer", "level")
 """Rules whose number is a ratio, or neither ratio nor difference in points."""
@@ -66,13 +69,15 @@ def page(table: pd.DataFrame) -> dict[str, Any]:
         "parts": parts,
         **{name: groups[name].to_dict("records") for name in ("settled", "open", "absent")},
         "total": int(table["claim"].nunique()),
+        "own": int(table.loc[table["claim"].str.startswith(OWN), "claim"].nunique()),
         "counts": {name: int(group["claim"].nunique()) for name, group in groups.items()},
     }
 
 
 def counted(table: pd.DataFrame) -> str:
     """Return one sentence with the number of the paper's claims by what was found of them, with the paper's method."""
-    by_claim = table[table["method_of_paper"].astype(bool)].groupby("claim", sort=False)["verdict"].agg(set)
+    of_paper = table["method_of_paper"].astype(bool) & ~table["claim"].str.startswith(OWN)
+    by_claim = table[of_paper].groupby("claim", sort=False)["verdict"].agg(set)
     counts = {verdict: sum(verdict in found for found in by_claim) for verdict in dict.fromkeys(table["verdict"])}
     found = ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
     return f"the paper's {len(by_claim)} claims, by verdict (a claim may have several, by setting): {found}"
