@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from threespo.envs.base import Environment, TextInterface
+from threespo.envs.panels import PANELS
 from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
 
-TRAINING, CALIBRATION, DEVELOPMENT, CONFIRMATION = "training", "calibration", "development", "confirmation"
-REPORTING = "reporting"
+TRAINING, CALIBRATION, REPORTING = "training", "calibration", "reporting"
 
 
 def purpose(split: str) -> str:
@@ -18,7 +18,7 @@ def purpose(split: str) -> str:
     ``calibration``: choosing rates and base policies; ``development``: choosing between variants; ``confirmation``: nothing
     is ever chosen on it; ``reporting``: the published test sets, whose results are shown and may have been looked at before.
     """
-    return {"train": TRAINING, **{name: name for name in (CALIBRATION, DEVELOPMENT, CONFIRMATION)}}.get(split, REPORTING)
+    return {"train": TRAINING, **{name: name for name in (CALIBRATION, *PANELS)}}.get(split, REPORTING)
 
 
 class RealData(NamedTuple):

@@ -5,7 +5,6 @@ steps that were taken, each of length 1; a won step leads to success. States are
 was lost lends its steps a distance wherever another one shows the way on.
 """
 
-from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from enum import Enum
 from functools import partial
@@ -17,6 +16,7 @@ from pydantic import Field
 from threespo.methods.advantages import Population, Steps, by_group, grpo, mean_std
 from threespo.methods.base import CommonSettings, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
+from threespo.methods.state_graph import steps_to
 
 
 class GraphgpoOptions(MethodOptions):
@@ -123,16 +123,7 @@ def distances(edges: Iterable[Edge]) -> dict[Hashable, int]:
     if SUCCESS not in met:
         return {}
 
-    found: dict[Hashable, int] = {SUCCESS: 0}
-    waiting: deque[Hashable] = deque([SUCCESS])
-    while waiting:
-        node = waiting.popleft()
-        for source in sources.get(node, ()):
-            if source not in found:
-                found[source] = found[node] + 1
-                waiting.append(source)
-
-    # Nodes are found in the order of their distances.
+    found = steps_to([SUCCESS], sources)
     beyond = found[next(reversed(found))] + 1
     return {node: found.get(node, beyond) for node in met}
 

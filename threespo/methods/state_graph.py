@@ -4,11 +4,31 @@ States are values and transitions deterministic, so what a search has seen once 
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from threespo.methods.states import state_id
+
+NodeT = TypeVar("NodeT", bound=Hashable)
+
+
+def steps_to(goals: Iterable[NodeT], before: Mapping[NodeT, Iterable[NodeT]]) -> dict[NodeT, int]:
+    """Return the fewest steps from each node to one of the goals, nearest nodes first; without those that have no way.
+
+    Args:
+        goals: nodes at distance 0.
+        before: node -> the nodes that a step leads from to it.
+    """
+    found = dict.fromkeys(goals, 0)
+    waiting = deque(found)
+    while waiting:
+        node = waiting.popleft()
+        for source in before.get(node, ()):
+            if source not in found:
+                found[source] = found[node] + 1
+                waiting.append(source)
+    return found
 
 
 @dataclass(slots=True)
@@ -39,14 +59,7 @@ class StateGraph:
     def distance(self, key: str) -> int | None:
         """Return the fewest known steps from a state to success, 0 if it is won; ``None`` if no known way leads there."""
         if self._known is None:
-            self._known = dict.fromkeys(self.won, 0)
-            waiting = deque(self.won)
-            while waiting:
-                node = waiting.popleft()
-                for source in self.before.get(node, ()):
-                    if source not in self._known:
-                        self._known[source] = self._known[node] + 1
-                        waiting.append(source)
+            self._known = steps_to(self.won, self.before)
         return self._known.get(state_id(key))
 
     def dump(self) -> dict[str, Any]:

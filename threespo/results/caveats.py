@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from threespo.envs.panels import DEVELOPMENT
 from threespo.envs.registry import ENVIRONMENTS, presentation
-from threespo.envs.spec import DEVELOPMENT, purpose
+from threespo.envs.spec import purpose
 from threespo.results.figures import label
 from threespo.results.paper import COLUMNS
 from threespo.results.statistics import FEWEST_SEEDS

@@ -30,7 +30,7 @@ class StateTable:
         self.pending.append((tuple(path), success))
 
     def commit(self) -> None:
-        """Count all noted paths. Called once per tick, so tasks of one tick see the same statistics."""
+        """Count all noted paths. Between two calls, by default once per tick, all tasks see the same statistics."""
         self.paths += len(self.pending)
         for path, success in self.pending:
             for key in dict.fromkeys(path):

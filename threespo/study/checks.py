@@ -5,8 +5,9 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from threespo.envs.panels import CONFIRMATION
 from threespo.envs.registry import ENVIRONMENTS, environment
-from threespo.envs.spec import CONFIRMATION, purpose
+from threespo.envs.spec import purpose
 from threespo.errors import listed
 from threespo.methods.registry import check_options, searches
 from threespo.study.config import Study, StudyAt

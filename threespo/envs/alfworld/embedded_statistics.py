@@ -14,12 +14,9 @@ from threespo.envs.alfworld.embedded import generate
 from threespo.envs.alfworld.embedded_tables import DIFFICULTIES
 from threespo.envs.alfworld.engine import Alfworld
 from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.settings import PANELS, SPLITS
+from threespo.envs.alfworld.settings import ALWAYS
 from threespo.envs.alfworld.sources import load, splits
 from threespo.errors import InputError
-
-COUNTERPARTS = tuple(split for split in SPLITS if split not in PANELS)
-"""Splits that real games have as well."""
 
 # Measure -> what is counted in the initial state of the PDDL problem.
 _FACTS = {
@@ -91,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise InputError(f"{chosen.games}: no games found; give a folder of official games.")
             columns[f"official ({len(official)} games)"] = measure(official)
         for name in reversed(DIFFICULTIES):
-            drawn = [record for split in COUNTERPARTS for record in generate(split, chosen.count, chosen.seed, name)]
+            drawn = [record for split in ALWAYS for record in generate(split, chosen.count, chosen.seed, name)]
             columns[f"{name} ({len(drawn)} games)"] = measure(drawn)
     except InputError as error:
         print(error, file=sys.stderr)

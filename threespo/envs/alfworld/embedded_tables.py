@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from threespo.envs.alfworld.settings import SPLITS as SPLITS
+from threespo.envs.panels import PANELS
 from threespo.errors import InputError
 
 Spread = tuple[int, int, int]
 """Smallest, most frequent and largest value of a whole number that is drawn from a triangular distribution."""
 
-SPLITS = ("train", "calibration", "valid_seen", "valid_unseen", "development", "confirmation")
-OWN_LAYOUTS = ("valid_unseen", "development", "confirmation")
+OWN_LAYOUTS = ("valid_unseen", *PANELS)
 """Splits whose layouts no other split has; all others share theirs."""
 ROOM_KINDS = ("kitchen", "livingroom", "bedroom", "bathroom")
 

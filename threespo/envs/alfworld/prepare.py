@@ -1,7 +1,6 @@
 """The games of a study, from any source, in the compact form with a manifest."""
 
 import hashlib
-import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,8 @@ from threespo.envs.alfworld import sources
 from threespo.envs.alfworld.embedded import generate
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.official import fetch
-from threespo.envs.alfworld.settings import PANELS, AlfworldTasks
+from threespo.envs.alfworld.settings import AlfworldTasks
+from threespo.envs.panels import CONFIRMATION, overlaps
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json
 from threespo.rng import derive
@@ -51,7 +51,7 @@ def prepare_games(settings: AlfworldTasks, out: Path) -> None:
 
 def _embedded(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     counts = settings.games.model_dump()
-    seeds = {"confirmation": _CONFIRMATION_SEED}
+    seeds = {CONFIRMATION: _CONFIRMATION_SEED}
     return {
         split: generate(split, counts[split], seeds.get(split, _EMBEDDED_SEED), settings.difficulty)
         for split in settings.splits
@@ -65,12 +65,11 @@ def check_panels(records: Mapping[str, Sequence[GameRecord]]) -> None:
         InputError: naming both splits and a game.
     """
     contents = {split: {_content(game): game for game in games} for split, games in records.items()}
-    for panel, other in itertools.product(PANELS, contents):
-        if panel in contents and other != panel and (shared := sorted(contents[panel].keys() & contents[other].keys())):
-            raise InputError(
-                f"alfworld: {len(shared)} games of the panel {panel!r} are in {other!r} too, such as "
-                f"{contents[panel][shared[0]].game_id}; a panel must have games of its own"
-            )
+    for panel, other, shared in overlaps({split: games.keys() for split, games in contents.items()}):
+        raise InputError(
+            f"alfworld: {len(shared)} games of the panel {panel!r} are in {other!r} too, such as "
+            f"{contents[panel][shared[0]].game_id}; a panel must have games of its own"
+        )
 
 
 def _content(game: GameRecord) -> str:

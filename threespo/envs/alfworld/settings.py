@@ -4,13 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from threespo.envs.panels import PANELS, asked_for
 from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.settings import Settings
 
-PANELS = ("development", "confirmation")
-"""Splits that are generated where a study asks for them, and that no real data have."""
+ALWAYS = ("train", "calibration", "valid_seen", "valid_unseen")
+"""Splits of all sources; panels are generated, and no real data have them."""
 
-SPLITS = ("train", "calibration", "valid_seen", "valid_unseen", *PANELS)
+SPLITS = (*ALWAYS, *PANELS)
 
 MOST_GAMES = 100_000
 """Of a split: the released games are 3,553, and a hundred thousand embedded ones take hours to make."""
@@ -54,17 +55,15 @@ class AlfworldTasks(TaskSettings):
 
     @model_validator(mode="after")
     def _games_are_counted(self) -> "AlfworldTasks":
-        counts = self.games.model_dump()
-        if self.source == "embedded" and any(counts[split] is None for split in SPLITS if split not in PANELS):
-            needed = ", ".join(split for split in SPLITS if split not in PANELS)
-            raise ValueError(f"source 'embedded' needs a number for every split in 'games' ({needed})")
-        if self.source != "embedded" and (given := [split for split in PANELS if counts[split] is not None]):
+        if self.source == "embedded" and any(getattr(self.games, split) is None for split in ALWAYS):
+            raise ValueError(f"source 'embedded' needs a number for every split in 'games' ({', '.join(ALWAYS)})")
+        if self.source != "embedded" and (given := self.splits[len(ALWAYS) :]):
             raise ValueError(f"games.{given[0]}: this panel is generated; remove it where games come from {self.source!r}")
         return self
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return tuple(split for split in SPLITS if split not in PANELS or self.games.model_dump()[split] is not None)
+        return asked_for(SPLITS, self.games)
 
 
 class AlfworldEpisode(EpisodeSettings):

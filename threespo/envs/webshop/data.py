@@ -4,13 +4,13 @@
 """
 
 import hashlib
-import itertools
 import json
 import lzma
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from threespo.envs.panels import overlaps
 from threespo.envs.webshop.catalogue import Catalogue, compile_catalogue
 from threespo.envs.webshop.embedded import generate
 from threespo.envs.webshop.goals import ShopGoal, goal_from_row
@@ -98,7 +98,7 @@ def prepare_shop(
         limits = limits or {}
         panels = {} if original_order else {name: goals for name, goals in panel_goals(found).items() if name in limits}
         chosen = _chosen({**found._asdict(), **panels}, limits)
-        _check_panels(chosen, panels)
+        _check_panels(chosen)
         _write(chosen, folder)
         manifest = {
             "products": facts["products"],
@@ -135,15 +135,14 @@ def _chosen(splits: Mapping[str, Sequence[ShopGoal]], limits: dict[str, int]) ->
     return {name: goals[: limits.get(name, len(goals))] for name, goals in splits.items()}
 
 
-def _check_panels(chosen: Mapping[str, Sequence[ShopGoal]], panels: Iterable[str]) -> None:
+def _check_panels(chosen: Mapping[str, Sequence[ShopGoal]]) -> None:
     """Raise ``InputError`` if a panel has a goal of another split, by what is asked for and of which product."""
     asked = {split: {(goal.goal, goal.name) for goal in goals} for split, goals in chosen.items()}
-    for panel, other in itertools.product(panels, asked):
-        if panel != other and (shared := len(asked[panel] & asked[other])):
-            raise InputError(
-                f"webshop: {shared} of {len(asked[other])} goals in {other!r} are in the panel {panel!r} too, which must "
-                f"have goals of its own; lower 'goals.{other}'"
-            )
+    for panel, other, shared in overlaps(asked):
+        raise InputError(
+            f"webshop: {len(shared)} of {len(asked[other])} goals in {other!r} are in the panel {panel!r} too, which must "
+            f"have goals of its own; lower 'goals.{other}'"
+        )
 
 
 def _write(splits: Mapping[str, Sequence[ShopGoal]], folder: Path) -> None:

@@ -5,11 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from threespo.envs.panels import PANELS, asked_for
 from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.settings import Settings
-
-PANELS = ("development", "confirmation")
-"""Further goals of the same shop that were held out of training, for those studies that ask for them."""
 
 SPLITS = ("train", "calibration", "test", *PANELS)
 
@@ -68,11 +66,11 @@ class WebshopTasks(TaskSettings):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return tuple(split for split in SPLITS if split not in PANELS or getattr(self.goals, split) is not None)
+        return asked_for(SPLITS, self.goals)
 
     @model_validator(mode="after")
     def _panels_are_disjoint(self) -> "WebshopTasks":
-        if self.goals_order == "original" and (given := [name for name in PANELS if getattr(self.goals, name) is not None]):
+        if self.goals_order == "original" and (given := [split for split in self.splits if split in PANELS]):
             raise ValueError(f"goals.{given[0]}: panels are cut from the fixed order; remove it, or goals_order: original")
         return self
 

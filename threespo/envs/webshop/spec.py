@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.base import Environment
+from threespo.envs.panels import PANELS
 from threespo.envs.spec import EnvironmentSpec, RealData
-from threespo.envs.webshop.settings import PANELS, SPLITS, WebshopEpisode, WebshopSettings, WebshopTasks
+from threespo.envs.webshop.settings import SPLITS, WebshopEpisode, WebshopSettings, WebshopTasks
 from threespo.envs.webshop.text import TEXT
 from threespo.errors import InputError
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from threespo import rng
+from threespo.envs.panels import CONFIRMATION, DEVELOPMENT
 from threespo.envs.webshop.catalogue import Catalogue
 from threespo.envs.webshop.goals import ShopGoal, original_goals, original_order, repaired_goals
 
@@ -51,7 +52,7 @@ def panel_goals(splits: Splits) -> dict[str, tuple[ShopGoal, ...]]:
     Args:
         splits: what ``split_goals`` returned.
     """
-    second = {"development": splits.test, "confirmation": splits.calibration}
+    second = {DEVELOPMENT: splits.test, CONFIRMATION: splits.calibration}
     return {panel: goals[len(goals) // 2 :] for panel, goals in second.items()}
 
 

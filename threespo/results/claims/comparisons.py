@@ -12,7 +12,7 @@ from threespo.results.claims.finding import (
     Evidence,
     Finding,
     Place,
-    cell_of,
+    in_column,
     of_few_seeds,
     of_interval,
     policy_for,
@@ -44,13 +44,12 @@ def of_column(rule: Above | Gain, column: str, printed: float | None, evidence: 
         in the paper's own table. One row with the verdict ``not here`` if the study lacks the environment or the split.
     """
     study = evidence.study
-    cell, (env, split, measure) = printed_cell(column), cell_of(column, study)
-    common = {"env": env, "split": split, "measure": measure, "printed": printed}
-    if env not in study.environments or split not in study.at(env).evaluation.splits:
+    cell, (common, played) = printed_cell(column), in_column(column, printed, evidence)
+    if played is None:
         yield {**common, "verdict": "not here"}
         return
 
-    played = evidence.episodes[(evidence.episodes["env"] == env) & (evidence.episodes["split"] == split)]
+    env, measure = common["env"], common["measure"]
     if isinstance(rule, Gain):
         # A gain compares two models, so it is decided over policies and not for each.
         paper = sum(sign * paper_gap(evidence, rule.upper, rule.lower, model, cell) for sign, model in _sides(rule))

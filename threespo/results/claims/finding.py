@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 from scipy import stats
 
-from threespo.envs.spec import CONFIRMATION, DEVELOPMENT, purpose
+from threespo.envs.panels import PANELS
 from threespo.methods.registry import searches
 from threespo.results.paper import UNSEEN, PaperNumbers, printed_cell
 from threespo.results.statistics import FEWEST_SEEDS, LEVEL, MOST_SEEDS, POWER, Interval, holm
@@ -44,6 +44,10 @@ class Finding:
     """Two-sided p of a value at the rule's bound; NaN where no test decides."""
     seeds_needed: float = math.nan
     """Training seeds that would decide the claim, with means and spreads as they are; NaN where unknown or decided."""
+
+    def said(self, words: str) -> "Finding":
+        """Return the finding with more for the reader, in front of what it says already."""
+        return replace(self, detail="; ".join(filter(None, (words, self.detail))))
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields by name."""
@@ -167,10 +171,29 @@ def cell_of(column: str, study: "Study") -> tuple[str, str, str]:
     env, split, measure = printed_cell(column)
     if env in study.environments and split in UNSEEN:
         judged = study.at(env).evaluation.splits
-        panels = [other for other in judged if purpose(other) in (DEVELOPMENT, CONFIRMATION)]
+        panels = [other for other in judged if other in PANELS]
         if split not in judged and panels:
             return env, panels[-1], measure
     return env, split, measure
+
+
+def in_column(column: str, printed: float | None, evidence: Evidence) -> tuple[dict[str, Any], pd.DataFrame | None]:
+    """Return where a claim on a column of the paper's main table is judged, and the episodes that were played there.
+
+    Args:
+        column: a value of ``paper.COLUMNS``.
+        printed: what the paper's text prints for the column, in points, if it prints something.
+        evidence: the study's results.
+
+    Returns:
+        The first fields of the rows of the table ``claims``; no episodes if the study lacks the environment or the split.
+    """
+    env, split, measure = cell_of(column, evidence.study)
+    place = {"env": env, "split": split, "measure": measure, "printed": printed}
+    if env not in evidence.study.environments or split not in evidence.study.at(env).evaluation.splits:
+        return place, None
+    played = evidence.episodes
+    return place, played[(played["env"] == env) & (played["split"] == split)]
 
 
 def of_interval(found: Interval, verdict: Verdict, needed: int | None) -> Finding:

@@ -1,7 +1,6 @@
 """Claims on learning curves: success on unseen games at the snapshots of training runs (table ``learning``)."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ from threespo.results.claims.finding import Evidence, Finding, Verdict, of_few_s
 from threespo.results.claims.rules import Ahead, Area, OfCurves, Sooner, Steady
 from threespo.results.claims.seeds import gap, times
 from threespo.results.curves import reached
-from threespo.results.statistics import LEVEL
+from threespo.results.statistics import LEVEL, ratio
 
 AXES = {"epochs": "epochs", "optimizer_steps": "optimizer steps"}
 """Columns of ``learning`` beside generations, as readers see them."""
@@ -81,9 +80,9 @@ def _sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Findi
         others = []
         for axis, words in AXES.items():
             there = [[reached(run, rule.success, axis) for run in runs] for runs in (lower, upper)]
-            others.append(f"{_mean_ratio(*there):.2f} in {words}")
+            others.append(f"{ratio(*there).estimate:.2f} in {words}")
         found = times(second, first, rule.at_least)
-        return replace(found, detail="; ".join(filter(None, (f"the ratio is {', '.join(others)}", found.detail))))
+        return found.said(f"the ratio is {', '.join(others)}")
 
     never = [
         f"{sum(map(math.isinf, values))} of {len(values)} runs of {name} never reach {rule.success:.0%}"
@@ -114,13 +113,6 @@ def _ranked(rule: Sooner, upper: tuple[list[Run], list[float]], lower: tuple[lis
     return Finding(verdict, p=p, detail=f"{never}; decided by the order in which runs arrive (exact rank test)")
 
 
-def _mean_ratio(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the ratio of geometric means; NaN where a value is 0."""
-    if min(*first, *second) <= 0:
-        return math.nan
-    return math.exp(float(np.log(first).mean() - np.log(second).mean()))
-
-
 def _mean_success(run: Run, end: float) -> float:
     """Return the mean success in points over the generations from the first snapshot to ``end``."""
     inside = run[run["generations"] < end]
@@ -147,11 +139,11 @@ def _area(rule: Area, upper: list[Run], lower: list[Run], row: str, arms: Arms, 
     ends = "" if math.isnan(shares.low) else f" ({shares.low:+.1f} to {shares.high:+.1f})"
     words = f"shares differ by {shares.measured:+.1f} points{ends}"
     if shares.verdict not in ("holds", "fails"):
-        return replace(shares, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (words, shares.detail))))
+        return replace(shares.said(words), verdict="unclear", p=math.nan)
 
     # Both have to be true, the order of shares and that of success, so the larger p is that of the claim.
     found = gap(first, second) if shares.verdict == "holds" else gap(second, first)
-    return replace(found, p=max(found.p, shares.p), detail="; ".join(filter(None, (words, found.detail))))
+    return replace(found.said(words), p=max(found.p, shares.p))
 
 
 def _steady(upper: list[Run], lower: list[Run]) -> Finding:

@@ -14,7 +14,7 @@ from threespo.results.claims.finding import (
     Evidence,
     Finding,
     Place,
-    cell_of,
+    in_column,
     of_few_seeds,
     of_interval,
     policies_for,
@@ -51,13 +51,12 @@ def of_panel(
         Rows of the table ``claims``.
     """
     study = evidence.study
-    cell, (env, split, measure) = printed_cell(column), cell_of(column, study)
-    common = {"env": env, "split": split, "measure": measure, "printed": printed}
-    if env not in study.environments or split not in study.at(env).evaluation.splits:
+    cell, (common, played) = printed_cell(column), in_column(column, printed, evidence)
+    if played is None:
         yield {**common, "verdict": "not here"}
         return
 
-    played = evidence.episodes[(evidence.episodes["env"] == env) & (evidence.episodes["split"] == split)]
+    env, measure = common["env"], common["measure"]
     rows = rule.rows if isinstance(rule, Order) else (rule.row,) if isinstance(rule, Level) else (rule.upper, rule.lower)
     for policy in policies_for(study, *((rule.model,) if isinstance(rule, Level) else rule.models)):
         model = study.policies[policy].stands_for
@@ -151,7 +150,7 @@ def _order(
         found = together(clear or pairs, missing)
         if any(a <= b for a, b in itertools.pairwise(means)) and found.verdict == "holds":
             found = replace(found, verdict="unclear", p=math.nan)
-    return replace(found, detail="; ".join(filter(None, (f"by their means {places}", found.detail))))
+    return found.said(f"by their means {places}")
 
 
 def _clearly_apart(evidence: Evidence, upper: str, lower: str, model: str, cell: Cell) -> bool:

@@ -1,12 +1,11 @@
 """Claims on what searches do, by recorded trees (``results/search_facts.py``) and by probes of frozen policies."""
 
 import math
-from dataclasses import replace
 
 from threespo.results.claims.arms import Arms, Run
 from threespo.results.claims.finding import Evidence, Finding
 from threespo.results.claims.rules import Loops, OfSearches, Probe
-from threespo.results.claims.seeds import alone, gap
+from threespo.results.claims.seeds import alone, gap, mean
 
 WELL_KNOWN = 20
 """Visits from which on a state's counted rate is compared with its true one."""
@@ -29,8 +28,8 @@ def of_searches(rule: OfSearches, arms: Arms, evidence: Evidence) -> Finding:
         if not {rule.upper, rule.lower} <= set(runs):
             return Finding("not here")
         upper, lower = ([100.0 * float(run["back"].iloc[0]) for run in runs[row]] for row in (rule.upper, rule.lower))
-        words = f"{_mean(upper):.1f} and {_mean(lower):.1f} % of sampled steps lead back"
-        return replace(found := gap(upper, lower), detail="; ".join(filter(None, (words, found.detail))))
+        words = f"{mean(upper):.1f} and {mean(lower):.1f} % of sampled steps lead back"
+        return gap(upper, lower).said(words)
     return _fewer(runs[rule.row]) if rule.row in runs else Finding("not here")
 
 
@@ -41,10 +40,10 @@ def _fewer(runs: list[Run]) -> Finding:
         return Finding("unclear", detail="a run recorded no state that was expanded ten times")
     found = alone([float(run["next_first"] - run["next_tenth"]) for run in whole])
     first, tenth, before = (
-        _mean([float(run[name]) for run in whole]) for name in ("next_first", "next_tenth", "met_before")
+        mean([float(run[name]) for run in whole]) for name in ("next_first", "next_tenth", "met_before")
     )
     words = f"{first:.2f} and {tenth:.2f} different next states, {before:.0%} of the latter met before"
-    return replace(found, detail="; ".join(filter(None, (words, found.detail))))
+    return found.said(words)
 
 
 def _probe(rule: Probe, runs: list[Run]) -> Finding:
@@ -71,8 +70,4 @@ def _probe(rule: Probe, runs: list[Run]) -> Finding:
         )
     found = alone(values, rule.bound, below=True)
     words = f"{states} {kind}; " + ("true success" if rule.measure == "gated" else "how far counted rates are off")
-    return replace(found, detail="; ".join(filter(None, (words, found.detail))))
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+    return found.said(words)

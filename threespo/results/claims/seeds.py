@@ -12,6 +12,11 @@ Values = Sequence[float]
 _OTHER: dict[Verdict, Verdict] = {"holds": "fails", "fails": "holds"}
 
 
+def mean(values: Values) -> float:
+    """Return the mean over training seeds."""
+    return sum(values) / len(values)
+
+
 def gap(first: Values, second: Values, bound: float = 0.0) -> Finding:
     """Return whether the mean of ``first`` is above that of ``second`` by more than ``bound``, by Welch's interval."""
     found, needed = difference(first, second, bound), seeds_for([(1.0, first), (-1.0, second)], bound)

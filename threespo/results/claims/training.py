@@ -11,7 +11,7 @@ import pandas as pd
 from threespo.results.claims.arms import Arms, Run, Runs
 from threespo.results.claims.finding import Evidence, Finding, of_few_seeds, together
 from threespo.results.claims.rules import ByType, Course, OfMetrics, Priority, Resource, Rollouts, States, Throughout
-from threespo.results.claims.seeds import alike, alone, gap, times
+from threespo.results.claims.seeds import alike, alone, gap, mean, times
 from threespo.results.paper import DETAILED, PaperNumbers
 from threespo.results.statistics import mean_interval
 
@@ -75,11 +75,8 @@ def _pair(
         column = "detail_state_met" if isinstance(rule, States) else rule.column
         first, second = ([_running(run, column, at) for run in runs] for runs in (upper, lower))
         bound, at_most = (rule.at_least, False) if isinstance(rule, States) else (rule.at_most, True)
-        words = f"{_mean(first):,.0f} and {_mean(second):,.0f} after {at:,.0f} generations"
-        yield (
-            f"to {row}",
-            replace(found := times(first, second, bound, at_most), detail="; ".join(filter(None, (words, found.detail)))),
-        )
+        words = f"{mean(first):,.0f} and {mean(second):,.0f} after {at:,.0f} generations"
+        yield f"to {row}", times(first, second, bound, at_most).said(words)
         return
 
     parts = [[_parts(run, rule.column, at) for run in runs] for runs in (upper, lower)]
@@ -105,14 +102,13 @@ def _rollouts(rule: Rollouts, runs: Runs) -> Finding:
     capped = [
         sum(part["detail_generation_caps"].sum() for part in arm) / sum(part["tasks"].sum() for part in arm) for arm in parts
     ]
-    found = times(first, second, rule.at_least)
-    words = (
-        f"{_mean(first):,.0f} and {_mean(second):,.0f} generations a task; {max(capped):.0%} of the searches were cut short"
+    found = times(first, second, rule.at_least).said(
+        f"{mean(first):,.0f} and {mean(second):,.0f} generations a task; {max(capped):.0%} of the searches were cut short"
     )
-    words = "; ".join(filter(None, (words, found.detail)))
     if max(capped) > MOST_CAPPED:
-        return replace(found, verdict="unclear", p=math.nan, detail=f"{words}, so the cap decides and not the rule")
-    return replace(found, detail=words)
+        words = f"{found.detail}, so the cap decides and not the rule"
+        return replace(found, verdict="unclear", p=math.nan, detail=words)
+    return found
 
 
 def _total(run: Run) -> float:
@@ -176,10 +172,9 @@ def _course(rule: Course, runs: list[Run]) -> Finding:
         each["its rank correlation with time"] = alone(orders, rule.spearman_below, below=True)
 
     ends, found = mean_interval([float(part.iloc[-1]) for part in parts]), together(each)
-    words = f"from {_mean([float(part.iloc[0]) for part in parts]):.2f} to {ends.estimate:.2f}, as a mean of the seeds"
-    words = "; ".join(filter(None, (words, found.detail)))
+    words = f"from {mean([float(part.iloc[0]) for part in parts]):.2f} to {ends.estimate:.2f}, as a mean of the seeds"
     # The verdict is on the course; the number that the paper prints is where it ends.
-    return replace(found, measured=ends.estimate, low=ends.low, high=ends.high, detail=words)
+    return replace(found.said(words), measured=ends.estimate, low=ends.low, high=ends.high)
 
 
 def _by_type(rule: ByType, runs: list[Run]) -> Finding:
@@ -197,7 +192,7 @@ def _by_type(rule: ByType, runs: list[Run]) -> Finding:
 
             looks.append([float(means[b] - means[a]) for a, b in itertools.pairwise(rule.types)])
         for values, of_looks in zip(steps.values(), zip(*looks, strict=True), strict=True):
-            values.append(_mean(list(of_looks)))
+            values.append(mean(list(of_looks)))
     return together({pair: alone(values) for pair, values in steps.items()})
 
 
@@ -213,7 +208,7 @@ def _priority(runs: list[Run]) -> Finding:
         if len(sums) < LEAST_EPOCHS or np.ptp(mean) == 0 or np.ptp(failed) == 0:
             return Finding("unclear", detail="too few task types, or all alike")
         found.append(float(np.corrcoef(mean, failed)[0, 1]))
-    return replace(seen := alone(found), detail="; ".join(filter(None, ("correlation over task types", seen.detail))))
+    return alone(found).said("correlation over task types")
 
 
 def of_paper(rule: object, paper: PaperNumbers) -> float:
@@ -229,7 +224,3 @@ def of_paper(rule: object, paper: PaperNumbers) -> float:
     else:
         each = {row: one["paper_states"] / (one["paper_rollouts"] if rule.per_rollout else 1) for row, one in there.items()}
     return min((each[rule.upper] / each[row] for row in rows[1:] if {row, rule.upper} <= set(each)), default=math.nan)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
