@@ -11,7 +11,7 @@ from tests.claims_evidence import PAPER, ROOT, SEEDS, evidence, judge, only, pla
 from threespo.errors import InputError
 from threespo.results.claims.finding import Place
 from threespo.results.claims.formulas import FORMULAS
-from threespo.results.claims.page import counted, lines, page
+from threespo.results.claims.page import ELSEWHERE, counted, lines, page, section_of
 from threespo.results.claims.reading import read_claims
 from threespo.results.claims.rules import Formula, Known, Open, rows_of
 from threespo.results.claims.verdicts import verdicts
@@ -414,8 +414,9 @@ def test_the_page_and_the_lines_have_every_claim(study, paper):
     assert shown["total"] == len(claims) == sum(shown["counts"].values())
     papers, ours = shown["parts"]
     assert (papers["presets"], ours["presets"]) == (["literal"], ["improved"])
-    first, other = papers["rows"][0], ours["rows"][0]
-    assert (first["place"], first["printed"], first["paper"]) == ("ALFWorld, seen rooms, tiny-s", "+22.6", "+22.6")
+    first, other = papers["sections"][0]["rows"][0], ours["sections"][0]["rows"][0]
+    claim = first["claims"][0]
+    assert (first["place"], claim["printed"], claim["paper"]) == ("ALFWorld, seen rooms, tiny-s", "+22.6", "+22.6")
     cells = (first["cells"]["literal"], other["cells"]["improved"])
     assert [(cell["measured"], cell["verdict"]) for cell in cells] == [("+25.0", "holds"), ("-25.0", "fails")]
     text = "\n".join(lines(table))
@@ -433,3 +434,27 @@ def test_an_agent_of_another_policy_is_no_row_of_this_one(study, paper):
     assert Place("alfworld", "qwen25-7b", None).method(apart, "react") == "react"
     assert Place("alfworld", "qwen25-1b5", None).method(apart, "react") is None
     assert Place("alfworld", "tiny-s", None).method(study, "react") is None
+
+
+def test_claims_that_come_down_to_one_comparison_share_a_row(study, paper):
+    """Without HGPO and the rest, "best of all" and "above GRPO" are the same difference; with GiGPO they are two."""
+
+    above = tuple(claim for claim in read_claims(PAPER) if claim.rule[0].kind == "above")
+
+    def first_rows(wins):
+        small = only(study, wins)
+        table = verdicts(above, evidence(small, paper, episodes=played(small, wins)))
+        rows = [row for section in page(table)["parts"][0]["sections"] for row in section["rows"]]
+        ids = [{claim["id"] for claim in row["claims"]} for row in rows]
+        return [one for one in ids if "abs-grpo-alfworld-22-6" in one]
+
+    alone = first_rows({"grpo": 30, "threespo-literal": 20})
+    assert all("intro-sota" in ids for ids in alone)
+    among = first_rows({"grpo": 30, "gigpo": 38, "threespo-literal": 20})
+    assert not any("intro-sota" in ids for ids in among)
+    assert all("abs-consistent-over-grpo" in ids for ids in (*alone, *among))
+
+
+def test_every_claim_stands_in_a_part_of_the_paper():
+    assert all(section_of(claim.where) != ELSEWHERE for claim in read_claims(PAPER))
+    assert section_of("a footnote of ours") == ELSEWHERE

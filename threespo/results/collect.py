@@ -1,5 +1,6 @@
 """Every run's tables as one, each row with the run that it belongs to, in a fixed order."""
 
+import math
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,10 +8,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from threespo.errors import InputError
+from threespo.runs.learning_rate import chosen_rate
 from threespo.study import records
 from threespo.study.matrix import evaluated_runs, learning_runs, local_policies, probed_runs, prompted_runs, trained_runs
 from threespo.study.paths import Paths, Run
-from threespo.study.stages import jobs
+from threespo.study.stages import Job, jobs
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
@@ -86,6 +88,34 @@ def stages(study: "Study", paths: Paths) -> pd.DataFrame:
     done = [(job, records.read(paths, job)) for job in jobs(study)]
     rows = [{"stage": job.stage, "name": job.name, **record.took} for job, record in done if record]
     return pd.DataFrame(rows, columns=["stage", "name", "seconds", "processor_seconds", "peak_memory_mb"])
+
+
+def runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per training run: what it cost, the commit that it ran at, and where its files lie.
+
+    Args:
+        study: the study.
+        paths: where its results lie; ``folder`` and ``log`` are relative to the study's folder.
+        metrics: as :func:`metrics` returns it.
+    """
+    ends = metrics.groupby(RUN_COLUMNS)[["generations", "optimizer_steps"]].last()
+    rows = []
+    for run in trained_runs(study):
+        job, given = Job("train", run.run_id), study.at(run.env).methods[run.method].learning_rate
+        record = records.read(paths, job)
+        cost = ends.loc[(run.env, run.policy, run.method, run.seed)]
+        rows.append(
+            {
+                **dict(zip(RUN_COLUMNS, (run.env, run.policy, run.method, run.seed), strict=True)),
+                **{name: float(value) for name, value in cost.items()},
+                "seconds": record.took["seconds"] if record else math.nan,
+                "learning_rate": given or chosen_rate(paths, run),
+                "commit": record.made.get("commit", "unknown")[:12] if record else "unknown",
+                "folder": paths.run(run).folder.relative_to(paths.root).as_posix(),
+                "log": paths.log(job.stage, job.name).relative_to(paths.root).as_posix(),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def not_run(study: "Study", paths: Paths) -> list[Run]:

@@ -14,11 +14,13 @@ from threespo.files import atomic_text
 from threespo.methods.tree_table import read_trees
 from threespo.results import sections
 from threespo.results.captions import caption
-from threespo.results.caveats import caveats, too_few_seeds
+from threespo.results.caveats import caveats
 from threespo.results.claims.page import page, preset_label
+from threespo.results.collect import RUN_COLUMNS
 from threespo.results.curves import LEVELS, soonest
 from threespo.results.figures import label, titled
 from threespo.results.findings import findings
+from threespo.results.opening import opening
 from threespo.results.viewer import render_trees
 from threespo.study import catalogue
 from threespo.study.matrix import shown_runs
@@ -33,7 +35,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 SHOWN = (
     "main", "episodes", "metrics", "timing", "wall_time", "time_to", "stages", "efficiency", "tuning", "laboratory",
-    "claims", "provenance",
+    "claims", "provenance", "runs",
 )  # fmt: skip
 """Tables that the report is made from."""
 
@@ -65,12 +67,14 @@ def write_report(study: "Study", paths: "Paths") -> None:
         .render(
             study=study,
             several=len(study.environments) > 1,
-            **_opening(study),
+            **_head(study),
+            opening=opening(study, tables),
             findings=findings(study, tables["main"], tables["episodes"]),
             figures=[_figure(study, paths, name) for name in catalogue.figures(study)],
             trees=[_trees(study, paths, run) for run in shown_runs(study)],
             caveats=caveats(study),
-            too_few_seeds=too_few_seeds(study),
+            runs=_runs(study, tables["runs"], tables["episodes"]),
+            anchor=anchor,
             **_sections(study, tables),
         )
     )
@@ -79,7 +83,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
     print(f"report: {paths.report}", file=sys.stderr)
 
 
-def _opening(study: "Study") -> dict[str, str]:
+def _head(study: "Study") -> dict[str, str]:
     """Return what the report's head says of the study, environment by environment where they differ."""
     here = {env: study.at(env) for env in study.environments}
     return {
@@ -116,7 +120,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(label=label, spread=_spread, number=_number, count=_count, preset=preset_label)
+    filters = {"spread": _spread, "number": _number, "count": _count, "signed": _signed}
+    environment.filters.update(label=label, preset=preset_label, **filters)
     return environment
 
 
@@ -137,7 +142,34 @@ def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:
     # Games that were drawn in most epochs show best how a search changes.
     met = trees.groupby("task_id")["epoch"].nunique().sort_values(ascending=False, kind="stable")
     page = render_trees(trees[trees["task_id"].isin(met.index[:SHOWN_TREES])], f"{label(run.method)}, {run.run_id}")
-    return {"name": titled(label(run.method), run.env, study.environments), "page": page}
+    name = titled(label(run.method), run.env, study.environments)
+    return {"name": name, "page": page, "anchor": anchor("trees", run.env, run.policy, run.method)}
+
+
+def _runs(study: "Study", runs: pd.DataFrame, episodes: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return the training runs with their success on each environment's last split; a method's first one is linked to."""
+    last = {env: study.at(env).evaluation.splits[-1] for env in study.environments}
+    judged = episodes[episodes["split"] == episodes["env"].map(last)]
+    success = 100.0 * judged.groupby(RUN_COLUMNS)["success"].mean()
+    shown = {(run.env, run.policy, run.method) for run in shown_runs(study)}
+
+    rows: list[dict[Any, Any]] = runs.to_dict("records")
+    met: set[str] = set()
+    for row in rows:
+        of_method = (row["env"], row["policy"], row["method"])
+        name = anchor("runs", *of_method)
+        row |= {
+            "success": success.get((*of_method, row["training_seed"]), math.nan),
+            "anchor": "" if name in met else name,
+            "trees": anchor("trees", *of_method) if of_method in shown and name not in met else "",
+        }
+        met.add(name)
+    return rows
+
+
+def anchor(*names: str) -> str:
+    """Return the id of a place in the report."""
+    return "-".join(names)
 
 
 def _number(value: float | None, digits: int = 1) -> str:
@@ -146,6 +178,10 @@ def _number(value: float | None, digits: int = 1) -> str:
 
 def _count(value: float) -> str:
     return MISSING if math.isnan(value) else f"{value:,.0f}"
+
+
+def _signed(value: float | None, digits: int = 1) -> str:
+    return MISSING if value is None or math.isnan(value) else f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _spread(mean: float | None, std: float | None) -> str:

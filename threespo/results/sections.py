@@ -58,6 +58,8 @@ def _main_table(study: "Study", main: pd.DataFrame, env: str, policy: str) -> di
         rows.append({"method": method, "cells": shown, "any": next(iter(cells.values()))})
 
     return {
+        "env": env,
+        "policy": policy,
         "name": titled(policy, env, study.environments),
         "stands_for": study.policies[policy].stands_for,
         "columns": [

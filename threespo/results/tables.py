@@ -1,7 +1,7 @@
 """The tables stage: all runs' results in a handful of parquet files, the same bytes for the same results.
 
-``timing``, ``wall_time``, ``learning_time``, ``time_to``, ``stages`` and ``provenance`` hold what differs between two equal
-runs (times, machines, commits) and are not compared.
+``timing``, ``wall_time``, ``learning_time``, ``time_to``, ``stages``, ``runs`` and ``provenance`` hold what differs between
+two equal runs (times, machines, commits) and are not compared.
 """
 
 import sys
@@ -77,6 +77,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "timing": timing,
         "wall_time": wall_time(metrics, timing),
         "stages": collect.stages(study, paths),
+        "runs": collect.runs(study, paths, metrics),
         "main": main_results(study, episodes, metrics, paper.results, collect.not_run(study, paths)),
         "curves": training_curves(metrics),
         "learning": points,

@@ -41,6 +41,7 @@ TABLES = (
     "timing",
     "wall_time",
     "stages",
+    "runs",
     "main",
     "curves",
     "learning",

@@ -1,7 +1,7 @@
 """How verdicts are shown: the same words in the report and in the terminal."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -17,6 +17,20 @@ PLAIN = ("course", "by_type", "formula", "priority", "fewer", "longer", "level")
 
 SETTLED = ("formula", "known")
 """Rules that no run decides."""
+
+SECTIONS = {
+    "Abstract, introduction, conclusion": ("abstract", "introduction", "title", "conclusion"),
+    "Method": ("sec. 3.1", "sec. 3.2", "sec. 3.3", "sec. 3.4", "figure 2"),
+    "Theory": ("sec. 3.5",),
+    "Results": ("main results", "sec. 4.2", "environments"),
+    "Training curves": ("figure 3", "sec. 4.3"),
+    "Ablations and efficiency": ("sec. 4.4", "efficiency table"),
+    "State scores and case study": ("sec. 4.5", "case study"),
+    "Sensitivity, compute, limitations": ("sensitivity", "compute", "limitations", "impact"),
+}
+"""Parts of the paper, by what their claims' ``where`` begins with."""
+
+ELSEWHERE = "Elsewhere"
 
 PAPERS = "The paper's method"
 OURS = "Variants of ours in its place"
@@ -48,9 +62,10 @@ def page(table: pd.DataFrame) -> dict[str, Any]:
 
     Returns:
         ``parts``: the comparisons with the paper's method (``literal``, ``calibrated``), and in a part of their own those
-        with presets of ours in its place. Each has a ``title``, its ``presets``, and ``rows``, one for each claim and place
-        with a cell for each preset. Rows of the claims that are ``settled`` without a run, ``open``, or ``absent`` from the
-        study; the ``total`` of claims, and ``counts`` of each.
+        with presets of ours in its place. Each has a ``title``, its ``presets``, and ``sections`` of the paper with
+        ``rows``, one for each comparison: its place, a cell for each preset, and the ``claims`` that it answers. Claims that
+        are ``settled`` without a run by section; rows of those that are ``open``, or ``absent`` from the study; the
+        ``total`` of claims, and ``counts`` of each.
     """
     settled = table["rule"].isin(SETTLED)
     # What is left has been decided by this study's numbers.
@@ -59,7 +74,11 @@ def page(table: pd.DataFrame) -> dict[str, Any]:
     absent = table[(table["verdict"] == "not here") & ~table["claim"].isin(compared[own]["claim"])]
 
     parts = [
-        {"title": title, "presets": [name for name in part["preset"].unique() if name], "rows": list(_compared(part))}
+        {
+            "title": title,
+            "presets": [name for name in part["preset"].unique() if name],
+            "sections": _by_section(_compared(part)),
+        }
         for title, part in ((PAPERS, compared[own]), (OURS, compared[~own]))
         if len(part)
     ]
@@ -67,7 +86,8 @@ def page(table: pd.DataFrame) -> dict[str, Any]:
     groups = {"settled": table[settled], "compared": compared[own], "absent": absent, "open": left}
     return {
         "parts": parts,
-        **{name: groups[name].to_dict("records") for name in ("settled", "open", "absent")},
+        "settled": _by_section(table[settled].to_dict("records")),
+        **{name: groups[name].to_dict("records") for name in ("open", "absent")},
         "total": int(table["claim"].nunique()),
         "own": int(table.loc[table["claim"].str.startswith(OWN), "claim"].nunique()),
         "counts": {name: int(group["claim"].nunique()) for name, group in groups.items()},
@@ -107,8 +127,39 @@ def preset_label(preset: str) -> str:
     return label(f"threespo-{preset}") if preset else ""
 
 
-def _compared(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield a row for each claim and place, with a cell for every preset (``""`` where it is not about 3SPO)."""
+def section_of(where: str) -> str:
+    """Return the part of the paper that a claim stands in: the first that its ``where`` names."""
+    return next((title for title, starts in SECTIONS.items() if where.startswith(starts)), ELSEWHERE)
+
+
+def _by_section(rows: Iterable[dict[Any, Any]]) -> list[dict[str, Any]]:
+    """Return rows by the part of the paper that they stand in, in the paper's order."""
+    found: dict[str, list[dict[Any, Any]]] = {title: [] for title in (*SECTIONS, ELSEWHERE)}
+    for row in rows:
+        found[section_of(row["where"])].append(row)
+    return [{"title": title, "rows": rows} for title, rows in found.items() if rows]
+
+
+def _compared(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a row for each comparison, with a cell for every preset (``""`` where it is not about 3SPO).
+
+    Several claims come down to one comparison where the study lacks the methods in which they differ: they share a row,
+    which stands with the first of them.
+    """
+    rows: dict[Any, dict[str, Any]] = {}
+    for row in _each_claim(table):
+        cells = row["cells"].items()
+        numbers = tuple((preset, *(cell[name] for name in ("measured", "interval", "verdict"))) for preset, cell in cells)
+        # What has no number is told apart by its words.
+        words = () if all(measured for _, measured, *_ in numbers) else tuple(cell["detail"] for _, cell in cells)
+        first = rows.setdefault((row["rule"], row["place"], numbers, words), row)
+        known = {claim["id"] for claim in first["claims"]}
+        first["claims"] += [claim for claim in row["claims"] if claim["id"] not in known]
+    return list(rows.values())
+
+
+def _each_claim(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield a row for each claim and place."""
     for _, group in table.groupby(["claim", "rule", "env", "policy", "split", "measure"], sort=False):
         first = group.iloc[0].to_dict()
         cells = {
@@ -121,14 +172,15 @@ def _compared(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
             }
             for row in group.to_dict("records")
         }
-        yield {
+        claim = {
+            "id": first["claim"],
             "text": first["text"],
             "where": first["where"],
-            "place": _place(first),
             "printed": number(first["rule"], first["printed"]),
             "paper": number(first["rule"], first["paper"]),
-            "cells": cells,
         }
+        place = {"rule": first["rule"], "where": first["where"], "env": first["env"], "policy": first["policy"]}
+        yield {**place, "place": _place(first), "claims": [claim], "cells": cells}
 
 
 def _place(row: dict[Any, Any]) -> str:

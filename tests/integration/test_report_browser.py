@@ -1,0 +1,129 @@
+"""The report in a real browser: nothing missing, nothing cut, nothing dead, on a phone, on a screen and on paper."""
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.browser import FLAGS, REMEDY, find
+from tests.unit.test_results_environments import draw, finish, study_with
+from threespo.results.report import write_report
+from threespo.results.tables import write_tables
+from threespo.study.catalogue import notebooks
+
+WIDTHS = (400, 1400)
+
+CUT = "() => [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
+DEAD = """() => [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))
+    .filter(to => to.startsWith('#') && !document.getElementById(to.slice(1)))"""
+PICTURES = "() => [...document.images].map(i => i.naturalWidth)"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    study = study_with("alfworld", "webshop")
+    paths = finish(study, tmp_path_factory.mktemp("results"))
+    write_tables(study, paths)
+    for name in notebooks(study):
+        draw(name, paths)
+    write_report(study, paths)
+    return paths.report
+
+
+@pytest.fixture(scope="module")
+def browser():
+    executable = find()
+    if executable is None:
+        pytest.fail(f"no browser to test the page in: {REMEDY}; `make test` gets one")
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=executable, headless=True, args=list(FLAGS))
+
+
+@pytest.fixture
+def opened(browser, report):
+    """Return a function that opens the report at a width; no error may come and no other file may be asked for."""
+    pages, said = [], []
+
+    def show(width, scheme="light"):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+        page.goto(report.as_uri())
+        pages.append(page)
+        return page
+
+    yield show
+    for page in pages:
+        page.close()
+    assert said == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_cut_missing_or_dead(opened, width, scheme):
+    page = opened(width, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate(CUT) == []
+    assert page.evaluate(DEAD) == []
+    assert min(page.evaluate(PICTURES)) > 50
+
+
+def test_nothing_is_cut_on_paper(opened):
+    # A4 across, less its margins, at 96 dots an inch.
+    page = opened(1040)
+    page.emulate_media(media="print")
+    assert page.evaluate(CUT) == []
+    assert page.locator("nav").is_hidden()
+
+
+def test_links_to_files_lead_to_files(opened, report):
+    page = opened(1400)
+    links = page.evaluate("() => [...document.querySelectorAll('#runs + details a')].map(a => a.getAttribute('href'))")
+    folders = [link for link in links if link.startswith("runs/")]
+    assert folders
+    assert all((report.parent / link).is_dir() for link in folders)
+
+
+def test_on_a_phone_every_number_has_the_name_of_its_column(opened):
+    page = opened(400)
+    cell = page.locator("#main-alfworld-tiny-s-grpo td").nth(3)
+    label = cell.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert label == '"seen rooms: paper"'
+    assert cell.inner_text() == "72.8 ± 3.6"
+
+
+def test_tables_sort_by_number_in_both_directions(opened):
+    page = opened(1400)
+    head = page.locator("#outcome ~ .scroll").first.locator("thead th").nth(1)
+    column = page.locator("#outcome ~ .scroll").first.locator("tbody td:nth-child(2)")
+
+    def shown():
+        return [float(text.split()[0]) for text in column.all_inner_texts() if text]
+
+    before = shown()
+    head.click()
+    assert shown() == sorted(before)
+    head.click()
+    assert shown() == sorted(before, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+
+
+def test_claims_are_filtered_by_verdict_and_by_words(opened):
+    page = opened(1400)
+    rows = page.locator("[data-verdicts]")
+    everything = sum(rows.nth(place).is_visible() for place in range(rows.count()))
+    page.get_by_role("button", name="fails", exact=True).click()
+    left = [rows.nth(place) for place in range(rows.count()) if rows.nth(place).is_visible()]
+    assert 0 < len(left) < everything
+    assert all("fails" in row.get_attribute("data-verdicts") for row in left)
+    page.get_by_label("words in a claim").fill("regret")
+    words = [rows.nth(place).inner_text() for place in range(rows.count()) if rows.nth(place).is_visible()]
+    assert 0 < len(words) < len(left)
+    assert all("regret" in text.lower() for text in words)
+
+
+def test_a_link_into_a_folded_part_opens_it(opened):
+    page = opened(1400)
+    target = page.locator("#runs-alfworld-tiny-s-grpo")
+    assert target.is_hidden()
+    page.locator("#main-alfworld-tiny-s-grpo a").click()
+    target.wait_for(state="visible", timeout=5000)

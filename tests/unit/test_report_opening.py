@@ -1,0 +1,100 @@
+"""The report's first screen: its verdicts and differences against numbers worked out by hand."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from threespo.results.opening import opening
+from threespo.results.statistics import LEVEL
+from threespo.study.load import load_study
+
+ROOT = Path(__file__).resolve().parents[2]
+GAMES = 40
+
+
+@pytest.fixture(scope="module")
+def study():
+    """The ci study with three seeds: GRPO and 3SPO, calibrated, on ALFWorld."""
+    whole = load_study(ROOT / "config" / "studies" / "ci.yaml")
+    return whole.model_copy(update={"seeds": (0, 1, 2)})
+
+
+def tables(study, wins, claims=()):
+    """Return the tables of runs that win so many of forty games, by method and seed."""
+    split = study.at("alfworld").evaluation.splits[-1]
+    place = {"env": "alfworld", "policy": "tiny-s", "split": split}
+    episodes = [
+        {**place, "method": method, "training_seed": seed, "evaluation_seed": 1, "task_id": str(game), "success": game < won}
+        for method, seeds in wins.items()
+        for seed, won in enumerate(seeds)
+        for game in range(GAMES)
+    ]
+    main = [
+        {**place, "method": method, "mean": 100 * sum(seeds) / GAMES / len(seeds), "low": 0.0, "high": 0.0}
+        | {"episodes": GAMES, "paper_mean": {"grpo": 70.1}.get(method, 93.2)}
+        for method, seeds in wins.items()
+    ]
+    names = ("claim", "rule", "verdict", "method_of_paper")
+    return {"main": pd.DataFrame(main), "episodes": pd.DataFrame(episodes), "claims": pd.DataFrame(claims, columns=names)}
+
+
+def row(shown, method):
+    return next(row["cells"][0] for row in shown["outcome"]["rows"] if row["method"] == method)
+
+
+def test_differences_are_welchs_and_the_paper_has_its_own(study):
+    wins = {"base": [2], "grpo": [20, 22, 24], "threespo-calibrated": [30, 33, 31], "strong": [36]}
+    shown = opening(study, tables(study, wins))
+    cell = row(shown, "threespo-calibrated")
+    percent = {name: [100 * won / GAMES for won in seeds] for name, seeds in wins.items()}
+    test = stats.ttest_ind(percent["threespo-calibrated"], percent["grpo"], equal_var=False)
+    assert cell["gap"] == pytest.approx(100 * (94 - 66) / 3 / GAMES)
+    assert cell["paper_gap"] == pytest.approx(93.2 - 70.1)
+    assert cell["p"] == pytest.approx(2 * stats.t.sf(test.statistic, math.floor(test.df)))
+    assert cell["side"] == "above"
+    assert [one["method"] for one in shown["outcome"]["rows"]] == ["base", "grpo", "threespo-calibrated", "strong"]
+    assert all("gap" not in row(shown, name) for name in ("base", "grpo", "strong"))
+
+
+def test_a_difference_is_said_only_where_holms_correction_leaves_it(study):
+    """A p of about 0.03 decides alone; beside one that is worth nothing it is doubled."""
+    twin = {**study.methods, "twin": study.methods["threespo-calibrated"]}
+    two = study.model_copy(update={"methods": twin})
+    wins = {"grpo": [20, 22, 24], "threespo-calibrated": [26, 29, 28], "twin": [20, 24, 23]}
+    alone, beside = (opening(one, tables(one, {name: wins[name] for name in one.methods})) for one in (study, two))
+    assert LEVEL / 2 < row(alone, "threespo-calibrated")["p"] < LEVEL
+    assert (row(alone, "threespo-calibrated")["side"], row(beside, "threespo-calibrated")["side"]) == ("above", "undecided")
+    assert "mean equal" not in alone["doubt"]
+    assert beside["doubt"].startswith("2 of 2 differences are undecided: with 3 training seeds")
+
+
+def test_two_seeds_decide_nothing_and_that_is_the_first_thing_said(study):
+    two = study.model_copy(update={"seeds": (0, 1)})
+    shown = opening(two, tables(two, {"grpo": [20, 21], "threespo-calibrated": [39, 40]}))
+    assert row(shown, "threespo-calibrated")["side"] == "undecided"
+    assert shown["doubt"].startswith("2 training seeds: intervals and verdicts need at least 3")
+
+
+def test_claims_are_counted_once_each(study):
+    claims = [
+        ("a", "formula", "holds", True),
+        ("a", "formula", "fails", True),
+        ("b", "known", "vacuous", True),
+        ("c", "above", "holds", True),
+        ("c", "above", "fails", True),
+        ("d", "above", "holds", True),
+        ("d", "formula", "holds", True),
+        ("e", "above", "unclear", True),
+        ("e", "above", "holds", False),
+        ("f", "above", "not here", True),
+        ("own-g", "formula", "fails", True),
+    ]
+    wins = {"grpo": [20, 22, 24], "threespo-calibrated": [30, 33, 31]}
+    assert opening(study, tables(study, wins, claims))["verdicts"] == [
+        "Of the paper's 6 claims its own equations, text and numbers settle 2 (1 fail, 1 are vacuous).",
+        "This study's runs speak to 3: 1 hold wherever they were judged, 1 fail in at least one place, 1 are undecided. "
+        "The other 1 need rows, splits or models that are not here.",
+    ]

@@ -1,0 +1,159 @@
+"""The first screen of the report: what was run, what it decides, and the strongest reason to doubt it."""
+
+import math
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from threespo.envs.panels import DEVELOPMENT
+from threespo.envs.registry import presentation
+from threespo.envs.spec import purpose
+from threespo.results.caveats import too_few_seeds
+from threespo.results.claims.page import OWN, SETTLED
+from threespo.results.figures import label, titled
+from threespo.results.statistics import LEVEL, holm
+from threespo.results.summaries import method_difference
+from threespo.study.freeze import mark_in_words
+from threespo.study.matrix import local_policies
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+
+REFERENCES = ("grpo", "gigpo", "rloo", "ppo")
+"""Estimators that the others are compared with: the first of them that the study trains."""
+
+DECIDED = ("holds", "fails", "unclear")
+"""What runs may find of a claim."""
+
+SAID = {"fails": "fail", "holds": "hold", "unsupported": "are unsupported", "vacuous": "are vacuous"}
+"""What its own text may show of a claim, as it is said of several."""
+
+
+def opening(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return the first screen of the report.
+
+    Args:
+        study: the study.
+        tables: ``main``, ``episodes`` and ``claims`` are read.
+
+    Returns:
+        ``mark`` (what is said of a confirmatory study, or ""), ``verdicts`` (sentences on the paper's claims), ``outcome``
+        (the table's ``settings`` and ``rows``, the name of its ``reference``), ``doubt`` (the strongest caveat).
+    """
+    outcome = _outcome(study, tables["main"], tables["episodes"])
+    return {
+        "mark": mark_in_words(study) or "",
+        "verdicts": list(_verdicts(tables["claims"])),
+        "outcome": outcome,
+        "doubt": _doubt(study, outcome),
+    }
+
+
+def _verdicts(claims: pd.DataFrame) -> Iterator[str]:
+    """Yield what becomes of the paper's claims: by its own text first, then by the study's runs."""
+    papers = claims[claims["method_of_paper"].astype(bool) & ~claims["claim"].str.startswith(OWN)]
+    settled = papers["rule"].isin(SETTLED)
+    found = papers[~settled & papers["verdict"].isin(DECIDED)].groupby("claim")["verdict"].agg(set)
+    # A claim with several rules may need runs for some of them.
+    alone = settled & ~papers["claim"].isin(papers["claim"][~settled])
+    by_text = papers[alone].groupby("claim")["verdict"].agg(_worst).value_counts()
+
+    # One failing place contradicts a claim; it holds only where every place says so.
+    fails, holds = (int(count) for count in (found.map(lambda one: "fails" in one).sum(), (found == {"holds"}).sum()))
+    total, runs = papers["claim"].nunique(), len(found)
+    left = total - int(by_text.sum()) - runs
+
+    words = ", ".join(f"{count} {SAID[verdict]}" for verdict, count in by_text.items())
+    yield f"Of the paper's {total} claims its own equations, text and numbers settle {by_text.sum()} ({words})."
+    if runs:
+        yield (
+            f"This study's runs speak to {runs}: {holds} hold wherever they were judged, {fails} fail in at least one "
+            f"place, {runs - holds - fails} are undecided. The other {left} need rows, splits or models that are not here."
+        )
+
+
+def _worst(verdicts: "pd.Series[str]") -> str:
+    return next(verdict for verdict in ("fails", "unsupported", "vacuous", "holds") if (verdicts == verdict).any())
+
+
+def _outcome(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> dict[str, Any]:
+    """Return success on each environment's last split, and what each method is above the reference.
+
+    Differences are called *above* or *below* where their Welch interval excludes zero and Holm's correction for all
+    differences of the table leaves them so.
+    """
+    names = {entry.method: name for name, entry in reversed(study.methods.items())}
+    reference = next((names[method] for method in REFERENCES if method in names), None)
+    settings = [_setting(study, env, policy) for env in study.environments for policy in local_policies(study)]
+    cells = {
+        (index, method): _cell(study, setting, method, reference, main, episodes)
+        for index, setting in enumerate(settings)
+        for method in ("base", *study.methods, "strong")
+    }
+    compared = [cell for cell in cells.values() if cell is not None and "p" in cell]
+    for cell, p in zip(compared, holm([cell["p"] for cell in compared]), strict=True):
+        cell["side"] = "undecided" if not p < LEVEL else "above" if cell["gap"] > 0 else "below"
+
+    rows = []
+    for method in ("base", *study.methods, "strong"):
+        row = [cells[index, method] for index in range(len(settings))]
+        if any(row):
+            rows.append({"method": method, "trained": method in study.methods, "cells": row})
+    return {"settings": settings, "rows": rows, "reference": reference}
+
+
+def _setting(study: "Study", env: str, policy: str) -> dict[str, str]:
+    split = study.at(env).evaluation.splits[-1]
+    name = f"{label(env)}, {label(split, env)}"
+    several = len(local_policies(study)) > 1
+    return {"env": env, "policy": policy, "split": split, "name": titled(name, policy, [policy]) + f", {policy}" * several}
+
+
+def _cell(
+    study: "Study",
+    setting: dict[str, str],
+    method: str,
+    reference: str | None,
+    main: pd.DataFrame,
+    episodes: pd.DataFrame,
+) -> dict[Hashable, Any] | None:
+    """Return a method's success and its difference to the reference; ``None`` where it was not run."""
+    at = {name: setting[name] for name in ("env", "policy", "split")}
+    here = main[np.logical_and.reduce([main[name] == value for name, value in at.items()])].set_index("method")
+    if method not in here.index or not here.at[method, "episodes"]:
+        return None
+    cell: dict[Hashable, Any] = here.loc[method].to_dict()
+
+    if reference is not None and reference in here.index and method in study.methods and method != reference:
+        played = episodes[np.logical_and.reduce([episodes[name] == value for name, value in at.items()])]
+        gap = method_difference(played, (method, reference), "success", study.methods)
+        cell |= {"gap": gap.estimate, "gap_low": gap.low, "gap_high": gap.high, "p": gap.p}
+        cell["paper_gap"] = here.at[method, "paper_mean"] - here.at[reference, "paper_mean"]
+    return cell
+
+
+def _doubt(study: "Study", outcome: dict[str, Any]) -> str:
+    """Return the strongest reason not to believe the table, of those that apply."""
+    if few := too_few_seeds(study):
+        return few
+    compared = [cell for row in outcome["rows"] for cell in row["cells"] if cell and "side" in cell]
+    undecided = sum(cell["side"] == "undecided" for cell in compared)
+    halves = [(cell["gap_high"] - cell["gap_low"]) / 2 for cell in compared if not math.isnan(cell["gap_low"])]
+
+    if undecided and halves:
+        width = float(np.median(halves))
+        return (
+            f"{undecided} of {len(compared)} differences are undecided: with {len(study.seeds)} training seeds half the "
+            f"intervals are wider than ± {width:.0f} points, so smaller differences cannot be seen here. Undecided does not "
+            "mean equal."
+        )
+    splits = {setting["split"] for setting in outcome["settings"]}
+    if DEVELOPMENT in {purpose(split) for split in splits}:
+        return "These tasks are for development: variants were chosen on them, and what is best here may be best by chance."
+    kinds = {study.policies[setting["policy"]].kind for setting in outcome["settings"]}
+    if "tiny" in kinds:
+        return "The policy is a tiny model: signs and orders may carry over to the paper's models, sizes do not."
+    tasks = ", ".join(presentation(env).describe(section) for env, section in study.environments.items())
+    return f"All of this is on {tasks}: other tasks may have other winners."
