@@ -133,6 +133,13 @@ def _claims(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _index(parsed: argparse.Namespace) -> int:
+    from threespo.results.index import write_index
+
+    print(write_index(parsed.results))
+    return 0
+
+
 def _view(parsed: argparse.Namespace) -> int:
     from threespo.results.viewer import write_view
     from threespo.study.paths import RunFolder, paths_of_run
@@ -245,6 +252,9 @@ def _parser() -> argparse.ArgumentParser:
             added.add_argument("--profile", action="store_true", help="train apart, keep nothing but the time by function")
 
     _add_study(command("claims", _claims, "print what a finished study says of each of the paper's claims"))
+
+    index = command("index", _index, "make index.html of all studies in a folder of results, and two beside each other")
+    index.add_argument("results", nargs="?", type=Path, default=Path("results"), metavar="RESULTS", help="default: results")
 
     view = command("view", _view, "make a page of a run's search trees, to explore in a browser")
     view.add_argument("trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet")

@@ -9,16 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.caveats import caveats
 from threespo.results.findings import findings
+from threespo.results.index import write_index
 from threespo.results.paper import read_results
 from threespo.results.report import write_report
 from threespo.results.tables import main_results, write_tables
 from threespo.study.catalogue import notebooks
-from threespo.study.load import load_study
+from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, probed_runs, prompted_runs, trained_runs
 from threespo.study.paths import Paths
 from threespo.tables import write_table
@@ -318,3 +320,29 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
     assert (">340,000<" in shown, ">grocery<" in shown) == ("alfworld" in environments, "webshop" in environments)
     said = {("alfworld",): "300 gen", ("webshop",): "200 gen"}.get(environments, "300 (ALFWorld) and 200 (WebShop) gen")
     assert f"{said}erations a run" in shown
+
+
+def test_the_index_lists_studies_with_a_report_and_has_their_rows(tmp_path):
+    for name, environments in (("one", ("alfworld",)), ("two", ("alfworld", "webshop")), ("unfinished", ("alfworld",))):
+        study = study_with(*environments).model_copy(update={"description": f"</script> of {name}"})
+        paths = finish(study, tmp_path / name)
+        write_tables(study, paths)
+        paths.study.write_text(dump_study(study))
+        if name != "unfinished":
+            paths.report.write_text("a report")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "report.html").write_text("without anything beside it")
+    html = write_index(tmp_path).read_text()
+    rows = json.loads(re.search(r"const STUDIES = (.*);", html)[1])
+    assert list(rows) == ["one", "two"]
+    grpo = rows["two"]["WebShop, test goals, tiny-s: GRPO"]
+    assert grpo == {"mean": 25.0, "low": None, "high": None, "seeds": 2}
+    assert set(rows["two"]) > set(rows["one"])
+    assert html.count("</script>") == 2, "a study's words cannot end a script"
+    assert 'href="one/report.html"' in html
+
+
+def test_no_report_no_index(tmp_path):
+    with pytest.raises(InputError, match="no study with a report"):
+        write_index(tmp_path)
+    assert not (tmp_path / "index.html").exists()

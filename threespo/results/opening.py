@@ -55,14 +55,12 @@ def _verdicts(claims: pd.DataFrame) -> Iterator[str]:
     """Yield what becomes of the paper's claims: by its own text first, then by the study's runs."""
     papers = claims[claims["method_of_paper"].astype(bool) & ~claims["claim"].str.startswith(OWN)]
     settled = papers["rule"].isin(SETTLED)
-    found = papers[~settled & papers["verdict"].isin(DECIDED)].groupby("claim")["verdict"].agg(set)
     # A claim with several rules may need runs for some of them.
     alone = settled & ~papers["claim"].isin(papers["claim"][~settled])
     by_text = papers[alone].groupby("claim")["verdict"].agg(_worst).value_counts()
 
-    # One failing place contradicts a claim; it holds only where every place says so.
-    fails, holds = (int(count) for count in (found.map(lambda one: "fails" in one).sum(), (found == {"holds"}).sum()))
-    total, runs = papers["claim"].nunique(), len(found)
+    holds, fails, unclear = counts_of_claims(claims)
+    total, runs = papers["claim"].nunique(), holds + fails + unclear
     left = total - int(by_text.sum()) - runs
 
     words = ", ".join(f"{count} {SAID[verdict]}" for verdict, count in by_text.items())
@@ -70,8 +68,20 @@ def _verdicts(claims: pd.DataFrame) -> Iterator[str]:
     if runs:
         yield (
             f"This study's runs speak to {runs}: {holds} hold wherever they were judged, {fails} fail in at least one "
-            f"place, {runs - holds - fails} are undecided. The other {left} need rows, splits or models that are not here."
+            f"place, {unclear} are undecided. The other {left} need rows, splits or models that are not here."
         )
+
+
+def counts_of_claims(claims: pd.DataFrame) -> tuple[int, int, int]:
+    """Return how many of the paper's claims hold, fail, and are undecided by a study's runs, with the paper's method.
+
+    One failing place contradicts a claim; it holds only where every place says so.
+    """
+    own = claims["method_of_paper"].astype(bool) & ~claims["claim"].str.startswith(OWN)
+    judged = own & ~claims["rule"].isin(SETTLED) & claims["verdict"].isin(DECIDED)
+    found = list(claims[judged].groupby("claim")["verdict"].agg(set))
+    holds, fails = found.count({"holds"}), sum("fails" in one for one in found)
+    return holds, fails, len(found) - holds - fails
 
 
 def _worst(verdicts: "pd.Series[str]") -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from threespo.cli import STUDY_DIGEST
 from threespo.errors import InputError
+from threespo.results.index import write_index
 from threespo.results.outcome import outcome
 from threespo.study.load import load_study
 from threespo.study.paths import Paths

@@ -1,0 +1,88 @@
+"""``results/index.html``: the studies of a folder, and two of them set beside each other row by row."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import pandas as pd
+
+from threespo.errors import InputError
+from threespo.files import atomic_text
+from threespo.results.figures import label
+from threespo.results.opening import counts_of_claims
+from threespo.study.load import load_study
+from threespo.study.paths import Paths
+from threespo.tables import read_table
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+INDEX = "index.html"
+
+NEEDED = ("main", "claims")
+"""Tables that the index reads of every study."""
+
+
+def write_index(results: Path) -> Path:
+    """Write ``index.html`` into a folder of studies' results, and return it.
+
+    Studies without a report are left out, and so are those that were made by another version of this package.
+
+    Raises:
+        InputError: if the folder has no study with a report.
+    """
+    studies = list(_studies(results))
+    if not studies:
+        raise InputError(f"{results}: no study with a report; make one with: snakemake --cores all")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    rows = {study["folder"]: study.pop("rows") for study in studies}
+    # Inside a script element only "<" could end it.
+    data = json.dumps(rows, allow_nan=False).replace("<", "\\u003c")
+    atomic_text(results / INDEX, environment.get_template("index.html.j2").render(studies=studies, data=data))
+    return results / INDEX
+
+
+def _studies(results: Path) -> Iterator[dict[str, Any]]:
+    """Yield what the index shows of every study with a report, in the order of their names."""
+    for file in sorted(results.glob("*/report.html")):
+        paths = Paths(file.parent)
+        try:
+            study, (main, claims) = load_study(paths.study), (read_table(paths.table(name)) for name in NEEDED)
+        except InputError:
+            continue
+        holds, fails, unclear = counts_of_claims(claims)
+        yield {
+            "folder": file.parent.name,
+            "description": study.description,
+            "seeds": len(study.seeds),
+            "environments": ", ".join(label(env) for env in study.environments),
+            "methods": len(study.methods),
+            "frozen": study.confirmatory is not None,
+            "claims": f"{holds} hold, {fails} fail, {unclear} undecided",
+            "rows": _rows(study, main),
+        }
+
+
+def _rows(study: "Study", main: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return success in percent and its interval by setting and method, both in the words that a reader sees."""
+    shown = main[main["mean"].notna()]
+    return {
+        f"{label(row['env'])}, {label(row['split'], row['env'])}, {row['policy']}: {label(row['method'])}": {
+            "mean": _plain(row["mean"]),
+            "low": _plain(row["low"]),
+            "high": _plain(row["high"]),
+            "seeds": int(row["seeds"]) if row["method"] in study.methods else 0,
+        }
+        for row in shown.to_dict("records")
+    }
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else round(float(value), 2)
