@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.integration.conftest import Checkout
-from threespo.study.catalogue import NOTEBOOKS
+from threespo.study.catalogue import catalogue
 from threespo.study.digests import Digests
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 CI = ("study=ci",)
 GRPO, SEARCH = ([f"alfworld/tiny-s/{name}/seed-{seed}" for seed in (0, 1)] for name in ("grpo", "threespo-calibrated"))
 REFERENCES = [f"alfworld/tiny-s/{name}/seed-0" for name in ("base", "strong")]
+REPOSITORY = Path(__file__).resolve().parents[2]
 ROOT = Path("results/ci")
 FIGURES = ROOT / "figures"
 RUN = ROOT / "runs" / GRPO[0]
@@ -49,7 +50,7 @@ def notebooks(*names: str) -> set[str]:
 PROBE = {f"probe {SEARCH[0]}"}
 ENDS = {"tables", "report"}
 # The ci study has no row with a uniform number of samples.
-ALL_NOTEBOOKS = notebooks(*NOTEBOOKS) - notebooks("adaptive_curves")
+ALL_NOTEBOOKS = notebooks(*catalogue(REPOSITORY / "config" / "paper").notebooks) - notebooks("adaptive_curves")
 # Its tables hold times, so it is drawn again after every training.
 CURVES = notebooks("learning_curves")
 
@@ -184,7 +185,7 @@ EDITS = [
         {"data alfworld", "policy alfworld/tiny-s"} | STUDY_TABLES,
         {"data alfworld", "policy alfworld/tiny-s"} | EVERY_RUN | STUDY_TABLES,
     ),
-    Edit("a caption", substitute("threespo/results/captions.py", "Figure 3c", "Figure 3 (c)"), {"report"}, {"report"}),
+    Edit("a caption", substitute("config/paper/items.yaml", "Figure 3c", "Figure 3 (c)"), {"report"}, {"report"}),
     Edit(
         "a claim's text",
         substitute("config/paper/claims.yaml", "is above GRPO in ALFWorld", "is far above GRPO in ALFWorld"),

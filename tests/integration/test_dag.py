@@ -44,7 +44,7 @@ def test_one_command_makes_tables_figures_and_a_report(finished):
 def test_the_report_needs_no_other_file_and_no_network(finished):
     html = (finished.results() / "report.html").read_text()
     drawn = sorted(path.stem for path in (finished.results() / "figures").glob("*.svg"))
-    assert drawn == sorted(figures(load_study(finished.results() / "study.json")))
+    assert drawn == sorted(item.name for item in figures(load_study(finished.results() / "study.json")))
     assert html.count("data:image/svg+xml;base64,") == len(drawn)
     for outside in ('src="http', 'href="http', "<script", "@import", "url("):
         assert outside not in html

@@ -13,6 +13,7 @@ from pathlib import Path
 from socket import create_server
 
 import pytest
+import yaml
 
 from tests.integration import soak
 from tests.integration.conftest import Checkout, copy_repository
@@ -80,8 +81,11 @@ def brief(folder: Path) -> Checkout:
     """Return a checkout whose study ``ci`` has ten jobs."""
     made = copy_repository(folder, "*.safetensors")
     (folder / "config" / "studies" / "ci.yaml").write_text(BRIEF)
-    catalogue = folder / "threespo" / "study" / "catalogue.py"
-    catalogue.write_text(catalogue.read_text() + '\nNOTEBOOKS = {"main_results": NOTEBOOKS["main_results"]}\n')
+    catalogue = folder / "config" / "paper" / "items.yaml"
+    items = yaml.safe_load(catalogue.read_text())
+    items["notebooks"] = {"main_results": items["notebooks"]["main_results"]}
+    items["items"] = [item for item in items["items"] if item["notebook"] == "main_results"]
+    catalogue.write_text(yaml.safe_dump(items, sort_keys=False))
     return made
 
 

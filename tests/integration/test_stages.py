@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from threespo.settings import Execution, Label
-from threespo.study.catalogue import NOTEBOOKS
+from threespo.study.catalogue import catalogue
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
@@ -126,7 +126,7 @@ def test_every_field_that_a_job_receives_is_in_its_key_unless_it_is_marked():
 
 
 def test_notebooks_declare_the_modules_that_they_import():
-    for name, notebook in NOTEBOOKS.items():
+    for name, notebook in catalogue(ROOT / "config" / "paper").notebooks.items():
         cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
         imported = {node.module for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}

@@ -101,16 +101,17 @@ def test_what_is_wrong_in_the_data_file_is_named(text, says, tmp_path):
 
 
 def test_the_three_studies_of_the_papers_scale_differ_in_their_terms_only():
-    names = ("paper", "paper-ablations", "paper-fair")
-    published, ablations, fair = (load_study(Path(f"config/studies/{name}.yaml")) for name in names)
-    for one in (published, ablations):
+    names = ("paper", "paper-core", "paper-fair")
+    published, core, fair = (load_study(Path(f"config/studies/{name}.yaml")) for name in names)
+    for one in (published, core):
         terms = (one.training.budget, one.training.budget_unit, one.training.terms, one.training.entropy_coef)
         assert terms == (400, "epochs", "as_released", 0.001)
-        assert (one.webshop.fidelity, one.webshop.goals_order) == ("original", "original")
+    assert core.webshop is None
+    assert (published.webshop.fidelity, published.webshop.goals_order) == ("original", "original")
     terms = (fair.training.budget, fair.training.budget_unit, fair.training.terms, fair.training.entropy_coef)
     assert terms == (450_000, "generations", "equalised", 0.0)
     assert (fair.webshop.fidelity, fair.webshop.goals_order) == ("repaired", "fixed")
     for env in ("alfworld", "webshop"):
-        assert ablations.at(env).training.tasks_per_epoch * published.training.epochs == 6_400
+        assert published.at(env).training.tasks_per_epoch * published.training.epochs == 6_400
         assert fair.at(env).training.generations == 450_000
     assert list(fair.methods) == list(published.methods)

@@ -18,8 +18,6 @@ from packaging.requirements import Requirement
 
 from threespo import cli
 from threespo.envs.registry import ENVIRONMENTS
-from threespo.results.captions import FIGURES
-from threespo.study.catalogue import NOTEBOOKS
 from threespo.study.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,10 +178,6 @@ def test_the_workflows_readme_names_every_rule_and_every_command():
         assert f"`{name}`" in readme, name
     for stage in STAGES:
         assert f"`threespo {stage.replace('_', '-')}`" in readme, stage
-
-
-def test_captions_are_those_of_figures_that_are_drawn():
-    assert set(FIGURES) <= {figure for notebook in NOTEBOOKS.values() for figure in notebook.figures}
 
 
 def test_no_file_of_the_package_is_longer_than_three_hundred_lines():

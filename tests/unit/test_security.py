@@ -423,8 +423,8 @@ def shop_results(tmp_path_factory):
         paths = made.finish(study, tmp_path_factory.mktemp("shop"))
         write_tables(study, paths)
         paths.figures.mkdir()
-        for name in catalogue.figures(study):
-            paths.figure(name, "svg").write_text("<svg/>")
+        for item in catalogue.figures(study):
+            paths.figure(item.name, "svg").write_text("<svg/>")
         write_report(study, paths)
     return study, paths
 

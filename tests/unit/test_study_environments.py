@@ -7,7 +7,8 @@ import pytest
 
 from tests.jobs import key_of, load_tasks, make_setup, prepare
 from threespo.errors import InputError
-from threespo.study.load import merge, parse_study
+from threespo.study.composition import merge
+from threespo.study.load import parse_study
 from threespo.study.matrix import trained_runs
 from threespo.study.paths import Run
 

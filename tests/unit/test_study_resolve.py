@@ -34,7 +34,7 @@ def study(**changes):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "name"), [(None, "smoke"), (0, "smoke"), (1, "mini"), (3, "mini"), (4, "paper"), (8, "paper")]
+    ("gpus", "name"), [(None, "smoke"), (0, "smoke"), (1, "paper-core"), (3, "paper-core"), (4, "paper"), (8, "paper")]
 )
 def test_auto_follows_the_gpus(gpus, name):
     resolved = resolve({"study": "auto"}, gpus)

@@ -70,7 +70,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             **_head(study),
             opening=opening(study, tables),
             findings=findings(study, tables["main"], tables["episodes"]),
-            figures=[_figure(study, paths, name) for name in catalogue.figures(study)],
+            figures=[_figure(study, paths, item) for item in catalogue.figures(study)],
             trees=[_trees(study, paths, run) for run in shown_runs(study)],
             caveats=caveats(study),
             runs=_runs(study, tables["runs"], tables["episodes"]),
@@ -125,15 +125,15 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _figure(study: "Study", paths: "Paths", name: str) -> dict[str, str]:
-    path = paths.figure(name, "svg")
+def _figure(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, str]:
+    path = paths.figure(item.name, "svg")
     try:
         encoded = base64.b64encode(path.read_bytes()).decode("ascii")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); run the workflow again") from error
 
-    title, text = caption(study, name)
-    return {"name": name, "title": title, "caption": text, "source": f"data:image/svg+xml;base64,{encoded}"}
+    title, text = caption(study, item)
+    return {"name": item.name, "title": title, "caption": text, "source": f"data:image/svg+xml;base64,{encoded}"}
 
 
 def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:

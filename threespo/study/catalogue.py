@@ -1,34 +1,35 @@
-"""Which tables, notebooks and figures a study has: what the workflow promises and the report shows."""
+"""Which tables, notebooks and figures a study has: what the workflow promises and the report shows.
 
-from dataclasses import dataclass
+The catalogue of items, ``config/paper/items.yaml``, is the one place that says what there is: of each table and figure its
+name, the paper's label, its part, its notebook and its caption. The workflow's rules, the report and docs/paper_index.md are
+made from it. It is read and checked when a study is resolved, so that a missing caption is found before anything runs.
+"""
+
+import functools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field, ValidationError, model_validator
+
+from threespo.errors import InputError
 from threespo.methods.registry import searches
+from threespo.settings import Listed, Name, Settings, Several
 from threespo.study.config import Study
-from threespo.study.matrix import learning_runs
-from threespo.study.paths import PAPER
-
-
-@dataclass(frozen=True, slots=True)
-class Notebook:
-    """What a notebook needs and draws."""
-
-    tables: tuple[str, ...]
-    figures: tuple[str, ...]
-    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform"] = "nothing"
-    """What a study must have for the notebook to have data."""
-    paper: tuple[Path, ...] = ()
-    """Files of the paper's numbers that it reads besides tables."""
-    modules: tuple[str, ...] = ("threespo.results.figures",)
-    """Modules of this package that its cells import (tested)."""
-
+from threespo.study.explain import explain, field_of
+from threespo.study.matrix import learning_runs, searching_runs
+from threespo.study.parts import Part
+from threespo.study.paths import PAPER, Run
+from threespo.study.reading import read_text, read_yaml
 
 FIGURE_KINDS = ("png", "svg", "csv")
 """The files of a figure; ``csv`` is the data that it draws."""
 
 PAPER_NUMBERS = tuple(PAPER / name for name in ("results.yaml", "efficiency.csv", "claims.yaml"))
 """What the tables compare ours with."""
+
+ITEMS = PAPER / "items.yaml"
+"""The catalogue of items."""
 
 UNIFORM_ROW = "3spo_wo_adaptive_n"
 """The paper's row of 3SPO with the same number of samples in every state (figure 3d)."""
@@ -57,48 +58,134 @@ TABLES = (
     "provenance",
 )
 
-NOTEBOOKS: dict[str, Notebook] = {
-    "main_results": Notebook(("main", "episodes"), ("main_results",)),
-    "learning_curves": Notebook(
-        ("learning", "learning_time", "time_to"),
-        ("learning_curves", "learning_time"),
-        "snapshots",
-        modules=("threespo.results.curves", "threespo.results.figures", "threespo.results.learning_figure"),
-    ),
-    "adaptive_curves": Notebook(
-        ("learning", "learning_time"),
-        ("adaptive_curves", "adaptive_time"),
-        "uniform",
-        modules=("threespo.results.curves", "threespo.results.figures", "threespo.results.learning_figure"),
-    ),
-    "training_curves": Notebook(
-        ("metrics", "curves"), ("training_curves", "paper_training_curves"), paper=(PAPER / "fig3a.csv",)
-    ),
-    "state_scores": Notebook(
-        ("metrics", "state_scores"), ("mean_scores", "scores_by_type", "high_scores", "samples_per_state"), "searches"
-    ),
-    "case_study": Notebook(("case_study",), ("case_study",), "searches"),
-    "score_reliability": Notebook(("probes",), ("score_reliability",), "probe"),
-    "claims": Notebook(
-        ("claims",), ("claims",), modules=("threespo.results.claims.page", "threespo.results.figures")
-    ),
-    "theory": Notebook(("regret",), ("regret",)),
-}
-"""The notebooks, in the order of the report's figures."""
+Text = Annotated[str, Field(min_length=1, max_length=4000)]
+
+
+class Notebook(Settings):
+    """What a notebook needs; ``notebooks/NAME.ipynb`` is its source."""
+
+    tables: Annotated[Several[Literal[TABLES]], Field(min_length=1)]  # type: ignore[valid-type]
+    """Tables of the study that it reads."""
+    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform"] = "nothing"
+    """What a study must have for the notebook to have data."""
+    paper: Several[Annotated[str, Field(pattern=r"^[\w.-]+$")]] = ()
+    """Files of ``config/paper`` that it reads besides tables."""
+    modules: Several[str] = ("threespo.results.figures",)
+    """Modules of this package that its cells import (tested)."""
+
+
+class Item(Settings):
+    """A table or figure that we show."""
+
+    name: Name
+    """Its files' name, and its place in the report."""
+    kind: Literal["figure", "table"] = "figure"
+    paper: Several[str] = ()
+    """Labels of what the paper has there (``config/paper/tables_and_figures.yaml``); none: the paper lacks it."""
+    part: Part | None = None
+    """The part of a study whose runs it shows; ``null``: whatever runs there are, or none."""
+    notebook: Name | None
+    """The notebook that makes it; ``null``: none yet."""
+    title: Text
+    caption: Text
+    task_types: bool = False
+    """Whether the caption ends with what the task types of the study's environments are."""
+
+
+class Catalogue(Settings):
+    """All notebooks and items, in the order of the report."""
+
+    notebooks: dict[Name, Notebook]
+    items: Annotated[Listed[Item], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _items_and_notebooks_fit(self) -> "Catalogue":
+        names = [item.name for item in self.items]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"items: {min(twice)!r} is there twice; names are names of files, so each is needed once")
+        for item in self.items:
+            if item.notebook is not None and item.notebook not in self.notebooks:
+                raise ValueError(f"items.{item.name}.notebook: no entry {item.notebook!r} in 'notebooks'; add it, or null")
+        if idle := [name for name in self.notebooks if not self.made_by(name)]:
+            raise ValueError(f"notebooks.{idle[0]}: no item is made by it; add the item, with title and caption")
+        return self
+
+    def made_by(self, notebook: str) -> list[Item]:
+        """Return the items that a notebook makes."""
+        return [item for item in self.items if item.notebook == notebook]
+
+
+NOTHING = Catalogue.model_construct(notebooks={}, items=())
+
+
+def catalogue(folder: Path = PAPER) -> Catalogue:
+    """Return the catalogue of items; an empty one where the repository's ``config`` is not: there are no notebooks either.
+
+    Raises:
+        InputError: naming the file, the item, the field and what is expected.
+    """
+    file = folder / ITEMS.name
+    try:
+        changed = file.stat().st_mtime_ns
+    except OSError as error:
+        if not folder.is_dir():
+            return NOTHING
+        raise InputError(f"{file}: cannot be read ({error.strerror}); restore it from the repository") from error
+    return _read(file, str(file.absolute()), changed)
+
+
+@functools.lru_cache(maxsize=8)
+def _read(file: Path, _place: str, _changed: int) -> Catalogue:
+    """Read the catalogue once for each state of the file."""
+    values = read_yaml(read_text(file, "Restore it from the repository."), str(file))
+    try:
+        return Catalogue.model_validate(values)
+    except ValidationError as error:
+        faults = "; ".join(f"{_field(item, values)}: {explain(item, Catalogue)}" for item in error.errors())
+        raise InputError(f"{file}: {faults}".replace("study: ", "", 1)) from error
+
+
+def _field(fault: dict[str, object], values: object) -> str:
+    """Return the full name of a wrong field, with an item's name in the place of its number."""
+    parts = field_of(fault).split(".")
+    if isinstance(values, dict) and parts[0] == "items" and len(parts) > 1 and parts[1].isdecimal():
+        item = values["items"][int(parts[1])]
+        parts[1] = str(item.get("name", parts[1])) if isinstance(item, dict) else parts[1]
+    return ".".join(parts)
+
+
+def notebook(name: str) -> Notebook:
+    """Return what a notebook needs.
+
+    Raises:
+        KeyError: if there is none of that name.
+    """
+    return catalogue().notebooks[name]
 
 
 def notebooks(study: Study) -> list[str]:
     """Return the notebooks that a study has data for."""
     has = {
         "nothing": True,
-        "searches": any(searches(entry.method) for entry in study.methods.values()),
+        "searches": bool(searching_runs(study)),
         "probe": study.probe is not None,
         "snapshots": bool(learning_runs(study)),
-        "uniform": bool(learning_runs(study)) and UNIFORM_ROW in {entry.paper_row for entry in study.methods.values()},
+        "uniform": any(study.methods[run.method].paper_row == UNIFORM_ROW for run in _curves(study)),
     }
-    return [name for name, notebook in NOTEBOOKS.items() if has[notebook.needs]]
+    return [name for name, entry in catalogue().notebooks.items() if has[entry.needs]]
 
 
-def figures(study: Study) -> list[str]:
-    """Return the figures of a study's notebooks."""
-    return [figure for name in notebooks(study) for figure in NOTEBOOKS[name].figures]
+def _curves(study: Study) -> Iterator[Run]:
+    """Yield the trained runs that have learning curves."""
+    return (run for run in learning_runs(study) if run.method in study.methods)
+
+
+def figures_of(name: str) -> list[str]:
+    """Return the figures that a notebook draws."""
+    return [item.name for item in catalogue().made_by(name) if item.kind == "figure"]
+
+
+def figures(study: Study) -> list[Item]:
+    """Return the figures that a study has, in the order of the report."""
+    drawn = notebooks(study)
+    return [item for item in catalogue().items if item.notebook in drawn and item.kind == "figure"]

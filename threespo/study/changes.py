@@ -11,7 +11,7 @@ from threespo.errors import InputError
 from threespo.settings import Execution, Name, decisive
 from threespo.study.config import Study
 from threespo.study.configuration import Places
-from threespo.study.load import merge
+from threespo.study.composition import merge
 from threespo.study.reading import read_yaml
 
 

@@ -22,7 +22,7 @@ from threespo.study.training import TrainingSettings
 def problems(study: Study) -> list[str]:
     """Return what is wrong with a study, each as ``FIELD: what was found and what is expected``."""
     # Later checks take for granted what earlier ones have found in order.
-    first = (_environments, _methods, _differences, _in_environments)
+    first = (_environments, _methods, _differences, _in_environments, _parts)
     for check in (*first, _agents, _policies, _sections, _of_environments, _of_paper, _marked):
         found = list(check(study))
         if found:
@@ -162,6 +162,17 @@ def _snapshots(study: Study, env: str, here: StudyAt) -> Iterator[str]:
             f"evaluation.learning.games: found {learning.games}, but {env}.{known[0]} is {known[1]}; lower it, or leave it "
             "out for as many as there are"
         )
+
+
+def _parts(study: Study) -> Iterator[str]:
+    """Check that parts name what the study has, and leave every environment a row."""
+    for part, scope in study.parts.items():
+        for field, known in (("environments", study.environments), ("policies", study.policies)):
+            for name in sorted(set(getattr(scope, field) or ()) - known.keys()) if scope else ():
+                yield f"parts.{part}.{field}: the study has no {name!r}; there are {listed(known)}"
+    for env in study.environments:
+        if not any(study.covers(entry.parts, env, policy) for entry in study.methods.values() for policy in study.policies):
+            yield f"parts: no entry of 'methods' is run in {env}; widen a part, or remove the environment with {env}: null"
 
 
 def _agents(study: Study) -> Iterator[str]:

@@ -7,7 +7,7 @@ source.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
@@ -20,6 +20,7 @@ from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.learning import LearningSettings
+from threespo.study.parts import Part, Scope
 from threespo.study.sizes import Weakness
 from threespo.study.training import HOTTEST, MOST_ROWS, MOST_TOKENS, Generations, Schedule, TrainingSettings
 
@@ -79,6 +80,9 @@ class MethodSettings(Settings):
     """Rows per optimizer step, where they are not the study's: for the control that takes as many steps as 3SPO."""
     paper_row: Annotated[str | None, Label] = None
     """The method's id in config/paper/results.yaml, if the paper has such a row."""
+    parts: Annotated[Several[Part], Field(min_length=1)] = ("main",)
+    """The parts of the study that the row stands in. It is run once in every environment and with every policy that one of
+    them covers."""
 
 
 class AgentSettings(Settings):
@@ -179,6 +183,9 @@ class Study(Settings):
     policies: dict[Name, PolicySettings] = Field(min_length=1)
     methods: dict[Name, MethodSettings] = Field(min_length=1)
     agents: dict[Name, AgentEntry] = Field(default={})
+    parts: dict[Part, Scope | None] = Field(default={})
+    """Where the entries of a part are run, and its agents and untrained policies are evaluated; a part that is not here has
+    all environments and policies, and with ``null`` it is left out of the study."""
     training: TrainingSettings
     tuning: TuningSettings | None = None
     laboratory: DecisionTreesSettings | None = None
@@ -193,6 +200,11 @@ class Study(Settings):
     """GPUs that the study expects in total; 0 runs everything on CPU cores."""
     gpus_per_run: int = Field(default=0, ge=0, le=1)
     """GPUs of one run: 0 trains on a CPU core. One run is one process."""
+
+    def covers(self, parts: Collection[Part], env: str, policy: str) -> bool:
+        """Return whether one of ``parts`` has rows in this environment with this policy."""
+        scopes = (self.parts.get(part, Scope()) for part in parts)
+        return any(scope.covers(env, policy) for scope in scopes if scope)
 
     @property
     def environments(self) -> dict[str, EnvironmentSettings]:

@@ -41,7 +41,8 @@ def explain(item: Any, root: type[BaseModel] | None = None) -> str:
         # At the top level an unknown field may be a misspelt environment.
         top = root is None and len(loc) == 1
         known = f", nor an environment (there are {', '.join(ENVIRONMENTS)})" if top else ""
-        return f"no such field{known}; there are {listed(fields)} (threespo/study/config.py explains them)"
+        where = "" if root else " (threespo/study/config.py explains them)"
+        return f"no such field{known}; there are {listed(fields)}{where}"
     message = _IN_WORDS.get(kind) or str(item["msg"]).removeprefix("Value error, ")
     if kind == "string_pattern_mismatch" and "a-z0-9_-" in message:
         message = "expected a lower-case name of letters, digits, '-' and '_'"

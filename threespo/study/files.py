@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from threespo.study.catalogue import FIGURE_KINDS, NOTEBOOKS, PAPER_NUMBERS, TABLES, figures, notebooks
+from threespo.study.catalogue import FIGURE_KINDS, ITEMS, PAPER_NUMBERS, TABLES, figures, figures_of, notebook, notebooks
 from threespo.study.config import Study
 from threespo.study.matrix import (
     choices,
@@ -22,8 +22,7 @@ from threespo.study.matrix import (
     trial_runs,
     trials_of,
 )
-from threespo.study.paths import NOTEBOOKS as NOTEBOOK_SOURCES
-from threespo.study.paths import Paths, Run, RunFolder
+from threespo.study.paths import NOTEBOOKS, PAPER, Paths, Run, RunFolder
 
 Files = dict[str, list[Path]]
 """Paths by the names that rules have for them."""
@@ -162,16 +161,16 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
 
 def notebook_outputs(paths: Paths, name: str) -> Outputs:
     """Return what executing the notebook ``name`` writes."""
-    drawn = [paths.figure(figure, kind) for figure in NOTEBOOKS[name].figures for kind in FIGURE_KINDS]
+    drawn = [paths.figure(figure, kind) for figure in figures_of(name) for kind in FIGURE_KINDS]
     return Outputs({"figures": drawn, "notebook": [paths.notebook(name)]})
 
 
 def notebook_inputs(_: Study, paths: Paths, name: str) -> Files:
     """Return what executing the notebook ``name`` reads."""
     return {
-        "notebook": [NOTEBOOK_SOURCES / f"{name}.ipynb"],
-        "tables": [paths.table(table) for table in NOTEBOOKS[name].tables],
-        "paper": [*NOTEBOOKS[name].paper],
+        "notebook": [NOTEBOOKS / f"{name}.ipynb"],
+        "tables": [paths.table(table) for table in notebook(name).tables],
+        "paper": [PAPER / file for file in notebook(name).paper],
     }
 
 
@@ -186,7 +185,8 @@ def report_inputs(study: Study, paths: Paths, _: str) -> Files:
         "tables": [paths.table(name) for name in TABLES],
         "trees": _trees(study, paths),
         "notebooks": [paths.notebook(name) for name in notebooks(study)],
-        "figures": [paths.figure(figure, "svg") for figure in figures(study)],
+        "figures": [paths.figure(item.name, "svg") for item in figures(study)],
+        "catalogue": [ITEMS],
     }
 
 

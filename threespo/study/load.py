@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from threespo.errors import InputError
 from threespo.methods.registry import full_options
 from threespo.study.checks import problems
+from threespo.study.composition import composed, extended, merge
 from threespo.study.config import Study, study_class
 from threespo.study.explain import explain, field_of
 from threespo.study.reading import read_text, read_yaml
@@ -47,6 +48,9 @@ def parse_study(values: dict[str, Any], origin: str, changes: Sequence[Change] =
 
 def _checked(values: dict[str, Any]) -> Study | list[str]:
     """Return the study, or what is wrong with it."""
+    values, faults = composed(values)
+    if faults:
+        return faults
     try:
         study = study_class().model_validate(values)
     except ValidationError as error:
@@ -86,11 +90,15 @@ def load_study(path: Path, overrides: dict[str, Any] | Sequence[Change] | None =
 
 
 def read_study(path: Path) -> dict[str, Any]:
-    """Return the fields of a study file as they stand there.
+    """Return the fields of a study file, with those of the file that it extends.
 
     Raises:
-        InputError: if the file is missing, is not UTF-8 or YAML, or no mapping.
+        InputError: if a file is missing, is not UTF-8 or YAML, or no mapping.
     """
+    return extended(_read(path), path, _read)
+
+
+def _read(path: Path) -> dict[str, Any]:
     values = read_yaml(read_text(path, "Studies lie in config/studies/."), str(path))
     if not isinstance(values, dict):
         found = "nothing" if values is None else type(values).__name__
@@ -114,12 +122,3 @@ def dump_study(study: Study, *, options: bool = False) -> str:
             for entry in section["methods"].values():
                 entry["options"] = full_options(entry["method"], entry["options"])
     return json.dumps(values, indent=2) + "\n"
-
-
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with the values of ``over`` in it, field by field; lists and scalars are replaced whole."""
-    merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge(merged[key], value) if both else value
-    return merged

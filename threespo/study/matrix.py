@@ -5,6 +5,7 @@ from typing import Literal
 from threespo.errors import InputError, listed
 from threespo.methods.registry import searches
 from threespo.study.config import Study
+from threespo.study.parts import PARTS, Part
 from threespo.study.paths import Run
 
 REFERENCE_METHODS = ("base", "strong")
@@ -16,13 +17,22 @@ def local_policies(study: Study) -> list[str]:
     return [name for name, policy in study.policies.items() if policy.kind != "endpoint"]
 
 
+def _rows(study: Study) -> list[tuple[str, str, str]]:
+    """Return (environment, policy, method) of every trained row: where one of the method's parts has rows."""
+    return [
+        (env, policy, method)
+        for env in study.environments
+        for policy in local_policies(study)
+        for method, entry in study.methods.items()
+        if study.covers(entry.parts, env, policy)
+    ]
+
+
 def trained_runs(study: Study) -> list[Run]:
     """Return the runs that are trained, in a fixed order."""
     return [
         Run(env, policy, method, seed)
-        for env in study.environments
-        for policy in local_policies(study)
-        for method in study.methods
+        for env, policy, method in _rows(study)
         for seed in study.seeds
     ]
 
@@ -33,9 +43,7 @@ def trial_runs(study: Study) -> list[Run]:
         return []
     return [
         Run(env, policy, method, study.tuning.seed, rate)
-        for env in study.environments
-        for policy in local_policies(study)
-        for method in study.methods
+        for env, policy, method in _rows(study)
         for rate in study.tuning.learning_rates
     ]
 
@@ -57,24 +65,40 @@ def reference_runs(study: Study) -> list[Run]:
         for env in study.environments
         for name in local_policies(study)
         for method in REFERENCE_METHODS
-        if method == "base" or study.policies[name].kind == "tiny"
+        if study.covers(PARTS, env, name) and (method == "base" or study.policies[name].kind == "tiny")
     ]
 
 
 def prompted_runs(study: Study) -> list[Run]:
-    """Return the rows of the prompting agents; the agent's name takes the place of a method's, and nothing is trained."""
+    """Return the rows of the prompting agents, which are of the main results.
+
+    The agent's name takes the place of a method's, and nothing is trained.
+    """
     return [
         Run(env, policy, name, 0)
         for env in study.environments
         for policy in study.policies
         for name, entry in study.agents.items()
         if entry.policies is None or policy in entry.policies
+        if study.covers(("main",), env, policy)
     ]
 
 
 def evaluated_runs(study: Study) -> list[Run]:
     """Return all rows of the study's tables: trained, untrained and prompted ones (no trials of learning rates)."""
     return [*trained_runs(study), *reference_runs(study), *prompted_runs(study)]
+
+
+def runs_of(study: Study, part: Part) -> list[Run]:
+    """Return the rows of one part of a study: trained ones, the untrained policies beside them, and agents."""
+    trained = [run for run in trained_runs(study) if part in study.methods[run.method].parts]
+    agents = prompted_runs(study) if part == "main" else []
+    return [run for run in (*trained, *reference_runs(study), *agents) if study.covers((part,), run.env, run.policy)]
+
+
+def base_policies(study: Study) -> list[tuple[str, str]]:
+    """Return (environment, policy) of every base policy that has rows."""
+    return [(run.env, run.policy) for run in reference_runs(study) if run.method == "base"]
 
 
 def plays_weights_of(study: Study, run: Run) -> Literal["run", "policy", "endpoint"]:

@@ -15,6 +15,7 @@ from typing import Any
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.spec import RealData
 from threespo.errors import InputError, listed
+from threespo.study.catalogue import catalogue
 from threespo.study.changes import own_ending, reaching, small_budgets
 from threespo.study.config import Study
 from threespo.study.configuration import Places, check_texts, is_folder, results_folder, typed
@@ -99,6 +100,8 @@ def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = 
             "A study's own fields are changed with --config 'set={...}'."
         )
 
+    # What is wrong with the catalogue of tables and figures is told now, and not by the last job.
+    catalogue()
     results = results_folder(places)
     asked = _asked(places, gpus)
     path = study_file(asked)
@@ -159,7 +162,7 @@ def _asked(places: Places, gpus: int | None) -> str:
 def _automatic(gpus: int | None) -> str:
     if not gpus:
         return "smoke"
-    return "paper" if gpus >= GPUS_OF_PAPER else "mini"
+    return "paper" if gpus >= GPUS_OF_PAPER else "paper-core"
 
 
 def _of_data(places: Places, path: Path) -> list[Change]:

@@ -11,20 +11,22 @@ from pathlib import Path
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.errors import InputError, listed
 from threespo.study import files, resolve_jobs
-from threespo.study.catalogue import NOTEBOOKS, notebooks
+from threespo.study.catalogue import notebook, notebooks
 from threespo.study.config import Study
 from threespo.study.fingerprint import describe
 from threespo.study.matrix import (
+    base_policies,
     choices,
     decision_tree_rows,
     evaluated_runs,
     find_run,
     learning_runs,
-    local_policies,
     probed_runs,
+    runs_of,
     trained_runs,
     trial_runs,
 )
+from threespo.study.parts import PARTS, Part
 from threespo.study.paths import Paths, Run
 from threespo.study.run_settings import JobSettings
 
@@ -92,6 +94,20 @@ def jobs(study: Study) -> list[Job]:
     return sorted(everything, key=lambda job: job.stage not in ("data", "policy", "tune") and job.name not in trials)
 
 
+def jobs_of(study: Study, part: Part) -> list[Job]:
+    """Return the last jobs of one part of a study, those that tables read: what they need is made before them.
+
+    Raises:
+        InputError: if no entry stands in the part.
+    """
+    runs = runs_of(study, part)
+    if not any(run.method in study.methods for run in runs):
+        there = [name for name in PARTS if any(name in entry.parts for entry in study.methods.values())]
+        raise InputError(f"study {study.name!r} has no rows in the part {part!r}; it has: {listed(there)}")
+    curves = set(learning_runs(study)) if part == "figures" else set()
+    return [Job("evaluate", run.run_id) for run in runs] + [Job("learning", run.run_id) for run in runs if run in curves]
+
+
 def makers(study: Study, paths: Paths) -> dict[Path, Job]:
     """Return the jobs of a study by what they write."""
     return {path: job for job in jobs(study) for path in job.outputs(paths).paths()}
@@ -136,11 +152,11 @@ def _of_decision_trees(study: Study, name: str) -> Sequence[str]:
 def _of_results(study: Study, _: str) -> Sequence[str]:
     # Which rows and figures there are is decided in ``study``, which fingerprints otherwise leave out.
     shown = [environment(env).presentation.partition(":")[0] for env in study.environments]
-    return ("threespo.study.matrix", "threespo.study.catalogue", *shown)
+    return ("threespo.study.matrix", "threespo.study.parts", "threespo.study.catalogue", *shown)
 
 
 def _of_notebook(study: Study, name: str) -> Sequence[str]:
-    return (*NOTEBOOKS[name].modules, *_of_results(study, name))
+    return (*notebook(name).modules, *_of_results(study, name))
 
 
 def _of_data(_: Study, name: str) -> Sequence[str]:
@@ -170,7 +186,7 @@ STAGES: dict[str, Stage] = {
         calls="threespo.imitation.base_policy:provide",
         arguments=("env", "policy"),
         pattern="{env}/{policy}",
-        jobs=lambda study: [f"{env}/{policy}" for env in study.environments for policy in local_policies(study)],
+        jobs=lambda study: ["/".join(base) for base in base_policies(study)],
         settings=resolve_jobs.base_policy_settings,
         inputs=files.policy_inputs,
         outputs=files.policy_outputs,

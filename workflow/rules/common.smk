@@ -15,7 +15,7 @@ from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
 from threespo.study.snakemake_adapter import config_texts, executes, forget_backups, granted_gpus, ignore_times
 from threespo.study.snakemake_adapter import is_main_process, refuse, run_exactly
-from threespo.study.stages import STAGES, Job, jobs
+from threespo.study.stages import STAGES, Job, jobs, jobs_of
 from threespo.study.workflow_run import WorkflowRun
 from threespo.terminal import printable
 

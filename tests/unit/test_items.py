@@ -1,0 +1,205 @@
+"""The catalogue of tables and figures: complete against the paper, and every cell of it has a run in the studies of the whole paper."""
+
+import json
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+
+from threespo.envs.registry import environment, presentation
+from threespo.errors import InputError
+from threespo.results.captions import caption
+from threespo.results.paper import printed_cell, read_results
+from threespo.study.catalogue import TABLES, catalogue, figures
+from threespo.study.load import load_study
+from threespo.study.matrix import evaluated_runs, learning_runs, runs_of, searching_runs, trained_runs
+
+ROOT = Path(__file__).resolve().parents[2]
+PAPER = ROOT / "config" / "paper"
+CATALOGUE = catalogue(PAPER)
+ITEMS = {item.name: item for item in CATALOGUE.items}
+SHOWN = {entry["label"]: entry for entry in yaml.safe_load((PAPER / "tables_and_figures.yaml").read_text())}
+ROWS = yaml.safe_load((PAPER / "results.yaml").read_text())["rows"]
+WHOLE = ("paper", "mini")
+
+NOT_DRAWN = {
+    "main_table", "ablation", "thresholds", "alpha", "efficiency", "reasoning", "comparison", "pipeline", "hyperparameters",
+    "compute", "limitations",
+}  # fmt: skip
+"""Items of the paper whose notebook is still to be written."""
+
+SAME_ROW = {"3spo_alpha_50": "3spo", "3spo_xi_10_zeta_01": "3spo"}
+"""Rows of the sensitivity tables that are 3SPO itself, and so run once."""
+
+RUNS = {
+    "evaluation": evaluated_runs,
+    "learning": learning_runs,
+    "metrics": trained_runs,
+    "trees": searching_runs,
+}
+"""Which runs have the results that a table or figure is drawn from."""
+
+
+@pytest.fixture(autouse=True)
+def _in_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope="module", params=WHOLE)
+def study(request):
+    return load_study(ROOT / "config" / "studies" / f"{request.param}.yaml")
+
+
+def rows_of(entry):
+    """Return (row of the paper, base model) of a table or figure."""
+    named = list(product(entry.get("rows", ()), entry.get("models", ())))
+    return named + [(row["method"], row["base_model"]) for row in ROWS if row["kind"] in entry.get("kinds", ())]
+
+
+def cells():
+    """Yield (label, row, base model, environment, column) of every number, curve and panel of the paper that a run gives."""
+    printed = read_results(PAPER).cells
+    for label, entry in SHOWN.items():
+        for row, model in rows_of(entry):
+            for column in entry.get("columns", ()):
+                if (row, model, column) in printed and printed[row, model, column].mean is not None:
+                    yield label, row, model, printed_cell(column)[0], column
+            for env in entry.get("environments", ()):
+                yield label, row, model, env, None
+
+
+def named(study, run):
+    """Return the paper's row and base model that a run stands for."""
+    entry = study.methods.get(run.method) or study.agents.get(run.method)
+    return entry.paper_row if entry else "qwen2_5", study.policies[run.policy].stands_for
+
+
+def test_the_list_of_the_paper_has_every_row_of_its_numbers():
+    listed = {(row, model, column) for _, row, model, _, column in cells() if column}
+    for (row, model, column), value in read_results(PAPER).cells.items():
+        assert (row, model, column) in listed or value.mean is None, (row, model, column)
+    # By hand: 20 rows of four cells of which seven are dashes; 6 x 4; 4; 3 x 2.
+    counts = {label: sum(cell[0] == label and cell[4] is not None for cell in cells()) for label in SHOWN}
+    tables = {"tab:main_results": 73, "tab:ablation": 24, "tab:thresholds": 4, "tab:alpha": 6}
+    assert {label: count for label, count in counts.items() if count} == tables
+
+
+def test_every_table_and_figure_of_the_paper_has_an_item_and_no_other_label_is_named():
+    named = [label for item in CATALOGUE.items for label in item.paper]
+    assert set(named) == set(SHOWN)
+
+
+def test_every_cell_curve_and_panel_has_a_run_in_the_part_that_its_item_names(study):
+    closed = {"gpt-4o", "gemini-2.5-pro"}
+    parts = {label: {item.part for item in CATALOGUE.items if label in item.paper} for label in SHOWN}
+    checked = 0
+    for label, row, model, env, column in cells():
+        # A closed model has no miniature.
+        if model in closed and study.name == "mini":
+            continue
+        if column:
+            _, split, measure = printed_cell(column)
+            assert split in study.at(env).evaluation.splits
+            assert measure in presentation(env).measures
+        wanted = (SAME_ROW.get(row, row), model)
+        runs = [run for run in RUNS[SHOWN[label]["from"]](study) if run.env == env and named(study, run) == wanted]
+        assert runs, (study.name, label, row, model, env)
+        # Labels without a part are of settings, which need no run of their own.
+        for part in parts[label] - {None}:
+            assert set(runs) & set(runs_of(study, part)), (study.name, label, row, part)
+        checked += 1
+    assert checked > 100
+
+
+def test_searches_of_the_whole_paper_are_recorded_for_the_task_types_of_the_figure(study):
+    shown = SHOWN["fig:training_curves:c"]["task_types"]
+    assert set(shown) <= set(presentation("alfworld").shown_task_types)
+    assert study.at("alfworld").training.recorded_tasks > 0
+
+
+def test_rows_that_stand_in_several_tables_run_once(study):
+    runs = trained_runs(study)
+    assert len(set(runs)) == len(runs)
+    policies = dict.fromkeys(run.policy for run in runs)
+    first = next(iter(policies))
+    sweeps = {run for run in runs if study.methods[run.method].parts == ("sensitivity",)}
+    assert {(run.env, run.policy) for run in sweeps} == {("alfworld", first)}
+    ablations = {run for run in runs if study.methods[run.method].parts == ("ablation",)}
+    assert {(run.env, run.policy) for run in ablations} == {("alfworld", first), ("webshop", first)}
+    # Nothing runs that no part asks for.
+    assert set(runs) == {run for part in study.parts for run in runs_of(study, part) if run.method in study.methods}
+
+
+def test_each_row_of_the_ablation_and_sensitivity_tables_changes_one_thing(study):
+    """The full method with the options that the entry's own line gives, and no others."""
+    for env in study.environments:
+        entries = study.at(env).methods
+        full = entries["threespo-literal"]
+        for name, entry in entries.items():
+            if set(entry.parts) & {"ablation", "sensitivity"} and entry.method == "threespo":
+                changed = {option for option in entry.options if entry.options[option] != full.options.get(option)}
+                assert entry.learning_rate == full.learning_rate, name
+                assert len(changed - {"max_generations_per_task"}) <= 2, (name, changed)
+
+
+def test_items_are_drawn_by_notebooks_that_save_them_and_read_their_tables():
+    assert {name for name, item in ITEMS.items() if item.notebook is None} == NOT_DRAWN
+    for name, entry in CATALOGUE.notebooks.items():
+        cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        saved = set(re.findall(r'save_figure\(\w+, figures, "(\w+)"', code))
+        assert saved == {item.name for item in CATALOGUE.made_by(name)}, name
+        for table in entry.tables:
+            assert re.search(rf'"{table}(\.parquet)?"', code), (name, table)
+        for file in entry.paper:
+            assert (PAPER / file).is_file()
+    assert set(CATALOGUE.notebooks) == {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+
+
+def test_every_table_is_one_that_the_study_writes():
+    assert {table for entry in CATALOGUE.notebooks.values() for table in entry.tables} <= set(TABLES)
+
+
+def test_a_study_has_the_figures_that_its_rows_can_fill():
+    whole = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper.yaml"))}
+    assert whole == {name for name, item in ITEMS.items() if item.notebook} - {"score_reliability"}
+    core = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper-core.yaml"))}
+    assert whole - core == {"adaptive_curves", "adaptive_time"}
+
+
+def test_a_caption_says_the_task_types_of_the_studys_environments():
+    study = load_study(ROOT / "config" / "studies" / "paper.yaml")
+    title, text = caption(study, ITEMS["scores_by_type"])
+    assert title == "State scores by task type"
+    for env in study.environments:
+        assert text.endswith(environment(env).name) or presentation(env).task_types in text
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda file: file["items"][0].pop("caption"), r"items\.main_results\.caption: this field is required"),
+        (lambda file: file["items"][0].update(caption=""), r"items\.main_results\.caption: .*at least 1"),
+        (lambda file: file["items"][0].update(notebook="mian"), r"items\.main_results\.notebook: no entry 'mian'"),
+        (lambda file: file["items"].append(file["items"][0]), "'main_results' is there twice"),
+        (lambda file: file["notebooks"].update(idle={"tables": ["main"]}), r"notebooks\.idle: no item is made by it"),
+        (lambda file: file["notebooks"]["claims"].update(tables=["cliams"]), r"notebooks\.claims\.tables"),
+        (lambda file: file["items"][0].update(part="mian"), r"items\.main_results\.part"),
+        (lambda file: file["items"][0].update(titel="x"), r"items\.main_results\.titel: no such field; there are"),
+        (lambda file: file.clear(), "notebooks: this field is required"),
+    ],
+)
+def test_what_is_wrong_in_the_catalogue_is_told_with_the_item_and_the_field(change, says, tmp_path):
+    file = yaml.safe_load((PAPER / "items.yaml").read_text())
+    change(file)
+    (tmp_path / "items.yaml").write_text(yaml.safe_dump(file))
+    with pytest.raises(InputError, match=rf"{tmp_path}/items\.yaml: .*{says}"):
+        catalogue(tmp_path)
+
+
+def test_without_the_repository_there_is_no_catalogue_and_without_its_file_an_error(tmp_path):
+    assert catalogue(tmp_path / "none").items == ()
+    with pytest.raises(InputError, match=r"items\.yaml: cannot be read .*restore it"):
+        catalogue(tmp_path)
