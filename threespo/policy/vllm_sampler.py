@@ -63,7 +63,7 @@ class VllmSampler:
         """
         check_temperature(temperature)
         if 0 < temperature < COOLEST:
-            raise InputError(f"temperature: found {temperature}; vLLM draws at 0 or from {COOLEST} on, sampler: torch at any")
+            raise InputError(f"temperature: found {temperature}; vLLM draws at 0 or from {COOLEST}; sampler: torch at any")
         encoded = encode_prompts(self.policy, requests, self.max_prompt_tokens)
         wanted = [request for request in requests if request.count]
         if not wanted:
