@@ -4,10 +4,11 @@ All that depends on vLLM's version is here. It gets its architecture from the po
 ``threespo.policy.weight_sync``: it reads no model folder, no tokenizer and no generation defaults.
 """
 
+import contextlib
 import importlib.metadata
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,9 +21,6 @@ from threespo.policy.model import Policy
 
 TESTED = "0.32.0"
 """The version that `make test-vllm` runs: weights are overwritten in place, which no version promises to allow."""
-
-COOLEST = 0.01
-"""vLLM replaces lower temperatures, except 0, by this one."""
 
 MOST_CACHE = 8 * 2**30
 """Bytes of the key-value cache where the study gives none."""
@@ -203,11 +201,7 @@ def _start(policy: Policy, length: int, on_cpu: bool, memory: dict[str, Any]) ->
     set_threads = torch.set_num_threads
     from vllm import LLM
 
-    if on_cpu:
-        import vllm.model_executor.layers.utils as layers
-
-        layers.dispatch_cpu_unquantized_gemm = _plain_linear
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _plain_layers() if on_cpu else contextlib.nullcontext():
         policy.model.config.save_pretrained(folder)  # type: ignore[operator, union-attr]
         engine = LLM(
             model=folder,
@@ -227,6 +221,18 @@ def _start(policy: Policy, length: int, on_cpu: bool, memory: dict[str, Any]) ->
     # The CPU worker replaces it by a function that does nothing.
     torch.set_num_threads = set_threads
     return engine
+
+
+@contextlib.contextmanager
+def _plain_layers() -> Iterator[None]:
+    import vllm.model_executor.layers.utils as layers
+
+    original = layers.dispatch_cpu_unquantized_gemm
+    layers.dispatch_cpu_unquantized_gemm = _plain_linear
+    try:
+        yield
+    finally:
+        layers.dispatch_cpu_unquantized_gemm = original
 
 
 def _plain_linear(layer: nn.Module, remove_weight: bool) -> None:

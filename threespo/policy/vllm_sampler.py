@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from threespo.errors import InputError
 from threespo.policy.model import Policy
 from threespo.policy.sampler import check_temperature, encode_prompts, prompt_limit
-from threespo.policy.vllm_engine import COOLEST, Asked, Engine, Reply
+from threespo.policy.vllm_engine import Asked, Engine, Reply
 from threespo.policy.weight_sync import CopyPlan, NamedTensors, SyncError, Weights
 from threespo.protocol import Sample, SampleRequest
 from threespo.rng import derive
+from threespo.study.sampling import VLLM_RANGE, drawn_by_vllm
 
 _SEEDS = 2**62
 """Seeds are below it: the engine adds a response's number to that of its request, and counts in 63 bits."""
@@ -62,8 +63,8 @@ class VllmSampler:
             SyncError: if the engine's weights are not the policy's.
         """
         check_temperature(temperature)
-        if 0 < temperature < COOLEST:
-            raise InputError(f"temperature: found {temperature}; vLLM draws at 0 or from {COOLEST}; sampler: torch at any")
+        if not drawn_by_vllm(temperature):
+            raise InputError(f"temperature: found {temperature}; {VLLM_RANGE}, or set sampler: torch for the policy")
         encoded = encode_prompts(self.policy, requests, self.max_prompt_tokens)
         wanted = [request for request in requests if request.count]
         if not wanted:

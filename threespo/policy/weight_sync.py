@@ -61,8 +61,14 @@ class CopyPlan:
         stand_ins = {name: torch.empty(_shape(tensor), dtype=tensor.dtype, device="meta") for name, tensor in tensors}
         recorder = _Recorder(stand_ins)
         loader: Any = model
-        with recorder, torch.no_grad():
-            loader.load_weights(iter(stand_ins.items()))
+        try:
+            with recorder, torch.no_grad():
+                loader.load_weights(iter(stand_ins.items()))
+        except SyncError:
+            raise
+        # Loaders are of many models and check little: names, attributes, or that a weight has data, may be what fails.
+        except Exception as error:
+            raise SyncError(f"the engine's loader fails ({type(error).__name__}: {error})") from error
         self._copies, self._shapes = recorder.copies, {name: one.shape for name, one in stand_ins.items()}
         self._check(recorder.filled)
 

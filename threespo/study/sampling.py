@@ -7,6 +7,11 @@ from pydantic import Field, model_validator
 from threespo.settings import Settings
 from threespo.study.training import MOST_TOKENS
 
+_COOLEST, _HOTTEST = 0.01, 2.0
+"""vLLM replaces lower temperatures, except 0, by the first, and refuses those above the second."""
+
+VLLM_RANGE = f"vLLM draws at 0 and from {_COOLEST} to {_HOTTEST:g}"
+
 
 class VllmSettings(Settings):
     """Memory of the vLLM engine, which shares a device with the learner: bytes of its cache, or a share for all of it."""
@@ -37,3 +42,8 @@ class SamplingSettings(Settings):
     """``auto``: ``vllm`` for pretrained policies on a GPU, else ``torch``. Both draw from the same distribution, with other
     random numbers. ``vllm`` needs the extra ``gpu``."""
     vllm: VllmSettings = VllmSettings()
+
+
+def drawn_by_vllm(temperature: float) -> bool:
+    """Return whether vLLM draws at this temperature, and not at another one in its place."""
+    return temperature == 0 or _COOLEST <= temperature <= _HOTTEST
