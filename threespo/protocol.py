@@ -22,6 +22,8 @@ class SampleRequest:
     prompt: str
     count: int
     key: Counters
+    max_age: int = 0
+    """Optimizer steps that the learner may be ahead of the weights that draw; older weights are an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,14 @@ class Sampler(Protocol):
             seed: seed of the run; a draw depends on it, the request's key and the sample's number only.
             temperature: of the softmax; 0 means the most probable token.
         """
+        ...
+
+
+class LocalSampler(Sampler, Protocol):
+    """A sampler of weights that are in this process, and may be learned between its calls."""
+
+    def forget(self) -> None:
+        """Forget what earlier calls have left: a call after it answers like the first one."""
         ...
 
 

@@ -29,7 +29,7 @@ class _Row:
 
 
 class TorchSampler:
-    """Samples from a policy's current weights, on the device that they are on (``protocol.Sampler``)."""
+    """Samples from a policy's current weights, on the device that they are on (``protocol.LocalSampler``)."""
 
     def __init__(self, policy: Policy, max_new_tokens: int, max_batch_rows: int, max_prompt_tokens: int) -> None:
         """Prepare sampling.
@@ -43,23 +43,13 @@ class TorchSampler:
         Raises:
             InputError: if a limit is not positive or both together exceed the model's context.
         """
-        for name, value in (
-            ("max_new_tokens", max_new_tokens),
-            ("max_batch_rows", max_batch_rows),
-            ("max_prompt_tokens", max_prompt_tokens),
-        ):
-            if value < 1:
-                raise InputError(f"{name}: found {value}, expected at least 1.")
+        if max_batch_rows < 1:
+            raise InputError(f"max_batch_rows: found {max_batch_rows}, expected at least 1.")
 
         self.policy = policy
         self.max_new_tokens = max_new_tokens
         self.max_batch_rows = max_batch_rows
-        self.max_prompt_tokens = min(max_prompt_tokens, policy.max_context - max_new_tokens)
-        if self.max_prompt_tokens < 1:
-            raise InputError(
-                f"max_new_tokens: found {max_new_tokens}, but {policy.source} reads {policy.max_context} tokens."
-            )
-
+        self.max_prompt_tokens = prompt_limit(policy, max_new_tokens, max_prompt_tokens)
         self._direct = decode.is_supported(policy.model)
         _log.info("sampling %s through the %s forward", policy.source, "direct" if self._direct else "stock")
 
@@ -75,8 +65,7 @@ class TorchSampler:
         Raises:
             InputError: if a prompt is too long or the temperature negative.
         """
-        if not temperature >= 0:
-            raise InputError(f"temperature: found {temperature}, expected 0 (most probable token) or more.")
+        check_temperature(temperature)
 
         # Requests with one prompt become rows of one group, which shares what was read of the prompt.
         rows_of_prompt: dict[str, list[_Row]] = {}
@@ -84,7 +73,7 @@ class TorchSampler:
             rows = rows_of_prompt.setdefault(request.prompt, [])
             rows.extend(_Row(number, index) for index in range(request.count))
 
-        encoded = self._encode(requests)
+        encoded = encode_prompts(self.policy, requests, self.max_prompt_tokens)
 
         # Shortest first: prompts of a batch are padded to its longest one, and ``grid`` relies on this order.
         order = sorted(
@@ -112,16 +101,8 @@ class TorchSampler:
 
         return [[sample for sample in reply if sample is not None] for reply in replies]
 
-    def _encode(self, requests: Sequence[SampleRequest]) -> dict[str, list[int]]:
-        encoded = {request.prompt: self.policy.encode_prompt(request.prompt) for request in requests}
-        long = [request for request in requests if len(encoded[request.prompt]) > self.max_prompt_tokens]
-        if long:
-            raise InputError(
-                f"{len(long)} of {len(requests)} prompts are longer than the limit of {self.max_prompt_tokens} tokens; "
-                f"the first, {'/'.join(map(str, long[0].key))}, has {len(encoded[long[0].prompt])}: "
-                f"{long[0].prompt[:80]!r}... Prompts are never cut; raise max_prompt_tokens or shorten the history."
-            )
-        return encoded
+    def forget(self) -> None:
+        """Do nothing: what is read of prompts is kept for one call only."""
 
     def _samples(self, responses: Responses) -> list[Sample]:
         lengths = responses.lengths.tolist()
@@ -132,6 +113,48 @@ class TorchSampler:
             Sample(tuple(ids), tuple(logprobs[row][: len(ids)]), text, finished[row], self.policy.version)
             for row, (ids, text) in enumerate(zip(tokens, self.policy.decode(tokens), strict=True))
         ]
+
+
+def prompt_limit(policy: Policy, max_new_tokens: int, max_prompt_tokens: int) -> int:
+    """Return the longest prompt in tokens: ``max_prompt_tokens``, or what the model's context leaves beside a response.
+
+    Raises:
+        InputError: if a limit is not positive or no prompt fits beside a response.
+    """
+    for name, value in (("max_new_tokens", max_new_tokens), ("max_prompt_tokens", max_prompt_tokens)):
+        if value < 1:
+            raise InputError(f"{name}: found {value}, expected at least 1.")
+    limit = min(max_prompt_tokens, policy.max_context - max_new_tokens)
+    if limit < 1:
+        raise InputError(f"max_new_tokens: found {max_new_tokens}, but {policy.source} reads {policy.max_context} tokens.")
+    return limit
+
+
+def check_temperature(temperature: float) -> None:
+    """Check the temperature of a softmax.
+
+    Raises:
+        InputError: if it is negative or not a number.
+    """
+    if not temperature >= 0:
+        raise InputError(f"temperature: found {temperature}, expected 0 (most probable token) or more.")
+
+
+def encode_prompts(policy: Policy, requests: Sequence[SampleRequest], most: int) -> dict[str, list[int]]:
+    """Return the token ids of every prompt.
+
+    Raises:
+        InputError: if one has more than ``most`` tokens.
+    """
+    encoded = {request.prompt: policy.encode_prompt(request.prompt) for request in requests}
+    long = [request for request in requests if len(encoded[request.prompt]) > most]
+    if long:
+        raise InputError(
+            f"{len(long)} of {len(requests)} prompts are longer than the limit of {most} tokens; "
+            f"the first, {'/'.join(map(str, long[0].key))}, has {len(encoded[long[0].prompt])}: "
+            f"{long[0].prompt[:80]!r}... Prompts are never cut; raise max_prompt_tokens or shorten the history."
+        )
+    return encoded
 
 
 def _batches(groups: Sequence[tuple[str, list[_Row]]], limit: int) -> list[list[tuple[str, list[_Row]]]]:

@@ -10,7 +10,7 @@ from threespo.agents.rollout import play_episodes
 from threespo.envs.base import Task
 from threespo.errors import InputError
 from threespo.rng import derive
-from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, setup_of
+from threespo.runs.setup import each_sampler, load_tasks, policy_source, setup_of
 from threespo.runs.snapshots import UNTRAINED, read_index
 from threespo.study.learning import MOST_GAMES
 from threespo.study.run_settings import LearningRunSettings
@@ -42,8 +42,9 @@ def evaluate_snapshots(settings: LearningRunSettings) -> None:
         policies = [(UNTRAINED, policy_source(settings))]
 
     rows: list[dict[str, Any]] = []
-    for snapshot, source in policies:
-        sampler, before = make_sampler(settings.sampling, load_run_policy(settings, source)), len(rows)
+    samplers = each_sampler(settings, (source for _, source in policies))
+    for (snapshot, _), sampler in zip(policies, samplers, strict=True):
+        before = len(rows)
         for seed in learning.seeds:
             # The split is part of the key, so that no two splits share random numbers.
             draws: dict[str, Any] = {"seed": seed, "temperature": settings.temperature, "key": ("evaluate", split)}

@@ -120,7 +120,8 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
 
     # Damaged weights play too, and only badly.
     check_used(paths.run(run).weights)
-    settings = study.policies[run.policy]
+    # On this machine's processor, whatever the run was trained with.
+    settings = study.policies[run.policy].sampling(gpus=0).model_copy(update={"sampler": "torch"})
     sampler = make_sampler(settings, load_policy(paths.run(run).weights, settings.dtype))
     setup = make_setup(env, environment(env).episode.part_of(study.environments[env]), data)
     return setup, sampled(sampler, study.evaluation.temperature, out)

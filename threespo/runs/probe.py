@@ -19,7 +19,7 @@ from threespo.methods.scorer import Node, SearchMethod, StateScorer
 from threespo.methods.states import state_id, state_key
 from threespo.protocol import Counters, Sampler
 from threespo.rng import derive
-from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, setup_of
+from threespo.runs.setup import each_sampler, load_tasks, setup_of
 from threespo.runs.snapshots import Snapshot, read_index
 from threespo.runs.train import choose_pool, common_settings
 from threespo.study.config import ProbeSettings
@@ -50,8 +50,9 @@ def probe(settings: ProbeRunSettings) -> None:
     pool = choose_pool(load_tasks(settings, "train"), settings.training.pool)[: settings.probe.games]
     rows: list[dict[str, Any]] = []
 
-    for snapshot in nearest(read_index(folder), settings.probe.snapshots, settings.training):
-        sampler = make_sampler(settings.sampling, load_run_policy(settings, str(snapshot.weights(folder))))
+    snapshots = nearest(read_index(folder), settings.probe.snapshots, settings.training)
+    samplers = each_sampler(settings, (str(snapshot.weights(folder)) for snapshot in snapshots))
+    for snapshot, sampler in zip(snapshots, samplers, strict=True):
         scorer = _scorer(settings, snapshot)
         draws = Draws(sampler, derive(run.seed, "probe"), settings.training.temperature)
         found = probed(setup_of(settings), pool, scorer, draws, settings.probe)

@@ -1,5 +1,6 @@
 """From a run's settings to its environment, tasks and policy: what training and evaluation both begin with."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,13 +9,15 @@ from threespo.envs.registry import environment
 from threespo.envs.settings import EpisodeSettings
 from threespo.errors import InputError
 from threespo.files import read_json
-from threespo.study.config import SamplingSettings
 from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paths import MANIFEST, POLICY_FILE
 from threespo.study.run_settings import RunSettings
+from threespo.study.sampling import SamplingSettings
 
 if TYPE_CHECKING:
     from threespo.policy.model import Policy
+    from threespo.policy.weight_sync import Weights
+    from threespo.protocol import LocalSampler
 
 
 def make_setup(env: str, settings: EpisodeSettings, data: Path) -> EpisodeSetup:
@@ -79,13 +82,48 @@ def load_run_policy(settings: RunSettings, source: str) -> "Policy":
     return load_policy(source, dtype=settings.sampling.dtype, device="cuda" if settings.gpus else "cpu")
 
 
-def make_sampler(settings: SamplingSettings, policy: "Policy") -> Any:
-    """Return the sampler of a loaded policy."""
+def check_sampler(settings: SamplingSettings) -> None:
+    """Check that the study's sampler is installed, before anything is loaded that takes long.
+
+    Raises:
+        InputError: if vLLM is asked for, and is missing or of another version than the tested one.
+    """
+    if settings.sampler == "vllm":
+        from threespo.policy.vllm_engine import check_installed
+
+        check_installed()
+
+
+def make_sampler(settings: SamplingSettings, policy: "Policy", weights: "Weights | None" = None) -> "LocalSampler":
+    """Return the sampler of a loaded policy, with ``auto`` resolved (``PolicySettings.sampling``).
+
+    Args:
+        settings: of the policy.
+        policy: what is sampled from.
+        weights: opens the policy's weights where a learner may have scattered them; by default they are read as they are.
+    """
+    limits = {"max_new_tokens": settings.max_response_tokens, "max_prompt_tokens": settings.max_prompt_tokens}
+    if settings.sampler == "vllm":
+        from threespo.policy.vllm_engine import VllmEngine
+        from threespo.policy.vllm_sampler import VllmSampler
+
+        return VllmSampler(policy, VllmEngine(policy, **limits, **settings.vllm.model_dump()), **limits, weights=weights)
+
     from threespo.policy.sampler import TorchSampler
 
-    return TorchSampler(
-        policy,
-        max_new_tokens=settings.max_response_tokens,
-        max_batch_rows=256,
-        max_prompt_tokens=settings.max_prompt_tokens,
-    )
+    return TorchSampler(policy, max_batch_rows=256, **limits)
+
+
+def each_sampler(settings: RunSettings, sources: Iterable[str]) -> "Iterator[LocalSampler]":
+    """Yield a sampler for the weights in each of several folders, one after another: an engine is started once for all."""
+    sampler: LocalSampler | None = None
+    for source in sources:
+        policy = load_run_policy(settings, source)
+        if sampler is not None and settings.sampling.sampler == "vllm":
+            from threespo.policy.vllm_sampler import VllmSampler
+
+            assert isinstance(sampler, VllmSampler)
+            sampler.use(policy)
+        else:
+            sampler = make_sampler(settings.sampling, policy)
+        yield sampler

@@ -23,7 +23,7 @@ from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
 from threespo.runs.learning_rate import decay, learning_rate
 from threespo.runs.metrics import in_order, record, record_time
-from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, prepared, setup_of
+from threespo.runs.setup import check_sampler, load_run_policy, load_tasks, make_sampler, policy_source, prepared, setup_of
 from threespo.study.fingerprint import fingerprint
 from threespo.study.run_settings import TrainSettings
 from threespo.tables import write_table
@@ -49,8 +49,9 @@ def train(settings: TrainSettings) -> None:
 def _train(settings: TrainSettings) -> None:
     training, checkpoints = settings.training, settings.paths.checkpoints(settings.run)
 
-    # First, so that a missing policy is reported at once and not after all games are read.
+    # First, so that what is missing is reported at once and not after all games are read.
     source = policy_source(settings)
+    check_sampler(settings.sampling)
     setup, tasks = setup_of(settings), choose_pool(load_tasks(settings, "train"), training.pool)
     method = make_method(settings.method, settings.options, common_settings(settings, tasks))
     policy, learner, critic = _learners(settings, source, method.critic_rate)
@@ -67,10 +68,12 @@ def _train(settings: TrainSettings) -> None:
     # Methods step the environment themselves: without this, its time would count as the method's.
     timed = TimedEnvironment(setup.env)
     setup = replace(setup, env=timed)
-    sampler = make_sampler(settings.sampling, policy)
+    sampler = make_sampler(settings.sampling, policy, learner.weights)
     logging_seconds = 0.0
 
     while drawn := draw(tasks, progress, settings):
+        # A resumed run has read no prompts: this one must not know more, or roundings would differ.
+        sampler.forget()
         factor = decay(settings, spent(progress, settings))
         learner.scale_rate(factor)
         if critic:

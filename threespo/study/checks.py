@@ -15,6 +15,7 @@ from threespo.study.confirmatory import FEWEST_SEEDS
 from threespo.study.explain import explain, field_of
 from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paper_rows import paper_rows
+from threespo.study.sampling import VLLM_RANGE, drawn_by_vllm
 from threespo.study.sizes import SIZES
 from threespo.study.training import TrainingSettings
 
@@ -188,10 +189,21 @@ def _policies(study: Study) -> Iterator[str]:
         if policy.size not in SIZES:
             yield f"policies.{name}.size: no size {policy.size!r}; there are {', '.join(SIZES)}"
         players = [agent for agent in study.agents.values() if agent.policies is None or name in agent.policies]
+        if policy.sampling(study.gpus_per_run).sampler == "vllm":
+            yield from _temperatures(study, name)
         if policy.kind == "endpoint" and not players:
             yield f"policies.{name}: an endpoint is not trained, and no entry of 'agents' plays it"
     if all(policy.kind == "endpoint" for policy in study.policies.values()):
         yield "policies: expected at least one that can be trained, found endpoints only"
+
+
+def _temperatures(study: Study, policy: str) -> Iterator[str]:
+    for env in study.environments:
+        here = study.at(env)
+        asked = {"training.temperature": here.training.temperature, "evaluation.temperature": here.evaluation.temperature}
+        for where, temperature in asked.items():
+            if not drawn_by_vllm(temperature):
+                yield f"{where}: found {temperature} in {env}; {VLLM_RANGE}, or set policies.{policy}.sampler: torch"
 
 
 def _sections(study: Study) -> Iterator[str]:

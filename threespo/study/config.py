@@ -21,19 +21,9 @@ from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.learning import LearningSettings
 from threespo.study.parts import Part, Scope
+from threespo.study.sampling import SamplingSettings, VllmSettings
 from threespo.study.sizes import Weakness
 from threespo.study.training import HOTTEST, MOST_ROWS, MOST_TOKENS, Generations, Schedule, TrainingSettings
-
-
-class SamplingSettings(Settings):
-    """How a policy is loaded and sampled."""
-
-    max_prompt_tokens: int = Field(default=2048, ge=1, le=MOST_TOKENS)
-    """Longest prompt (tab:hyperparams: 2048). A longer one is an error, never cut. For an ``endpoint`` it also enters the
-    estimate of costs."""
-    max_response_tokens: int = Field(default=512, ge=1, le=MOST_TOKENS)
-    """Longest response (tab:hyperparams: 512)."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
 
 
 class PolicySettings(SamplingSettings):
@@ -62,7 +52,21 @@ class PolicySettings(SamplingSettings):
             raise ValueError("kind 'pretrained' needs 'source' (a folder or hub name), kind 'tiny' must not have it")
         if self.kind != "tiny" and self.weakness != "planted":
             raise ValueError("'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are")
+        if self.kind == "endpoint" and self.sampler != "auto":
+            raise ValueError(f"'sampler' is {self.sampler!r}, but an endpoint draws its responses itself: leave it out")
+        if self.sampler == "torch" and self.vllm != VllmSettings():
+            raise ValueError("'vllm' has settings, but 'sampler' is 'torch': leave one of the two out")
         return self
+
+    def sampling(self, gpus: int) -> SamplingSettings:
+        """Return how a job with ``gpus`` GPUs loads and samples the policy: with the sampler that ``auto`` means there."""
+        automatic = "vllm" if gpus and self.kind == "pretrained" else "torch"
+        sampler = automatic if self.sampler == "auto" else self.sampler
+        changes: dict[str, Any] = {"sampler": sampler}
+        if sampler == "torch":
+            # Not its settings: they must not rerun a job that does not read them.
+            changes["vllm"] = VllmSettings()
+        return SamplingSettings.part_of(self).model_copy(update=changes)
 
 
 class MethodSettings(Settings):

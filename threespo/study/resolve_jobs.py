@@ -8,7 +8,7 @@ from typing import Any
 from threespo.envs.registry import environment
 from threespo.envs.spec import RealData
 from threespo.methods.registry import full_options, searches
-from threespo.study.config import AgentSettings, EvaluationSettings, PolicySettings, ProbeSettings, SamplingSettings, Study
+from threespo.study.config import AgentSettings, EvaluationSettings, PolicySettings, ProbeSettings, Study
 from threespo.study.digests import file_digest, files_in
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.matrix import find_run, plays_weights_of, trials_of
@@ -140,7 +140,7 @@ def _of_run(study: Study, paths: Paths, run: Run, policy: PolicySettings, gpus: 
         "gpus": gpus,
         "run": run,
         "episode": environment(run.env).episode.part_of(study.environments[run.env]),
-        "sampling": SamplingSettings.part_of(policy),
+        "sampling": policy.sampling(gpus),
         "threads": study.training.threads,
     }
 

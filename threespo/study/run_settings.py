@@ -11,17 +11,12 @@ from pydantic import SerializeAsAny
 
 from threespo.envs.settings import EpisodeSettings, TaskSettings
 from threespo.settings import Execution, Settings, decisive
-from threespo.study.config import (
-    AgentSettings,
-    EvaluationSettings,
-    ProbeSettings,
-    SamplingSettings,
-    Study,
-)
+from threespo.study.config import AgentSettings, EvaluationSettings, ProbeSettings, Study
 from threespo.study.decision_trees import TreeFamily
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.learning import LearningSettings
 from threespo.study.paths import Paths, Run
+from threespo.study.sampling import SamplingSettings
 from threespo.study.sizes import PolicySize, Weakness
 from threespo.study.training import Schedule, TrainingSettings
 
