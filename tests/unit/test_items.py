@@ -1,4 +1,4 @@
-"""The catalogue of tables and figures: complete against the paper, and every cell of it has a run in the studies of the whole paper."""
+"""The catalogue of tables and figures has all of the paper, and the studies of the whole paper have a run for every cell."""
 
 import json
 import re
