@@ -66,8 +66,9 @@ lint: install ## lints, types, who imports whom, the workflow
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/python -m workflow.lint
 
-docs: install ## write the generated table of docs/paper_index.md anew
+docs: install ## write the generated tables of docs/paper_index.md anew
 	$(BIN)/python -m workflow.hyperparameters
+	$(BIN)/python -m workflow.items
 
 reproduce: install ## install, then the study: make reproduce ARGS='--config study=mini'
 	$(BIN)/snakemake --cores $(CORES) $(ARGS)

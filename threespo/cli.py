@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXTRA_OF = {
     **dict.fromkeys(("deepspeed", "jaxtyping", "openai", "pandas", "pyarrow"), "train"),
-    **dict.fromkeys(("safetensors", "tokenizers", "torch", "transformers"), "train"),
+    **dict.fromkeys(("huggingface_hub", "safetensors", "tokenizers", "torch", "transformers"), "train"),
     **dict.fromkeys(("jinja2", "matplotlib", "papermill", "seaborn", "snakemake"), "workflow"),
     **dict.fromkeys(("alfworld", "textworld"), "oracle"),
     "pyserini": "lucene",

@@ -13,6 +13,12 @@ SettingsT = TypeVar("SettingsT", bound="Settings")
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
 """Names become names of folders and files, so they are short lower-case words joined by ``-`` or ``_``."""
 
+REPOSITORY = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
+"""Of the model hub: OWNER/NAME."""
+
+REVISION = r"^[A-Za-z0-9][\w./-]{0,99}$"
+"""Of such a repository: a commit, a tag or a branch."""
+
 MOST_SEEDS = 100
 """Each one is a run of every method."""
 

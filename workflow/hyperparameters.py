@@ -84,17 +84,17 @@ def table(study: Study, rows: Rows) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(text: str, generated: str) -> str:
-    """Return the text of the page with what is generated in its place.
+def page(text: str, generated: str, begin: str = BEGIN, end: str = END) -> str:
+    """Return the text of the page with what is generated in its place, between the lines ``begin`` and ``end``.
 
     Raises:
         InputError: if the page's two marks are not there.
     """
-    before, begins, rest = text.partition(BEGIN)
-    _, ends, after = rest.partition(END)
+    before, begins, rest = text.partition(begin)
+    _, ends, after = rest.partition(end)
     if not begins or not ends:
-        raise InputError(f"{PAGE}: expected the lines {BEGIN.strip()!r} and {END.strip()!r}; restore them")
-    return f"{before}{BEGIN}{generated}{END}{after}"
+        raise InputError(f"{PAGE}: expected the lines {begin.strip()!r} and {end.strip()!r}; restore them")
+    return f"{before}{begin}{generated}{end}{after}"
 
 
 def _value(row: Row, values: dict[str, Any]) -> str:

@@ -297,7 +297,7 @@ def test_jobs_in_their_own_process_get_the_study_that_was_resolved(finished_copy
 
 
 @pytest.mark.parametrize(
-    ("resources", "study"), [((), "smoke"), (("--resources", "gpu=2"), "mini"), (("--resources", "gpu=4"), "paper")]
+    ("resources", "study"), [((), "smoke"), (("--resources", "gpu=2"), "paper-core"), (("--resources", "gpu=4"), "paper")]
 )
 def test_the_study_follows_from_the_gpus(checkout, resources, study):
     done = checkout.snakemake("--dry-run", *resources, config=("study=auto",))

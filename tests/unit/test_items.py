@@ -1,4 +1,4 @@
-"""The catalogue of tables and figures: complete against the paper, and every cell of it has a run in the studies of the whole paper."""
+"""The catalogue of tables and figures has all of the paper, and the studies of the whole paper have a run for every cell."""
 
 import json
 import re
@@ -8,19 +8,24 @@ from pathlib import Path
 import pytest
 import yaml
 
-from threespo.envs.registry import environment, presentation
+from tests.unit import test_results_environments as made
+from threespo.envs.registry import presentation
 from threespo.errors import InputError
 from threespo.results.captions import caption
 from threespo.results.paper import printed_cell, read_results
-from threespo.study.catalogue import TABLES, catalogue, figures
+from threespo.results.report import write_report
+from threespo.results.tables import write_tables
+from threespo.study.catalogue import TABLES, catalogue, figures, notebooks
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, runs_of, searching_runs, trained_runs
+from threespo.tables import read_table
+from workflow import items
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = ROOT / "config" / "paper"
 CATALOGUE = catalogue(PAPER)
 ITEMS = {item.name: item for item in CATALOGUE.items}
-SHOWN = {entry["label"]: entry for entry in yaml.safe_load((PAPER / "tables_and_figures.yaml").read_text())}
+SHOWN = {entry.label: entry for entry in items.read_shown(PAPER / "tables_and_figures.yaml")}
 ROWS = yaml.safe_load((PAPER / "results.yaml").read_text())["rows"]
 WHOLE = ("paper", "mini")
 
@@ -54,8 +59,8 @@ def study(request):
 
 def rows_of(entry):
     """Return (row of the paper, base model) of a table or figure."""
-    named = list(product(entry.get("rows", ()), entry.get("models", ())))
-    return named + [(row["method"], row["base_model"]) for row in ROWS if row["kind"] in entry.get("kinds", ())]
+    named = list(product(entry.rows, entry.models))
+    return named + [(row["method"], row["base_model"]) for row in ROWS if row["kind"] in entry.kinds]
 
 
 def cells():
@@ -63,10 +68,10 @@ def cells():
     printed = read_results(PAPER).cells
     for label, entry in SHOWN.items():
         for row, model in rows_of(entry):
-            for column in entry.get("columns", ()):
+            for column in entry.columns:
                 if (row, model, column) in printed and printed[row, model, column].mean is not None:
                     yield label, row, model, printed_cell(column)[0], column
-            for env in entry.get("environments", ()):
+            for env in entry.environments:
                 yield label, row, model, env, None
 
 
@@ -104,7 +109,7 @@ def test_every_cell_curve_and_panel_has_a_run_in_the_part_that_its_item_names(st
             assert split in study.at(env).evaluation.splits
             assert measure in presentation(env).measures
         wanted = (SAME_ROW.get(row, row), model)
-        runs = [run for run in RUNS[SHOWN[label]["from"]](study) if run.env == env and named(study, run) == wanted]
+        runs = [run for run in RUNS[SHOWN[label].source](study) if run.env == env and named(study, run) == wanted]
         assert runs, (study.name, label, row, model, env)
         # Labels without a part are of settings, which need no run of their own.
         for part in parts[label] - {None}:
@@ -114,7 +119,7 @@ def test_every_cell_curve_and_panel_has_a_run_in_the_part_that_its_item_names(st
 
 
 def test_searches_of_the_whole_paper_are_recorded_for_the_task_types_of_the_figure(study):
-    shown = SHOWN["fig:training_curves:c"]["task_types"]
+    shown = SHOWN["fig:training_curves:c"].task_types
     assert set(shown) <= set(presentation("alfworld").shown_task_types)
     assert study.at("alfworld").training.recorded_tasks > 0
 
@@ -173,8 +178,7 @@ def test_a_caption_says_the_task_types_of_the_studys_environments():
     study = load_study(ROOT / "config" / "studies" / "paper.yaml")
     title, text = caption(study, ITEMS["scores_by_type"])
     assert title == "State scores by task type"
-    for env in study.environments:
-        assert text.endswith(environment(env).name) or presentation(env).task_types in text
+    assert text.endswith(f"{presentation('alfworld').task_types} {presentation('webshop').task_types}")
 
 
 @pytest.mark.parametrize(
@@ -203,3 +207,47 @@ def test_without_the_repository_there_is_no_catalogue_and_without_its_file_an_er
     assert catalogue(tmp_path / "none").items == ()
     with pytest.raises(InputError, match=r"items\.yaml: cannot be read .*restore it"):
         catalogue(tmp_path)
+
+
+def test_the_page_has_the_tables_and_figures_as_the_catalogue_says():
+    generated = items.table(items.read_shown(), CATALOGUE)
+    text = (ROOT / items.PAGE).read_text(encoding="utf-8")
+    assert items.page(text, generated, items.BEGIN, items.END) == text, "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("shown", "says"),
+    [
+        ("[{label: tab:new, name: x, shows: x, from: nothing}]", "no item has the label 'tab:new'"),
+        ("[{label: tab:new, name: x, shows: x}]", r"0\.from: Field required"),
+        ("[{label: tab:new, name: x, shows: x, from: dreams}]", r"0\.from"),
+    ],
+)
+def test_what_the_paper_shows_and_no_item_has_is_told(shown, says, tmp_path):
+    file = tmp_path / "shown.yaml"
+    file.write_text(shown)
+    with pytest.raises(InputError, match=says):
+        items.table(items.read_shown(file), CATALOGUE)
+
+
+@pytest.mark.slow
+def test_every_item_of_the_whole_paper_is_drawn_from_what_its_runs_leave(tmp_path):
+    """With the rows, holes and parts of `mini`, whose runs are made up."""
+    study = load_study(ROOT / "config" / "studies" / "mini.yaml", {"laboratory": None, "seeds": [0]})
+    paths = made.finish(study, tmp_path)
+    write_tables(study, paths)
+    for notebook in notebooks(study):
+        made.draw(notebook, paths)
+    drawn = {item.name for item in figures(study)}
+    assert drawn == {path.stem for path in paths.figures.glob("*.svg")} == set(ITEMS) - NOT_DRAWN - {"score_reliability"}
+    write_report(study, paths)
+    html = paths.report.read_text(encoding="utf-8")
+    for name in drawn:
+        assert ITEMS[name].title in html
+
+    # The cells that the paper prints have ours beside them, each once, and none where a row is not run.
+    main = read_table(paths.table("main"))
+    printed = main[main["paper_mean"].notna() & main["mean"].notna()]
+    assert not printed.duplicated(["env", "policy", "method", "split"]).any()
+    assert set(main.loc[main["method"] == "wo-novelty", "policy"]) == {"tiny-s"}
+    assert set(main.loc[main["method"] == "alpha-35", "env"]) == {"alfworld"}

@@ -84,6 +84,7 @@ def episodes_of(study, run):
 
 def metrics_of(run):
     search = {"detail_expansions": 5.0, "detail_capped_expansions": 1.0, "detail_n_0": 1.0, "detail_n_1": 3.0}
+    search["detail_generation_caps"] = 0.0
     scores = dict.fromkeys((f"detail_state_score_{name}" for name in ("visits", "unique", "known")), 0.5)
     return [
         {

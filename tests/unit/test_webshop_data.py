@@ -310,8 +310,8 @@ def test_prepared_data_in_the_originals_order_say_how_much_of_the_test_set_is_tr
 def test_prepare_says_what_is_missing(tmp_path):
     with pytest.raises(InputError, match="needs the field 'path'"):
         products_of("path")
-    with pytest.raises(InputError, match=r"items_shuffle\.json"):
-        products_of("official", path=tmp_path)
+    with pytest.raises(InputError, match=r"no items\.json or items\.json\.xz there"):
+        list(products_of("official", path=tmp_path))
     write_files(tmp_path / "files", ITEMS, INSTRUCTIONS, HUMAN)
     with pytest.raises(InputError, match="too few"):
         prepare_shop(tmp_path / "out", products_of("path", path=tmp_path / "files"), goals="human")

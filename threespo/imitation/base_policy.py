@@ -27,6 +27,7 @@ from threespo.envs.parsing import parse_response
 from threespo.envs.registry import environment
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, read_json
+from threespo.hub import fetch_model
 from threespo.imitation.curriculum import Curriculum, EarlyStop, Recipe, Shape, Stage, Turn, curriculum_of
 from threespo.rng import derive, generator
 from threespo.study.paths import POLICY_FILE
@@ -40,12 +41,16 @@ def provide(settings: BasePolicySettings) -> None:
     """The policy stage: put ``base/``, ``strong/`` and ``policy.json`` into the policy's folder.
 
     A shipped policy is used if it was made by exactly this recipe for these games, unless ``build`` is set; otherwise
-    the recipe runs. A pretrained model is not copied: ``policy.json`` names it.
+    the recipe runs. A pretrained model is not copied: ``policy.json`` names it. One of a hub is fetched into the hub's
+    cache, once, and ``policy.json`` has its commit and the sizes of its files.
+
+    Raises:
+        InputError: if a model cannot be fetched; names the remedy.
     """
     env, name, paths = settings.env, settings.policy, settings.paths
     out = paths.policy(env, name)
     if settings.kind == "pretrained":
-        atomic_json(out / POLICY_FILE, {"kind": "pretrained", "source": settings.source})
+        atomic_json(out / POLICY_FILE, {"kind": "pretrained", **_pretrained(settings)})
         return
 
     curriculum = curriculum_of(settings)
@@ -58,6 +63,15 @@ def provide(settings: BasePolicySettings) -> None:
             print(f"policy {name}: built from its recipe", file=sys.stderr)
             facts = build(curriculum, environment(env).load_tasks(paths.data(env), "calibration"), folder)
             atomic_json(folder / POLICY_FILE, {"kind": "tiny", "fingerprint": fingerprint, **facts})
+
+
+def _pretrained(settings: BasePolicySettings) -> dict[str, Any]:
+    """Return what is known of a pretrained model: its folder, or what was fetched from a hub."""
+    source = str(settings.source)
+    if Path(source).is_dir():
+        return {"source": source}
+    model = fetch_model(source, settings.revision)
+    return {"source": source, "revision": model.revision, "files": model.files}
 
 
 def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from threespo.envs.registry import environment
 from threespo.envs.settings import EpisodeSettings
 from threespo.errors import InputError
 from threespo.files import read_json
+from threespo.hub import model_folder
 from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paths import MANIFEST, POLICY_FILE
 from threespo.study.run_settings import RunSettings
@@ -39,7 +40,7 @@ def load_tasks(settings: RunSettings, split: str) -> list[Any]:
 
 
 def policy_source(settings: RunSettings) -> str:
-    """Return the folder (or hub name) of the untrained weights of a run's policy: the base, or the strong clone.
+    """Return the folder of the untrained weights of a run's policy: the base, or the strong clone.
 
     Raises:
         InputError: if the policy stage has not run.
@@ -56,7 +57,7 @@ def prepared(settings: RunSettings) -> dict[str, Any]:
 
 
 def described_source(folder: Path, method: str) -> str:
-    """Return the folder (or hub name) of the weights that a policy's folder describes, for a method or an untrained row.
+    """Return the folder of the weights that a policy's folder describes, for a method or an untrained row.
 
     Raises:
         InputError: if the description is missing, or is none.
@@ -65,8 +66,10 @@ def described_source(folder: Path, method: str) -> str:
     facts = read_json(description, "Run the policy stage of the study first.")
     kind, source = (facts.get("kind"), facts.get("source")) if isinstance(facts, dict) else (None, None)
     if kind == "pretrained" and isinstance(source, str):
-        # The stage only describes such a policy: its weights stay where they are.
-        return source
+        # The stage only describes such a policy: its weights stay where they are, in a folder or in the hub's cache.
+        revision, files = facts.get("revision"), facts.get("files")
+        fetched = isinstance(revision, str) and isinstance(files, dict)
+        return str(model_folder(source, revision, files)) if fetched else source
     if kind != "tiny":
         raise InputError(
             f"{description}: no description of a policy: expected the kind 'tiny', or 'pretrained' with a source, "

@@ -8,12 +8,11 @@ made from it. It is read and checked when a study is resolved, so that a missing
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from threespo.errors import InputError
-from threespo.methods.registry import searches
 from threespo.settings import Listed, Name, Settings, Several
 from threespo.study.config import Study
 from threespo.study.explain import explain, field_of
@@ -145,7 +144,7 @@ def _read(file: Path, _place: str, _changed: int) -> Catalogue:
         raise InputError(f"{file}: {faults}".replace("study: ", "", 1)) from error
 
 
-def _field(fault: dict[str, object], values: object) -> str:
+def _field(fault: Any, values: Any) -> str:
     """Return the full name of a wrong field, with an item's name in the place of its number."""
     parts = field_of(fault).split(".")
     if isinstance(values, dict) and parts[0] == "items" and len(parts) > 1 and parts[1].isdecimal():

@@ -9,9 +9,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from threespo.errors import InputError
 from threespo.settings import Execution, Name, decisive
+from threespo.study.composition import merge
 from threespo.study.config import Study
 from threespo.study.configuration import Places
-from threespo.study.composition import merge
 from threespo.study.reading import read_yaml
 
 

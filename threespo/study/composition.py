@@ -3,7 +3,7 @@
 All three are resolved while a study is read, before it is checked, so a study itself has none of these fields:
 
 - ``extends: NAME`` (first level): all fields of ``NAME.yaml`` beside the file, with the file's own fields in them.
-- ``like: NAME`` (an entry of ``methods``): all that the entry ``NAME`` has, in every environment, with the entry's own fields in
+- ``like: NAME`` (an entry of ``methods``): all that the entry ``NAME`` has, in every environment, with its own fields in
   it; but not its ``paper_row`` and ``parts``, which say what the entry ``NAME`` itself is.
 - ``keep: {policies: [...], methods: [...], agents: [...]}`` (first level): only these entries, in the study's order.
 """
@@ -49,7 +49,7 @@ def extended(
     if name not in known:
         raise InputError(f"{path}: extends: no study {str(name)[:80]!r} beside it; there are {listed(known)}")
     if "name" not in own:
-        raise InputError(f"{path}: name: this field is required, also in a study that extends another: its results lie there")
+        raise InputError(f"{path}: name: this field is required in a study that extends another, for its results")
     if depth == MOST_FILES:
         raise InputError(f"{path}: extends: {MOST_FILES} files extend each other; is it a ring? Let one of them extend none")
     base = path.with_name(f"{name}.yaml")
@@ -64,9 +64,9 @@ def composed(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     values, faults = _with_likes(values)
     if faults:
         return values, faults
-    keep = values.get(KEEP)
     if KEEP not in values:
         return values, []
+    keep = values[KEEP]
     faults = list(_faults_of(keep, values))
     return (values, faults) if faults else (_kept(values, keep), [])
 

@@ -15,7 +15,7 @@ from pydantic import Field, create_model, model_validator
 
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
-from threespo.settings import Label, LearningRate, Name, Seed, Seeds, Settings, Several
+from threespo.settings import REVISION, Label, LearningRate, Name, Seed, Seeds, Settings, Several
 from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
@@ -37,6 +37,9 @@ class PolicySettings(SamplingSettings):
     """``tiny`` only: ``planted`` is a good clone made careless on purpose, ``early`` one whose cloning was stopped early."""
     source: str | None = Field(default=None, min_length=1)
     """``pretrained`` only: a local folder or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
+    revision: Annotated[str, Field(pattern=REVISION)] | None = None
+    """Of a hub name only: its commit, tag or branch (``null``: the default branch). The policy's description in the results
+    says which commit that was."""
     endpoint: EndpointSettings | None = None
     """``endpoint`` only: model, prices and limits (threespo/policy/endpoint.py). Keys are in environment variables."""
     stands_for: Annotated[str, Label]
@@ -50,6 +53,8 @@ class PolicySettings(SamplingSettings):
             raise ValueError("kind 'endpoint' needs 'endpoint' (model and prices), other kinds must not have it")
         if (self.kind == "pretrained") != (self.source is not None):
             raise ValueError("kind 'pretrained' needs 'source' (a folder or hub name), kind 'tiny' must not have it")
+        if self.revision is not None and self.kind != "pretrained":
+            raise ValueError("'revision' is of kind 'pretrained' only, which is fetched from a hub; leave it out")
         if self.kind != "tiny" and self.weakness != "planted":
             raise ValueError("'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are")
         if self.kind == "endpoint" and self.sampler != "auto":

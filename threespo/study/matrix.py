@@ -5,7 +5,7 @@ from typing import Literal
 from threespo.errors import InputError, listed
 from threespo.methods.registry import searches
 from threespo.study.config import Study
-from threespo.study.parts import PARTS, Part
+from threespo.study.parts import MAIN, PARTS, Part
 from threespo.study.paths import Run
 
 REFERENCE_METHODS = ("base", "strong")
@@ -80,7 +80,7 @@ def prompted_runs(study: Study) -> list[Run]:
         for policy in study.policies
         for name, entry in study.agents.items()
         if entry.policies is None or policy in entry.policies
-        if study.covers(("main",), env, policy)
+        if study.covers(MAIN, env, policy)
     ]
 
 
@@ -92,7 +92,7 @@ def evaluated_runs(study: Study) -> list[Run]:
 def runs_of(study: Study, part: Part) -> list[Run]:
     """Return the rows of one part of a study: trained ones, the untrained policies beside them, and agents."""
     trained = [run for run in trained_runs(study) if part in study.methods[run.method].parts]
-    agents = prompted_runs(study) if part == "main" else []
+    agents = prompted_runs(study) if part in MAIN else []
     return [run for run in (*trained, *reference_runs(study), *agents) if study.covers((part,), run.env, run.policy)]
 
 

@@ -7,8 +7,11 @@ from pydantic import Field
 from threespo.settings import Name, Settings, Several
 
 Part = Literal["main", "ablation", "sensitivity", "figures"]
-"""``main``: the table of main results; ``ablation``: the table of ablations; ``sensitivity``: the tables of α and of ξ and ζ;
-``figures``: the figures of the course of training, and the table of efficiency, which counts the same runs."""
+"""``main``: the table of main results; ``ablation``: the table of ablations; ``sensitivity``: the tables of α and of ξ
+and ζ; ``figures``: the figures of the course of training, and the table of efficiency, which counts the same runs."""
+
+MAIN: tuple[Part, ...] = ("main",)
+"""Where prompting agents stand."""
 
 PARTS: tuple[Part, ...] = get_args(Part)
 

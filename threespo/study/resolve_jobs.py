@@ -51,6 +51,7 @@ def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySet
         size=SIZES[settings.size],
         weakness=settings.weakness,
         source=settings.source,
+        revision=settings.revision,
         given=_digest_of_weights(settings.source),
         tasks=spec.tasks.part_of(section),
         episode=spec.episode.part_of(section),

@@ -53,6 +53,7 @@ class BasePolicySettings(JobSettings):
     size: PolicySize
     weakness: Weakness
     source: str | None
+    revision: str | None
     given: str | None
     """Digest of a local folder of weights: names and sizes of its files, and what the small ones say."""
     tasks: SerializeAsAny[TaskSettings]

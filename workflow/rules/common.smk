@@ -130,4 +130,17 @@ def log_of(stage):
     return str(PATHS.log(stage, STAGES[stage].pattern))
 
 
+def outputs_of(part):
+    """Return an input function: the results of a part of the study."""
+
+    def outputs(_):
+        try:
+            wanted = jobs_of(STUDY, part)
+        except InputError as error:
+            refuse(error)
+        return [str(path) for job in wanted for path in job.outputs(PATHS).paths()]
+
+    return outputs
+
+
 RESULTS = [str(path) for job in jobs(STUDY) for path in job.outputs(PATHS).paths()]

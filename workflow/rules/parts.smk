@@ -2,35 +2,24 @@
 # Tables and report show the whole study; config/README.md says how to have them of one part.
 
 
-def part(name):
-    def outputs(_):
-        try:
-            wanted = jobs_of(STUDY, name)
-        except InputError as error:
-            refuse(error)
-        return [str(path) for job in wanted for path in job.outputs(PATHS).paths()]
-
-    return outputs
-
-
 rule main:
     input:
-        part("main"),
+        outputs_of("main"),
 
 
 rule ablation:
     input:
-        part("ablation"),
+        outputs_of("ablation"),
 
 
 rule sensitivity:
     input:
-        part("sensitivity"),
+        outputs_of("sensitivity"),
 
 
 rule figures:
     input:
-        part("figures"),
+        outputs_of("figures"),
 
 
 localrules:

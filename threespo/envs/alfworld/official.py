@@ -3,12 +3,13 @@
 The text games are one archive of a release on GitHub, the one that ``alfworld-download`` takes ``game.tw-pddl`` files
 from. Downloads are resumed where they stopped.
 
-Checksums: the release states none, and none is shipped here, because the archive could not be had where this was
-written. So the sum is pinned on first use: size and zip checksums of the first download are verified, its SHA-256 is
-recorded in ``checksums.json`` in the download folder, and any later download into that folder must have the same sum. A
-sum given in :class:`Archive` is enforced from the first download on.
+Checksums: the release states none. The SHA-256 that is pinned here is the one that independent public projects have recorded
+for the archive of 36,493,542 bytes. For an archive without one the sum is pinned on first use: size and zip checksums of
+the first download are verified, its SHA-256 is recorded in ``checksums.json`` in the download folder, and any later download
+into that folder must have the same sum.
 """
 
+import errno
 import hashlib
 import http.client
 import json
@@ -52,7 +53,12 @@ class Archive:
         return self.url.rsplit("/", 1)[-1]
 
 
-RELEASE = (Archive("https://github.com/alfworld/alfworld/releases/download/0.4.0/json_2.1.2_tw-pddl.zip"),)
+RELEASE = (
+    Archive(
+        "https://github.com/alfworld/alfworld/releases/download/0.4.0/json_2.1.2_tw-pddl.zip",
+        sha256="eea90499df27b9cb3147d1d1927264146d38194b575e25f70a82875545742dcb",
+    ),
+)
 
 
 def fetch(folder: Path, archives: Sequence[Archive] = RELEASE, progress: bool = True) -> Path:
@@ -95,9 +101,11 @@ def _download(archive: Archive, folder: Path, progress: bool) -> Path:
             _transfer(archive, partial, progress)
         except (OSError, http.client.HTTPException) as error:
             kept = partial.stat().st_size if partial.exists() else 0
+            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            when = "there is space on the disk" if full else "the server can be reached"
             raise InputError(
-                f"{archive.url}: download failed ({error}); {kept} bytes are kept in {partial}. Run again when the "
-                f"server can be reached, put the file at {file} by hand, or choose source: embedded or path"
+                f"{archive.url}: download failed ({error}); {kept} bytes are kept in {partial}. Run again when {when}, "
+                f"put the file at {file} by hand, or choose source: embedded or path"
             ) from error
         partial.replace(file)
     _verify(archive, file)

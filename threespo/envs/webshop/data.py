@@ -15,7 +15,7 @@ from threespo.envs.webshop.catalogue import Catalogue, compile_catalogue
 from threespo.envs.webshop.embedded import generate
 from threespo.envs.webshop.goals import ShopGoal, goal_from_row
 from threespo.envs.webshop.products import Product
-from threespo.envs.webshop.sources import find, read_products
+from threespo.envs.webshop.sources import read_products
 from threespo.envs.webshop.splits import (
     TRAINING_WORKER,
     TRAINING_WORKERS,
@@ -32,33 +32,22 @@ from threespo.files import atomic_folder, atomic_json, atomic_path, open_text
 Source = Literal["embedded", "path", "official"]
 GoalKind = Literal["synthetic", "human"]
 
-_OFFICIAL = (
-    "The original's files cannot be fetched without a browser. Get items_shuffle.json (or items_shuffle_1000.json), "
-    "items_ins_v2.json (items_ins_v2_1000.json) and items_human_ins.json as setup.sh of "
-    "https://github.com/princeton-nlp/WebShop does, put them into this folder, and run again."
-)
-
-
 def products_of(source: Source, *, path: Path | None = None, count: int = 1000, seed: int = 7) -> Iterable[Product]:
     """Return the products of a source.
 
     Args:
-        source: ``embedded``, or ``path`` or ``official`` for JSON files.
+        source: ``embedded``, or another one for JSON files.
         path: folder of the JSON files.
         count: size of the embedded catalogue.
         seed: of the embedded catalogue.
 
     Raises:
-        InputError: if the source has no products there; names what is missing and how to get it.
+        InputError: if there is no folder, or no products in it.
     """
     if source == "embedded":
         return generate(count, seed)
     if path is None:
         raise InputError(f"webshop: source {source!r} needs the field 'path', the folder of the catalogue's files")
-    if source == "official":
-        for kind in ("items", "instructions", "human_goals"):
-            if find(path, kind) is None:
-                raise InputError(f"{path}: the official catalogue is not there (no file of {kind}). {_OFFICIAL}")
     return read_products(path)
 
 

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 from threespo.envs.webshop.data import prepare_shop, products_of
-from threespo.envs.webshop.settings import WebshopTasks
+from threespo.envs.webshop.official import fetch
+from threespo.envs.webshop.settings import DOWNLOADS, WebshopTasks
 
 _EMBEDDED_SEED = 7
 
@@ -13,11 +14,14 @@ def prepare(settings: WebshopTasks, out: Path) -> None:
     """Write catalogue, goals and ``manifest.json`` (counts and checksums) into ``out``.
 
     Raises:
-        InputError: if the source's files are missing or broken, or there are fewer goals than asked for.
+        InputError: if the source's files are missing or broken, or cannot be fetched, or have fewer goals than asked for.
     """
+    folder = settings.path
+    if settings.source == "official":
+        folder = fetch(settings.path or DOWNLOADS, settings.mirror, settings.mirror_revision)
     manifest = prepare_shop(
         out,
-        products_of(settings.source, path=settings.folder, count=settings.products, seed=_EMBEDDED_SEED),
+        products_of(settings.source, path=folder, count=settings.products, seed=_EMBEDDED_SEED),
         goals=settings.goal_kind,
         original_order=settings.goals_order == "original",
         limits={split: count for split, count in settings.goals.model_dump().items() if count is not None},

@@ -7,12 +7,12 @@ from pydantic import Field, model_validator
 
 from threespo.envs.panels import PANELS, asked_for
 from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
-from threespo.settings import Settings
+from threespo.settings import REPOSITORY, REVISION, Execution, Settings
 
 SPLITS = ("train", "calibration", "test", *PANELS)
 
 DOWNLOADS = Path("downloads") / "webshop"
-"""Where the files of the official shop are looked for, unless ``path`` says otherwise."""
+"""Where the files of the official shop are, and are fetched to, unless ``path`` says otherwise."""
 
 
 MOST_GOALS = 10_000_000
@@ -39,7 +39,7 @@ class GoalCounts(Settings):
 
 class WebshopTasks(TaskSettings):
     """Which shop: an ``embedded`` catalogue is generated here, ``path`` is the folder of the original's JSON files,
-    ``official`` the same (by default ``downloads/webshop``), which says how to get them.
+    ``official`` the release, fetched from a mirror into ``path`` (by default ``downloads/webshop``) unless it is there.
 
     Goals are distinct and in one order in all studies, unless ``goals_order`` says otherwise.
     """
@@ -53,6 +53,12 @@ class WebshopTasks(TaskSettings):
     """``fixed``: one order for all, with disjoint splits. ``original``: the orders and price bounds of the released code's
     first training worker and first validation worker (docs/webshop.md). Its test goals are the first 500, as published, and
     nearly all of them are training goals as well; the data's manifest says how many. Needs ``fidelity: original``."""
+
+    mirror: Annotated[str, Field(pattern=REPOSITORY), Execution] = "YWZBrandon/webshop-data"
+    """``official`` only: a data set at the model hub with the release's three files. Their content is pinned, so it does not
+    matter which."""
+    mirror_revision: Annotated[str, Field(pattern=REVISION), Execution] = "ce990fff5aee388db2706f07820c578ab68e0453"
+    """Its commit, tag or branch."""
 
     @property
     def most_training_tasks(self) -> tuple[str, int] | None:
@@ -73,11 +79,6 @@ class WebshopTasks(TaskSettings):
         if self.goals_order == "original" and (given := [split for split in self.splits if split in PANELS]):
             raise ValueError(f"goals.{given[0]}: panels are cut from the fixed order; remove it, or goals_order: original")
         return self
-
-    @property
-    def folder(self) -> Path | None:
-        """As everywhere; the official files, too, are put there by hand."""
-        return None if self.source == "embedded" else self.path or DOWNLOADS
 
 
 class WebshopEpisode(EpisodeSettings):
