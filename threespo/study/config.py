@@ -21,7 +21,16 @@ from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.learning import LearningSettings
 from threespo.study.sizes import Weakness
-from threespo.study.training import HOTTEST, MOST_ROWS, MOST_TOKENS, Generations, Schedule, TrainingSettings
+from threespo.study.training import (
+    HOTTEST,
+    MOST_RANKS,
+    MOST_ROWS,
+    MOST_TOKENS,
+    Generations,
+    PolicyScale,
+    Schedule,
+    TrainingSettings,
+)
 
 
 class SamplingSettings(Settings):
@@ -35,7 +44,7 @@ class SamplingSettings(Settings):
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
-class PolicySettings(SamplingSettings):
+class PolicySettings(SamplingSettings, PolicyScale):
     """A base policy: a tiny model built here, a Hugging Face model, or a closed model behind an endpoint."""
 
     kind: Literal["tiny", "pretrained", "endpoint"] = "tiny"
@@ -62,6 +71,14 @@ class PolicySettings(SamplingSettings):
         if self.kind != "tiny" and self.weakness != "planted":
             raise ValueError("'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are")
         return self
+
+    def scaled(self, training: TrainingSettings) -> TrainingSettings:
+        """Return how this policy is trained: ``training`` with what the policy's size decides, and a stage of ZeRO."""
+        names = set(PolicyScale.model_fields) - {"ranks_per_run"}
+        own = {name: value for name in names if (value := getattr(self, name)) is not None}
+        stage = own.get("zero_stage", training.zero_stage)
+        least = 1 if self.dtype == "bfloat16" or own.get("offload_optimizer", training.offload_optimizer) else 0
+        return training.model_copy(update={**own, "zero_stage": least if stage is None else stage})
 
 
 class MethodSettings(Settings):
@@ -191,8 +208,14 @@ class Study(Settings):
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
     gpus: int = Field(default=0, ge=0, le=10_000)
     """GPUs that the study expects in total; 0 runs everything on CPU cores."""
-    gpus_per_run: int = Field(default=0, ge=0, le=1)
-    """GPUs of one run: 0 trains on a CPU core. One run is one process."""
+    ranks_per_run: int = Field(default=1, ge=1, le=MOST_RANKS)
+    """Processes of one training run; a policy may have another number. Evaluation, curves and probe have one."""
+    gpus_per_rank: int = Field(default=0, ge=0, le=1)
+    """GPUs of each process: 0 computes on CPU cores."""
+
+    def ranks(self, policy: str) -> int:
+        """Return the processes of a training run of the policy with this name."""
+        return self.policies[policy].ranks_per_run or self.ranks_per_run
 
     @property
     def environments(self) -> dict[str, EnvironmentSettings]:
