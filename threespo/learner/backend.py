@@ -24,7 +24,7 @@ _MEETING = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TOGETHER = timedelta(hours=2)
 """How far apart ranks may come to a common operation: one may have a hundred gigabytes to write before it."""
 PATIENCE = timedelta(days=30)
-"""How long ranks wait for each other: rank 0 plays environments as long as it likes. Who started the ranks notices a dead one."""
+"""How long ranks wait for a call: rank 0 plays environments as long as it likes. Their launcher notices a dead one."""
 
 # Objects travel between hosts: through the network and not through GPUs, which would be blocked as long as a rank waits.
 _objects: distributed.ProcessGroup | None = None
@@ -219,6 +219,8 @@ def _import_deepspeed(device: torch.device) -> Any:
         warnings.simplefilter("ignore")
         import deepspeed
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # At every call of ZeRO 3, of functions that DeepSpeed calls by their old names.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed\.c10d_logger")
     # DeepSpeed would compile this shared-memory all-reduce at start-up, for minutes; gloo does the same without.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     return deepspeed

@@ -104,9 +104,8 @@ def check_disk(folder: Path, trained: Mapping[str, Saves], count: int) -> None:
     each, free = sum(one.size() for one in trained.values()), shutil.disk_usage(_there(folder)).free
     if count * each > free:
         raise InputError(
-            f"{folder}: {count} checkpoint(s) of {each / 1e9:.1f} GB each have to be written (two are kept while the next one "
-            f"is written), and {free / 1e9:.1f} GB are free. Free disk space, or put the results elsewhere (results: FOLDER); "
-            "what is there stays."
+            f"{folder}: {count} checkpoint(s) of {each / 1e9:.1f} GB each have to be written (two are kept while one is "
+            f"written), and {free / 1e9:.1f} GB are free. Free disk space, or put the results elsewhere (results: FOLDER)."
         )
 
 
@@ -141,8 +140,8 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves], ranks: int =
         if progress.ranks != ranks:
             raise InputError(
                 f"{checkpoint}: made by {progress.ranks} rank(s), and this run has {ranks}: each rank has its part of the "
-                f"optimizer's state. Set ranks_per_run: {progress.ranks} to go on, or delete {folder} to train this run from "
-                "the beginning."
+                f"optimizer's state. Set ranks_per_run: {progress.ranks} to go on, or delete {folder} to train this run "
+                "from the beginning."
             )
         # Not skipped like a damaged one: only a person can say that another run's work may be thrown away.
         if progress.identity != identity:

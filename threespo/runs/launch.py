@@ -58,8 +58,10 @@ def _run_ranks(machines: Sequence[Node], number: int, endpoint: str, arguments: 
 
     from threespo.runs.ranks import rank
 
-    # What it logs of a failure is in our message.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    # What they log of a failure is in our message.
+    for name in logging.root.manager.loggerDict:
+        if name.startswith(("torch.distributed.elastic", "torch.multiprocessing")):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     alone = len(machines) == 1
     with tempfile.TemporaryDirectory() as logs, _signals_kept():
         config = LaunchConfig(
@@ -94,8 +96,8 @@ def _told(error: Any) -> Exception:
     if isinstance(data, dict):
         print(data["extraInfo"]["py_callstack"], file=sys.stderr)
     return StoppedError(
-        f"rank {number} of the run has ended ({said}), so all its ranks were ended. Run again: training goes on from its last "
-        "checkpoint. A rank that the system kills (SIGKILL) mostly needed more memory than there was."
+        f"rank {number} of the run has ended ({said}), so all its ranks were ended. Run again: training goes on from its "
+        "last checkpoint. A rank that the system kills (SIGKILL) mostly needed more memory than there was."
     )
 
 
@@ -137,7 +139,7 @@ def _elsewhere(machines: Sequence[Node], endpoint: str, cuda: bool) -> Iterator[
             process.wait(60)
     except StoppedError:
         if failed:
-            raise StoppedError(f"the ranks on {failed[0]} have ended, so all ranks were ended (what it said is above)") from None
+            raise StoppedError(f"the ranks on {failed[0]} have ended, so all were ended (what it said is above)") from None
         raise
     finally:
         done.set()

@@ -18,7 +18,7 @@ REMOTE_SHELL = "THREESPO_REMOTE_SHELL"
 _SSH = "ssh -o BatchMode=yes -o ServerAliveInterval=10 -o ServerAliveCountMax=3"
 _SRUN = "srun --overlap --nodes=1 --ntasks=1 --kill-on-bad-exit=1 -w"
 
-_LINE = re.compile(r"^(?P<host>[\w.:-]+)\s+slots=(?P<slots>[1-9]\d{0,3})$")
+_LINE = re.compile(r"^(?P<host>\w[\w.:-]*)\s+slots=(?P<slots>[1-9]\d{0,3})$")
 
 
 @dataclass(frozen=True, slots=True)

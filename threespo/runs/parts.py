@@ -96,7 +96,9 @@ class ShardedSampler:
         gathered = backend.gathered_objects((replies, refused))
         if refusals := [refusal for _, refusal in gathered if refusal is not None]:
             raise InputError(refusals[0])
-        placed = {n: reply for share, (got, _) in zip(numbers, gathered, strict=True) for n, reply in zip(share, got, strict=True)}
+        placed: dict[int, list[Sample]] = {}
+        for share, (drawn, _) in zip(numbers, gathered, strict=True):
+            placed |= zip(share, drawn, strict=True)
         return [placed[number] for number in range(len(requests))]
 
 

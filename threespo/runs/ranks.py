@@ -1,12 +1,13 @@
 """A run of several processes: rank 0 trains, the others do what it calls and nothing else.
 
-Methods, environments, tasks, the state table, metrics and files are on rank 0, as in a run of one process. What every rank has
-is the policy, its optimizer and a sampler (``threespo.runs.parts``). A call of one of these on rank 0 goes to all ranks, by
-name and with its arguments, and returns when all have done it.
+Methods, environments, tasks, the state table, metrics and files are on rank 0, as in a run of one process. What every rank
+has is the policy, its optimizer and a sampler (``threespo.runs.parts``). A call of one of these on rank 0 goes to all ranks,
+by name and with its arguments, and returns when all have done it.
 """
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import threading
@@ -66,10 +67,13 @@ def serve() -> None:
     settings, source, critic_rate = backend.from_first(asked)
     parts = _together(lambda: make_parts(settings, source, critic_rate))
     while call := backend.from_first(asked):
-        name, method, arguments, named = call
         # Rank 0 has refused likewise, and decides whether to go on.
         with contextlib.suppress(InputError):
-            _together(lambda: getattr(getattr(parts, name), method)(*arguments, **named))
+            _together(functools.partial(_called, parts, *call))
+
+
+def _called(parts: Parts, name: str, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return getattr(getattr(parts, name), method)(*arguments, **named)
 
 
 def _together(work: Callable[[], T]) -> T:

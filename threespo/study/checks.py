@@ -94,8 +94,8 @@ def _scale(study: Study) -> Iterator[str]:
             where = f"policies.{name}.zero_stage" if policy.zero_stage is not None else "training.zero_stage"
             if training.zero_stage == 0 and policy.dtype == "bfloat16":
                 yield (
-                    f"{where}: found 0 for {name!r} with dtype bfloat16; give 1 or more, or leave it out: at stage 0 DeepSpeed "
-                    "adds up gradients in bfloat16 and counts its own start as Adam's first step"
+                    f"{where}: found 0 for {name!r} with dtype bfloat16; give 1 or more, or leave it out: at stage 0 "
+                    "DeepSpeed adds up gradients in bfloat16 and counts its own start as Adam's first step"
                 )
             if training.zero_stage == 0 and training.offload_optimizer:
                 yield f"{where}: found 0 for {name!r} with offload_optimizer, which stage 0 cannot; give 1 or more"
