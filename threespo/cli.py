@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from threespo.errors import InputError
+from threespo.errors import InputError, StoppedError
 from threespo.terminal import printable
 
 if TYPE_CHECKING:
@@ -63,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in CANNOT_WRITE:
             raise
         return _refused(f"{error.filename or 'a file'}: cannot be written ({error.strerror}). Free disk space; run again.")
+    except StoppedError as error:
+        print(printable(f"threespo: {error}"), file=sys.stderr)
+        return FAILED
     except MemoryError:
         print("threespo: out of memory; what was written stays. Run again where there is more.", file=sys.stderr)
         return FAILED
@@ -100,6 +103,7 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     from threespo.envs.registry import load
     from threespo.files import try_lock
     from threespo.runs.gpus import claim
+    from threespo.runs.launch import gpus_here
     from threespo.study.perform import perform
     from threespo.study.stages import STAGES, Job, check_job
 
@@ -112,7 +116,7 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     settings, work = job.settings(study, paths), load(stage.calls)
 
     # Held with others as long as this process lives: so a new workflow sees that jobs of a killed one are still at work.
-    with try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext(), claim(settings.gpus):
+    with try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext(), claim(gpus_here(settings)):
         if getattr(parsed, "profile", False):
             from threespo.runs.clock import profiled
 

@@ -18,3 +18,7 @@ def listed(names: Iterable[str]) -> str:
     everything = list(names)
     more = len(everything) - MOST_LISTED
     return ", ".join(everything[:MOST_LISTED]) + (f" … and {more} more" if more > 0 else "") or "none"
+
+
+class StoppedError(Exception):
+    """Work that ended from outside, through no fault of the input: a process of it was killed."""

@@ -2,17 +2,25 @@
 
 import hashlib
 import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from torch import distributed
+from torch import distributed, nn
 
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json
 from threespo.learner import backend
+from threespo.learner.memory import STATE_BYTES
+from threespo.learner.optim import OptimSettings
 
 _MANIFEST = "learner.json"
 _TAG = "state"
+
+_BLOCK = 1 << 28
+"""Bytes that are hashed as one piece; larger files are hashed piece by piece, several at a time."""
 
 
 def save(engine: Any, folder: Path, identity: dict[str, Any], steps: int) -> None:
@@ -30,13 +38,21 @@ def save(engine: Any, folder: Path, identity: dict[str, Any], steps: int) -> Non
     if backend.rank() == 0:
         with atomic_folder(folder) as temporary:
             # All ranks write their parts into the temporary folder, whose name only rank 0 knows.
-            _broadcast(str(temporary))
+            backend.from_first(str(temporary))
             _write(engine, temporary)
-            files = {name: _digest(temporary / name) for name in _files(temporary)}
+            names = _files(temporary)
+            files = dict(zip(names, _digests([temporary / name for name in names]), strict=True))
             atomic_json(temporary / _MANIFEST, {"identity": identity, "steps": steps, "files": files})
     else:
-        _write(engine, Path(_broadcast("")))
+        _write(engine, Path(backend.from_first("")))
     _wait()
+
+
+def state_bytes(module: nn.Module, settings: OptimSettings) -> int:
+    """Return the bytes that a checkpoint of a module takes, computed; the files' own headers come on top."""
+    # At ZeRO 3 a parameter is empty between passes and keeps its size beside it.
+    numbers = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in module.parameters())
+    return numbers * STATE_BYTES[settings.dtype, settings.zero_stage]
 
 
 def load(engine: Any, folder: Path, identity: dict[str, Any]) -> int:
@@ -50,6 +66,26 @@ def load(engine: Any, folder: Path, identity: dict[str, Any]) -> int:
     Raises:
         InputError: if the checkpoint is missing, broken, or does not fit ``identity``.
     """
+    # Looked at once, for all ranks: they go on or refuse together.
+    steps, refused = _steps(folder, identity) if backend.rank() == 0 else (0, None)
+    steps, refused = backend.from_first((steps, refused))
+    if refused:
+        raise InputError(refused)
+
+    engine.load_checkpoint(str(folder), tag=_TAG)
+    return steps
+
+
+def _steps(folder: Path, identity: dict[str, Any]) -> tuple[int, str | None]:
+    """Return the number of steps before a checkpoint, or why it cannot be used."""
+    try:
+        manifest = _verified(folder, identity)
+    except InputError as error:
+        return 0, str(error)
+    return int(manifest["steps"]), None
+
+
+def _verified(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
     manifest = _manifest(folder)
     for field, expected in identity.items():
         found = manifest["identity"].get(field)
@@ -60,16 +96,15 @@ def load(engine: Any, folder: Path, identity: dict[str, Any]) -> int:
                 "Use the checkpoint of this run, or remove the folder to start anew."
             )
 
+    there = {name: folder / name for name in manifest["files"] if (folder / name).is_file()}
+    found = dict(zip(there, _digests(list(there.values())), strict=True))
     for name, digest in manifest["files"].items():
-        file = folder / name
-        if not file.is_file() or _digest(file) != digest:
-            state = "is missing" if not file.is_file() else "is truncated or changed"
+        if found.get(name) != digest:
+            state = "is truncated or changed" if name in there else "is missing"
             raise InputError(
-                f"{file}: {state}, so the checkpoint {folder} cannot be used. Use an earlier one or start anew."
+                f"{folder / name}: {state}, so the checkpoint {folder} cannot be used. Use an earlier one or start anew."
             )
-
-    engine.load_checkpoint(str(folder), tag=_TAG)
-    return int(manifest["steps"])
+    return manifest
 
 
 def _write(engine: Any, folder: Path) -> None:
@@ -95,21 +130,31 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
-def _digest(file: Path) -> str:
+def _digests(files: Sequence[Path]) -> list[str]:
+    """Return the digest of each file: of its bytes, or of its blocks' digests where it has several."""
+    blocks = [(file, start) for file in files for start in range(0, max(1, file.stat().st_size), _BLOCK)]
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        hashed = list(pool.map(_digest, blocks))
+    result = []
+    for file in files:
+        own = [digest for (one, _), digest in zip(blocks, hashed, strict=True) if one == file]
+        result.append((own[0] if len(own) == 1 else hashlib.blake2b(b"".join(own)).digest()).hex())
+    return result
+
+
+def _digest(block: tuple[Path, int]) -> bytes:
+    file, start = block
+    digest, left = hashlib.blake2b(), _BLOCK
     with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "blake2b").hexdigest()
+        handle.seek(start)
+        while left and (piece := handle.read(min(left, 1 << 20))):
+            digest.update(piece)
+            left -= len(piece)
+    return digest.digest()
 
 
 def _shown(found: Any, expected: Any) -> str:
     return "" if isinstance(expected, list) else f" (found {found!r}, expected {expected!r})"
-
-
-def _broadcast(text: str) -> str:
-    if backend.world_size() == 1:
-        return text
-    box = [text]
-    distributed.broadcast_object_list(box)
-    return box[0]
 
 
 def _wait() -> None:

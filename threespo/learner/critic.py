@@ -14,10 +14,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from threespo.errors import InputError
-from threespo.learner import attention, backend, checkpoint
+from threespo.learner import attention, backend, checkpoint, memory
 from threespo.learner.checks import check_settings, not_finite
 from threespo.learner.engine import identity
-from threespo.learner.forward import Group, Pack, cut, group_rows, pack
+from threespo.learner.forward import Group, Pack, group_rows, pack, spread
 from threespo.learner.loss import value_losses
 from threespo.learner.optim import OptimSettings
 from threespo.policy import linear
@@ -71,7 +71,8 @@ class DeepSpeedCritic:
         self.policy, self.settings, self._inspect = policy, settings, inspect
         self._dtype = parse_dtype(settings.dtype)
         self._scorer = ValueScorer(policy.model)
-        self._engine = backend.start(self._scorer, settings)
+        with memory.told("the start of the critic", settings):
+            self._engine = backend.start(self._scorer, settings)
         self.steps = 0
 
     def scale_rate(self, factor: float) -> None:
@@ -86,7 +87,7 @@ class DeepSpeedCritic:
 
         known: dict[int, list[float]] = {}
         with torch.no_grad():
-            for groups, counts in backend.share(cut(group_rows(prompts, responses), self.settings.micro_batch_tokens)):
+            for groups, counts in backend.share(self._spread(group_rows(prompts, responses))):
                 packed = self._pack(groups)
                 values = self._engine(packed).split(packed.lengths)
                 if counts:
@@ -103,7 +104,12 @@ class DeepSpeedCritic:
         Raises:
             InputError: if a row is malformed, or loss or gradient is not finite (the batch is saved then).
         """
-        return [self._step(rows, request.clip) for rows in request.batches]
+        with memory.told(f"update {self.steps} of the critic", self.settings):
+            return [self._step(rows, request.clip) for rows in request.batches]
+
+    def size(self) -> int:
+        """Return the bytes that ``save`` writes, by all ranks together."""
+        return checkpoint.state_bytes(self._scorer, self.settings)
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer state and step count into ``folder``, whole or not at all."""
@@ -133,7 +139,7 @@ class DeepSpeedCritic:
             objective = losses.sum() / tokens
             return torch.stack((objective.detach(), clipped.sum().float())).double().cpu(), objective
 
-        sums = backend.accumulate(self._engine, cut(groups, self.settings.micro_batch_tokens), loss_of, self.policy.device)
+        sums = backend.accumulate(self._engine, self._spread(groups), loss_of, self.policy.device)
         loss, clipped = sums.tolist()
         if not math.isfinite(loss):
             raise self._failure(rows, f"the critic's loss {loss}")
@@ -144,6 +150,9 @@ class DeepSpeedCritic:
 
         self.steps += 1
         return ValueStats(loss, clipped / tokens, norm, tokens)
+
+    def _spread(self, groups: Sequence[Group]) -> list[list[Group]]:
+        return spread(groups, self.settings.micro_batch_tokens, backend.world_size())
 
     def _pack(self, groups: Sequence[Group]) -> Pack:
         return pack(groups, self.policy.device, self._dtype)

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from threespo.errors import InputError
 from threespo.files import atomic_folder
-from threespo.learner import backend, checkpoint
+from threespo.learner import backend, checkpoint, memory
 from threespo.learner.checks import check_rows, check_settings, not_finite
-from threespo.learner.forward import Group, Pack, ResponseScorer, cut, group_rows, pack
+from threespo.learner.forward import Group, Pack, ResponseScorer, group_rows, pack, spread
 from threespo.learner.loss import k3, policy_losses, token_weights
 from threespo.learner.optim import OptimSettings
 from threespo.policy.model import Policy, parse_dtype
@@ -80,7 +80,8 @@ class DeepSpeedLearner:
         if settings.gradient_checkpointing:
             model: Any = policy.model
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        self._engine = backend.start(scorer, settings)
+        with memory.told("the start of training", settings):
+            self._engine = backend.start(scorer, settings)
         self._reference: ResponseScorer | None = None
         if reference is not None:
             self._reference = ResponseScorer(reference.model).to(self._dtype).to(policy.device).requires_grad_(False).eval()
@@ -97,6 +98,10 @@ class DeepSpeedLearner:
             InputError: if a row is malformed or does not say which weights drew it, the penalty has no reference, or loss or
                 gradient is not finite (the batch is saved then; do not go on with this learner).
         """
+        with memory.told(f"update {self.steps}", self.settings):
+            return self._update(request)
+
+    def _update(self, request: UpdateRequest) -> list[UpdateStats]:
         # A single batch meets present weights in its own forward pass, which gives the log pi_old of rows drawn from them.
         if len(request.batches) == 1:
             return [self.step(request.batches[0], request.loss, recompute=True)]
@@ -133,7 +138,7 @@ class DeepSpeedLearner:
         batch = self._batch(rows, loss, recompute)
         sums = backend.accumulate(
             self._engine,
-            cut(batch.groups, self.settings.micro_batch_tokens),
+            spread(batch.groups, self.settings.micro_batch_tokens, backend.world_size()),
             lambda groups: self._micro_batch(groups, batch, loss),
             self.policy.device,
         )
@@ -154,7 +159,8 @@ class DeepSpeedLearner:
         """Return the log-probability of each token of (prompt, response tokens) rows under the current weights."""
         encoded = [self.policy.encode_prompt(prompt) for prompt, _ in rows]
         known: dict[int, list[float]] = {}
-        micro_batches = cut(group_rows(encoded, [tokens for _, tokens in rows]), self.settings.micro_batch_tokens)
+        groups_of_rows = group_rows(encoded, [tokens for _, tokens in rows])
+        micro_batches = spread(groups_of_rows, self.settings.micro_batch_tokens, backend.world_size())
         with torch.no_grad():
             for groups, counts in backend.share(micro_batches):
                 packed = pack(groups, self.policy.device, self._dtype)
@@ -164,6 +170,10 @@ class DeepSpeedLearner:
         for part in backend.gathered_objects(known):
             known |= part
         return [known[row] for row in range(len(rows))]
+
+    def size(self) -> int:
+        """Return the bytes that ``save`` writes, by all ranks together, without the files' headers."""
+        return checkpoint.state_bytes(self.policy.model, self.settings)
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer state and step count into ``folder``, whole or not at all."""

@@ -83,6 +83,30 @@ def cut(groups: Sequence[Group], limit: int) -> list[list[Group]]:
     return batches
 
 
+def spread(groups: Sequence[Group], limit: int, ranks: int) -> list[list[Group]]:
+    """Cut groups into micro-batches for several ranks: as even as possible, and no more passes than ``cut`` makes them do.
+
+    A single prompt's responses are spread too, the prompt repeated. With fewer rows than ranks some have nothing.
+
+    Args:
+        groups: the rows of a batch.
+        limit: most packed tokens of a micro-batch.
+        ranks: that take the micro-batches in turn.
+    """
+    batches = cut(groups, limit)
+    most = ranks * -(-len(batches) // ranks)
+    # The smallest limit that does not take more of them has the most even ones.
+    low, high = 1, min(limit, max(sum(group.tokens for group in batch) for batch in batches))
+    while ranks > 1 and low < high:
+        middle = (low + high) // 2
+        finer = cut(groups, middle)
+        if len(finer) <= most:
+            batches, high = finer, middle
+        else:
+            low = middle + 1
+    return batches
+
+
 def _split(group: Group, limit: int) -> list[Group]:
     parts: list[Group] = []
     for response, row in zip(group.responses, group.rows, strict=True):
@@ -136,12 +160,12 @@ def _span(group: Group, device: torch.device, dtype: torch.dtype) -> Span:
     if len(inputs) == 1 or total == prompt:
         return Span(prompt, total - prompt, None)
 
-    # A response token sees the whole prompt, and of the responses its own up to itself.
-    owner = torch.repeat_interleave(torch.arange(len(inputs)), torch.tensor(inputs))
-    own = (owner[:, None] == owner).tril()
-    visible = torch.cat((torch.ones(len(owner), prompt, dtype=torch.bool), own), dim=1)
-    mask = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf"))
-    return Span(prompt, total - prompt, mask.to(device))
+    # A response token sees the whole prompt, and of the responses its own up to itself. Only the owners, one number a token,
+    # come from the host; what has a row for each token is made where the model is.
+    owner = torch.repeat_interleave(torch.arange(len(inputs)), torch.tensor(inputs)).to(device)
+    mask = torch.zeros(len(owner), total, dtype=dtype, device=device)
+    mask[:, prompt:].masked_fill_(~(owner[:, None] == owner).tril_(), float("-inf"))
+    return Span(prompt, total - prompt, mask)
 
 
 class ResponseScorer(nn.Module):

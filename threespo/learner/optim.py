@@ -15,10 +15,14 @@ class OptimSettings:
     micro_batch_tokens: int = 2048
     """Packed tokens computed at once; bounds memory and has no influence on the step but rounding."""
     zero_stage: int = 0
+    """DeepSpeed ZeRO stage, 0 to 3; in bfloat16 from 1."""
     dtype: str = "float32"
-    """``float32`` or ``bfloat16`` (with float32 master weights)."""
+    """``float32`` or ``bfloat16`` (with float32 master weights and float32 sums of gradients)."""
     temperature: float = 1.0
     """Sampling temperature, which the log-probabilities include."""
     padded_width: int | None = None
     """Constant of ``seq-mean-token-sum-norm``, in tokens; ``None``: the longest response of the batch."""
     gradient_checkpointing: bool = False
+    """Compute activations a second time in the backward pass instead of keeping them: less memory, a third more work."""
+    offload_optimizer: bool = False
+    """Keep master weights and moments in the host's memory and take the steps there; from ZeRO 1."""

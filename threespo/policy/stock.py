@@ -20,6 +20,18 @@ def respond(
         rows_of_prompt: numbers of the rows that answer each prompt.
         responses: where tokens are drawn and kept.
     """
+    # Under gradient checkpointing a model that trains keeps no cache.
+    training = model.training
+    model.eval()
+    try:
+        _respond(model, prompts, rows_of_prompt, responses)
+    finally:
+        model.train(training)
+
+
+def _respond(
+    model: nn.Module, prompts: Sequence[Sequence[int]], rows_of_prompt: Sequence[Sequence[int]], responses: Responses
+) -> None:
     stock: Any = model
     device = responses.lengths.device
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)

@@ -18,6 +18,8 @@ class Saves(Protocol):
 
     def save(self, folder: Path) -> None: ...
 
+    def size(self) -> int: ...
+
     def load(self, folder: Path) -> None: ...
 
 
@@ -27,6 +29,8 @@ class Progress:
 
     identity: str
     """Hash of what decides the run; a checkpoint of another run or study is refused."""
+    ranks: int = 1
+    """Processes that train it: each has its part of the optimizer's state."""
     epoch: int = 0
     """Completed epochs."""
     generations: int = 0
@@ -80,6 +84,7 @@ def save(folder: Path, progress: Progress, trained: Mapping[str, Saves]) -> None
         progress: where the run stands, after epoch N.
         trained: learner and critic by name; each saves itself into a folder of its name.
     """
+    check_disk(folder, trained, 1)
     with atomic_folder(folder / f"epoch-{progress.epoch:06d}") as temporary:
         for name, one in trained.items():
             one.save(temporary / name)
@@ -90,7 +95,25 @@ def save(folder: Path, progress: Progress, trained: Mapping[str, Saves]) -> None
         shutil.rmtree(old)
 
 
-def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
+def check_disk(folder: Path, trained: Mapping[str, Saves], count: int) -> None:
+    """Make sure that there is room for ``count`` more checkpoints below ``folder``.
+
+    Raises:
+        InputError: if there is not.
+    """
+    each, free = sum(one.size() for one in trained.values()), shutil.disk_usage(_there(folder)).free
+    if count * each > free:
+        raise InputError(
+            f"{folder}: {count} checkpoint(s) of {each / 1e9:.1f} GB each have to be written (two are kept while one is "
+            f"written), and {free / 1e9:.1f} GB are free. Free disk space, or put the results elsewhere (results: FOLDER)."
+        )
+
+
+def _there(folder: Path) -> Path:
+    return folder if folder.exists() else _there(folder.parent)
+
+
+def load(folder: Path, identity: str, trained: Mapping[str, Saves], ranks: int = 1) -> Progress:
     """Restore the newest readable checkpoint below ``folder``; without one, return the beginning of a run.
 
     A damaged checkpoint is named and the one before it used.
@@ -99,6 +122,7 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
         folder: holds the run's checkpoints.
         identity: hash of what decides the run, which the checkpoint must have.
         trained: learner and critic by name, as given to ``save``; each loads its part.
+        ranks: processes of the run.
 
     Raises:
         InputError: if the checkpoint belongs to another run or to other settings, or if a damaged one was read in part and
@@ -113,6 +137,12 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
             print(f"{checkpoint}: damaged ({error}); the one before it is used", file=sys.stderr)
             continue
 
+        if progress.ranks != ranks:
+            raise InputError(
+                f"{checkpoint}: made by {progress.ranks} rank(s), and this run has {ranks}: each rank has its part of the "
+                f"optimizer's state. Set ranks_per_run: {progress.ranks} to go on, or delete {folder} to train this run "
+                "from the beginning."
+            )
         # Not skipped like a damaged one: only a person can say that another run's work may be thrown away.
         if progress.identity != identity:
             raise InputError(
@@ -137,7 +167,7 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves]) -> Progress:
             f"{begun}: only a part of it could be read, and there is no other checkpoint. Delete {folder} to train this run "
             "from the beginning."
         )
-    return Progress(identity)
+    return Progress(identity, ranks)
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.base import Environment, Task, Transition
+from threespo.errors import InputError
 from threespo.files import atomic_text
 from threespo.study.paths import Paths
 from threespo.study.run_settings import TrainSettings
@@ -54,7 +55,12 @@ def profiled(settings: TrainSettings, work: Callable[[TrainSettings], None], fun
         settings: those of the training run.
         work: the stage's function, which receives ``settings`` with the paths of that folder.
         functions: how many functions are listed.
+
+    Raises:
+        InputError: if the run has several ranks.
     """
+    if settings.ranks > 1:
+        raise InputError(f"--profile looks into one process, and ranks_per_run is {settings.ranks}; set it to 1.")
     profiler, text = cProfile.Profile(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
         apart = Paths(Path(folder))

@@ -41,7 +41,7 @@ def claim(count: int, patience: float = 60.0, folder: Path | None = None) -> Ite
     if len(devices) < count:
         raise InputError(
             f"the run needs {count} GPU(s), this machine offers {len(devices)} ({VISIBLE} or nvidia-smi). "
-            "Choose a study without GPUs, or set gpus_per_run: 0."
+            "Choose a study without GPUs, set gpus_per_rank: 0, or lower ranks_per_run."
         )
 
     before = os.environ.get(VISIBLE)

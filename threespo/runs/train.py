@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from threespo.envs.base import Task
-from threespo.envs.episode import begin
+from threespo.envs.episode import EpisodeSetup, begin
 from threespo.envs.registry import ENVIRONMENTS
-from threespo.methods.base import CommonSettings
+from threespo.methods.base import CommonSettings, Method
 from threespo.methods.registry import make_method, searches
 from threespo.rng import derive
 from threespo.runs import checkpoint, snapshots
@@ -23,15 +23,11 @@ from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
 from threespo.runs.learning_rate import decay, learning_rate
 from threespo.runs.metrics import in_order, record, record_time
-from threespo.runs.setup import check_sampler, load_run_policy, load_tasks, make_sampler, policy_source, prepared, setup_of
+from threespo.runs.parts import Parts
+from threespo.runs.setup import check_sampler, load_tasks, policy_source, prepared, setup_of
 from threespo.study.fingerprint import fingerprint
 from threespo.study.run_settings import TrainSettings
 from threespo.tables import write_table
-
-if TYPE_CHECKING:
-    from threespo.learner.critic import DeepSpeedCritic
-    from threespo.learner.engine import DeepSpeedLearner
-    from threespo.policy.model import Policy
 
 
 def train(settings: TrainSettings) -> None:
@@ -42,22 +38,36 @@ def train(settings: TrainSettings) -> None:
     Raises:
         InputError: if another process trains the run, or something that it needs is missing or broken.
     """
+    from threespo.runs.launch import launch
+
     with checkpoint.exclusive(settings.paths.checkpoints(settings.run)):
-        _train(settings)
+        if settings.ranks == 1:
+            work(settings)
+        else:
+            launch(settings, work)
 
 
-def _train(settings: TrainSettings) -> None:
-    training, checkpoints = settings.training, settings.paths.checkpoints(settings.run)
+def work(settings: TrainSettings) -> None:
+    """Train a run whose checkpoints this process may write, as its only rank or as rank 0."""
+    from threespo.runs.ranks import parts_of
 
     # First, so that what is missing is reported at once and not after all games are read.
     source = policy_source(settings)
     check_sampler(settings.sampling)
-    setup, tasks = setup_of(settings), choose_pool(load_tasks(settings, "train"), training.pool)
+    setup, tasks = setup_of(settings), choose_pool(load_tasks(settings, "train"), settings.training.pool)
     method = make_method(settings.method, settings.options, common_settings(settings, tasks))
-    policy, learner, critic = _learners(settings, source, method.critic_rate)
+    with parts_of(settings, source, method.critic_rate) as parts:
+        _train(settings, setup, tasks, method, parts)
+
+
+def _train(settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], method: Method, parts: Parts) -> None:
+    training, checkpoints = settings.training, settings.paths.checkpoints(settings.run)
+    learner, critic = parts.learner, parts.critic
     trained: dict[str, checkpoint.Saves] = {"learner": learner, **({"critic": critic} if critic else {})}
 
-    progress = checkpoint.load(checkpoints, _identity(settings), trained)
+    progress = checkpoint.load(checkpoints, _identity(settings), trained, settings.ranks)
+    # Before the first epoch, not after it. What is there by now is replaced one by one.
+    checkpoint.check_disk(checkpoints, trained, 1 if progress.epoch else 3)
     artifacts = RunArtifacts(checkpoints)
     if progress.epoch:
         method.restore(progress.memory)
@@ -68,17 +78,16 @@ def _train(settings: TrainSettings) -> None:
     # Methods step the environment themselves: without this, its time would count as the method's.
     timed = TimedEnvironment(setup.env)
     setup = replace(setup, env=timed)
-    sampler = make_sampler(settings.sampling, policy, learner.weights)
     logging_seconds = 0.0
 
     while drawn := draw(tasks, progress, settings):
         # A resumed run has read no prompts: this one must not know more, or roundings would differ.
-        sampler.forget()
+        parts.sampler.forget()
         factor = decay(settings, spent(progress, settings))
         learner.scale_rate(factor)
         if critic:
             critic.scale_rate(factor)
-        driver = Driver(sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature)
+        driver = Driver(parts.sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature)
         start, timed.seconds = time.perf_counter(), 0.0
         result = driver.drive(method, progress.epoch, [begin(setup, task) for task in drawn])
         driven, before = time.perf_counter(), spent(progress, settings)
@@ -114,38 +123,6 @@ def _save(checkpoints: Path, progress: checkpoint.Progress, trained: Mapping[str
     if first:
         size = checkpoint.size(checkpoints) / 1e6
         print(f"checkpoints: {size:.1f} MB each, the last two kept, in {checkpoints}", file=sys.stderr)
-
-
-def _learners(
-    settings: TrainSettings, source: str, critic_rate: float | None
-) -> "tuple[Policy, DeepSpeedLearner, DeepSpeedCritic | None]":
-    """Return the policy that is trained from the weights in ``source``, what trains it, and the method's critic if any."""
-    import torch
-
-    from threespo.learner.critic import DeepSpeedCritic
-    from threespo.learner.engine import DeepSpeedLearner
-    from threespo.learner.optim import OptimSettings
-
-    torch.set_num_threads(settings.threads)
-    training = settings.training
-    policy = load_run_policy(settings, source)
-    reference = load_run_policy(settings, source) if training.kl_coef else None
-    optim = OptimSettings(
-        lr=learning_rate(settings) * settings.learning_rate_scale,
-        weight_decay=training.weight_decay,
-        grad_clip=training.grad_clip,
-        zero_stage=training.zero_stage,
-        micro_batch_tokens=training.micro_batch_tokens,
-        dtype=settings.sampling.dtype,
-        temperature=training.temperature,
-    )
-
-    inspect = settings.paths.checkpoints(settings.run) / "failed-updates"
-    learner = DeepSpeedLearner(policy, reference, optim, inspect)
-    if critic_rate is None:
-        return policy, learner, None
-    backbone = load_run_policy(settings, source)
-    return policy, learner, DeepSpeedCritic(backbone, replace(optim, lr=optim.lr * critic_rate), inspect)
 
 
 def choose_pool(tasks: list[Task], size: int | None) -> list[Task]:

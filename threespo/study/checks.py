@@ -17,14 +17,14 @@ from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paper_rows import paper_rows
 from threespo.study.sampling import VLLM_RANGE, drawn_by_vllm
 from threespo.study.sizes import SIZES
-from threespo.study.training import TrainingSettings
+from threespo.study.training import PolicyScale, TrainingSettings
 
 
 def problems(study: Study) -> list[str]:
     """Return what is wrong with a study, each as ``FIELD: what was found and what is expected``."""
     # Later checks take for granted what earlier ones have found in order.
     first = (_environments, _methods, _differences, _in_environments, _parts)
-    for check in (*first, _agents, _policies, _sections, _of_environments, _of_paper, _marked):
+    for check in (*first, _agents, _policies, _scale, _sections, _of_environments, _of_paper, _marked):
         found = list(check(study))
         if found:
             return found
@@ -81,6 +81,25 @@ def _environments(study: Study) -> Iterator[str]:
             # Real data have no panels of their own; there the published splits take their place.
             if section.source == "embedded" and split in environment(env).splits and split not in here:
                 yield f"evaluation.splits: {env} has no tasks in {split!r}; say how many, beside those of {', '.join(here)}"
+
+
+def _scale(study: Study) -> Iterator[str]:
+    """Check stages of ZeRO, which may stand with the study, an environment or a policy."""
+    for name, policy in study.policies.items():
+        if policy.kind == "endpoint":
+            if given := [field for field in PolicyScale.model_fields if getattr(policy, field) is not None]:
+                yield f"policies.{name}.{given[0]}: an endpoint is not trained; leave it out"
+            continue
+        for env in study.environments:
+            training = policy.scaled(study.at(env).training)
+            where = f"policies.{name}.zero_stage" if policy.zero_stage is not None else "training.zero_stage"
+            if training.zero_stage == 0 and policy.dtype == "bfloat16":
+                yield (
+                    f"{where}: found 0 for {name!r} with dtype bfloat16; give 1 or more, or leave it out: at stage 0 "
+                    "DeepSpeed adds up gradients in bfloat16 and counts its own start as Adam's first step"
+                )
+            if training.zero_stage == 0 and training.offload_optimizer:
+                yield f"{where}: found 0 for {name!r} with offload_optimizer, which stage 0 cannot; give 1 or more"
 
 
 def _marked(study: Study) -> Iterator[str]:

@@ -23,10 +23,19 @@ from threespo.study.learning import LearningSettings
 from threespo.study.parts import Part, Scope
 from threespo.study.sampling import SamplingSettings, VllmSettings
 from threespo.study.sizes import Weakness
-from threespo.study.training import HOTTEST, MOST_ROWS, MOST_TOKENS, Generations, Schedule, TrainingSettings
+from threespo.study.training import (
+    HOTTEST,
+    MOST_RANKS,
+    MOST_ROWS,
+    MOST_TOKENS,
+    Generations,
+    PolicyScale,
+    Schedule,
+    TrainingSettings,
+)
 
 
-class PolicySettings(SamplingSettings):
+class PolicySettings(SamplingSettings, PolicyScale):
     """A base policy: a tiny model built here, a Hugging Face model, or a closed model behind an endpoint."""
 
     kind: Literal["tiny", "pretrained", "endpoint"] = "tiny"
@@ -72,6 +81,14 @@ class PolicySettings(SamplingSettings):
             # Not its settings: they must not rerun a job that does not read them.
             changes["vllm"] = VllmSettings()
         return SamplingSettings.part_of(self).model_copy(update=changes)
+
+    def scaled(self, training: TrainingSettings) -> TrainingSettings:
+        """Return how this policy is trained: ``training`` with what the policy's size decides, and a stage of ZeRO."""
+        names = set(PolicyScale.model_fields) - {"ranks_per_run"}
+        own = {name: value for name in names if (value := getattr(self, name)) is not None}
+        stage = own.get("zero_stage", training.zero_stage)
+        least = 1 if self.dtype == "bfloat16" or own.get("offload_optimizer", training.offload_optimizer) else 0
+        return training.model_copy(update={**own, "zero_stage": least if stage is None else stage})
 
 
 class MethodSettings(Settings):
@@ -207,8 +224,14 @@ class Study(Settings):
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
     gpus: int = Field(default=0, ge=0, le=10_000)
     """GPUs that the study expects in total; 0 runs everything on CPU cores."""
-    gpus_per_run: int = Field(default=0, ge=0, le=1)
-    """GPUs of one run: 0 trains on a CPU core. One run is one process."""
+    ranks_per_run: int = Field(default=1, ge=1, le=MOST_RANKS)
+    """Processes of one training run; a policy may have another number. Evaluation, curves and probe have one."""
+    gpus_per_rank: int = Field(default=0, ge=0, le=1)
+    """GPUs of each process: 0 computes on CPU cores."""
+
+    def ranks(self, policy: str) -> int:
+        """Return the processes of a training run of the policy with this name."""
+        return self.policies[policy].ranks_per_run or self.ranks_per_run
 
     def covers(self, parts: Collection[Part], env: str, policy: str) -> bool:
         """Return whether one of ``parts`` has rows in this environment with this policy."""

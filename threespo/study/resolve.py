@@ -241,8 +241,11 @@ def _check_folders(study: Study, places: Places, path: Path) -> None:
 
 def _check_gpus(study: Study, gpus: int | None) -> None:
     # Snakemake would silently clamp a job's request to the total, and without a total it would not limit anything.
-    if study.gpus_per_run > (gpus or 0):
+    trained = [name for name, policy in study.policies.items() if policy.kind != "endpoint"]
+    ranks = max((study.ranks(name) for name in trained), default=1)
+    if ranks * study.gpus_per_rank > (gpus or 0):
         raise InputError(
-            f"study {study.name!r}: gpus_per_run is {study.gpus_per_run}, but --resources gpu={gpus or 0} was granted. "
-            f"Pass --resources gpu={max(study.gpus, study.gpus_per_run)} or choose a smaller study."
+            f"study {study.name!r}: gpus_per_rank is {study.gpus_per_rank} and ranks_per_run up to {ranks}, but --resources "
+            f"gpu={gpus or 0} was granted. Pass --resources gpu={max(study.gpus, ranks * study.gpus_per_rank)}, or choose a "
+            "smaller study or fewer ranks."
         )

@@ -61,7 +61,10 @@ def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySet
 
 def train_settings(study: Study, paths: Paths, name: str) -> TrainSettings:
     """Return what trains the run ``name``."""
-    return TrainSettings(**_training(study, paths, find_run(study, name)))
+    run = find_run(study, name)
+    ranks = study.ranks(run.policy)
+    # Only the run itself has several processes; its probe plays with one.
+    return TrainSettings(**_training(study, paths, run) | {"ranks": ranks, "gpus": ranks * study.gpus_per_rank})
 
 
 def probe_settings(study: Study, paths: Paths, name: str) -> ProbeRunSettings:
@@ -78,7 +81,7 @@ def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings
     if run.rate is not None:
         evaluation = evaluation.model_copy(update={"splits": ("calibration",), "seeds": evaluation.seeds[:1]})
     return EvaluateSettings(
-        **_of_run(study, paths, run, policy, gpus=0 if weights == "endpoint" else study.gpus_per_run),
+        **_of_run(study, paths, run, policy, gpus=0 if weights == "endpoint" else study.gpus_per_rank),
         weights=weights,
         agent=AgentSettings.part_of(study.agents[run.method]) if run.method in study.agents else None,
         endpoint=policy.endpoint,
@@ -92,7 +95,7 @@ def learning_settings(study: Study, paths: Paths, name: str) -> LearningRunSetti
     run = find_run(study, name)
     evaluation = study.at(run.env).evaluation
     return LearningRunSettings(
-        **_of_run(study, paths, run, study.policies[run.policy], study.gpus_per_run),
+        **_of_run(study, paths, run, study.policies[run.policy], study.gpus_per_rank),
         weights="run" if plays_weights_of(study, run) == "run" else "policy",
         learning=evaluation.learning,
         temperature=evaluation.temperature,
@@ -156,14 +159,14 @@ def _training(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
         # Only searches have trees to record: for other methods the number must not cause a rerun.
         training = training.model_copy(update={"recorded_tasks": 0})
     return {
-        **_of_run(study, paths, run, policy, study.gpus_per_run),
+        **_of_run(study, paths, run, policy, study.gpus_per_rank),
         "method": entry.method,
         "options": full_options(entry.method, entry.options),
         "learning_rate": entry.learning_rate if run.rate is None else run.rate,
         "learning_rate_scale": policy.learning_rate_scale,
         "schedule": entry.schedule,
         "minibatch": entry.minibatch or training.minibatch,
-        "training": training,
+        "training": policy.scaled(training),
     }
 
 

@@ -27,6 +27,8 @@ class JobSettings(Settings):
     paths: Annotated[Paths, Execution]
     gpus: int = 0
     """GPUs that the job needs."""
+    ranks: int = 1
+    """Processes that do its work together; only training has several. Sums are rounded differently with another number."""
 
     def key(self) -> dict[str, Any]:
         """Return what decides whether the job runs again, as JSON values."""

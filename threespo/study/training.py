@@ -18,6 +18,8 @@ MOST_TASKS = 10_000_000
 """As many as an environment may have."""
 HOTTEST = 10.0
 """Temperature at which every policy draws tokens almost evenly."""
+MOST_RANKS = 1024
+"""Of a run: thirty times what a model of 7B can make use of."""
 LARGEST = 1_000_000.0
 """Of rewards, penalties and coefficients, whose products must stay exact in 32 bits."""
 
@@ -29,6 +31,21 @@ Generations = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 """The paper's runs have 400."""
+
+
+class PolicyScale(Settings):
+    """What a policy's size decides; ``null``: as for the study's other policies."""
+
+    ranks_per_run: int | None = Field(default=None, ge=1, le=MOST_RANKS)
+    """Processes of one training run, with a share of the optimizer's state and of every batch each."""
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    """In the place of ``training.zero_stage``."""
+    micro_batch_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    """In the place of ``training.micro_batch_tokens``."""
+    gradient_checkpointing: bool | None = None
+    """In the place of ``training.gradient_checkpointing``."""
+    offload_optimizer: bool | None = None
+    """In the place of ``training.offload_optimizer``."""
 
 
 class TrainingSettings(Settings):
@@ -68,10 +85,17 @@ class TrainingSettings(Settings):
     embedded studies, for every response that a method trains on. 3SPO trains on fewer (not on groups of equal rewards)."""
     weight_decay: float = Field(default=0.01, ge=0, le=1)
     grad_clip: float = Field(default=1.0, gt=0, le=LARGEST)
-    zero_stage: int = Field(default=0, ge=0, le=3)
-    """DeepSpeed ZeRO stage."""
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    """DeepSpeed ZeRO stage: what the ranks of a run share out; 1: optimizer state, 2: gradients too, 3: weights too.
+    ``null``: 0 in float32, 1 in bfloat16 or with ``offload_optimizer``. In bfloat16 stage 0 is refused: it adds up gradients
+    in bfloat16 and counts its own start as Adam's first step."""
     micro_batch_tokens: int = Field(default=8192, ge=1, le=MOST_TOKENS)
     """Tokens per forward pass; changes memory and speed, not results beyond rounding."""
+    gradient_checkpointing: bool = False
+    """Compute activations anew in the backward pass instead of keeping them: less memory, a third more work."""
+    offload_optimizer: bool = False
+    """Keep master weights and Adam's moments (12 bytes per parameter) in the host's memory and take the steps there; from
+    ``zero_stage`` 1."""
     checkpoint_every: Annotated[int, Execution] = Field(default=1, ge=1, le=1_000_000)
     """Epochs between checkpoints; an interrupted run replays what came after the last one, to the same bytes."""
     recorded_tasks: int = Field(default=8, ge=0, le=MOST_TASKS)

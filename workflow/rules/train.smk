@@ -9,7 +9,7 @@ rule train:
         **writes("train"),
     log:
         log_of("train"),
-    threads: THREADS
+    threads: lambda wildcards: THREADS * job_of("train", wildcards).settings(STUDY, PATHS).ranks
     resources:
         gpu=gpus_for("train"),
     params:

@@ -1,0 +1,48 @@
+"""What is said when memory runs out: the settings that decide how much is needed."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from threespo.errors import InputError
+from threespo.learner.optim import OptimSettings
+
+STATE_BYTES = {("float32", 0): 12, ("float32", 1): 16, ("float32", 2): 16, ("float32", 3): 12,
+               ("bfloat16", 1): 14, ("bfloat16", 2): 14, ("bfloat16", 3): 12}  # fmt: skip
+"""Bytes of a checkpoint per parameter, by number type and ZeRO stage: float32 master weights and both moments, and, below
+stage 3, the weights as the model computes with them (at stage 0 in float32 these are the master weights). Measured."""
+
+
+@contextlib.contextmanager
+def told(doing: str, settings: OptimSettings) -> Iterator[None]:
+    """Turn running out of memory, the GPU's or the host's, into an ``InputError`` that names what to change.
+
+    Args:
+        doing: what is done in the block, as the message's subject.
+        settings: in force.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not _exhausted(error):
+            raise
+        raise InputError(f"{doing}: out of memory ({_first_line(error)}). {remedy(settings)}") from error
+
+
+def remedy(settings: OptimSettings) -> str:
+    """Return which settings would need less memory than those in force."""
+    more = [f"lower micro_batch_tokens (now {settings.micro_batch_tokens})"]
+    more += [] if settings.gradient_checkpointing else ["set gradient_checkpointing: true"]
+    more += [] if settings.offload_optimizer else ["set offload_optimizer: true (from zero_stage 1)"]
+    more += [f"raise ranks_per_run, with zero_stage {max(2, settings.zero_stage)} or 3 (now {settings.zero_stage})"]
+    return f"Of the study's training or of the policy: {'; or '.join(more)}. `threespo plan` says what a rank needs."
+
+
+def _exhausted(error: Exception) -> bool:
+    # The allocator of CPUs has no exception of its own.
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
