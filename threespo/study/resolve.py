@@ -19,6 +19,7 @@ from threespo.study.changes import own_ending, reaching, small_budgets
 from threespo.study.config import Study
 from threespo.study.configuration import Places, check_texts, is_folder, results_folder, typed
 from threespo.study.load import Change, dump_study, load_study
+from threespo.study.matrix import local_policies
 from threespo.study.paths import Paths
 
 STUDIES = Path("config") / "studies"
@@ -238,8 +239,9 @@ def _check_folders(study: Study, places: Places, path: Path) -> None:
 
 def _check_gpus(study: Study, gpus: int | None) -> None:
     # Snakemake would silently clamp a job's request to the total, and without a total it would not limit anything.
-    if study.gpus_per_run > (gpus or 0):
+    needed = max((study.gpus_of_run(name) for name in local_policies(study)), default=0)
+    if needed > (gpus or 0):
         raise InputError(
-            f"study {study.name!r}: gpus_per_run is {study.gpus_per_run}, but --resources gpu={gpus or 0} was granted. "
-            f"Pass --resources gpu={max(study.gpus, study.gpus_per_run)} or choose a smaller study."
+            f"study {study.name!r}: a run needs {needed} GPU(s) (gpus_per_rank {study.gpus_per_rank} x ranks_per_run), but "
+            f"--resources gpu={gpus or 0} was granted. Pass --resources gpu={max(study.gpus, needed)} or choose a smaller study."
         )

@@ -77,7 +77,7 @@ def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings
     if run.rate is not None:
         evaluation = evaluation.model_copy(update={"splits": ("calibration",), "seeds": evaluation.seeds[:1]})
     return EvaluateSettings(
-        **_of_run(study, paths, run, policy, gpus=0 if weights == "endpoint" else study.gpus_per_run),
+        **_of_run(study, paths, run, policy, gpus=0 if weights == "endpoint" else study.gpus_per_rank),
         weights=weights,
         agent=AgentSettings.part_of(study.agents[run.method]) if run.method in study.agents else None,
         endpoint=policy.endpoint,
@@ -91,7 +91,7 @@ def learning_settings(study: Study, paths: Paths, name: str) -> LearningRunSetti
     run = find_run(study, name)
     evaluation = study.at(run.env).evaluation
     return LearningRunSettings(
-        **_of_run(study, paths, run, study.policies[run.policy], study.gpus_per_run),
+        **_of_run(study, paths, run, study.policies[run.policy], study.gpus_per_rank),
         weights="run" if plays_weights_of(study, run) == "run" else "policy",
         learning=evaluation.learning,
         temperature=evaluation.temperature,
@@ -138,6 +138,7 @@ def _of_run(study: Study, paths: Paths, run: Run, policy: PolicySettings, gpus: 
     return {
         "paths": paths,
         "gpus": gpus,
+        "runs_per_gpu": study.runs_per_gpu,
         "run": run,
         "episode": environment(run.env).episode.part_of(study.environments[run.env]),
         "sampling": SamplingSettings.part_of(policy),
@@ -155,7 +156,7 @@ def _training(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
         # Only searches have trees to record: for other methods the number must not cause a rerun.
         training = training.model_copy(update={"recorded_tasks": 0})
     return {
-        **_of_run(study, paths, run, policy, study.gpus_per_run),
+        **_of_run(study, paths, run, policy, study.gpus_of_run(run.policy)),
         "method": entry.method,
         "options": full_options(entry.method, entry.options),
         "learning_rate": entry.learning_rate if run.rate is None else run.rate,

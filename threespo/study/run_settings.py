@@ -32,6 +32,8 @@ class JobSettings(Settings):
     paths: Annotated[Paths, Execution]
     gpus: int = 0
     """GPUs that the job needs."""
+    runs_per_gpu: Annotated[int, Execution] = 1
+    """Runs that may share each of them."""
 
     def key(self) -> dict[str, Any]:
         """Return what decides whether the job runs again, as JSON values."""

@@ -72,6 +72,10 @@ class TrainingSettings(Settings):
     """DeepSpeed ZeRO stage."""
     micro_batch_tokens: int = Field(default=8192, ge=1, le=MOST_TOKENS)
     """Tokens per forward pass; changes memory and speed, not results beyond rounding."""
+    gradient_checkpointing: bool = False
+    """Keep a layer's input alone and compute the rest anew in the backward pass: less memory, a third more work."""
+    offload_optimizer: bool = False
+    """Keep the optimizer's state in the host's memory."""
     checkpoint_every: Annotated[int, Execution] = Field(default=1, ge=1, le=1_000_000)
     """Epochs between checkpoints; an interrupted run replays what came after the last one, to the same bytes."""
     recorded_tasks: int = Field(default=8, ge=0, le=MOST_TASKS)
