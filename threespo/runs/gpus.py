@@ -56,7 +56,7 @@ def claim(count: int, runs_per_gpu: int = 1, patience: float = 60.0, folder: Pat
     locked. Where it has given more (an interactive allocation, a whole node), runs claim theirs among them.
 
     Args:
-        count: how many GPUs the run needs.
+        count: how many GPUs the run needs; where a scheduler has given it several nodes, each has an equal part.
         runs_per_gpu: runs that may share a device; 1 keeps all others away.
         patience: seconds to wait for GPUs that other runs hold.
         folder: holds the lock files; by default one in the system's temporary folder, for each user.
@@ -68,7 +68,7 @@ def claim(count: int, runs_per_gpu: int = 1, patience: float = 60.0, folder: Pat
         yield
         return
 
-    there = devices()
+    there, count = devices(), -(-count // nodes())
     check_count(count, there)
     if len(there) == count and scheduled():
         yield
@@ -132,6 +132,12 @@ def check_granted(granted: int, runs_per_gpu: int = 1) -> str:
 def scheduled(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether a cluster's scheduler has given this process its GPUs."""
     return any(environment.get(name) for name in SCHEDULED)
+
+
+def nodes(environment: Mapping[str, str] = os.environ) -> int:
+    """Return on how many machines a scheduler lets this job run."""
+    number = environment.get("SLURM_JOB_NUM_NODES", "1")
+    return int(number) if number.isdigit() and int(number) else 1
 
 
 def mps(environment: Mapping[str, str] = os.environ) -> bool:

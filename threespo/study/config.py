@@ -205,6 +205,9 @@ class Study(Settings):
     runs_per_gpu: Annotated[int, Execution] = Field(default=1, ge=1, le=64)
     """Runs that share a GPU on one machine (``threespo plan`` says how many fit). A cluster's scheduler gives each run its own."""
 
+    gpus_per_node: Annotated[int, Execution] = Field(default=8, ge=1, le=64)
+    """GPUs of one machine of a cluster: a run that needs more is given several machines."""
+
     def ranks(self, policy: str) -> int:
         """Return the processes of a run with this policy."""
         return self.policies[policy].ranks_per_run or self.ranks_per_run
