@@ -116,7 +116,7 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     settings, work = job.settings(study, paths), load(stage.calls)
 
     # Held with others as long as this process lives: so a new workflow sees that jobs of a killed one are still at work.
-    with try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext(), claim(gpus_here(settings)):
+    with try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext(), claim(gpus_here(settings), settings.runs_per_gpu):
         if getattr(parsed, "profile", False):
             from threespo.runs.clock import profiled
 
@@ -275,8 +275,10 @@ def _parser() -> argparse.ArgumentParser:
     unlock = command("unlock", _unlock, "remove the lock of a killed Snakemake, if nobody is at work on the study")
     unlock.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
 
+    from threespo.scaling.commands import add_commands
     from threespo.verify.replay import KINDS, LUCENE
 
+    add_commands(command)
     verify = command("verify", _verify, "replay a reference file; exit code 1 if anything differs")
     verify.add_argument("kind", choices=(*KINDS, LUCENE))
     verify.add_argument("file", type=Path, nargs="?", help=f"the reference file; none for {LUCENE}")

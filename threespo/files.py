@@ -137,12 +137,13 @@ def read_json(path: Path, remedy: str) -> Any:
         raise InputError(f"{path}: not readable as JSON ({error}). {remedy}") from error
 
 
-def try_lock(path: Path, *, shared: bool = False) -> IO[str] | None:
+def try_lock(path: Path, *, shared: bool = False, wait: bool = True) -> IO[str] | None:
     """Lock the file ``path`` for this process; None if another one holds it. The lock ends with the process.
 
     Args:
         path: the file, made if it is not there.
-        shared: others may hold it too, as far as they share it; waits for one that does not.
+        shared: others may hold it too, as far as they share it.
+        wait: whether a shared lock waits for one that is not.
 
     Raises:
         InputError: if the file cannot be written or the file system has no locks.
@@ -154,7 +155,7 @@ def try_lock(path: Path, *, shared: bool = False) -> IO[str] | None:
     except OSError as error:
         raise _cannot_write(path, error) from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if not shared else fcntl.LOCK_SH | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         handle.close()
         return None

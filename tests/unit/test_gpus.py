@@ -1,23 +1,143 @@
-"""Runs side by side get different GPUs."""
+"""Runs side by side get different GPUs, told apart by UUID; a pretended nvidia-smi lists them."""
 
+import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from threespo.errors import InputError
-from threespo.runs.gpus import VISIBLE, claim
+from threespo.runs import gpus
+from threespo.runs.gpus import VISIBLE, check_granted, claim, devices
+
+ROOT = Path(__file__).resolve().parents[2]
+UUIDS = [f"GPU-{letter * 8}-0000" for letter in "abcd"]
+
+JOB = """
+import os, pathlib, sys, time
+from threespo.runs.gpus import claim
+folder, log, runs = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
+with claim(1, runs, folder=folder):
+    start = time.monotonic()
+    time.sleep(0.4)
+    log.write_text(f"{os.environ['CUDA_VISIBLE_DEVICES']} {start} {time.monotonic()}")
+"""
+
+
+def pretend(folder, uuids, used=(), extra=()):
+    """Write a nvidia-smi that lists GPUs with these UUIDs, 80 GiB each, of which ``used`` MiB are taken."""
+    folder.mkdir(parents=True, exist_ok=True)
+    taken = [*used, *[0] * (len(uuids) - len(used))]
+    listing = [f"GPU {place}: NVIDIA H100 80GB (UUID: {uuid})" for place, uuid in enumerate(uuids)]
+    memory = [f"{uuid}, 81920, {amount}" for uuid, amount in zip(uuids, taken, strict=True)]
+    script = folder / "nvidia-smi"
+    lines = {"-L": [*listing, *extra], "--query": memory}
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nlines = {lines!r}\nprint('\\n'.join(lines['-L' if '-L' in sys.argv else '--query']))\n"
+    )
+    script.chmod(0o755)
+    return folder
+
+
+def at(folder):
+    return f"{folder}:{os.environ['PATH']}"
 
 
 @pytest.fixture
-def four(monkeypatch):
+def four(monkeypatch, tmp_path):
+    for name in (VISIBLE, gpus.ORDER, *gpus.SCHEDULED):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", at(pretend(tmp_path / "bin", UUIDS)))
+    monkeypatch.setenv(gpus.MPS_FOLDER, str(tmp_path / "mps"))
+
+
+def jobs(number, tmp_path, paths=None):
+    """Start jobs that each claim a GPU for 0.4 s; return (name of the device, start, end) of each."""
+    logs = [tmp_path / f"job-{place}" for place in range(number)]
+    command = [sys.executable, "-c", JOB, str(tmp_path / "locks")]
+    running = [
+        subprocess.Popen(
+            [*command, str(log), "1"],
+            cwd=ROOT,
+            env={**os.environ, "PATH": (paths or [os.environ["PATH"]] * number)[place]},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for place, log in enumerate(logs)
+    ]
+    for job in running:
+        assert job.wait() == 0, job.communicate()[1]
+    read = [log.read_text().split() for log in logs]
+    return [(name, float(start), float(end)) for name, start, end in read]
+
+
+def most_at_once(spans):
+    return max(sum(start <= moment < end for _, start, end in spans) for _, moment, _ in spans)
+
+
+def test_eight_jobs_on_four_gpus_never_meet_and_use_all(four, tmp_path):
+    done = jobs(8, tmp_path)
+    assert {name for name, _, _ in done} == {"0", "1", "2", "3"}
+    for device in "0123":
+        assert most_at_once([span for span in done if span[0] == device]) == 1
+
+
+def test_two_runs_may_share_a_gpu_and_spread_first(four, tmp_path, monkeypatch):
+    names = []
+    with contextlib.ExitStack() as held:
+        for _ in range(8):
+            held.enter_context(claim(1, runs_per_gpu=2, folder=tmp_path))
+            names.append(os.environ.pop(VISIBLE))
+        with pytest.raises(InputError, match="only 0 of 4 are free"), claim(1, runs_per_gpu=2, patience=0, folder=tmp_path):
+            pass
+    assert names == ["0", "1", "2", "3"] * 2
+
+
+def test_a_run_that_wants_a_gpu_alone_and_those_that_share_keep_apart(four, tmp_path, monkeypatch):
+    monkeypatch.setenv(VISIBLE, "2")
+    with (
+        claim(1, folder=tmp_path, runs_per_gpu=2),
+        pytest.raises(InputError, match="only 0 of 1 are free"),
+        claim(1, patience=0, folder=tmp_path),
+    ):
+        pass
+    with (
+        claim(1, folder=tmp_path),
+        pytest.raises(InputError, match="only 0 of 1 are free"),
+        claim(1, patience=0, folder=tmp_path, runs_per_gpu=2),
+    ):
+        pass
+    with (
+        claim(1, folder=tmp_path, runs_per_gpu=2),
+        claim(1, folder=tmp_path, runs_per_gpu=2),
+        pytest.raises(InputError, match="only 0 of 1 are free"),
+        claim(1, patience=0, folder=tmp_path, runs_per_gpu=2),
+    ):
+        pass
+
+
+def test_two_cgroups_that_each_see_0_are_two_devices(four, tmp_path, monkeypatch):
+    paths = [at(pretend(tmp_path / f"cgroup-{place}", [uuid])) for place, uuid in enumerate(UUIDS[:2])]
+    done = jobs(2, tmp_path, paths=paths)
+    assert [name for name, _, _ in done] == ["0", "0"]
+    assert (tmp_path / "locks" / f"{UUIDS[0]}.lock").exists()
+    assert (tmp_path / "locks" / f"{UUIDS[1]}.lock").exists()
+    with claim(1, folder=tmp_path):
+        assert os.environ.pop(VISIBLE) == "0"
+        monkeypatch.setenv("PATH", paths[1])
+        with claim(1, patience=0, folder=tmp_path):
+            assert os.environ[VISIBLE] == "0", "another device of the same name"
+    # One cgroup's device is one device.
+    assert most_at_once(jobs(2, tmp_path, paths=paths[:1] * 2)) == 1
+
+
+def test_claims_do_not_overlap_and_are_given_back(four, tmp_path, monkeypatch):
     monkeypatch.setenv(VISIBLE, "0,1,2,3")
-
-
-def test_claims_do_not_overlap_and_are_given_back(four, tmp_path):
     with claim(1, folder=tmp_path):
         assert os.environ[VISIBLE] == "0"
+        assert os.environ[gpus.ORDER] == "PCI_BUS_ID", "CUDA would number the fastest first"
         os.environ[VISIBLE] = "0,1,2,3"
         with claim(2, folder=tmp_path):
             assert os.environ[VISIBLE] == "1,2"
@@ -25,8 +145,17 @@ def test_claims_do_not_overlap_and_are_given_back(four, tmp_path):
         with pytest.raises(InputError, match="only 3 of 4 are free"), claim(4, patience=0, folder=tmp_path):
             pass
     assert os.environ[VISIBLE] == "0,1,2,3"
+    assert gpus.ORDER not in os.environ
     with claim(4, folder=tmp_path):
         assert os.environ[VISIBLE] == "0,1,2,3"
+
+
+def test_a_device_has_one_lease_whatever_it_is_called(four, tmp_path, monkeypatch):
+    monkeypatch.setenv(VISIBLE, "1")
+    with claim(1, folder=tmp_path):
+        monkeypatch.setenv(VISIBLE, UUIDS[1][:9])
+        with pytest.raises(InputError, match="only 0 of 1 are free"), claim(1, patience=0, folder=tmp_path):
+            pass
 
 
 def test_a_killed_run_leaves_no_claim(four, tmp_path):
@@ -34,18 +163,58 @@ def test_a_killed_run_leaves_no_claim(four, tmp_path):
         "import os, pathlib, signal; from threespo.runs.gpus import claim\n"
         f"with claim(4, folder=pathlib.Path({str(tmp_path)!r})): os.kill(os.getpid(), signal.SIGKILL)"
     )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == -9
     with claim(4, patience=0, folder=tmp_path):
         pass
 
 
-def test_a_machine_with_too_few_says_so(monkeypatch, tmp_path):
+def test_what_the_scheduler_has_given_is_not_leased_again(four, tmp_path, monkeypatch):
+    monkeypatch.setenv(VISIBLE, "3")
+    monkeypatch.setenv("SLURM_JOB_GPUS", "3")
+    # Two jobs on one device: the scheduler shares it (shards), and it is not for us to refuse that.
+    with claim(1, folder=tmp_path), claim(1, patience=0, folder=tmp_path):
+        assert os.environ[VISIBLE] == "3"
+    assert not list(tmp_path.glob("*.lock"))
+    # An allocation of two GPUs for two runs: they claim theirs.
+    monkeypatch.setenv(VISIBLE, "2,3")
+    with claim(1, folder=tmp_path):
+        assert os.environ[VISIBLE] == "2"
+        assert len(list(tmp_path.glob("*.lock"))) == 1
+
+
+def test_a_gpu_that_others_use_is_passed_over_or_named(four, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", at(pretend(tmp_path / "bin", UUIDS, used=[60_000])))
+    with claim(1, folder=tmp_path):
+        assert os.environ[VISIBLE] == "1"
+    with pytest.raises(InputError, match=r"GPU 0 \(63 GB\): in use by processes"), claim(4, patience=0, folder=tmp_path):
+        pass
+
+
+def test_slices_of_a_gpu_stand_in_its_place(four, tmp_path, monkeypatch):
+    slices = [f"  MIG 3g.40gb     Device  {place}: (UUID: MIG-{place}{place})" for place in range(2)]
+    monkeypatch.setenv("PATH", at(pretend(tmp_path / "bin", UUIDS[:1], extra=slices)))
+    assert [device.name for device in devices()] == ["MIG-00", "MIG-11"]
+    assert devices()[0].model == "MIG 3g.40gb"
+    with claim(2, folder=tmp_path):
+        assert os.environ[VISIBLE] == "MIG-00,MIG-11"
+
+
+def test_a_machine_with_too_few_says_so_before_anything_runs(four, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=r"gpu=5: this machine offers 4 GPU\(s\).*gpu=4"):
+        check_granted(5)
+    assert check_granted(4) == "4 of 4 GPUs (NVIDIA H100 80GB); each run has a GPU of its own"
+    assert "2 runs share a GPU (no MPS" in check_granted(2, 2)
+    (tmp_path / "mps").mkdir()
+    (tmp_path / "mps" / "control").touch()
+    assert "2 runs share a GPU (MPS is on)" in check_granted(2, 2)
     monkeypatch.setenv(VISIBLE, "")
     with pytest.raises(InputError, match=r"needs 1 GPU\(s\), this machine offers 0"), claim(1, folder=tmp_path):
         pass
 
 
-def test_no_gpu_asked_for_changes_nothing(monkeypatch):
+def test_a_device_that_cannot_be_told_apart_is_refused(four, tmp_path, monkeypatch):
     monkeypatch.setenv(VISIBLE, "7")
+    with pytest.raises(InputError, match=r"CUDA_VISIBLE_DEVICES: '7' is no device that nvidia-smi lists"), claim(1):
+        pass
     with claim(0):
-        assert os.environ[VISIBLE] == "7"
+        assert os.environ[VISIBLE] == "7", "no GPU asked for changes nothing"

@@ -1,7 +1,7 @@
 """Which GPUs a run may use: the scheduler counts GPUs, but does not say which, so runs side by side claim theirs here.
 
 A claim is a locked file per device, in a folder of this machine and user. The system releases the lock when the process
-ends, however it ends.
+ends, however it ends. Devices are told apart by their UUIDs: what one process calls 0 may be another's 3, or hidden from it.
 """
 
 import contextlib
@@ -9,24 +9,55 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from threespo.errors import InputError
+from threespo.errors import InputError, listed
 from threespo.files import try_lock
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
+ORDER = "CUDA_DEVICE_ORDER"
+"""CUDA numbers the fastest device first unless told to number as nvidia-smi does."""
+
+SCHEDULED = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "PBS_GPUFILE", "LSB_GPU_ALLOC", "SGE_HGR_gpu")
+"""Variables that a cluster's scheduler sets in a job that it has given GPUs to."""
+
+MPS_FOLDER = "CUDA_MPS_PIPE_DIRECTORY"
+
 POLL_SECONDS = 0.5
+
+FOREIGN_SHARE = 0.05
+"""Of a device's memory: what a display or the MPS daemon may take of a device that counts as free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU, or a MIG slice of one, that this process may use."""
+
+    name: str
+    """What ``CUDA_VISIBLE_DEVICES`` calls it here."""
+    uuid: str
+    model: str = ""
+    """What its maker calls it; the memory of a slice is not told."""
+    memory: int = 0
+    """Bytes in all; 0 where nvidia-smi does not say."""
+    used: int = 0
+    """Bytes that somebody holds at the moment."""
 
 
 @contextlib.contextmanager
-def claim(count: int, patience: float = 60.0, folder: Path | None = None) -> Iterator[None]:
+def claim(count: int, runs_per_gpu: int = 1, patience: float = 60.0, folder: Path | None = None) -> Iterator[None]:
     """Hold ``count`` GPUs and show only these to CUDA; with ``count`` 0 do nothing.
 
+    In a job to which a cluster's scheduler has given as many GPUs as the run needs, these are the run's and nothing is
+    locked. Where it has given more (an interactive allocation, a whole node), runs claim theirs among them.
+
     Args:
-        count: how many GPUs the run needs.
+        count: how many GPUs the run needs on this machine.
+        runs_per_gpu: runs that may share a device; 1 keeps all others away.
         patience: seconds to wait for GPUs that other runs hold.
         folder: holds the lock files; by default one in the system's temporary folder, for each user.
 
@@ -37,57 +68,189 @@ def claim(count: int, patience: float = 60.0, folder: Path | None = None) -> Ite
         yield
         return
 
-    devices = available()
-    if len(devices) < count:
-        raise InputError(
-            f"the run needs {count} GPU(s), this machine offers {len(devices)} ({VISIBLE} or nvidia-smi). "
-            "Choose a study without GPUs, set gpus_per_rank: 0, or lower ranks_per_run."
-        )
+    there = devices()
+    check_count(count, there)
+    if len(there) == count and scheduled():
+        yield
+        return
 
-    before = os.environ.get(VISIBLE)
-    held = _hold(devices, count, patience, folder or Path(tempfile.gettempdir()) / f"threespo-gpus-{os.getuid()}")
-    os.environ[VISIBLE] = ",".join(held)
+    before = {name: os.environ.get(name) for name in (VISIBLE, ORDER)}
+    folder = folder or Path(tempfile.gettempdir()) / f"threespo-gpus-{os.getuid()}"
+    held = _hold(there, count, runs_per_gpu, patience, folder)
+    os.environ[VISIBLE] = ",".join(device.name for device in held)
+    os.environ.setdefault(ORDER, "PCI_BUS_ID")
     try:
         yield
     finally:
-        for handle in held.values():
-            handle.close()
-        if before is None:
-            os.environ.pop(VISIBLE)
-        else:
-            os.environ[VISIBLE] = before
+        for handles in held.values():
+            _close(handles)
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
 
 
-def available() -> list[str]:
-    """Return the GPUs that this process was given: those of ``CUDA_VISIBLE_DEVICES``, or all of the machine."""
+def check_count(count: int, there: Sequence[Device]) -> None:
+    """Check that there are as many devices as a run needs.
+
+    Raises:
+        InputError: if there are fewer.
+    """
+    if len(there) < count:
+        raise InputError(
+            f"a run needs {count} GPU(s), this machine offers {len(there)} ({VISIBLE} or nvidia-smi). "
+            "Choose a study without GPUs, or set gpus_per_rank: 0."
+        )
+
+
+def check_granted(granted: int, runs_per_gpu: int = 1) -> str:
+    """Check, before anything runs, that this machine has the GPUs that it was told to use.
+
+    Args:
+        granted: N of ``--resources gpu=N``.
+        runs_per_gpu: runs that share a device.
+
+    Returns:
+        A sentence on the devices and on how runs share them.
+
+    Raises:
+        InputError: if it has fewer.
+    """
+    there = devices()
+    if granted > len(there):
+        raise InputError(
+            f"--resources gpu={granted}: this machine offers {len(there)} GPU(s) ({VISIBLE} or nvidia-smi). "
+            f"Pass --resources gpu={len(there)}, or submit to a cluster (--workflow-profile workflow/profiles/slurm)."
+        )
+    models = listed(dict.fromkeys(device.model or "unknown" for device in there))
+    shared = "each run has a GPU of its own"
+    if runs_per_gpu > 1:
+        ways = "MPS is on" if mps() else "no MPS, so they take turns: `nvidia-cuda-mps-control -d` lets them compute at once"
+        shared = f"{runs_per_gpu} runs share a GPU ({ways})"
+    return f"{granted} of {len(there)} GPUs ({models}); {shared}"
+
+
+def scheduled(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a cluster's scheduler has given this process its GPUs."""
+    return any(environment.get(name) for name in SCHEDULED)
+
+
+def mps(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether CUDA's multi-process service runs, with which processes on one device compute at the same time."""
+    return (Path(environment.get(MPS_FOLDER) or "/tmp/nvidia-mps") / "control").exists()
+
+
+def devices() -> list[Device]:
+    """Return the GPUs that this process was given: those of ``CUDA_VISIBLE_DEVICES``, or all that nvidia-smi lists.
+
+    Raises:
+        InputError: if the variable names a device that nvidia-smi does not list here.
+    """
     given = os.environ.get(VISIBLE)
-    if given is not None:
-        return [name.strip() for name in given.split(",") if name.strip()]
+    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    if names == []:
+        return []
+
+    present = _listed()
+    return present if names is None else [_named(name, present) for name in names]
+
+
+def _named(name: str, present: Sequence[Device]) -> Device:
+    """Return the device that ``CUDA_VISIBLE_DEVICES`` means: an index, or a UUID or its beginning."""
+    for device in present:
+        if name == device.name or (not name.isdigit() and device.uuid.startswith(name)):
+            return Device(name, device.uuid, device.model, device.memory, device.used)
+    raise InputError(
+        f"{VISIBLE}: {name!r} is no device that nvidia-smi lists here ({listed(device.uuid for device in present)}); without "
+        "its UUID runs of one device could not be told apart. Correct the variable, or make nvidia-smi available."
+    )
+
+
+def _listed() -> list[Device]:
+    """Return all devices that nvidia-smi lists, of a GPU that is cut up its slices; none where there is no nvidia-smi."""
+    memory = {}
+    for line in _smi("--query-gpu=uuid,memory.total,memory.used", "--format=csv,noheader,nounits"):
+        uuid, *amounts = (part.strip() for part in line.split(","))
+        # An integrated device has no memory of its own: "[N/A]".
+        memory[uuid] = [int(amount) * 2**20 if amount.isdigit() else 0 for amount in amounts]
+
+    found: list[Device] = []
+    parent: Device | None = None
+    for line in _smi("-L"):
+        name, _, rest = line.strip().partition(":" if line.startswith("GPU ") else " Device ")
+        model, _, uuid = rest.rpartition("(UUID: ")
+        uuid = uuid.rstrip(")")
+        if line.startswith("GPU "):
+            parent = Device(name.removeprefix("GPU "), uuid, model.strip(), *memory.get(uuid, (0, 0)))
+            found.append(parent)
+        elif uuid.startswith("MIG-"):
+            found = [device for device in found if device is not parent]
+            found.append(Device(uuid, uuid, name.strip()))
+    return found
+
+
+def _smi(*arguments: str) -> list[str]:
     try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return []
-    return [str(index) for index, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
 
 
-def _hold(devices: list[str], count: int, patience: float, folder: Path) -> dict[str, IO[str]]:
-    folder.mkdir(parents=True, exist_ok=True)
+def _hold(
+    there: Sequence[Device], count: int, runs_per_gpu: int, patience: float, folder: Path
+) -> dict[Device, list[IO[str]]]:
     end = time.monotonic() + patience
     while True:
-        held: dict[str, IO[str]] = {}
-        for device in devices:
-            handle = try_lock(folder / f"{device.replace('/', '_')}.lock")
-            if handle:
-                held[device] = handle
-            if len(held) == count:
-                return held
+        held: dict[Device, list[IO[str]]] = {}
+        strange: list[Device] = []
+        # What a run shares is in use by others; of a device for one run alone nobody else may hold memory.
+        now = {} if runs_per_gpu > 1 else {device.uuid: device for device in _listed()}
+        # Slot by slot: runs that share devices spread over all of them before two meet on one.
+        for device, slot in ((device, slot) for slot in range(runs_per_gpu) for device in there):
+            if len(held) == count or device in held or not (handles := _lock(folder, device, slot, runs_per_gpu)):
+                continue
+            if (seen := now.get(device.uuid)) and seen.used > FOREIGN_SHARE * seen.memory:
+                _close(handles)
+                strange.append(seen)
+            else:
+                held[device] = handles
+        if len(held) == count:
+            return held
 
         # All or none: two runs that each hold half of what they need would wait for each other for ever.
-        for handle in held.values():
-            handle.close()
+        for handles in held.values():
+            _close(handles)
+        # The system needs a moment to free the memory of a run that was killed; what stays is somebody else's.
         if time.monotonic() >= end:
-            raise InputError(
-                f"{count} GPU(s) were asked for, but only {len(held)} of {len(devices)} are free: other runs hold "
-                "them. Pass --resources gpu=N with the number of GPUs that are really free."
-            )
+            raise InputError(_busy(count, len(held), there, strange))
         time.sleep(POLL_SECONDS)
+
+
+def _busy(count: int, free: int, there: Sequence[Device], strange: Sequence[Device]) -> str:
+    if strange:
+        held = ", ".join(f"{device.name} ({device.used / 1e9:.0f} GB)" for device in strange)
+        return (
+            f"GPU {held}: in use by processes that are no runs of this program, and {count} GPU(s) were asked for. End them "
+            f"(nvidia-smi shows them), or leave the device out of {VISIBLE} and lower --resources gpu=N."
+        )
+    return (
+        f"{count} GPU(s) were asked for, but only {free} of {len(there)} are free: other runs hold "
+        "them. Pass --resources gpu=N with the number of GPUs that are really free."
+    )
+
+
+def _lock(folder: Path, device: Device, slot: int, runs_per_gpu: int) -> list[IO[str]]:
+    """Take one slot of a device; a run that wants it alone waits for all that share it, and they for that run."""
+    name = device.uuid.replace("/", "_")
+    whole = try_lock(folder / f"{name}.lock", shared=runs_per_gpu > 1, wait=False)
+    if whole is None or runs_per_gpu == 1:
+        return [whole] if whole else []
+    own = try_lock(folder / f"{name}.{slot}.lock")
+    if own is None:
+        whole.close()
+        return []
+    return [whole, own]
+
+
+def _close(handles: Sequence[IO[str]]) -> None:
+    for handle in handles:
+        handle.close()

@@ -208,7 +208,7 @@ def _policies(study: Study) -> Iterator[str]:
         if policy.size not in SIZES:
             yield f"policies.{name}.size: no size {policy.size!r}; there are {', '.join(SIZES)}"
         players = [agent for agent in study.agents.values() if agent.policies is None or name in agent.policies]
-        if policy.sampling(study.gpus_per_run).sampler == "vllm":
+        if policy.sampling(study.gpus_per_rank).sampler == "vllm":
             yield from _temperatures(study, name)
         if policy.kind == "endpoint" and not players:
             yield f"policies.{name}: an endpoint is not trained, and no entry of 'agents' plays it"

@@ -15,7 +15,7 @@ from pydantic import Field, create_model, model_validator
 
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
-from threespo.settings import REVISION, Label, LearningRate, Name, Seed, Seeds, Settings, Several
+from threespo.settings import REVISION, Execution, Label, LearningRate, Name, Seed, Seeds, Settings, Several
 from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
@@ -55,6 +55,13 @@ class PolicySettings(SamplingSettings, PolicyScale):
     """The paper's base model whose rows this policy is set beside (``base_model`` in config/paper/results.yaml)."""
     learning_rate_scale: float = Field(default=1.0, gt=0, le=1000)
     """Factor on every method's learning rate, since larger models take smaller steps."""
+    ranks_per_run: int | None = Field(default=None, ge=1, le=1024)
+    """Processes of a run with this policy, where they are not the study's."""
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    """These four: where they are not those of ``training``, since a policy's size decides what fits."""
+    micro_batch_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    gradient_checkpointing: bool | None = None
+    offload_optimizer: bool | None = None
 
     @model_validator(mode="after")
     def _kind_is_complete(self) -> "PolicySettings":
@@ -228,10 +235,18 @@ class Study(Settings):
     """Processes of one training run; a policy may have another number. Evaluation, curves and probe have one."""
     gpus_per_rank: int = Field(default=0, ge=0, le=1)
     """GPUs of each process: 0 computes on CPU cores."""
+    runs_per_gpu: Annotated[int, Execution] = Field(default=1, ge=1, le=64)
+    """Runs that share a GPU on one machine (``threespo plan`` says how many fit). A cluster's scheduler gives each run its own."""
+    gpus_per_node: Annotated[int, Execution] = Field(default=8, ge=1, le=64)
+    """GPUs of one machine of a cluster: a run that needs more is given several machines."""
 
     def ranks(self, policy: str) -> int:
         """Return the processes of a training run of the policy with this name."""
         return self.policies[policy].ranks_per_run or self.ranks_per_run
+
+    def gpus_of_run(self, policy: str) -> int:
+        """Return the GPUs of a run with this policy."""
+        return self.ranks(policy) * self.gpus_per_rank
 
     def covers(self, parts: Collection[Part], env: str, policy: str) -> bool:
         """Return whether one of ``parts`` has rows in this environment with this policy."""

@@ -20,6 +20,7 @@ from threespo.study.changes import own_ending, reaching, small_budgets
 from threespo.study.config import Study
 from threespo.study.configuration import Places, check_texts, is_folder, results_folder, typed
 from threespo.study.load import Change, dump_study, load_study
+
 from threespo.study.paths import Paths
 
 STUDIES = Path("config") / "studies"

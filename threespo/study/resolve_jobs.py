@@ -142,6 +142,7 @@ def _of_run(study: Study, paths: Paths, run: Run, policy: PolicySettings, gpus: 
     return {
         "paths": paths,
         "gpus": gpus,
+        "runs_per_gpu": study.runs_per_gpu,
         "run": run,
         "episode": environment(run.env).episode.part_of(study.environments[run.env]),
         "sampling": policy.sampling(gpus),

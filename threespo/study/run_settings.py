@@ -29,6 +29,8 @@ class JobSettings(Settings):
     """GPUs that the job needs."""
     ranks: int = 1
     """Processes that do its work together; only training has several. Sums are rounded differently with another number."""
+    runs_per_gpu: Annotated[int, Execution] = 1
+    """Runs that may share each of them."""
 
     def key(self) -> dict[str, Any]:
         """Return what decides whether the job runs again, as JSON values."""

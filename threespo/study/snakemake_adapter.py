@@ -30,6 +30,18 @@ def granted_gpus(workflow: Any) -> int | None:
     return None if value is None else int(value)
 
 
+def runs_here(workflow: Any) -> bool:
+    """Return whether jobs run on this machine, and are not submitted to a cluster. Known once rules are read."""
+    return bool(workflow.executor_plugin.common_settings.local_exec)
+
+
+def multiply_gpus(workflow: Any, factor: int) -> None:
+    """Let ``factor`` times as many jobs hold a GPU at the same time as ``--resources gpu=N`` says."""
+    granted = granted_gpus(workflow)
+    if granted is not None and factor > 1:
+        workflow.register_resource("gpu", granted * factor)
+
+
 def config_texts(workflow: Any) -> list[str]:
     """Return what was written after ``--config``, each as KEY=VALUE; Snakemake keeps the last of two equal keys."""
     return list(workflow.config_settings.config_args or ())

@@ -10,11 +10,13 @@ from threespo.cli import STUDY_DIGEST
 from threespo.errors import InputError
 from threespo.results.index import write_index
 from threespo.results.outcome import outcome
+from threespo.runs.gpus import check_granted
+from threespo.scaling.resources import Allotment
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
 from threespo.study.snakemake_adapter import config_texts, executes, forget_backups, granted_gpus, ignore_times
-from threespo.study.snakemake_adapter import is_main_process, refuse, run_exactly
+from threespo.study.snakemake_adapter import is_main_process, multiply_gpus, refuse, run_exactly, runs_here
 from threespo.study.stages import STAGES, Job, jobs, jobs_of
 from threespo.study.workflow_run import WorkflowRun
 from threespo.terminal import printable
@@ -33,6 +35,8 @@ try:
         os.environ[HANDED_ON] = str(PATHS.root)
         os.environ[STUDY_DIGEST] = RESOLVED.digest
         say(f"{RESOLVED.reason}; results in {PATHS.root}", RESOLVED.notes)
+        # Runs that share a GPU count for a part of it, and Snakemake counts in whole numbers only.
+        multiply_gpus(workflow, STUDY.runs_per_gpu)
     else:
         PATHS = Paths(Path(os.environ[HANDED_ON]))
         STUDY = load_study(PATHS.study)
@@ -78,6 +82,9 @@ def made_anew():
     if RUN is None:
         return ()
     try:
+        # Before anything runs. A cluster's GPUs are not those of the machine that submits.
+        if executes(workflow) and runs_here(workflow) and STUDY.gpus_per_rank:
+            say(check_granted(RESOLVED.call["gpus"], STUDY.runs_per_gpu))
         RUN.begin(execute=executes(workflow))
     except InputError as error:
         refuse(error)
@@ -124,6 +131,24 @@ def writes(stage, name=None):
 
 def gpus_for(stage):
     return lambda wildcards: job_of(stage, wildcards).settings(STUDY, PATHS).gpus
+
+
+# What a cluster gives a job; on one machine none of it counts. Planned once, and only if somebody asks.
+@functools.cache
+def allotment():
+    return Allotment(STUDY)
+
+
+def memory_for(stage):
+    return lambda wildcards: allotment().of(job_of(stage, wildcards)).mem_mb
+
+
+def minutes_for(stage):
+    return lambda wildcards: allotment().of(job_of(stage, wildcards)).runtime
+
+
+def nodes_for(stage):
+    return lambda wildcards: allotment().of(job_of(stage, wildcards)).nodes
 
 
 def log_of(stage):

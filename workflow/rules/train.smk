@@ -12,6 +12,9 @@ rule train:
     threads: lambda wildcards: THREADS * job_of("train", wildcards).settings(STUDY, PATHS).ranks
     resources:
         gpu=gpus_for("train"),
+        mem_mb=memory_for("train"),
+        runtime=minutes_for("train"),
+        nodes=nodes_for("train"),
     params:
         run=lambda wildcards: job_of("train", wildcards).name,
         threespo=THREESPO,
@@ -48,6 +51,9 @@ rule learning:
     threads: THREADS
     resources:
         gpu=gpus_for("learning"),
+        mem_mb=memory_for("learning"),
+        runtime=minutes_for("learning"),
+        nodes=nodes_for("learning"),
     params:
         run=lambda wildcards: job_of("learning", wildcards).name,
         threespo=THREESPO,
@@ -68,6 +74,9 @@ rule probe:
     threads: THREADS
     resources:
         gpu=gpus_for("probe"),
+        mem_mb=memory_for("probe"),
+        runtime=minutes_for("probe"),
+        nodes=nodes_for("probe"),
     params:
         run=lambda wildcards: job_of("probe", wildcards).name,
         threespo=THREESPO,
@@ -87,6 +96,9 @@ rule evaluate:
     threads: THREADS
     resources:
         gpu=gpus_for("evaluate"),
+        mem_mb=memory_for("evaluate"),
+        runtime=minutes_for("evaluate"),
+        nodes=nodes_for("evaluate"),
     params:
         run=lambda wildcards: job_of("evaluate", wildcards).name,
         threespo=THREESPO,

@@ -1,0 +1,74 @@
+"""A plan as lines of text."""
+
+from collections.abc import Iterator, Sequence
+
+from threespo.scaling.estimate import Estimate, Line
+from threespo.scaling.workload import text_of
+
+_HEAD = ("stage", "cell", "runs", "generations", "tokens", "FLOPs", "{device}-h each", "hours each", "GB a rank", "ranks", "side by side")
+
+
+def lines(found: Estimate, price: float | None = None, given: tuple[float | None, float | None] = (None, None)) -> list[str]:
+    """Return a plan, a line for each cell, and its sums.
+
+    Args:
+        found: the plan.
+        price: of a device's hour; without it nothing is said of cost but that of closed models.
+        given: a user's own mean tokens of prompts and of responses.
+    """
+    machine, device = found.machine, "GPU" if found.machine.gpu else "core"
+    rows = [tuple(head.format(device=device) for head in _HEAD), *(_row(line) for line in found.lines)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEAD))]
+    table = [
+        "  ".join(part.ljust(width) if place < 2 else part.rjust(width) for place, (part, width) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    return [f"plan of {found.study.name!r} on {machine.count} x {machine.name}", "", *table, "", *_sums(found, price), *_origins(found, given)]
+
+
+def _row(line: Line) -> tuple[str, ...]:
+    cell = line.cell
+    fits = "-" if line.memory is None else str(line.beside) if line.beside else "DOES NOT FIT"
+    return (
+        cell.stage, cell.name, str(cell.runs), number(cell.work.generations), number(cell.work.tokens), f"{line.flops:.1e}",
+        f"{line.device_hours:.3g}", f"{line.hours:.3g}", f"{line.memory.total / 1e9:.3g}" if line.memory else "-", str(cell.ranks), fits,
+    )  # fmt: skip
+
+
+def _sums(found: Estimate, price: float | None) -> Iterator[str]:
+    device = "GPU" if found.machine.gpu else "core"
+    tokens = sum(line.cell.runs * line.cell.work.tokens for line in found.lines)
+    operations = sum(line.cell.runs * line.flops for line in found.lines)
+    yield f"work    {number(tokens)} tokens, {operations:.1e} FLOPs (formulas episodes, search, flops)"
+    yield f"time    {found.device_hours:.4g} {device}-hours = {found.device_hours / 24:.3g} {device}-days (run, side_by_side)"
+    yield f"wall    {found.wall_hours:.3g} h = {found.wall_hours / 24:.2g} days on {found.machine.count} (wall)"
+    yield f"memory  {max((line.memory.total for line in found.lines if line.memory), default=0.0) / 1e9:.3g} GB a rank at most (memory)"
+    yield f"disk    {found.disk / 1e9:.3g} GB at most (disk)"
+    yield f"energy  {found.kilowatt_hours:.3g} kWh of the devices (energy)"
+    if price is not None:
+        yield f"cost    {found.device_hours * price:,.0f} at {price:g} an hour and {device} (cost)"
+    if found.closed:
+        yield f"closed models: at most {found.closed:,.0f} US dollars more, by their max_cost"
+
+
+def _origins(found: Estimate, given: tuple[float | None, float | None]) -> Iterator[str]:
+    for origin in dict.fromkeys(line.origin for line in found.lines):
+        yield f"rates: {origin}" + ("" if "this machine" in origin else "; threespo plan --measure replaces what is assumed")
+    study = found.study
+    told = {(env, policy.kind): text_of(env, policy, given) for env in study.environments for policy in study.policies.values()}
+    for (env, kind), text in told.items():
+        if kind != "endpoint":
+            yield f"texts of {env}, {kind}: {text.prompt:g} tokens a prompt, {text.response:g} a response ({text.origin})"
+
+
+def number(value: float) -> str:
+    """Return a number with three digits and a unit."""
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}" if value else "-"
+
+
+def check(sentences: Sequence[str]) -> str:
+    """Return what refuses a plan that cannot run."""
+    return "; ".join(sentences) + " (docs/scaling.md)"

@@ -1,0 +1,178 @@
+"""How fast a device is: six times for a model of one shape, assumed from a data sheet or measured (``threespo plan --measure``)."""
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from threespo.errors import InputError
+from threespo.files import atomic_json, read_json
+from threespo.scaling.shapes import Shape
+from threespo.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A device by its maker's data sheet."""
+
+    memory: float
+    """Bytes."""
+    matrix: float
+    """Dense bfloat16 operations per second."""
+    bandwidth: float
+    """Bytes per second of its memory."""
+    link: float
+    """Bytes per second to a neighbour, one way."""
+    power: float
+    """Watts of the board."""
+
+
+GPUS = {
+    "a100-40": Gpu(40e9, 312e12, 1.56e12, 300e9, 400),
+    "a100-80": Gpu(80e9, 312e12, 2.04e12, 300e9, 400),
+    "l40s-48": Gpu(48e9, 362e12, 0.86e12, 32e9, 350),
+    "h100-80": Gpu(80e9, 989e12, 3.35e12, 450e9, 700),
+    "h200-141": Gpu(141e9, 989e12, 4.8e12, 450e9, 700),
+    "b200-180": Gpu(180e9, 2250e12, 7.7e12, 900e9, 1000),
+}
+"""By name and gigabytes."""
+
+REACHED_MATRIX = 0.8
+"""Share of the data sheet's rate that a large matrix product reaches: 798 of 989 TFLOP/s, measured once on an H100."""
+
+REACHED_BANDWIDTH = 0.9
+"""Likewise of the memory's bandwidth: 3.0 of 3.35 TB/s."""
+
+UTILISED = 0.4
+"""Share of the reached matrix rate that an update takes: assumed, what this project asks of it on a GPU."""
+
+READING = 0.5
+"""Likewise of reading prompts: assumed."""
+
+STEP_SECONDS = {"vllm": 2e-3, "torch": 25e-3}
+"""Time of one step of a sampler on a GPU beside the device's own work: assumed (CUDA graphs; a Python step)."""
+
+UPDATE_SECONDS = 10e-3
+"""Likewise of an optimizer step: assumed."""
+
+ADAM_BYTES = 30
+"""Bytes that AdamW moves for a parameter: gradient, master weight and moments read, three of them and bfloat16 written."""
+
+CORE_FLOPS = 2.5e10
+"""Operations per second of one CPU core in float32, for shapes that were never measured: assumed."""
+
+
+class Rates(Settings):
+    """Seconds of the parts of a run on one device (on a CPU: processor seconds of one core)."""
+
+    origin: str
+    """Where the numbers are from."""
+    read: float = Field(ge=0)
+    """Of a prompt token that the sampler reads."""
+    step: float = Field(ge=0)
+    """Of one step of the sampler, however many rows it has."""
+    draw: float = Field(ge=0)
+    """Of a response token, beside its step."""
+    update: float = Field(ge=0)
+    """Of an optimizer step, beside its tokens."""
+    learn: float = Field(ge=0)
+    """Of a token of a pack in one forward pass; a backward pass takes twice as long."""
+    head: float = Field(ge=0)
+    """Of a response token's logits in one forward pass."""
+
+
+
+
+def _core(read: float, step: float, draw: float, update: float, learn: float, head: float) -> Rates:
+    origin = "measured on one core of an AMD EPYC, float32"
+    return Rates(origin=origin, read=read, step=step, draw=draw, update=update, learn=learn, head=head)
+
+
+CORES: Mapping[tuple[int, bool], Rates] = {
+    (128, False): _core(26.2e-6, 1.55e-3, 47.0e-6, 17.7e-3, 34.4e-6, 4.4e-6),
+    (128, True): _core(23.4e-6, 1.76e-3, 76.9e-6, 16.7e-3, 38.0e-6, 16.5e-6),
+    (256, False): _core(60.0e-6, 2.79e-3, 109.1e-6, 33.2e-3, 80.9e-6, 5.3e-6),
+}
+"""Of the tiny policies, by hidden size and whether the vocabulary has more than a thousand tokens (``threespo plan --measure``
+on a machine that other work shared)."""
+
+
+def assumed(shape: Shape, gpu: Gpu, sampler: str, context: float) -> Rates:
+    """Return the rates of a GPU by its data sheet (formula ``roofline``).
+
+    Args:
+        shape: of the model, in bfloat16.
+        gpu: the device.
+        sampler: ``vllm`` or ``torch``.
+        context: tokens that a drawn token attends to.
+    """
+    matrix, bandwidth = gpu.matrix * REACHED_MATRIX, gpu.bandwidth * REACHED_BANDWIDTH
+    forward = shape.forward(1, 0, context)
+    return Rates(
+        origin="data sheet and assumed shares",
+        read=forward / (READING * matrix),
+        # Every step reads all weights once, and every row its own keys and values.
+        step=2 * (shape.body + shape.head) / bandwidth + STEP_SECONDS[sampler],
+        draw=shape.forward(1, 1, context) / matrix + shape.cached() * context / bandwidth,
+        update=ADAM_BYTES * shape.parameters / bandwidth + UPDATE_SECONDS,
+        learn=forward / (UTILISED * matrix),
+        head=shape.forward(0, 1, 0) / (UTILISED * matrix),
+    )
+
+
+def assumed_on_a_core(shape: Shape, context: float) -> Rates:
+    """Return the rates of one CPU core: those of a tiny policy as they were measured once, others by its assumed operations."""
+    known = CORES.get((shape.hidden, shape.vocabulary > 1000)) or CORES.get((shape.hidden, False))
+    if known and shape.layers == 3:
+        return known
+    forward, head = shape.forward(1, 0, context) / CORE_FLOPS, shape.forward(0, 1, 0) / CORE_FLOPS
+    return Rates(
+        origin="assumed operations of a core",
+        read=forward,
+        step=5e-4 * shape.layers,
+        draw=forward + head,
+        update=20e-3 + 2e-9 * shape.parameters,
+        learn=forward,
+        head=head,
+    )
+
+
+def store() -> Path:
+    """Return the file that keeps the rates measured on this machine, for all studies of this user."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "threespo" / f"rates-{re.sub('[^A-Za-z0-9]+', '-', platform.node()) or 'here'}.json"
+
+
+def key(device: str, shape: Shape) -> str:
+    """Return the name of the rates of a shape on a device (``cpu``, or a GPU's name) in the store."""
+    form = (shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.mlp, shape.vocabulary)
+    return f"{device}/{'-'.join(map(str, form))}"
+
+
+def stored(file: Path | None = None) -> dict[str, Rates]:
+    """Return the measured rates by :func:`key`; none where nothing was measured.
+
+    Raises:
+        InputError: if the file is there and is not what :func:`keep` writes.
+    """
+    file = file or store()
+    if not file.is_file():
+        return {}
+    remedy = "Remove it, and measure again with threespo plan STUDY --measure."
+    values: Any = read_json(file, remedy)
+    try:
+        return {str(name): Rates.model_validate(rates) for name, rates in values.items()}
+    except (ValidationError, AttributeError) as error:
+        raise InputError(f"{file}: not the rates of a machine ({str(error).splitlines()[0]}). {remedy}") from error
+
+
+def keep(rates: Mapping[str, Rates], file: Path | None = None) -> Path:
+    """Add measured rates to the store, in the place of earlier ones of the same name; return the file."""
+    file = file or store()
+    atomic_json(file, {name: value.model_dump() for name, value in {**stored(file), **rates}.items()})
+    return file

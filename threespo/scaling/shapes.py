@@ -1,0 +1,126 @@
+"""Sizes of language models: parameters, operations and cached bytes of a Qwen2-family model, without loading it."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from threespo.errors import InputError
+from threespo.files import read_json
+from threespo.study.config import PolicySettings
+from threespo.study.sizes import SIZES
+
+TINY_VOCABULARY = {"alfworld": 690, "webshop": 2494}
+"""Tokens that a tiny policy's tokenizer has about, by environment; its head is part of the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A causal language model with grouped-query attention and gated feed-forward layers (Qwen2, Llama)."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    mlp: int
+    vocabulary: int
+    head_dim: int
+    tied: bool
+    """Whether the head is the embedding."""
+    biased: bool = True
+    """Whether queries, keys and values have biases (Qwen2)."""
+
+    @property
+    def body(self) -> int:
+        """Weights of all matrices that every token is multiplied with: all but embedding and head."""
+        width, narrow = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return self.layers * (self.hidden * (2 * width + 2 * narrow) + 3 * self.hidden * self.mlp)
+
+    @property
+    def head(self) -> int:
+        """Weights of the head, which only tokens that are scored or drawn are multiplied with."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All parameters: matrices, embedding, head if it is another, norms and biases."""
+        biases = self.layers * (self.heads + 2 * self.kv_heads) * self.head_dim if self.biased else 0
+        norms = (2 * self.layers + 1) * self.hidden
+        return self.body + self.head * (1 if self.tied else 2) + norms + biases
+
+    def forward(self, tokens: float, scored: float, context: float) -> float:
+        """Return the floating-point operations of a forward pass; a backward pass takes twice as many.
+
+        Args:
+            tokens: tokens that are read.
+            scored: those whose logits are computed.
+            context: tokens that each of them attends to, on average.
+        """
+        attention = 4 * self.layers * self.heads * self.head_dim * context
+        return tokens * (2 * self.body + attention) + 2 * scored * self.head
+
+    def cached(self, size: int = 2) -> int:
+        """Return the bytes of keys and values of one token, at ``size`` bytes a number."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * size
+
+
+KNOWN = {
+    "Qwen/Qwen2.5-0.5B-Instruct": Shape(24, 896, 14, 2, 4864, 151_936, 64, True),
+    "Qwen/Qwen2.5-1.5B-Instruct": Shape(28, 1536, 12, 2, 8960, 151_936, 128, True),
+    "Qwen/Qwen2.5-3B-Instruct": Shape(36, 2048, 16, 2, 11_008, 151_936, 128, True),
+    "Qwen/Qwen2.5-7B-Instruct": Shape(28, 3584, 28, 4, 18_944, 152_064, 128, False),
+    "Qwen/Qwen2.5-14B-Instruct": Shape(48, 5120, 40, 8, 13_824, 152_064, 128, False),
+}
+"""Models whose configuration need not be there to plan with them, as their configurations say (checked by sums)."""
+
+
+def shape_of(policy: PolicySettings, env: str) -> Shape:
+    """Return the shape of a policy that is trained in an environment, whose words a tiny policy's vocabulary has.
+
+    Raises:
+        InputError: if nothing here says what a pretrained model looks like.
+    """
+    if policy.kind == "tiny":
+        size = SIZES[policy.size]
+        words = TINY_VOCABULARY.get(env, max(TINY_VOCABULARY.values()))
+        shape = (size.layers, size.hidden, size.heads, size.heads, size.mlp, words, size.hidden // size.heads)
+        return Shape(*shape, tied=True)
+
+    source = str(policy.source)
+    file = configuration(source)
+    if file is not None:
+        return _read(file)
+    if source in KNOWN:
+        return KNOWN[source]
+    raise InputError(
+        f"{source}: neither its config.json is here nor its shape known ({', '.join(KNOWN)}). Fetch the model once (the "
+        "policy stage of the study does), or give a folder that holds it."
+    )
+
+
+def configuration(source: str) -> Path | None:
+    """Return the configuration of a model in a folder or in the hub's cache; ``None`` if it is in neither."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{source.replace('/', '--')}"
+    places = [Path(source) / "config.json", *sorted(cache.glob("snapshots/*/config.json"))]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _read(file: Path) -> Shape:
+    config: Any = read_json(file, "Restore the model's folder.")
+    try:
+        heads = int(config["num_attention_heads"])
+        return Shape(
+            layers=int(config["num_hidden_layers"]),
+            hidden=int(config["hidden_size"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads", heads)),
+            mlp=int(config["intermediate_size"]),
+            vocabulary=int(config["vocab_size"]),
+            head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
+            tied=bool(config.get("tie_word_embeddings", False)),
+            biased=config.get("model_type") == "qwen2",
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise InputError(f"{file}: not the configuration of a decoder model ({json.dumps(str(error))})") from error
