@@ -9,7 +9,7 @@ CORES ?= all
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast lint docs reproduce push pull parity soak bench clean
+.PHONY: help install test test-fast test-adapters lint docs reproduce push pull parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,17 @@ test: install ## install, then the test suite (all but the soak)
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+# Frameworks whose requirements do not go together have an environment each; torch is its CPU build.
+ADAPTERS := .venv-adapters
+test-adapters: ## the adapters in the real TRL, OpenEnv, skyrl-gym and verifiers, in environments of their own
+	test -x $(ADAPTERS)/rest/bin/pytest || { $(PYTHON) -m venv $(ADAPTERS)/rest && \
+		$(ADAPTERS)/rest/bin/pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu && \
+		$(ADAPTERS)/rest/bin/pip install --quiet -e '.[trl,openenv,skyrl]' pytest; }
+	test -x $(ADAPTERS)/verifiers/bin/pytest || { $(PYTHON) -m venv $(ADAPTERS)/verifiers && \
+		$(ADAPTERS)/verifiers/bin/pip install --quiet -e '.[verifiers]' pytest; }
+	HF_HUB_OFFLINE=1 $(ADAPTERS)/rest/bin/python -m pytest tests/adapters --ignore tests/adapters/test_verifiers.py $(ARGS)
+	$(ADAPTERS)/verifiers/bin/python -m pytest tests/adapters/test_verifiers.py $(ARGS)
 
 lint: install ## lints, types, who imports whom, the workflow
 	$(BIN)/ruff check .

@@ -7,10 +7,11 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pytest
 import yaml
 from openenv.core.generic_client import GenericEnvClient
 
-import pytest
+from tests.adapters.examples import ROOT, run_example
 from threespo.adapters.openenv import TextAction, TextEnvironment, app
 from threespo.envs.alfworld import compile_game, embedded
 from threespo.errors import InputError
@@ -87,3 +88,8 @@ def test_the_manifest_names_what_is_there():
     manifest = yaml.safe_load((Path(__file__).parents[2] / "threespo" / "adapters" / "openenv.yaml").read_text())
     assert manifest["app"] == f"{app.__module__}:{app.__name__}"
     assert manifest["spec_version"] == 1
+
+
+def test_the_example_runs(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert "You" in run_example("openenv_client")

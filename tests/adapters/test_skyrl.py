@@ -1,9 +1,10 @@
 """skyrl-gym itself makes, plays and measures the environment."""
 
+import pytest
 import skyrl_gym
 from omegaconf import OmegaConf
 
-import pytest
+from tests.adapters.examples import ROOT, run_example
 from threespo.adapters import skyrl
 from threespo.envs.alfworld import compile_game, embedded
 from threespo.errors import InputError
@@ -47,3 +48,8 @@ def test_a_row_without_a_task_is_said():
     skyrl.register()
     with pytest.raises(InputError, match=r"extra_info\.task"):
         skyrl_gym.make("threespo", env_config={}, extras={})
+
+
+def test_the_example_runs(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert "'steps': 2" in run_example("skyrl_environment")

@@ -3,6 +3,7 @@
 import functools
 import inspect
 
+import pytest
 import trl
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -10,7 +11,6 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import get_json_schema
 from trl.chat_template_utils import qwen3_chat_template
 
-import pytest
 from threespo.adapters.trl import ALFWorldTools, WebShopTools, rows
 
 

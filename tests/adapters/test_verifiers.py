@@ -3,11 +3,12 @@
 import asyncio
 import json
 
+import pytest
 import verifiers.v1 as vf
 from verifiers.v1.clients import EvalClientConfig, ModelContext
 from verifiers.v1.utils.loaders import environment_class, load_taskset, taskset_config_type
 
-import pytest
+from tests.adapters.examples import ROOT, run_example
 from tests.chat_server import USAGE, ChatServer
 from threespo.adapters.verifiers import ThreespoConfig, ThreespoEnv, ThreespoEnvConfig, ThreespoTaskset
 from threespo.panels.panel import load_panel
@@ -74,3 +75,8 @@ def test_an_episode_is_played_to_its_win(server, monkeypatch):
     found = {name: trace.metrics[name] for name in ("success", "steps", "valid", "admissible")}
     assert found == {"success": 1.0, "steps": float(len(way)), "valid": 1.0, "admissible": 1.0}
     assert len(server.asked) == len(way)
+
+
+def test_the_example_runs(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert "alfworld/valid_unseen/" in run_example("verifiers_taskset")

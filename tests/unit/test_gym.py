@@ -303,7 +303,7 @@ def test_wrong_options_are_said(options, says):
 
 def _broken(data):
     head, body = data.split(b"\n", 1)
-    name, version, checksum = head.split(b" ")
+    name, _, checksum = head.split(b" ")
     values = json.loads(body)
     yield b"", "not a snapshot"
     yield pickle.dumps(values), "not a snapshot"
@@ -365,7 +365,7 @@ def test_the_engine_says_the_same_through_the_environment_as_in_the_reference(sh
         text, info = env.reset(options={"task": case["game_id"]})
         for step in case["steps"]:
             if step["command"] is not None:
-                text, _, ended, cut, info = env.step(step["command"])
+                text, _, ended, _, info = env.step(step["command"])
                 assert ended == step["won"]
             assert (text, info["admissible_commands"]) == (step["observation"], step["admissible_commands"])
             compared += 1

@@ -74,7 +74,8 @@ def main() -> None:
     parser.add_argument("--webshop", type=Path, metavar="DIR", help="WebShop's files of 1,000 products")
     parsed = parser.parse_args()
 
-    game, shop = {"environment": "alfworld", "max_steps": 50}, {"environment": "webshop", "max_steps": 15}
+    game = {"environment": "alfworld", "max_steps": 50, "failure_ends": False}
+    shop = {"environment": "webshop", "max_steps": 15, "failure_ends": True}
     made = f"seed {GENERATED_SEED}"
     write("alfworld-generated", {**game, "about": f"generated games of full size, {made}"}, generated_games())
     write("webshop-generated", {**shop, "about": f"a generated shop of {PRODUCTS} products, {made}"}, goals(None))

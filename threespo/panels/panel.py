@@ -45,6 +45,8 @@ class Panel:
     """Which data the tasks are from."""
     max_steps: int
     """Steps per episode."""
+    failure_ends: bool
+    """Whether an episode can end without success before that: by a purchase in a shop."""
     splits: Mapping[str, tuple[PanelTask, ...]]
     """The tasks of each split, in the order in which they are played: each once per seed."""
 
@@ -92,7 +94,7 @@ def load_panel(name: str) -> Panel:
     if values["format"] != FORMAT:
         raise InputError(f"panel {name!r}: format {values['format']}, expected {FORMAT}; install the package again")
     splits = {split: tuple(PanelTask(*line.rsplit(" ", 1)) for line in lines) for split, lines in values["splits"].items()}
-    return Panel(name, values["environment"], values["about"], values["max_steps"], splits)
+    return Panel(name, values["environment"], values["about"], values["max_steps"], values["failure_ends"], splits)
 
 
 def content_hash(task: Any) -> str:
