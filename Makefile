@@ -12,7 +12,7 @@ CORES ?= all
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast test-vllm lint docs reproduce push pull parity soak bench clean
+.PHONY: help install test test-fast test-vllm test-adapters lint docs reproduce push pull parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,16 @@ $(VLLM)/.installed: pyproject.toml constraints.txt
 
 test-vllm: $(VLLM)/.installed ## install vLLM for CPUs into .venv-vllm (3.5 GB), then test the vLLM sampler and the ci study with it
 	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/vllm $(ARGS)
+# Frameworks whose requirements do not go together have an environment each; torch is its CPU build.
+ADAPTERS := .venv-adapters
+test-adapters: ## the adapters in the real TRL, OpenEnv, skyrl-gym and verifiers, in environments of their own
+	test -x $(ADAPTERS)/rest/bin/pytest || { $(PYTHON) -m venv $(ADAPTERS)/rest && \
+		$(ADAPTERS)/rest/bin/pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu && \
+		$(ADAPTERS)/rest/bin/pip install --quiet -e '.[trl,openenv,skyrl]' pytest; }
+	test -x $(ADAPTERS)/verifiers/bin/pytest || { $(PYTHON) -m venv $(ADAPTERS)/verifiers && \
+		$(ADAPTERS)/verifiers/bin/pip install --quiet -e '.[verifiers]' pytest; }
+	HF_HUB_OFFLINE=1 $(ADAPTERS)/rest/bin/python -m pytest tests/adapters --ignore tests/adapters/test_verifiers.py $(ARGS)
+	$(ADAPTERS)/verifiers/bin/python -m pytest tests/adapters/test_verifiers.py $(ARGS)
 
 lint: install ## lints, types, who imports whom, the workflow
 	$(BIN)/ruff check .

@@ -251,7 +251,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_study(added)
         for argument in stage.arguments:
             what = "ENV/POLICY/METHOD/seed-N, of a trial rate-R" if argument == "run" else None
-            added.add_argument(f"--{argument}", required=True, help=what)
+            added.add_argument(f"--{argument}", required=name != "data", help=what)
         if name == "train":
             added.add_argument("--profile", action="store_true", help="train apart, keep nothing but the time by function")
 
@@ -275,10 +275,12 @@ def _parser() -> argparse.ArgumentParser:
     unlock = command("unlock", _unlock, "remove the lock of a killed Snakemake, if nobody is at work on the study")
     unlock.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
 
-    from threespo.scaling.commands import add_commands
+    from threespo.panels import commands as of_panels
+    from threespo.scaling import commands as of_scaling
     from threespo.verify.replay import KINDS, LUCENE
 
-    add_commands(command)
+    of_scaling.add_commands(command)
+    of_panels.add_commands(commands, _run_stage)
     verify = command("verify", _verify, "replay a reference file; exit code 1 if anything differs")
     verify.add_argument("kind", choices=(*KINDS, LUCENE))
     verify.add_argument("file", type=Path, nargs="?", help=f"the reference file; none for {LUCENE}")

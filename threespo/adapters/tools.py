@@ -1,0 +1,71 @@
+"""What the adapters share: how options name tasks, and a page of text that a model is shown after a step."""
+
+from typing import Any
+
+from threespo.envs.episode import Episode, act
+from threespo.errors import InputError
+from threespo.gym.environment import observed
+from threespo.gym.tasks import Tasks, open_tasks
+
+
+class Player:
+    """One episode that is played by commands; what frameworks call an environment wraps it."""
+
+    def __init__(self, environment: str, **options: Any) -> None:
+        """Open the tasks.
+
+        Args:
+            environment: ``alfworld`` or ``webshop``.
+            options: arguments of ``threespo.gym.tasks``.
+        """
+        self.options = {"environment": environment, **options}
+        self.tasks: Tasks = open_tasks(environment, **options)
+        self.episode: Episode | None = None
+
+    def begin(self, task: int | str) -> Episode:
+        """Begin an episode of a task, given its id or place."""
+        self.episode = self.tasks.begin(task)
+        return self.episode
+
+    @property
+    def current(self) -> Episode:
+        """The point that the episode is at.
+
+        Raises:
+            InputError: before the first task.
+        """
+        if self.episode is None:
+            raise InputError("no episode yet: begin one with reset, which takes a task")
+        return self.episode
+
+    @property
+    def admissible(self) -> tuple[str, ...]:
+        """The admissible commands; none where the episode is over."""
+        return () if self.current.done else self.tasks.setup.env.admissible(self.current.state)
+
+    def act(self, command: str) -> Episode:
+        """Take an action.
+
+        Raises:
+            InputError: if it is no text, or the episode is over.
+        """
+        if not isinstance(command, str):
+            raise InputError(f"action: expected a text, found {type(command).__name__}")
+        if self.current.done:
+            raise InputError(f"the episode is over ({outcome(self.current)}); no further action is taken")
+        self.episode = act(self.current, command)
+        return self.episode
+
+    def shown(self) -> str:
+        """Return what the environment says now, and what can be done."""
+        if self.current.done:
+            return f"{observed(self.current)}\n\nThe episode is over: {outcome(self.current)}."
+        listed = "\n".join(action for action in self.admissible if action != "help")
+        return f"{observed(self.current)}\n\nAdmissible actions:\n{listed}"
+
+
+def outcome(episode: Episode) -> str:
+    """Return how an episode has ended, in words."""
+    if episode.won:
+        return "the task is done"
+    return f"it ended with the score {episode.score:.2f}" if episode.ended else f"no success within {episode.steps} steps"

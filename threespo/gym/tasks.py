@@ -1,0 +1,253 @@
+"""Tasks to play: the games or goals of one split, from the canonical panel or a folder, and the environment that plays
+them."""
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from threespo.envs.alfworld import Alfworld, compile_game, embedded, sources
+from threespo.envs.alfworld.settings import AlfworldEpisode
+from threespo.envs.episode import Episode, EpisodeSetup, begin
+from threespo.envs.settings import EpisodeSettings
+from threespo.envs.webshop import Catalogue, WebShop
+from threespo.envs.webshop.catalogue import is_catalogue
+from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
+from threespo.envs.webshop.settings import WebshopEpisode
+from threespo.errors import InputError
+from threespo.panels.panel import GENERATED_SEED, PRODUCTS, content_hash, load_panel
+from threespo.rng import derive
+
+ALFWORLD, WEBSHOP = "alfworld", "webshop"
+_REMEMBERED = 512
+"""Compiled games that are kept; one takes up to a megabyte."""
+
+
+class Tasks:
+    """The tasks of one split, in the order of their panel. Shared by all environments of a process that were made alike."""
+
+    def __init__(
+        self,
+        name: str,
+        split: str,
+        setup: EpisodeSetup,
+        ids: Sequence[str],
+        load: Callable[[int], Any],
+        contents: Sequence[str] | None = None,
+    ) -> None:
+        """Make tasks available; none is loaded yet.
+
+        Args:
+            name: of the environment.
+            split: of the panel or folder.
+            setup: environment, step limit, history in prompts.
+            ids: of the tasks.
+            load: returns a task, given its place in ``ids``.
+            contents: hash of each task's content, where a panel says what it must be.
+        """
+        self.name, self.split, self.setup, self.ids = name, split, setup, tuple(ids)
+        self._load, self._contents = load, contents
+        self._checked = functools.lru_cache(maxsize=_REMEMBERED)(self._load_checked)
+        self._content = functools.lru_cache(maxsize=_REMEMBERED)(lambda place: content_hash(self._checked(place)))
+        self._places = {task_id: place for place, task_id in enumerate(self.ids)}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def task(self, which: int | str) -> Any:
+        """Return a task.
+
+        Args:
+            which: its place or its id.
+
+        Raises:
+            InputError: if there is none, or it is not what the panel says.
+        """
+        return self._checked(self.place(which))
+
+    def content(self, which: int | str) -> str:
+        """Return the hash of a task's content, given its place or its id (``threespo.panels.panel.content_hash``)."""
+        return self._content(self.place(which))
+
+    def _load_checked(self, place: int) -> Any:
+        task = self._load(place)
+        if self._contents is not None and (found := content_hash(task)) != self._contents[place]:
+            raise InputError(
+                f"{self.name}/{self.split}: task {self.ids[place]!r} has the content {found}, the panel says "
+                f"{self._contents[place]}; the data are of another version"
+            )
+        return task
+
+    def place(self, which: int | str) -> int:
+        """Return the place of a task, given its place or its id.
+
+        Raises:
+            InputError: if there is none.
+        """
+        if isinstance(which, str) and which in self._places:
+            return self._places[which]
+        if isinstance(which, int) and not isinstance(which, bool) and 0 <= which < len(self.ids):
+            return which
+        raise InputError(
+            f"{self.name}/{self.split}: no task {which!r}; expected a place from 0 to {len(self.ids) - 1}, or an id such as "
+            f"{self.ids[0]!r}"
+        )
+
+    def begin(self, which: int | str) -> Episode:
+        """Return the start of an episode of a task, given its place or its id."""
+        return begin(self.setup, self.task(which))
+
+
+@functools.lru_cache(maxsize=32)
+def alfworld_tasks(
+    split: str = "train", path: str | None = None, max_steps: int = 50, history_length: int = 2
+) -> Tasks:
+    """Return ALFWorld games.
+
+    Args:
+        split: ``train``, ``calibration``, ``valid_seen`` or ``valid_unseen``.
+        path: folder of games, as ``threespo data`` or ``alfworld-download`` leaves them; ``None``: the panel of generated
+            games.
+        max_steps: steps per episode.
+        history_length: past steps that prompts show.
+
+    Raises:
+        InputError: if there is no such split or folder, or a number is out of range.
+    """
+    setup = _setup(Alfworld(), AlfworldEpisode, max_steps=max_steps, history_length=history_length)
+    if path is None:
+        listed = _generated("alfworld-generated", split)
+        make = functools.partial(embedded.game, split, GENERATED_SEED, "full")
+        return Tasks(ALFWORLD, split, setup, listed[0], lambda place: compile_game(make(place)), listed[1])
+
+    folder = Path(path)
+    records = _real_games(folder, split)
+    return Tasks(ALFWORLD, split, setup, [r.game_id for r in records], lambda place: compile_game(records[place]))
+
+
+def _real_games(folder: Path, split: str) -> list[Any]:
+    """Return a folder's games in the panel's order, those for calibration held out of the training games."""
+    held_out = {task.task_id for task in load_panel("alfworld-official").splits["calibration"]}
+    own = "calibration" in sources.splits(folder)
+    records = sources.load(folder, "train" if split == "calibration" and not own else split)
+    if not own and split in ("train", "calibration"):
+        records = [replace(r, split=split) for r in records if (r.game_id in held_out) == (split == "calibration")]
+    if not records:
+        raise InputError(f"{folder}: no game of {split!r}; threespo data alfworld --from {folder} --to DIR makes it")
+    order = "calibration" if split in ("train", "calibration") else "choice"
+    return sorted(records, key=lambda record: derive(order, record.game_id))
+
+
+@functools.lru_cache(maxsize=32)
+def webshop_tasks(
+    split: str = "train",
+    path: str | None = None,
+    max_steps: int = 15,
+    history_length: int = 2,
+    mode: str = "text",
+    fidelity: str = "repaired",
+    human_goals: bool = False,
+) -> Tasks:
+    """Return shopping tasks.
+
+    Args:
+        split: ``train``, ``calibration`` or ``test``.
+        path: folder of ``threespo data``, or of the original's JSON files; ``None``: the panel of a generated shop.
+        max_steps: steps per episode.
+        history_length: past steps that prompts show.
+        mode: ``text`` or ``text_rich``.
+        fidelity: ``repaired`` or ``original`` (docs/webshop.md).
+        human_goals: what people asked for, in the place of synthetic goals; where ``path`` holds JSON files.
+
+    Raises:
+        InputError: if there is no such split or folder, or an argument is out of range.
+    """
+    limits = {"max_steps": max_steps, "history_length": history_length}
+    listed = _generated("webshop-generated", split) if path is None else None
+    if path is None and human_goals:
+        raise InputError("webshop: human_goals needs path: the generated panel has synthetic goals")
+    folder = shop_folder(path, human_goals)
+    shop = _shop(folder, mode, fidelity)
+    setup = _setup(shop, WebshopEpisode, mode=mode, fidelity=fidelity, **limits)
+    if not (folder / f"{split}.jsonl.xz").is_file():
+        there = ", ".join(sorted(file.name.split(".")[0] for file in folder.glob("*.jsonl.xz"))) or "none"
+        raise InputError(f"{path or 'webshop'}: no split {split!r} (splits found: {there})")
+    goals = load_goals(folder, split, shop.catalogue)
+    return Tasks(WEBSHOP, split, setup, [goal.task_id for goal in goals], goals.__getitem__, listed and listed[1])
+
+
+@functools.lru_cache(maxsize=16)
+def _shop(folder: Path, mode: Any, fidelity: Any) -> WebShop:
+    return WebShop(Catalogue(folder / "catalogue"), mode=mode, fidelity=fidelity)
+
+
+@functools.lru_cache(maxsize=16)
+def shop_folder(path: str | None, human_goals: bool = False) -> Path:
+    """Return the folder of a prepared shop; where nothing is prepared, one that is removed when the process ends.
+
+    Args:
+        path: folder of ``threespo data``, or of the original's JSON files; ``None``: a generated shop.
+        human_goals: what people asked for, in the place of synthetic goals; where ``path`` holds JSON files.
+    """
+    if path is not None and is_catalogue(Path(path) / "catalogue"):
+        return Path(path)
+    source = products_of("path", path=Path(path)) if path else products_of("embedded", count=PRODUCTS, seed=GENERATED_SEED)
+    temporary = Path(tempfile.mkdtemp(prefix="threespo-shop-"))
+    # A forked process must not remove what its parent uses.
+    atexit.register(_remove, temporary, os.getpid())
+    prepare_shop(temporary / "shop", source, goals="human" if human_goals else "synthetic")
+    return temporary / "shop"
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+TASKS: dict[str, Callable[..., Tasks]] = {ALFWORLD: alfworld_tasks, WEBSHOP: webshop_tasks}
+"""By the environment's name in ``threespo.envs.registry``."""
+
+
+def open_tasks(environment: str, **options: Any) -> Tasks:
+    """Return the tasks of an environment.
+
+    Args:
+        environment: ``alfworld`` or ``webshop``.
+        options: arguments of :func:`alfworld_tasks` or :func:`webshop_tasks`.
+
+    Raises:
+        InputError: if there is no such environment, option, split or folder.
+    """
+    if environment not in TASKS:
+        raise InputError(f"no environment {environment!r}; there are: {', '.join(TASKS)}")
+    # A folder may come as a path; one that is given twice in two ways is opened twice, and no harm is done.
+    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    try:
+        return TASKS[environment](**given)
+    except TypeError as error:
+        raise InputError(f"{environment}: {error}".replace(f"{TASKS[environment].__name__}() ", "")) from error
+
+
+def _generated(name: str, split: str) -> tuple[list[str], list[str]]:
+    """Return ids and content hashes of a split of a panel of generated tasks."""
+    panel = load_panel(name)
+    if split not in panel.splits:
+        raise InputError(f"panel {name!r}: no split {split!r}; there are: {', '.join(panel.splits)}")
+    tasks = panel.splits[split]
+    return [task.task_id for task in tasks], [task.content for task in tasks]
+
+
+def _setup(env: Any, settings: type[EpisodeSettings], **values: Any) -> EpisodeSetup:
+    try:
+        episode = settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{env.name}: {first['loc'][0]}: {first['msg']} (found {first['input']!r})") from error
+    return EpisodeSetup(env, episode.max_steps, episode.history_length)

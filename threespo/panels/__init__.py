@@ -1,0 +1,1 @@
+"""The canonical panels: which tasks are for what, what is in each, and in which order they are played (docs/panels.md)."""

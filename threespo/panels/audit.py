@@ -1,0 +1,198 @@
+"""What a log of others says on the panel: tasks repeated, missed or of the wrong split, success too kindly defined, and
+the number."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from threespo.errors import InputError
+from threespo.panels.logs import Played
+from threespo.panels.panel import HELD_OUT, Panel
+
+_QUANTILE = 1.959963984540054
+"""Of the normal distribution, for intervals of 95 %."""
+
+
+class Finding(NamedTuple):
+    """Something that makes the log's number another one than the panel's."""
+
+    kind: str
+    count: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Number:
+    """Success on one split of the panel."""
+
+    split: str
+    tasks: int
+    """Of the panel's split."""
+    played: int
+    """Different ones that the log has."""
+    seeds: int
+    missing: int
+    """Episodes that a whole panel would have besides: tasks times seeds that were not played."""
+    success: float
+    """Mean over the tasks played, each a mean over its seeds; the first episode of a task and seed counts."""
+    low: float
+    high: float
+    """Ends of the 95 % interval, with the tasks as the sample."""
+    least: float
+    most: float
+    """Success if all that is missing failed, and if all of it succeeded."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an audit."""
+
+    panel: Panel
+    episodes: int
+    logged: float
+    """Mean success as the log has it."""
+    findings: tuple[Finding, ...]
+    numbers: tuple[Number, ...]
+
+    def lines(self) -> list[str]:
+        """Return the audit in words."""
+        head = f"panel {self.panel.name} ({self.panel.sha256[:12]})"
+        said = [f"{head}: {self.episodes} episodes, success as logged {self.logged:.1%}"]
+        said += [f"- {finding.text}" for finding in self.findings] or ["- nothing found"]
+        for number in self.numbers:
+            said.append(
+                f"on {number.split}: {number.success:.1%} ({number.low:.1%} to {number.high:.1%}) over {number.played} of "
+                f"{number.tasks} tasks, {number.seeds} seed(s)"
+                + (f"; with what is missing, between {number.least:.1%} and {number.most:.1%}" if number.missing else "")
+            )
+        return said
+
+    def values(self) -> dict[str, Any]:
+        """Return the audit as JSON values."""
+        return {
+            "panel": self.panel.name,
+            "sha256": self.panel.sha256,
+            "episodes": self.episodes,
+            "logged": self.logged,
+            "findings": [finding._asdict() for finding in self.findings],
+            "numbers": [vars(number) for number in self.numbers],
+        }
+
+
+def audit(episodes: Sequence[Played], panel: Panel, split: str | None = None) -> Audit:
+    """Compare a log with a panel.
+
+    Args:
+        episodes: of the log.
+        panel: what should have been played.
+        split: that the log is meant to be on; ``None``: every tested split that it has tasks of.
+
+    Raises:
+        InputError: if the panel has no such split, or the log no task of it.
+    """
+    if split is not None and split not in panel.splits:
+        raise InputError(f"panel {panel.name!r}: no split {split!r}; there are: {', '.join(panel.splits)}")
+    tested = [split] if split else list(panel.tested)
+    trained = [one for one in episodes if one.split in HELD_OUT]
+    judged = [one for one in episodes if one.split not in HELD_OUT or one.split in tested]
+    numbers = [found for name in tested if (found := _number(name, judged, panel)) is not None]
+    if not numbers:
+        raise InputError(
+            f"none of {len(judged)} episodes is of a task of {', '.join(tested)} in panel {panel.name!r}, such as "
+            f"{panel.splits[tested[0]][0].task_id!r}; the log names tasks such as {episodes[0].task!r}"
+        )
+    logged = sum(one.success for one in judged) / len(judged)
+    return Audit(panel, len(episodes), logged, tuple(_findings(judged, trained, tested, panel, numbers)), tuple(numbers))
+
+
+def _findings(
+    judged: Sequence[Played], trained: Sequence[Played], tested: Sequence[str], panel: Panel, numbers: Sequence[Number]
+) -> Iterator[Finding]:
+    known = [one for one in judged if one.known]
+    if count := len(judged) - len(known):
+        example = next(one.task for one in judged if not one.known)
+        yield Finding("unknown", count, f"{count} episodes of tasks that the panel does not have, such as {example[:80]!r}")
+
+    times = Counter((one.task, one.seed) for one in known)
+    if count := sum(times.values()) - len(times):
+        most = max(times.values())
+        yield Finding("repeated", count, f"{count} episodes repeat a task under the same seed, one task {most} times")
+    for number in numbers:
+        if number.missing:
+            there = f"{number.played} of {number.tasks} tasks were played"
+            yield Finding("missing", number.missing, f"{number.missing} episodes of {number.split} are missing: {there}")
+
+    held = [one for one in known if panel.split_of[one.task] in HELD_OUT and panel.split_of[one.task] not in tested]
+    if held:
+        yield Finding("training_tasks", len(held), f"{len(held)} episodes are of tasks for training or calibration")
+    met = {one.task for one in trained if one.known and panel.split_of[one.task] in tested}
+    if met:
+        yield Finding("trained_on", len(met), f"{len(met)} tested tasks were met in training")
+    present = Counter(panel.split_of[one.task] for one in known)
+    if len(mixed := [name for name in present if name not in HELD_OUT]) > 1:
+        others = f"{', '.join(sorted(mixed))} are mixed in one log"
+        yield Finding("mixed", sum(present[name] for name in mixed), f"splits: {others}; their numbers stand apart below")
+    wrong = [one for one in known if one.split in panel.splits and one.split != panel.split_of[one.task]]
+    if wrong:
+        where = f"{wrong[0].task} in {wrong[0].split}, where the panel has it in {panel.split_of[wrong[0].task]}"
+        text = f"{len(wrong)} episodes claim another split than the panel's, such as {where}"
+        yield Finding("other_split", len(wrong), text)
+
+    # Where a failure can end an episode, only the log knows whether it did.
+    cut = [
+        one.steps
+        for one in known
+        if not (one.success or one.ended)
+        and one.steps is not None
+        and one.steps < panel.max_steps
+        and (one.ended is False or not panel.failure_ends)
+    ]
+    if cut:
+        text = f"{len(cut)} episodes without success stop after {max(cut)} steps or fewer, of {panel.max_steps}"
+        yield Finding("cut", len(cut), text)
+    longer = [one for one in known if one.steps is not None and one.steps > panel.max_steps]
+    if longer:
+        yield Finding("longer", len(longer), f"{len(longer)} episodes have more steps than the panel's {panel.max_steps}")
+    kind = [one for one in known if one.success and one.score is not None and one.score < 1]
+    if kind:
+        text = f"{len(kind)} episodes count as success with a score below 1: buying anything is not the task"
+        yield Finding("bought_anything", len(kind), text)
+
+
+def _number(split: str, episodes: Sequence[Played], panel: Panel) -> Number | None:
+    """Return success on a split; ``None`` where the log has none of its tasks."""
+    wanted = {task.task_id for task in panel.splits[split]}
+    first: dict[tuple[str, str], bool] = {}
+    for one in episodes:
+        if one.known and one.task in wanted:
+            first.setdefault((one.task, one.seed), one.success and (one.score is None or one.score >= 1))
+    if not first:
+        return None
+
+    by_task: defaultdict[str, list[bool]] = defaultdict(list)
+    for (task, _), success in first.items():
+        by_task[task].append(success)
+    seeds = {seed for _, seed in first}
+    means = [sum(found) / len(found) for found in by_task.values()]
+    success, low, high = _interval(means)
+    whole, won = len(wanted) * len(seeds), sum(first.values())
+    missing = whole - len(first)
+    return Number(
+        split, len(wanted), len(by_task), len(seeds), missing, success, low, high, won / whole, (won + missing) / whole
+    )
+
+
+def _interval(means: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean and the ends of Wilson's interval for the number of tasks that the spread between them stands for.
+
+    With one seed that is (almost) the number of tasks; several seeds of one task are not as many tasks.
+    """
+    count, mean = len(means), sum(means) / len(means)
+    spread = sum((value - mean) ** 2 for value in means) / max(1, count - 1) / count
+    effective = mean * (1 - mean) / spread if spread > 0 else float(count)
+    scale = 1 + _QUANTILE**2 / effective
+    centre = (mean + _QUANTILE**2 / (2 * effective)) / scale
+    half = _QUANTILE / scale * math.sqrt(mean * (1 - mean) / effective + (_QUANTILE / (2 * effective)) ** 2)
+    return mean, max(0.0, centre - half), min(1.0, centre + half)

@@ -1,0 +1,80 @@
+"""Commands of ``threespo`` about tasks and panels: ``audit``, and ``data ENVIRONMENT --to DIR`` beside the stage
+``data``."""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from threespo.envs.registry import ENVIRONMENTS, environment, load
+from threespo.errors import InputError
+from threespo.panels.build import GENERATED_GAMES
+from threespo.panels.panel import PRODUCTS
+from threespo.terminal import printable
+
+Command = Callable[[argparse.Namespace], int]
+
+_GENERATED: dict[str, dict[str, Any]] = {
+    "alfworld": {"difficulty": "full", "games": GENERATED_GAMES},
+    "webshop": {"products": PRODUCTS},
+}
+"""What the generated panels are made with."""
+
+
+def add_commands(commands: Any, run_stage: Command) -> None:
+    """Add the commands to those of ``threespo``.
+
+    Args:
+        commands: the subparsers; the stage ``data`` is among them.
+        run_stage: what ``data`` does with a study.
+    """
+    judge = commands.add_parser("audit", help="say what a log of episodes is worth on a canonical panel (docs/panels.md)")
+    judge.add_argument("log", type=Path, metavar="LOG", help="a .jsonl file, an episode a line: task, seed, success, …")
+    judge.add_argument("--panel", required=True, metavar="NAME", help="alfworld-official, webshop-1k, …")
+    judge.add_argument("--split", metavar="SPLIT", help="that the log is meant to be on (default: every tested one in it)")
+    judge.add_argument("--json", action="store_true", help="print JSON")
+    judge.set_defaults(command=_audit)
+
+    data = commands.choices["data"]
+    data.add_argument("--to", type=Path, metavar="DIR", help="with an environment's name as STUDY_JSON: prepare tasks there")
+    data.add_argument("--from", dest="source", type=Path, metavar="DIR", help="with --to: official games, or a shop's files")
+    data.add_argument("--human-goals", action="store_true", help="with --to and webshop: what people asked for")
+    data.set_defaults(command=lambda parsed: _data(parsed, run_stage))
+
+
+def _audit(parsed: argparse.Namespace) -> int:
+    from threespo.panels.audit import audit
+    from threespo.panels.logs import read_log
+    from threespo.panels.panel import load_panel
+
+    panel = load_panel(parsed.panel)
+    found = audit(read_log(parsed.log, panel), panel, parsed.split)
+    print(json.dumps(found.values()) if parsed.json else printable("\n".join(found.lines())))
+    return 1 if found.findings else 0
+
+
+def _data(parsed: argparse.Namespace, run_stage: Command) -> int:
+    if parsed.to is None:
+        if parsed.env is None:
+            raise InputError("data: --env ENV is missing; or, without a study: threespo data ENVIRONMENT --to DIR")
+        return run_stage(parsed)
+
+    name = str(parsed.study)
+    if name not in ENVIRONMENTS:
+        raise InputError(f"data --to: no environment {name!r}; there are: {', '.join(ENVIRONMENTS)}")
+    spec = environment(name)
+    if parsed.to.exists() and (not parsed.to.is_dir() or any(parsed.to.iterdir())):
+        raise InputError(f"{parsed.to}: there is something already; give a folder that is empty or new")
+    values: dict[str, Any] = _GENERATED.get(name, {}) if parsed.source is None else {"source": "path", "path": parsed.source}
+    if parsed.source is not None and spec.real is not None and (lacks := spec.real.lacks(parsed.source)):
+        raise InputError(f"{parsed.source}: {lacks}; expected {spec.real.holds}")
+    try:
+        settings = spec.tasks.model_validate(values | ({"goal_kind": "human"} if parsed.human_goals else {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"data {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    load(spec.prepare)(settings, parsed.to)
+    return 0

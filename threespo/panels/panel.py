@@ -1,0 +1,124 @@
+"""A panel: the tasks of an environment by use, each with a hash of its content, in the order in which they are played.
+
+Panels are files of this package (``NAME.json``); they hold ids and hashes and no text of any task.
+"""
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from threespo.envs.alfworld.model import Game
+from threespo.envs.webshop.goals import ShopGoal
+from threespo.errors import InputError
+
+FORMAT = 1
+GENERATED_SEED, PRODUCTS = 7, 1000
+"""Of the generated panels: seed of games and shop, and size of the shop."""
+HELD_OUT = ("train", "calibration")
+"""Splits that no result is reported on."""
+
+_DIGITS = 16
+_PRICE = re.compile(r",? and price lower than [0-9.]+ dollars$")
+
+
+class PanelTask(NamedTuple):
+    """A task of a panel."""
+
+    task_id: str
+    content: str
+    """Of :func:`content_hash`."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Which tasks are for what."""
+
+    name: str
+    environment: str
+    """Its name in ``threespo.envs.registry``."""
+    about: str
+    """Which data the tasks are from."""
+    max_steps: int
+    """Steps per episode."""
+    failure_ends: bool
+    """Whether an episode can end without success before that: by a purchase in a shop."""
+    splits: Mapping[str, tuple[PanelTask, ...]]
+    """The tasks of each split, in the order in which they are played: each once per seed."""
+
+    @functools.cached_property
+    def split_of(self) -> Mapping[str, str]:
+        """Task id -> split."""
+        return {task.task_id: split for split, tasks in self.splits.items() for task in tasks}
+
+    @functools.cached_property
+    def with_content(self) -> Mapping[str, tuple[str, ...]]:
+        """Content hash -> the ids of the tasks that have it; a few wishes are made of two products."""
+        found: dict[str, tuple[str, ...]] = {}
+        for tasks in self.splits.values():
+            for task in tasks:
+                found[task.content] = (*found.get(task.content, ()), task.task_id)
+        return found
+
+    @property
+    def tested(self) -> tuple[str, ...]:
+        """The splits that results are reported on."""
+        return tuple(split for split in self.splits if split not in HELD_OUT)
+
+    @property
+    def sha256(self) -> str:
+        """What identifies the panel in a publication: of the lines ``SPLIT ID HASH``, in order."""
+        lines = (f"{split} {task.task_id} {task.content}\n" for split, tasks in self.splits.items() for task in tasks)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def names() -> list[str]:
+    """Return the names of the panels of this package."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.json"))
+
+
+@functools.cache
+def load_panel(name: str) -> Panel:
+    """Return a panel of this package.
+
+    Raises:
+        InputError: if there is none of this name.
+    """
+    if name not in names():
+        raise InputError(f"no panel {name!r}; there are: {', '.join(names())}")
+    values: dict[str, Any] = json.loads((Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8"))
+    if values["format"] != FORMAT:
+        raise InputError(f"panel {name!r}: format {values['format']}, expected {FORMAT}; install the package again")
+    splits = {split: tuple(PanelTask(*line.rsplit(" ", 1)) for line in lines) for split, lines in values["splits"].items()}
+    return Panel(name, values["environment"], values["about"], values["max_steps"], values["failure_ends"], splits)
+
+
+def content_hash(task: Any) -> str:
+    """Return the hash of what a task is about, 16 hexadecimal digits of a SHA-256.
+
+    Of an ALFWorld game: its goal sentence and the lines of its problem in alphabetical order, without the problem's name.
+    Domain and grammar are left out, so it is the same game in the wordings of all versions. Of a shopping task:
+    :func:`wish_hash`.
+
+    Raises:
+        InputError: if this environment has no panel.
+    """
+    if isinstance(task, Game):
+        facts = sorted(line.strip() for line in task.record.problem.splitlines() if "(problem" not in line)
+        return _hash("\n".join([task.goal, *facts]))
+    if isinstance(task, ShopGoal):
+        return wish_hash(task.goal)
+    raise InputError(f"task {task.task_id!r}: its environment has no panel")
+
+
+def wish_hash(text: str) -> str:
+    """Return the hash of a shopping instruction without its price clause, which the original draws anew in each process."""
+    return _hash(_PRICE.sub("", text.strip()).strip().rstrip("."))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
