@@ -21,6 +21,8 @@ from threespo.policy.vllm_sampler import VllmSampler, opened
 from threespo.policy.weight_sync import CopyPlan, SyncError
 from threespo.protocol import SampleRequest
 from threespo.rng import derive
+from threespo.study.config import PolicySettings
+from threespo.study.sampling import VllmSettings
 
 
 class Fused(nn.Module):
@@ -389,3 +391,25 @@ def test_the_cache_fits_what_is_asked_for() -> None:
     assert cache_bytes(source, 200) >= 256 * 200 * token
     assert cache_bytes(source, 200) <= 256 * 400 * token
     assert cache_bytes(source, 10**9) == 8 * 2**30
+
+
+# The field
+
+
+def test_auto_is_vllm_for_pretrained_policies_on_a_gpu() -> None:
+    tiny = PolicySettings(stands_for="x")
+    pretrained = PolicySettings(kind="pretrained", source="owner/name", stands_for="x")
+    assert [one.sampling(gpus).sampler for one in (tiny, pretrained) for gpus in (0, 1)] == ["torch", "torch", "torch", "vllm"]
+    asked = PolicySettings(stands_for="x", sampler="vllm", vllm=VllmSettings(memory_share=0.3))
+    assert (asked.sampling(0).sampler, asked.sampling(0).vllm.memory_share) == ("vllm", 0.3)
+
+
+def test_the_cache_reruns_only_jobs_that_have_one() -> None:
+    small, large = (
+        PolicySettings(
+            kind="pretrained", source="owner/name", stands_for="x", vllm=VllmSettings(kv_cache_memory_bytes=size * 2**30)
+        )
+        for size in (6, 10)
+    )
+    assert small.sampling(0) == large.sampling(0)
+    assert small.sampling(1) != large.sampling(1)

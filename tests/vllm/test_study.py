@@ -41,7 +41,7 @@ def test_every_stage_runs_with_vllm(finished: Paths) -> None:
     assert finished.report.is_file()
     for run in RUNS:
         for stage in ("train", "evaluate", "learning"):
-            assert read_json(finished.record(stage, run), "")["field"]["sampling.sampler"] == "vllm"
+            assert read_json(finished.record(stage, run), "")["field"]["sampling.sampler"] == '"vllm"'
         assert read_table(finished.run(run).evaluation).success.notna().all()
         assert len(read_table(finished.run(run).learning))
     assert len(read_table(finished.run(RUNS[1]).probe))
