@@ -23,10 +23,15 @@ def loss_step(
 ) -> Callable[[], None]:
     """Return a function that takes one optimizer step with TRL, in micro-batches of about ``tokens`` tokens."""
     trainer = _trainer(policy, n)
+    trainer.ref_model.to(policy.device)
     optimizer = torch.optim.AdamW(trainer.model.parameters(), lr=1e-6, weight_decay=0.01)
     rows = max(1, tokens // len(pairs[0][0] + pairs[0][1]))
     batches = [
-        _inputs(pairs[start : start + rows], advantages[start : start + rows]) for start in range(0, len(pairs), rows)
+        {
+            name: value.to(policy.device)
+            for name, value in _inputs(pairs[start : start + rows], advantages[start : start + rows]).items()
+        }
+        for start in range(0, len(pairs), rows)
     ]
     weights = [len(batch["advantages"]) / len(pairs) for batch in batches]
 
@@ -57,7 +62,7 @@ def _trainer(policy: Policy, n: int) -> Any:
         model.save_pretrained(folder)
         settings = GRPOConfig(
             output_dir=folder,
-            use_cpu=True,
+            use_cpu=policy.device.type == "cpu",
             bf16=False,
             gradient_checkpointing=False,
             beta=0.01,
@@ -66,7 +71,7 @@ def _trainer(policy: Policy, n: int) -> Any:
             per_device_train_batch_size=n,
             report_to=[],
             disable_tqdm=True,
-            model_init_kwargs={"dtype": "float32"},
+            model_init_kwargs={"dtype": str(model.dtype).rpartition(".")[2]},
         )
         trainer = GRPOTrainer(
             model=folder,
@@ -75,7 +80,7 @@ def _trainer(policy: Policy, n: int) -> Any:
             train_dataset=Dataset.from_dict({"prompt": ["a"] * n}),
             processing_class=tokenizer,
         )
-    trainer.model.train()
+    trainer.model.to(policy.device).train()
     trainer.current_gradient_accumulation_steps = 1
     return trainer
 

@@ -58,11 +58,12 @@ for stage, dtype in json.loads(sys.argv[1]):
     before, seen = held(), []
     policy = bundle(model(SHAPE, getattr(torch, dtype)), tokenizer(), "random")
     learner = engine.DeepSpeedLearner(policy, None, OptimSettings(zero_stage=stage, dtype=dtype, micro_batch_tokens=64))
+    # The optimizer's moments are there from the second step on.
+    learner.step(rows(0, 2, 2, version=0), LossSettings(kl_coef=0.0))
     engine.pack, backend.step = watched(pack, seen, before), watched(step, seen, before)
-    for version in range(2):
-        learner.step(rows(0, 2, 2, version=version), LossSettings(kl_coef=0.0))
+    learner.step(rows(0, 2, 2, version=1), LossSettings(kl_coef=0.0))
     if backend.rank() == 0:
-        print(json.dumps([backend.world_size(), stage, dtype, max(seen)]), flush=True)
+        print("HELD", json.dumps([backend.world_size(), stage, dtype, max(seen)]), flush=True)
     engine.pack, backend.step = pack, step
     del policy, learner
 """
@@ -106,7 +107,7 @@ def test_states_are_within_a_tenth_of_what_deepspeed_holds(tmp_path, ranks):
     script.write_text(SCRIPT)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"] if ranks > 1 else []
     # ZeRO 3 last: it changes how modules are made as long as the process lives.
-    cases = [[0, "float32"], [1, "float32"], [1, "bfloat16"], [2, "float32"], [2, "bfloat16"], [3, "bfloat16"]]
+    cases = [[1, "float32"], [1, "bfloat16"], [2, "bfloat16"], [3, "bfloat16"]] if ranks > 1 else [[0, "float32"], [2, "bfloat16"]]
     done = subprocess.run(
         [sys.executable, *launcher, str(script), json.dumps(cases)],
         cwd=ROOT,
@@ -115,7 +116,7 @@ def test_states_are_within_a_tenth_of_what_deepspeed_holds(tmp_path, ranks):
         text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    found = [json.loads(line.removeprefix("HELD")) for line in done.stdout.splitlines() if line.startswith("HELD")]
     assert [[stage, dtype] for _, stage, dtype, _ in found] == cases
 
     for world, stage, dtype, held in found:
@@ -172,8 +173,8 @@ def test_kept_activations_are_within_a_tenth_of_what_autograd_keeps(kv_heads, ch
     planned = kept(shape, settings)
     if checkpointing:
         # The layer that is computed anew is no part of what the forward pass keeps.
-        once = replace(shape, layers=1)
-        planned -= kept(once, replace(settings, checkpointing=False, scored=0))
+        two, one = (kept(replace(shape, layers=layers), replace(settings, checkpointing=False)) for layers in (2, 1))
+        planned -= two - one
     assert planned == pytest.approx(real, rel=0.1)
 
 

@@ -20,6 +20,7 @@ NOWHERE = Paths(ROOT / "nowhere")
 GRID = {"learning_rates": [1e-4, 1e-3], "generations": 100}
 GPT = {"model": "gpt", "input_price": 1, "output_price": 2}
 CLOSED = {"kind": "endpoint", "stands_for": "gpt-4o", "endpoint": GPT}
+CORE = "paper-core"
 UNTUNED = {"grpo": {"learning_rate": None}, "threespo-calibrated": {"learning_rate": None}}
 SEARCH = Run("alfworld", "tiny-s", "threespo-calibrated", 0)
 
@@ -34,13 +35,14 @@ def study(**changes):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "name"), [(None, "smoke"), (0, "smoke"), (1, "paper-core"), (3, "paper-core"), (4, "paper"), (8, "paper")]
+    ("gpus", "name"), [(None, "smoke"), (0, "smoke"), (1, CORE), (3, CORE), (4, "paper"), (8, "paper")]
 )
 def test_auto_follows_the_gpus(gpus, name):
     resolved = resolve({"study": "auto"}, gpus)
     assert resolved.study.name == name
     assert resolved.paths.root == Path("results") / name
     assert "chosen because" in resolved.reason
+    assert ("IDLE" in resolved.reason) == (bool(gpus) and not resolved.study.gpus_per_rank), "never without saying so"
 
 
 def games_in(folder):

@@ -64,7 +64,7 @@ def settings_of(study: Study, run: Run, text: Text) -> Settings:
     here, policy = study.at(run.env), study.policies[run.policy]
     common, entry = here.training, here.methods[run.method]
     micro = policy.micro_batch_tokens or common.micro_batch_tokens
-    stage = common.zero_stage if policy.zero_stage is None else policy.zero_stage
+    stage = (common.zero_stage or 0) if policy.zero_stage is None else policy.zero_stage
     checkpointing, offload = policy.gradient_checkpointing, policy.offload_optimizer
     # Rows of searches share their prompts, so more of a full pack are responses.
     group = common.group_size if searches(entry.method) else 1

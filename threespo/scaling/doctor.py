@@ -12,8 +12,8 @@ from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.errors import InputError
 from threespo.runs.gpus import Device, devices, mps
 from threespo.scaling.estimate import estimate, machine_of, unfit
-from threespo.scaling.shapes import configuration
 from threespo.scaling.rates import stored
+from threespo.scaling.shapes import configuration
 from threespo.study.config import Study
 from threespo.study.load import load_study
 from threespo.study.matrix import local_policies

@@ -3,13 +3,12 @@
 import random
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from threespo.learner.engine import DeepSpeedLearner
 from threespo.learner.optim import OptimSettings
-from threespo.policy.model import Policy, bundle
+from threespo.policy.random_weights import random_policy
 from threespo.policy.sampler import TorchSampler
 from threespo.protocol import LossSettings, Row, SampleRequest, UpdateRequest
 from threespo.scaling.rates import Rates
@@ -17,52 +16,6 @@ from threespo.scaling.shapes import Shape
 
 SECONDS = 1.0
 """How long each part is repeated at least."""
-
-
-class _Numbers:
-    """Takes "12 7 300" for the tokens 12, 7 and 300, so that lengths are exact."""
-
-    chat_template = None
-    eos_token_id = 0
-
-    def __init__(self, vocabulary: int) -> None:
-        self._vocabulary = vocabulary
-
-    def __len__(self) -> int:
-        return self._vocabulary
-
-    def __call__(self, text: str) -> dict[str, list[int]]:
-        return {"input_ids": [int(number) for number in text.split()]}
-
-    def batch_decode(self, responses: list[list[int]], skip_special_tokens: bool) -> list[str]:
-        return ["" for _ in responses]
-
-
-def random_policy(shape: Shape, dtype: torch.dtype, device: str) -> Policy:
-    """Return a policy of a shape with random weights, whose responses end by their limit alone."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.mlp,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        max_position_embeddings=32_768,
-        tie_word_embeddings=shape.tied,
-        bos_token_id=None,
-        eos_token_id=0,
-        pad_token_id=0,
-        attn_implementation="sdpa",
-    )
-    with torch.device(device):
-        model: Any = Qwen2ForCausalLM(config).to(dtype)
-    policy = bundle(model, _Numbers(shape.vocabulary), "random weights")
-    policy.eos_ids = frozenset({-1})
-    return policy
 
 
 def measure(shape: Shape, device: str, prompt: int, response: int) -> Rates:
@@ -82,23 +35,42 @@ def measure(shape: Shape, device: str, prompt: int, response: int) -> Rates:
     rng = random.Random(0)
     clock = time.process_time if device == "cpu" else _device_clock
 
-    policy = random_policy(shape, dtype, device)
+    policy = random_policy(
+        dtype,
+        device,
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.mlp,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        tie_word_embeddings=shape.tied,
+    )
     learner = DeepSpeedLearner(policy, None, OptimSettings(dtype=str(dtype).rpartition(".")[2], micro_batch_tokens=8192))
 
-    def text(length: int) -> str:
-        return " ".join(str(rng.randrange(1, shape.vocabulary)) for _ in range(length))
+    def tokens_of(length: int) -> list[int]:
+        return [rng.randrange(1, shape.vocabulary) for _ in range(length)]
+
+    def texts(count: int) -> list[str]:
+        return [" ".join(map(str, tokens_of(prompt))) for _ in range(count)]
 
     def sample(prompts: int, count: int, new: int) -> float:
         sampler = TorchSampler(policy, new, 256, 16_384)
-        return _seconds(clock, lambda: sampler.sample(_requests([text(prompt) for _ in range(prompts)], count), seed=0, temperature=1.0))
+
+        def once() -> None:
+            requests = (SampleRequest(text, count, ("measure", number)) for number, text in enumerate(texts(prompts)))
+            sampler.sample(tuple(requests), seed=0, temperature=1.0)
+
+        return _seconds(clock, once)
 
     def learn(groups: int, count: int) -> float:
+        def row(text: str) -> Row:
+            drawn = tuple(tokens_of(response))
+            return Row(text, drawn, (-6.0,) * response, (1.0,) * response, version=policy.version)
+
         def once() -> None:
-            batch = tuple(
-                Row(words, tuple(rng.randrange(1, shape.vocabulary) for _ in range(response)), (-6.0,) * response, (1.0,) * response, 1.0, policy.version)
-                for words in [text(prompt) for _ in range(groups)]
-                for _ in range(count)
-            )
+            batch = tuple(row(text) for text in texts(groups) for _ in range(count))
             learner.update(UpdateRequest((batch,), LossSettings(kl_coef=0.0)))
 
         return _seconds(clock, once)
@@ -126,10 +98,6 @@ def measure(shape: Shape, device: str, prompt: int, response: int) -> Rates:
         learn=token,
         head=token * head_share,
     )
-
-
-def _requests(prompts: list[str], count: int) -> tuple[SampleRequest, ...]:
-    return tuple(SampleRequest(prompt, count, ("measure", number)) for number, prompt in enumerate(prompts))
 
 
 def _device_clock() -> float:

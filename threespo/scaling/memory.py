@@ -139,8 +139,10 @@ def kept(shape: Shape, settings: Settings) -> float:
     per_token = shape.layers * (size * shape.hidden if settings.checkpointing else layer)
     # Checkpointing computes one layer at a time anew, with all that it keeps.
     once = layer if settings.checkpointing else 0
+    # Behind the layers: the last norm, and the head's input and logits of the tokens that are scored.
+    last = shape.hidden * (tokens * (8 if size == 4 else 6) + settings.scored * size)
     logits = 4 * settings.scored * shape.vocabulary * (2 if settings.entropy else 1)
-    return tokens * (per_token + once) + logits
+    return tokens * (per_token + once) + last + logits
 
 
 def passing(shape: Shape, settings: Settings) -> float:

@@ -20,7 +20,7 @@ from threespo.study.changes import own_ending, reaching, small_budgets
 from threespo.study.config import Study
 from threespo.study.configuration import Places, check_texts, is_folder, results_folder, typed
 from threespo.study.load import Change, dump_study, load_study
-
+from threespo.study.matrix import local_policies
 from threespo.study.paths import Paths
 
 STUDIES = Path("config") / "studies"
@@ -33,6 +33,9 @@ AUTO = "auto"
 
 LONGEST_SHOWN = 80
 """Characters of a name that messages show."""
+
+CORE = "paper-core"
+"""What one to three GPUs can do of the paper's study."""
 
 GPUS_OF_PAPER = 4
 """The paper's runs used four GPUs each (tab:compute)."""
@@ -121,7 +124,7 @@ def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = 
     plain_folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if env in places.given)
     folder = plain_folder + own_ending(places, study, plain)
     chosen = places.value("study", AUTO, str | int, "") == AUTO
-    why = f"chosen because --resources gpu={gpus or 0} was granted" if chosen else "as asked"
+    why = _why(study, gpus) if chosen else "as asked"
     call = {"config": values, "gpus": gpus, "file": path.name}
     study = study.model_copy(update={"name": folder})
     reason = f"study {folder!r}, {why}"
@@ -161,9 +164,22 @@ def _asked(places: Places, gpus: int | None) -> str:
 
 
 def _automatic(gpus: int | None) -> str:
+    """Return the study that suits the granted GPUs (``_why`` says so)."""
     if not gpus:
         return "smoke"
-    return "paper" if gpus >= GPUS_OF_PAPER else "paper-core"
+    return "paper" if gpus >= GPUS_OF_PAPER else CORE
+
+
+def _why(study: Study, gpus: int | None) -> str:
+    """Return why ``auto`` has chosen a study, and which GPUs it leaves idle."""
+    granted = f"chosen because --resources gpu={gpus or 0} was granted"
+    if not gpus:
+        return f"{granted}: it needs none; with 1 to 3 GPUs {CORE}, with {GPUS_OF_PAPER} or more paper"
+    needed = max((study.gpus_of_run(name) for name in local_policies(study)), default=0)
+    if not needed:
+        return f"{granted}; it computes on CPU cores and LEAVES THE GPUs IDLE: the paper's own study needs {GPUS_OF_PAPER}"
+    idle = gpus % needed
+    return f"{granted}: {gpus // needed} runs of {needed} GPU(s) at a time" + (f", {idle} GPU(s) stay idle" if idle else "")
 
 
 def _of_data(places: Places, path: Path) -> list[Change]:
