@@ -64,20 +64,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _refused(f"{error.filename or 'a file'}: cannot be written ({error.strerror}). Free disk space; run again.")
     except StoppedError as error:
-        print(printable(f"threespo: {error}"), file=sys.stderr)
-        return FAILED
+        return _refused(str(error), FAILED)
     except MemoryError:
-        print("threespo: out of memory; what was written stays. Run again where there is more.", file=sys.stderr)
-        return FAILED
+        return _refused("out of memory; what was written stays. Run again where there is more.", FAILED)
     except KeyboardInterrupt:
         print("threespo: interrupted", file=sys.stderr)
         return INTERRUPTED
     return code
 
 
-def _refused(message: str) -> int:
+def _refused(message: str, code: int = BAD_INPUT) -> int:
     print(printable(f"threespo: {message}"), file=sys.stderr)
-    return BAD_INPUT
+    return code
 
 
 def _study(parsed: argparse.Namespace) -> int:

@@ -40,14 +40,19 @@ def trained(prepared: Path, folder: Path, method: str = "threespo", **changes: A
     return where, run
 
 
-def first_epoch(where: Paths, run: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+def first_epoch(where: Paths, run: Any) -> tuple[pd.DataFrame, ...]:
     folder = where.run(run)
-    return read_table(folder.trees), read_table(folder.metrics)
+    return tuple(table[table["epoch"] == 1] for table in map(read_table, (folder.trees, folder.metrics)))
 
 
 @pytest.mark.parametrize(("method", "stages"), [("threespo", (0, 1, 2, 3)), ("ppo", (3,))])
-def test_two_ranks_draw_and_learn_like_one(prepared: Path, tmp_path: Path, method: str, stages: tuple[int, ...]) -> None:  # noqa: F811
-    one = {"generations": None, "epochs": 1}
+def test_two_ranks_draw_and_learn_like_one(
+    prepared: Path,  # noqa: F811
+    tmp_path: Path,
+    method: str,
+    stages: tuple[int, ...],
+) -> None:
+    one = {"generations": None, "epochs": 2, "snapshots": 2}
     trees, metrics = first_epoch(*trained(prepared, tmp_path / "one", method, **one))
     for stage in stages:
         two = trained(prepared, tmp_path / f"two-{stage}", method, **one, zero_stage=stage, ranks_per_run=2)
@@ -57,7 +62,8 @@ def test_two_ranks_draw_and_learn_like_one(prepared: Path, tmp_path: Path, metho
         pd.testing.assert_frame_equal(other_metrics[counts], metrics[counts])
         assert metrics["optimizer_steps"].iloc[-1] > 0
         for name in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "sampler_gap"):
-            assert other_metrics[name].tolist() == pytest.approx(metrics[name].tolist(), rel=1e-3, abs=1e-3, nan_ok=True), (stage, name)
+            expected = pytest.approx(metrics[name].tolist(), rel=1e-3, abs=1e-3, nan_ok=True)
+            assert other_metrics[name].tolist() == expected, (stage, name)
 
 
 def test_the_death_of_a_rank_ends_the_run_and_another_call_ends_in_the_same_bytes(
@@ -88,7 +94,11 @@ def test_the_death_of_a_rank_ends_the_run_and_another_call_ends_in_the_same_byte
     assert outputs(*trained(prepared, tmp_path / "killed", **settings)) == whole
 
 
-def test_what_a_rank_refuses_is_said_once(prepared: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_what_a_rank_refuses_is_said_once(
+    prepared: Path,  # noqa: F811
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """Prompts that are too long are refused by whichever rank has them, at a sample in which the others go on."""
     short = {**VALUES["policies"]["tiny-s"], "max_prompt_tokens": 20}
     values = {**VALUES, "ranks_per_run": 2, "policies": {"tiny-s": short}}
@@ -111,7 +121,7 @@ def test_ranks_on_two_machines(
     shell.chmod(shell.stat().st_mode | stat.S_IXUSR)
     hosts = tmp_path / "hosts"
     hosts.write_text("# two machines\nlocalhost slots=1\n127.0.0.1 slots=4\n")
-    one = {"generations": None, "epochs": 1, "zero_stage": 1, "ranks_per_run": 2}
+    one = {"generations": None, "epochs": 2, "snapshots": 2, "zero_stage": 1, "ranks_per_run": 2}
     whole = outputs(*trained(prepared, tmp_path / "here", **one))
     monkeypatch.setenv("HOSTS", str(tmp_path / "called"))
     monkeypatch.setenv(nodes.HOSTFILE, str(hosts))

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.jobs import settings_of
 from tests.models import policy, requests, rows
 from tests.unit.test_learner_engine import SETTINGS, learner
 from threespo.errors import InputError
@@ -27,6 +29,7 @@ from threespo.runs import checkpoint
 from threespo.runs.launch import gpus_here
 from threespo.runs.nodes import HOSTFILE, Node, nodes
 from threespo.runs.parts import ShardedSampler, shares
+from threespo.study.load import parse_study
 
 
 def groups_of(sizes: list[tuple[int, list[int]]]) -> list[Group]:
@@ -56,9 +59,12 @@ def test_a_batch_is_spread_whole_within_its_limit_and_in_no_more_passes(
         assert parts == whole
 
 
-@given(st.integers(1, 30), st.integers(2, 16), st.integers(1, 20), st.integers(2, 8))
+@given(st.integers(1, 30), st.integers(2, 16), st.integers(2, 20), st.integers(2, 8))
 def test_one_states_responses_give_every_rank_work(prompt: int, count: int, length: int, ranks: int) -> None:
-    """Equal responses to one prompt, which fit one pass: the largest part is as small as it can be."""
+    """Equal responses to one prompt, which fit one pass: the largest part is as small as it can be.
+
+    Of two tokens at least: a response of one has no token of its own in a pack, and stays where the others are.
+    """
     parts = spread(groups_of([(prompt, [length] * count)]), 10_000, ranks)
     sizes = [sum(len(group.rows) for group in part) for part in parts]
     assert max(sizes) == -(-count // ranks)
@@ -263,3 +269,17 @@ def test_the_nodes_of_a_slurm_job_share_the_ranks(tmp_path: Path, monkeypatch: p
     assert nodes(8) == [Node("node-1", 4), Node("node-2", 4)]
     with pytest.raises(InputError, match="2 nodes of the Slurm job cannot share evenly"):
         nodes(3)
+
+
+def test_a_policys_size_decides_for_that_policy() -> None:
+    values = yaml.safe_load((Path(__file__).parents[2] / "config" / "studies" / "ci.yaml").read_text())
+    tiny = values["policies"]["tiny-s"]
+    large = {**tiny, "dtype": "bfloat16", "ranks_per_run": 4, "micro_batch_tokens": 100, "gradient_checkpointing": True}
+    study = parse_study({**values, "policies": {"tiny-s": tiny, "large": large}, "gpus_per_rank": 1}, "test")
+    plain, other = (settings_of("train", study, f"alfworld/{name}/grpo/seed-0") for name in study.policies)
+    assert (plain.ranks, plain.gpus, plain.training.zero_stage, plain.training.micro_batch_tokens) == (1, 1, 0, 8192)
+    assert (other.ranks, other.gpus, other.training.zero_stage, other.training.micro_batch_tokens) == (4, 4, 1, 100)
+    assert (plain.training.gradient_checkpointing, other.training.gradient_checkpointing) == (False, True)
+    # Only training has several ranks.
+    assert settings_of("evaluate", study, "alfworld/large/grpo/seed-0").gpus == 1
+    assert settings_of("train", study, "alfworld/tiny-s/grpo/seed-0").key() != other.key()

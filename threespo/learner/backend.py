@@ -201,14 +201,30 @@ def from_first(value: T) -> T:
 
 @contextlib.contextmanager
 def gathered(engine: Any) -> Iterator[None]:
-    """Make whole parameters readable inside the block on all ranks (they are scattered at ZeRO 3)."""
+    """Make whole parameters readable inside the block on all ranks (they are scattered at ZeRO 3).
+
+    Ranks may call the modules as often as each likes there.
+    """
     if engine.zero_optimization_stage() < 3:
         yield
         return
     from deepspeed.runtime.zero import GatheredParameters
 
-    with GatheredParameters(list(engine.module.parameters())):
+    with GatheredParameters(list(engine.module.parameters())), _without_hooks(engine.module):
         yield
+
+
+@contextlib.contextmanager
+def _without_hooks(module: nn.Module) -> Iterator[None]:
+    """Switch off the hooks by which ZeRO 3 gathers and scatters a module's parameters, all ranks in one order."""
+    kept = [(part, part._forward_pre_hooks, part._forward_hooks) for part in module.modules()]
+    for part, before, after in kept:
+        part._forward_pre_hooks, part._forward_hooks = type(before)(), type(after)()
+    try:
+        yield
+    finally:
+        for part, before, after in kept:
+            part._forward_pre_hooks, part._forward_hooks = before, after
 
 
 def _import_deepspeed(device: torch.device) -> Any:
