@@ -193,7 +193,8 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = ["task", "seed", "success", "won", "score", "steps", "ended", "split", "input", "output", "conversations", "item_id"]
+LOGGED = ("task", "seed", "success", "won", "score", "steps", "ended", "split")
+FIELDS = (*LOGGED, "input", "output", "conversations", "item_id")
 
 
 @settings(max_examples=150, deadline=None)

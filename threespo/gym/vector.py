@@ -171,6 +171,8 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         if len(points) != self.num_envs:
             raise InputError(f"restore: expected {self.num_envs} points, found {len(points)}")
         found = [point if isinstance(point, Snapshot) else from_bytes(point, self.tasks) for point in points]
+        if any(point.episode is not None and point.episode.setup is not self.tasks.setup for point in found):
+            raise InputError("a snapshot is of an environment that was made in another way; use dump() between processes")
         for place, point in enumerate(found):
             self._seed, self._played[place] = point.seed, point.played
             self._set(place, point.episode)

@@ -5,7 +5,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from threespo.errors import InputError
 from threespo.panels.logs import Played
@@ -15,7 +15,8 @@ _QUANTILE = 1.959963984540054
 """Of the normal distribution, for intervals of 95 %."""
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True)
+class Finding:
     """Something that makes the log's number another one than the panel's."""
 
     kind: str
@@ -76,7 +77,7 @@ class Audit:
             "sha256": self.panel.sha256,
             "episodes": self.episodes,
             "logged": self.logged,
-            "findings": [finding._asdict() for finding in self.findings],
+            "findings": [vars(finding) for finding in self.findings],
             "numbers": [vars(number) for number in self.numbers],
         }
 
@@ -172,15 +173,15 @@ def _number(split: str, episodes: Sequence[Played], panel: Panel) -> Number | No
         return None
 
     by_task: defaultdict[str, list[bool]] = defaultdict(list)
-    for (task, _), success in first.items():
-        by_task[task].append(success)
+    for (task, _), won in first.items():
+        by_task[task].append(won)
     seeds = {seed for _, seed in first}
     means = [sum(found) / len(found) for found in by_task.values()]
     success, low, high = _interval(means)
-    whole, won = len(wanted) * len(seeds), sum(first.values())
+    whole, wins = len(wanted) * len(seeds), sum(first.values())
     missing = whole - len(first)
     return Number(
-        split, len(wanted), len(by_task), len(seeds), missing, success, low, high, won / whole, (won + missing) / whole
+        split, len(wanted), len(by_task), len(seeds), missing, success, low, high, wins / whole, (wins + missing) / whole
     )
 
 
