@@ -381,13 +381,19 @@ SCRIPT = """
 import sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
+from tests.models import requests
 from tests.unit.test_learner_engine import learner, three_requests
+from threespo.policy.sampler import TorchSampler
 folder = Path(sys.argv[1])
 trainer = learner(folder, zero_stage=int(sys.argv[2]))
 first, *others = three_requests()
 stats = trainer.update(first)
 trainer.save(folder / "checkpoint")
 trainer.load(folder / "checkpoint")
+# Ranks draw unequal numbers of batches: here one draws none.
+with trainer.whole_weights():
+    if torch.distributed.get_rank() == 1:
+        TorchSampler(trainer.policy, 10, 64, 100).sample(requests(0, 3), seed=1, temperature=1.0)
 stats += [one for request in others for one in trainer.update(request)]
 trainer.export(folder / "export")
 if torch.distributed.get_rank() == 0:

@@ -59,6 +59,11 @@ def test_a_batch_is_spread_whole_within_its_limit_and_in_no_more_passes(
         assert parts == whole
 
 
+def test_no_rows_are_no_micro_batches(tmp_path: Path) -> None:
+    assert spread([], 100, 1) == spread([], 100, 2) == []
+    assert learner(tmp_path).logprobs([]) == []
+
+
 @given(st.integers(1, 30), st.integers(2, 16), st.integers(2, 20), st.integers(2, 8))
 def test_one_states_responses_give_every_rank_work(prompt: int, count: int, length: int, ranks: int) -> None:
     """Equal responses to one prompt, which fit one pass: the largest part is as small as it can be.

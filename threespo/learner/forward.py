@@ -94,10 +94,12 @@ def spread(groups: Sequence[Group], limit: int, ranks: int) -> list[list[Group]]
         ranks: that take the micro-batches in turn.
     """
     batches = cut(groups, limit)
+    if ranks == 1 or not batches:
+        return batches
     most = ranks * -(-len(batches) // ranks)
     # The smallest limit that does not take more of them has the most even ones.
     low, high = 1, min(limit, max(sum(group.tokens for group in batch) for batch in batches))
-    while ranks > 1 and low < high:
+    while low < high:
         middle = (low + high) // 2
         finer = cut(groups, middle)
         if len(finer) <= most:
