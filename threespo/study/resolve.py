@@ -262,5 +262,6 @@ def _check_gpus(study: Study, gpus: int | None) -> None:
     if needed > (gpus or 0):
         raise InputError(
             f"study {study.name!r}: a run needs {needed} GPU(s) (gpus_per_rank {study.gpus_per_rank} x ranks_per_run), but "
-            f"--resources gpu={gpus or 0} was granted. Pass --resources gpu={max(study.gpus, needed)} or choose a smaller study."
+            f"--resources gpu={gpus or 0} was granted. Pass --resources gpu={max(study.gpus, needed)} or choose a smaller "
+            "study."
         )
