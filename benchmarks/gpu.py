@@ -3,9 +3,9 @@
     python -m benchmarks.gpu --device cuda --arch qwen25-1b5 [--layers K] [--out FILE]
 
 Needs torch, transformers and numpy, no download and no DeepSpeed: the update is the learner's own (shared prefix, loss,
-reference), with ``torch.optim.AdamW``. Beside it the plain padded update, and TRL's loss step if TRL is installed, else the same
-computation written out (token-level loss with entropies, as TRL's GRPO has it); ``peer`` in the result says which. Times are CUDA
-events on a GPU and the clock on a CPU, the shortest of several. ``--device cpu --layers 1`` rehearses all of it.
+reference), with ``torch.optim.AdamW``. Beside it the plain padded update, and TRL's loss step if TRL is installed, else the
+same computation written out (token-level loss with entropies, as TRL's GRPO has it); ``peer`` in the result says which.
+Times are CUDA events on a GPU and the clock on a CPU, the shortest of several. ``--device cpu --layers 1`` rehearses all of it.
 """
 
 import argparse
@@ -112,7 +112,8 @@ class Bench:
         self.reference = random_policy(self.dtype, device, seed, **shape)
         self.reference.model.requires_grad_(False)
         self.model: Any = self.policy.model
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6, weight_decay=0.01, fused=device == "cuda" or None)
+        fused = device == "cuda" or None
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6, weight_decay=0.01, fused=fused)
 
         rng = random.Random(seed)
         prompts = [[rng.randrange(1, shape["vocab_size"]) for _ in range(case.prompt)] for _ in range(case.groups)]
@@ -260,7 +261,8 @@ class Bench:
     def forward_flops(self, packed: int) -> float:
         """Return the operations of a forward pass over the packed batch: matrices, attention, the responses' logits."""
         config = self.model.config
-        body = sum(weight.numel() for name, weight in self.model.named_parameters() if weight.ndim == 2 and "embed" not in name)
+        named = self.model.named_parameters()
+        body = sum(weight.numel() for name, weight in named if weight.ndim == 2 and "embed" not in name)
         head = config.vocab_size * config.hidden_size
         body -= 0 if config.tie_word_embeddings else head
         attended = 4 * config.num_hidden_layers * config.hidden_size * (self.case.prompt + self.case.response) / 2

@@ -34,9 +34,8 @@ def pretend(folder, uuids, used=(), extra=()):
     memory = [f"{uuid}, 81920, {amount}" for uuid, amount in zip(uuids, taken, strict=True)]
     script = folder / "nvidia-smi"
     lines = {"-L": [*listing, *extra], "--query": memory}
-    script.write_text(
-        f"#!{sys.executable}\nimport sys\nlines = {lines!r}\nprint('\\n'.join(lines['-L' if '-L' in sys.argv else '--query']))\n"
-    )
+    asked = "'-L' if '-L' in sys.argv else '--query'"
+    script.write_text(f"#!{sys.executable}\nimport sys\nlines = {lines!r}\nprint('\\n'.join(lines[{asked}]))\n")
     script.chmod(0o755)
     return folder
 

@@ -160,13 +160,13 @@ def _named(name: str, present: Sequence[Device]) -> Device:
         if name == device.name or (not name.isdigit() and device.uuid.startswith(name)):
             return Device(name, device.uuid, device.model, device.memory, device.used)
     raise InputError(
-        f"{VISIBLE}: {name!r} is no device that nvidia-smi lists here ({listed(device.uuid for device in present)}); without "
-        "its UUID runs of one device could not be told apart. Correct the variable, or make nvidia-smi available."
+        f"{VISIBLE}: {name!r} is no device that nvidia-smi lists here ({listed(device.uuid for device in present)}); "
+        "without its UUID runs of one device could not be told apart. Correct the variable, or make nvidia-smi available."
     )
 
 
 def _listed() -> list[Device]:
-    """Return all devices that nvidia-smi lists, of a GPU that is cut up its slices; none where there is no nvidia-smi."""
+    """Return the devices that nvidia-smi lists, of a GPU that is cut up its slices; none where there is no nvidia-smi."""
     memory = {}
     for line in _smi("--query-gpu=uuid,memory.total,memory.used", "--format=csv,noheader,nounits"):
         uuid, *amounts = (part.strip() for part in line.split(","))

@@ -72,7 +72,8 @@ def settings_of(study: Study, run: Run, text: Text) -> Settings:
     colocated = sampler_of(policy, study.gpus_per_rank) == "vllm"
     shape = shape_of(policy, run.env)
     rows = common.tasks_per_epoch * common.group_size
-    own_cache = min(256, rows) * shape.cached(4 if policy.dtype == "float32" else 2) * (text.prompt + policy.max_response_tokens)
+    longest = text.prompt + policy.max_response_tokens
+    own_cache = min(256, rows) * shape.cached(4 if policy.dtype == "float32" else 2) * longest
     return Settings(
         ranks=study.ranks(run.policy),
         zero_stage=stage,
@@ -194,4 +195,5 @@ def _laboratory(study: Study) -> list[Cell]:
         return []
     # A row tries each rate on the tuning seeds, then runs all seeds.
     seeds = (section.seeds + section.tuning_seeds * len(section.learning_rates)) / 140
-    return [Cell("laboratory", "decision trees", "", "", rows, 1, None, Work(), None, fixed_seconds=LABORATORY_SECONDS * seeds)]
+    seconds = LABORATORY_SECONDS * seeds
+    return [Cell("laboratory", "decision trees", "", "", rows, 1, None, Work(), None, fixed_seconds=seconds)]

@@ -31,7 +31,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     plan.add_argument("--price", type=float, metavar="X", help="of a GPU's (or core's) hour")
     plan.add_argument("--prompt-tokens", type=float, metavar="N", help="mean length of prompts, in place of what is known")
     plan.add_argument("--response-tokens", type=float, metavar="N", help="mean length of responses, likewise")
-    plan.add_argument("--measure", action="store_true", help="measure this machine's rates first, and keep them for later plans")
+    plan.add_argument("--measure", action="store_true", help="measure this machine's rates, and keep them")
     doctor = command("doctor", run_doctor, "say which studies this machine can run, and what others lack")
     doctor.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="where results would lie")
 

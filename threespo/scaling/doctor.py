@@ -40,7 +40,9 @@ def report(results: Path) -> list[str]:
     found = {path.stem: load_study(path) for path in sorted(STUDIES.glob("*.yaml"))}
     compiler = next((name for name in COMPILERS if shutil.which(name)), None)
     installed = {name: version(name) for name in PACKAGES}
-    free = shutil.disk_usage(next(place for place in (results, *results.absolute().parents) if place.is_dir())).free
+    place = next(place for place in (results.absolute(), *results.absolute().parents) if place.is_dir())
+    free = shutil.disk_usage(place).free
+    able = [name for name, study in found.items() if not lacks(study, gpus, free, installed)]
     return [
         f"machine   {platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_memory() / 1e9:.0f} GB of memory, "
         f"Python {platform.python_version()}",
@@ -52,7 +54,7 @@ def report(results: Path) -> list[str]:
         "data      " + "; ".join(_data(found)),
         "models    " + "; ".join(_models(found)),
         "keys      " + "; ".join(_keys(found)),
-        "can run   " + (", ".join(name for name, study in found.items() if not lacks(study, gpus, free, installed)) or "nothing"),
+        "can run   " + (", ".join(able) or "nothing"),
         "cannot    " + ("; ".join(_cannot(found, gpus, free, installed)) or "nothing: it can run all"),
     ]
 
@@ -96,8 +98,8 @@ def _cannot(found: dict[str, Study], gpus: list[Device], free: float, installed:
     for name, study in found.items():
         if lack := lacks(study, gpus, free, installed):
             reasons.setdefault(" and ".join(lack), []).append(name)
-    for lack, names in reasons.items():
-        yield f"{', '.join(names)} (needs {lack})"
+    for reason, names in reasons.items():
+        yield f"{', '.join(names)} (needs {reason})"
 
 
 def _gpus(gpus: list[Device]) -> str:
@@ -121,7 +123,8 @@ def _data(found: dict[str, Study]) -> Iterator[str]:
     yield "embedded tasks need none"
     for env in ENVIRONMENTS:
         real, folder = environment(env).real, Path("downloads") / env
-        if real and any(env in study.environments and study.environments[env].source == "official" for study in found.values()):
+        sections = [study.environments[env] for study in found.values() if env in study.environments]
+        if real and any(section.source == "official" for section in sections):
             lack = "not fetched" if not folder.is_dir() else real.lacks(folder)
             yield f"{env} {f'{lack} ({folder})' if lack else f'in {folder}'}"
 

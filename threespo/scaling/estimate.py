@@ -186,14 +186,17 @@ def unfit(found: Estimate) -> Iterator[str]:
     told: set[tuple[str, bool]] = set()
     for line in found.lines:
         cell = line.cell
-        if line.beside >= max(1, found.study.runs_per_gpu) or cell.settings is None or cell.shape is None or line.memory is None:
+        if cell.settings is None or cell.shape is None or line.memory is None:
+            continue
+        if line.beside >= found.study.runs_per_gpu:
             continue
         if (cell.policy, cell.settings.critic) in told:
             continue
         told.add((cell.policy, cell.settings.critic))
         needs = f"{cell.name}: a rank needs {line.memory.total / 1e9:.0f} GB"
         if line.beside:
-            yield f"{needs}, so {found.study.runs_per_gpu} runs do not share a GPU of {gpu.memory / 1e9:.0f} GB; set runs_per_gpu: {line.beside}"
+            size = f"a GPU of {gpu.memory / 1e9:.0f} GB"
+            yield f"{needs}, so {found.study.runs_per_gpu} runs do not share {size}; set runs_per_gpu: {line.beside}"
             continue
         how = "; ".join(ways(cell.shape, cell.settings)) or "nothing that is known here would"
         yield f"{needs}, a GPU of {found.machine.name} has {gpu.memory / 1e9:.0f}. What fits: {how}"
@@ -229,7 +232,9 @@ def _way(shape: Shape, settings: Settings, capacity: float) -> Settings | None:
     return None
 
 
-def machine_of(name: str | None, count: int | None, study: Study, measured: Mapping[str, Rates], here: Sequence[str]) -> Machine:
+def machine_of(
+    name: str | None, count: int | None, study: Study, measured: Mapping[str, Rates], here: Sequence[str]
+) -> Machine:
     """Return the machine that a plan is for.
 
     Args:
@@ -248,7 +253,8 @@ def machine_of(name: str | None, count: int | None, study: Study, measured: Mapp
     if name != "cpu" and name not in GPUS:
         raise InputError(f"--gpu {name}: no such device; there are {', '.join(GPUS)} and cpu")
     if name == "cpu" and needs:
-        raise InputError(f"--gpu cpu: the study has gpus_per_rank: {study.gpus_per_rank}; plan it for one of {', '.join(GPUS)}")
+        known = ", ".join(GPUS)
+        raise InputError(f"--gpu cpu: the study has gpus_per_rank: {study.gpus_per_rank}; plan it for one of {known}")
     if name != "cpu" and not needs:
         raise InputError(f"--gpu {name}: the study has gpus_per_rank: 0, so it would leave GPUs idle; leave --gpu out")
     return Machine(name, GPUS.get(name), count or (max(study.gpus, needs) if needs else os.cpu_count() or 1), measured)

@@ -21,8 +21,8 @@ SECONDS = 1.0
 def measure(shape: Shape, device: str, prompt: int, response: int) -> Rates:
     """Return the rates of one shape on a device (``cpu`` or ``cuda``).
 
-    Two sizes of each part tell what a token takes from what a step takes. On a CPU processor time counts, of one thread; on a
-    GPU the time between synchronisations.
+    Two sizes of each part tell what a token takes from what a step takes. On a CPU processor time counts, of one thread; on
+    a GPU the time between synchronisations.
 
     Args:
         shape: of the model; float32 on a CPU, bfloat16 on a GPU.

@@ -4,7 +4,7 @@ Weights, gradients and optimizer state were compared with DeepSpeed's own tensor
 what autograd keeps (tests/unit/test_scaling_memory.py). What only a GPU has (context, a server's cache) is computed.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from threespo.scaling.shapes import Shape
 
@@ -15,7 +15,7 @@ CONTEXT = 1.5e9
 """CUDA context, libraries' workspaces, and what the allocator cannot hand out, in bytes: assumed, not measured."""
 
 CACHE = 6e9
-"""Keys and values of a vLLM sampler beside a learner, in bytes, where a study does not say: 6 to 10 GB serve 128 rows of 1.5B."""
+"""Keys and values of a vLLM sampler beside a learner, in bytes: 6 to 10 GB serve 128 rows of a model of 1.5B."""
 
 LEFT_FREE = 0.02
 """Of a device's memory: what a plan leaves unused."""
@@ -77,7 +77,8 @@ class Memory:
     @property
     def total(self) -> float:
         """Bytes on the device at the peak of an update."""
-        return sum(getattr(self, field.name) for field in fields(self) if field.name != "host")
+        learner = self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+        return learner + self.reference + self.critic + self.sampler + self.context
 
     def fits(self, capacity: float) -> bool:
         """Return whether a device of ``capacity`` bytes holds this."""

@@ -1,11 +1,14 @@
 """A plan as lines of text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from threespo.scaling.estimate import Estimate, Line
 from threespo.scaling.workload import text_of
 
-_HEAD = ("stage", "cell", "runs", "generations", "tokens", "FLOPs", "{device}-h each", "hours each", "GB a rank", "ranks", "side by side")
+_HEAD = (
+    "stage", "cell", "runs", "generations", "tokens", "FLOPs", "{device}-h each", "hours each", "GB a rank", "ranks",
+    "side by side",
+)  # fmt: skip
 
 
 def lines(found: Estimate, price: float | None = None, given: tuple[float | None, float | None] = (None, None)) -> list[str]:
@@ -20,10 +23,11 @@ def lines(found: Estimate, price: float | None = None, given: tuple[float | None
     rows = [tuple(head.format(device=device) for head in _HEAD), *(_row(line) for line in found.lines)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEAD))]
     table = [
-        "  ".join(part.ljust(width) if place < 2 else part.rjust(width) for place, (part, width) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(part.ljust(widths[place]) if place < 2 else part.rjust(widths[place]) for place, part in enumerate(row))
         for row in rows
     ]
-    return [f"plan of {found.study.name!r} on {machine.count} x {machine.name}", "", *table, "", *_sums(found, price), *_origins(found, given)]
+    head = f"plan of {found.study.name!r} on {machine.count} x {machine.name}"
+    return [head, "", *table, "", *_sums(found, price), *_origins(found, given)]
 
 
 def _row(line: Line) -> tuple[str, ...]:
@@ -31,18 +35,21 @@ def _row(line: Line) -> tuple[str, ...]:
     fits = "-" if line.memory is None else str(line.beside) if line.beside else "DOES NOT FIT"
     return (
         cell.stage, cell.name, str(cell.runs), number(cell.work.generations), number(cell.work.tokens), f"{line.flops:.1e}",
-        f"{line.device_hours:.3g}", f"{line.hours:.3g}", f"{line.memory.total / 1e9:.3g}" if line.memory else "-", str(cell.ranks), fits,
+        f"{line.device_hours:.3g}", f"{line.hours:.3g}", f"{line.memory.total / 1e9:.3g}" if line.memory else "-",
+        str(cell.ranks), fits,
     )  # fmt: skip
 
 
 def _sums(found: Estimate, price: float | None) -> Iterator[str]:
     device = "GPU" if found.machine.gpu else "core"
     tokens = sum(line.cell.runs * line.cell.work.tokens for line in found.lines)
+    most = max((line.memory.total for line in found.lines if line.memory), default=0.0)
     operations = sum(line.cell.runs * line.flops for line in found.lines)
     yield f"work    {number(tokens)} tokens, {operations:.1e} FLOPs (formulas episodes, search, flops)"
-    yield f"time    {found.device_hours:.4g} {device}-hours = {found.device_hours / 24:.3g} {device}-days (run, side_by_side)"
+    hours = found.device_hours
+    yield f"time    {hours:.4g} {device}-hours = {hours / 24:.3g} {device}-days (run, side_by_side)"
     yield f"wall    {found.wall_hours:.3g} h = {found.wall_hours / 24:.2g} days on {found.machine.count} (wall)"
-    yield f"memory  {max((line.memory.total for line in found.lines if line.memory), default=0.0) / 1e9:.3g} GB a rank at most (memory)"
+    yield f"memory  {most / 1e9:.3g} GB a rank at most (memory)"
     yield f"disk    {found.disk / 1e9:.3g} GB at most (disk)"
     yield f"energy  {found.kilowatt_hours:.3g} kWh of the devices (energy)"
     if price is not None:
@@ -53,9 +60,10 @@ def _sums(found: Estimate, price: float | None) -> Iterator[str]:
 
 def _origins(found: Estimate, given: tuple[float | None, float | None]) -> Iterator[str]:
     for origin in dict.fromkeys(line.origin for line in found.lines):
-        yield f"rates: {origin}" + ("" if "this machine" in origin else "; threespo plan --measure replaces what is assumed")
+        yield f"rates: {origin}" + ("" if "this machine" in origin else "; --measure replaces them by this machine's")
     study = found.study
-    told = {(env, policy.kind): text_of(env, policy, given) for env in study.environments for policy in study.policies.values()}
+    policies = study.policies.values()
+    told = {(env, policy.kind): text_of(env, policy, given) for env in study.environments for policy in policies}
     for (env, kind), text in told.items():
         if kind != "endpoint":
             yield f"texts of {env}, {kind}: {text.prompt:g} tokens a prompt, {text.response:g} a response ({text.origin})"
@@ -67,8 +75,3 @@ def number(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g}{unit}"
     return f"{value:.3g}" if value else "-"
-
-
-def check(sentences: Sequence[str]) -> str:
-    """Return what refuses a plan that cannot run."""
-    return "; ".join(sentences) + " (docs/scaling.md)"

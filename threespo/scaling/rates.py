@@ -1,4 +1,4 @@
-"""How fast a device is: six times for a model of one shape, assumed from a data sheet or measured (``threespo plan --measure``)."""
+"""How fast a device is: six times for a model of one shape, from a data sheet or measured (``threespo plan --measure``)."""
 
 import os
 import platform
@@ -98,8 +98,8 @@ CORES: Mapping[tuple[int, bool], Rates] = {
     (128, True): _core(23.4e-6, 1.76e-3, 76.9e-6, 16.7e-3, 38.0e-6, 16.5e-6),
     (256, False): _core(60.0e-6, 2.79e-3, 109.1e-6, 33.2e-3, 80.9e-6, 5.3e-6),
 }
-"""Of the tiny policies, by hidden size and whether the vocabulary has more than a thousand tokens (``threespo plan --measure``
-on a machine that other work shared)."""
+"""Of the tiny policies, by hidden size and whether the vocabulary has more than a thousand tokens (``threespo plan
+--measure`` on a machine that other work shared)."""
 
 
 def assumed(shape: Shape, gpu: Gpu, sampler: str, context: float) -> Rates:
@@ -126,7 +126,7 @@ def assumed(shape: Shape, gpu: Gpu, sampler: str, context: float) -> Rates:
 
 
 def assumed_on_a_core(shape: Shape, context: float) -> Rates:
-    """Return the rates of one CPU core: those of a tiny policy as they were measured once, others by its assumed operations."""
+    """Return the rates of one CPU core: a tiny policy's as they were measured once, others by its assumed operations."""
     known = CORES.get((shape.hidden, shape.vocabulary > 1000)) or CORES.get((shape.hidden, False))
     if known and shape.layers == 3:
         return known

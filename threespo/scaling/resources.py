@@ -10,7 +10,7 @@ from threespo.study.config import Study
 from threespo.study.stages import Job
 
 MARGIN = 3.0
-"""Times as long as planned for the slowest GPU with 80 GB: rates are assumed, and a job that is stopped goes on all the same."""
+"""Times as long as planned for the slowest GPU with 80 GB: rates are assumed. A job that is stopped goes on all the same."""
 
 LEAST_MINUTES = 120
 """Of any job: queues, file systems and first downloads take their time."""
@@ -69,8 +69,9 @@ class Allotment:
 
 def _megabytes(cell: Cell, host: float) -> int:
     """Return the host's memory: every rank reads whole weights before it passes them on, policy, reference and critic."""
-    copies = 1.0 + (cell.settings is not None and cell.settings.reference) + (cell.settings is not None and cell.settings.critic)
-    size = cell.settings.size if cell.settings else 4
+    learns = cell.settings
+    copies = 1.0 + (learns.reference + learns.critic if learns else 0)
+    size = learns.size if learns else 4
     weights = copies * size * cell.shape.parameters if cell.shape else 0.0
     on_gpu = BESIDE_WEIGHTS if cell.shape and cell.shape.parameters > 1e8 else 0.0
     return max(LEAST_MEGABYTES, math.ceil((cell.ranks * (weights + on_gpu) + host) / 1e6))

@@ -1,4 +1,4 @@
-"""How much a run has to do: generations, tokens, optimizer steps, calls of the sampler. From the study alone; docs/scaling.md."""
+"""How much a run has to do: generations, tokens, optimizer steps, calls of the sampler (docs/scaling.md)."""
 
 import math
 from collections.abc import Mapping
@@ -46,8 +46,8 @@ TEXTS: Mapping[tuple[str, str], Text] = {
     ("alfworld", "pretrained"): Text(520, 120, 1.0, 1.0, _REAL),
     ("webshop", "pretrained"): Text(560, 120, 1.0, 1.0, _REAL),
 }
-"""By environment and kind of policy. Real prompts: words and marks of random play (406 and 445 on average) x 1.2, and 30 tokens of
-the chat template; an agent's own play shows other pages, so these are no measurements with the model's tokenizer."""
+"""By environment and kind of policy. Real prompts: words and marks of random play (406 and 445 on average) x 1.2, and 30
+tokens of the chat template; an agent's own play shows other pages, so these are no measurements with the model's tokenizer."""
 
 ELSEWHERE = Text(600, 120, 1.0, 1.0, "assumed")
 
@@ -148,7 +148,7 @@ def _episodes(
 def _search(
     here: StudyAt, entry: MethodSettings, options: Mapping[str, Any], generations: float, text: Text, limit: int
 ) -> Work:
-    """Searches of states: a tick expands one state of each task and takes an optimizer step for each that is learned from."""
+    """Searches of states: a tick expands a state of each task, with an optimizer step for each that is learned from."""
     training, longest = here.training, here.settings.max_steps
     most = options["g_max"] or training.group_size
     width = float(most if options["uniform"] else max(1.0, FULL_WIDTH * most))

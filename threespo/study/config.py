@@ -236,7 +236,7 @@ class Study(Settings):
     gpus_per_rank: int = Field(default=0, ge=0, le=1)
     """GPUs of each process: 0 computes on CPU cores."""
     runs_per_gpu: Annotated[int, Execution] = Field(default=1, ge=1, le=64)
-    """Runs that share a GPU on one machine (``threespo plan`` says how many fit). A cluster's scheduler gives each run its own."""
+    """Runs that share a GPU of one machine (``threespo plan`` says how many fit). A cluster gives each run its own."""
     gpus_per_node: Annotated[int, Execution] = Field(default=8, ge=1, le=64)
     """GPUs of one machine of a cluster: a run that needs more is given several machines."""
 
