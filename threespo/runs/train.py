@@ -84,6 +84,7 @@ def _train(settings: TrainSettings) -> None:
         record_time(progress, driver, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
         artifacts.epoch(progress.epoch, result)
+        artifacts.watched(progress.epoch, progress.metrics[-1], progress.timing[-1])
         if number := snapshots.due(training.snapshots, training.budget, before, spent(progress, settings)):
             artifacts.snapshot(number, learner, progress.memory if searches(settings.method) else None)
         _show(progress, settings)

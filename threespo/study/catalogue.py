@@ -22,6 +22,8 @@ class Notebook:
     """Files of the paper's numbers that it reads besides tables."""
     modules: tuple[str, ...] = ("threespo.results.figures",)
     """Modules of this package that its cells import (tested)."""
+    environments: bool = True
+    """Whether it shows environments or their tasks by name; if not, other names do not rerun it."""
 
 
 FIGURE_KINDS = ("png", "svg", "csv")
@@ -81,7 +83,7 @@ NOTEBOOKS: dict[str, Notebook] = {
     "claims": Notebook(
         ("claims",), ("claims",), modules=("threespo.results.claims.page", "threespo.results.figures")
     ),
-    "theory": Notebook(("regret",), ("regret",)),
+    "theory": Notebook(("regret",), ("regret",), environments=False),
 }
 """The notebooks, in the order of the report's figures."""
 

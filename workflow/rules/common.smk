@@ -9,6 +9,7 @@ from pathlib import Path
 from threespo.cli import STUDY_DIGEST
 from threespo.errors import InputError
 from threespo.results.outcome import outcome
+from threespo.results.status import StudyBar
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
@@ -39,6 +40,7 @@ except InputError as error:
     refuse(error)
 
 RUN = WorkflowRun(RESOLVED) if is_main_process(workflow) else None
+BAR = StudyBar(STUDY, PATHS)
 
 
 envvars:
