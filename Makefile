@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 CORES ?= all
+comma := ,
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast lint docs reproduce push pull parity soak bench clean
+.PHONY: help install test test-fast test-extras lint docs reproduce push pull parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +39,14 @@ test: install ## install, then the test suite (all but the soak)
 
 test-fast: install ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+EXTRAS := .venv-extras
+TRACKERS := mlflow tensorboard trackio wandb
+test-extras: ## the trackers that `threespo track` copies to, in an environment of their own (a gigabyte)
+	test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
+	grep -E '^($(subst $(subst ,, ),|,$(TRACKERS)))==' constraints.txt > $(EXTRAS)/constraints.txt
+	$(EXTRAS)/bin/python -m pip install --disable-pip-version-check --quiet -c $(EXTRAS)/constraints.txt pytest -e '.[$(subst $(subst ,, ),$(comma),$(TRACKERS))]'
+	$(EXTRAS)/bin/python -m pytest tests/extras $(ARGS)
 
 lint: install ## lints, types, who imports whom, the workflow
 	$(BIN)/ruff check .

@@ -26,8 +26,9 @@ def study_in(folder: Path) -> tuple[Study, Paths]:
 def metrics(epoch: int) -> dict[str, float]:
     """Four paths of 5 steps an epoch, of which ``epoch`` succeed."""
     totals = {"generations": 20 * epoch, "env_steps": 20 * epoch, "completed_paths": 4 * epoch, "optimizer_steps": epoch}
-    rates = {"epoch_paths": 4, "epoch_successes": epoch, "train_success": epoch / 4, "invalid_rate": 0.25, "inadmissible_rate": 0.0}
-    return {"epoch": epoch, "tasks": 2, **totals, **rates, "policy_loss": -0.5, "kl": 0.125, "grad_norm": float("nan"), "detail_n_1": 3.0}
+    rates = {"epoch_paths": 4, "epoch_successes": epoch, "train_success": epoch / 4, "invalid_rate": 0.25}
+    learned = {"policy_loss": -0.5, "kl": 0.125, "grad_norm": float("nan"), "detail_n_1": 3.0}
+    return {"epoch": epoch, "tasks": 2, **totals, **rates, **learned}
 
 
 def timing(epoch: int) -> dict[str, float]:

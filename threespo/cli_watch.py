@@ -21,25 +21,25 @@ places to play:
 
 def add_commands(command: Add) -> None:
     """Add the commands of this module to the command line."""
-    track = command("track", _track, "copy a run's or a study's curves to TensorBoard, Weights & Biases, MLflow or Trackio")
+    track = command("track", _track, "copy the curves of a run or study to TensorBoard, Weights & Biases, MLflow, Trackio")
     where = "results/STUDY, or a run in it: results/STUDY/runs/ENV/POLICY/METHOD/seed-N"
     track.add_argument("results", type=Path, metavar="RUN|STUDY", help=where)
     track.add_argument("--to", required=True, choices=("tensorboard", "wandb", "mlflow", "trackio"), help="where to")
     place = "folder of its files; by default tracking/tensorboard, and what the others' own variables say"
     track.add_argument("--dir", type=Path, help=place)
-    track.add_argument("--project", default="threespo", help="project or experiment; none in tensorboard (default: threespo)")
-    track.add_argument("--follow", action="store_true", help="go on until all is trained and evaluated, or Ctrl+C")
+    track.add_argument("--project", default="threespo", help="project or experiment; tensorboard has none (threespo)")
+    track.add_argument("--follow", action="store_true", help="go on until all is trained and evaluated")
 
     status = command("status", _status, "say where the jobs of a study stand; exit code 1 if one has failed")
     status.add_argument("study", nargs="?", default="smoke", metavar="STUDY", help="a study or its folder (default: smoke)")
 
-    play = command("play", _play, "play an episode in the terminal, or watch a policy play it; without a path: what there is")
+    play = command("play", _play, "play an episode in the terminal, or watch a policy play; without a path: what there is")
     play.formatter_class, play.epilog = argparse.RawDescriptionHelpFormatter, PLACES
     play.add_argument("task", type=Path, nargs="?", metavar="FILE_OR_FOLDER", help="where the tasks lie")
     play.add_argument("--list", action="store_true", help="list the tasks with their ids, and play none")
     play.add_argument("--split", metavar="NAME", help="of which split (default: the one for training)")
     play.add_argument("--task", dest="task_id", metavar="ID", help="which game or goal (default: one is drawn)")
-    play.add_argument("--seed", type=int, default=0, metavar="N", help="of the draw: another number, another task (default: 0)")
+    play.add_argument("--seed", type=int, default=0, metavar="N", help="of the draw (default: 0)")
     play.add_argument("--policy", type=Path, metavar="RUN_FOLDER", help="let the policy of this run play")
 
 
@@ -66,7 +66,7 @@ def _play(parsed: argparse.Namespace) -> int:
     if parsed.task is None or parsed.list:
         lines = list(catalogue(parsed.task, parsed.split))
         if not lines:
-            raise InputError("nothing to play: no results/*/data here and no ALFWORLD_DATA; name a folder (threespo play --help)")
+            raise InputError("nothing to play: no results/*/data here, no ALFWORLD_DATA; name a folder (threespo play -h)")
         print(printable("\n".join(lines)))
     else:
         play(parsed.task, parsed.task_id, parsed.policy, split=parsed.split, seed=parsed.seed)

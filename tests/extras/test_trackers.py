@@ -87,7 +87,8 @@ def history(file):
             record = wandb_internal_pb2.Record.FromString(part)
             part = b""
             if record.WhichOneof("record_type") == "history":
-                yield {item.nested_key[0] if item.nested_key else item.key: json.loads(item.value_json) for item in record.history.item}
+                items = record.history.item
+                yield {item.nested_key[0] if item.nested_key else item.key: json.loads(item.value_json) for item in items}
 
 
 def test_wandb_offline_has_one_folder_however_often_it_is_called(paths, tmp_path, monkeypatch):

@@ -53,7 +53,8 @@ def test_a_person_has_the_step_limit_of_the_study_whose_data_it_is(tmp_path: Pat
         setup, _ = open_task(tmp_path / "data" / "alfworld", split=split)
         assert setup.max_steps == steps
     out = io.StringIO()
-    assert not play_task(begin(EpisodeSetup(Alfworld(), 2, 0), compile_game(mini(GOAL))), ask(iter(["look\n"] * 9), out), out)
+    short = begin(EpisodeSetup(Alfworld(), 2, 0), compile_game(mini(GOAL)))
+    assert not play_task(short, ask(iter(["look\n"] * 9), out), out)
     assert "Step 2 of 2." in out.getvalue()
     assert out.getvalue().endswith("Not won after 2 steps, all that there are.\n")
 

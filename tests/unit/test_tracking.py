@@ -5,10 +5,11 @@ import shutil
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.followed import GRPO, SEARCH, going_on, judged, study_in, timing, trained
+from tests.followed import GRPO, SEARCH, going_on, judged, metrics, study_in, timing, trained
 from threespo.errors import InputError
 from threespo.results.tracking.follow import track
 from threespo.results.tracking.rows import rows, tracked_runs
+from threespo.study.load import dump_study
 
 BASE = "alfworld/tiny-s/base/seed-0"
 
@@ -94,9 +95,8 @@ def test_another_training_takes_the_place_of_the_one_before(study, tmp_path):
     study_, paths = study
     trained(paths, GRPO, 3)
     track(paths.root, "tensorboard", tmp_path / "tb")
-    faster = study_.model_copy(update={"methods": {**study_.methods, "grpo": study_.methods["grpo"].model_copy(update={"learning_rate": 1.0})}})
-    from threespo.study.load import dump_study
-
+    grpo = study_.methods["grpo"].model_copy(update={"learning_rate": 1.0})
+    faster = study_.model_copy(update={"methods": {**study_.methods, "grpo": grpo}})
     paths.study.write_text(dump_study(faster))
     trained(paths, GRPO, 2)
     assert track(paths.root, "tensorboard", tmp_path / "tb") == 2
@@ -111,8 +111,6 @@ def test_times_of_the_machine_make_no_other_training(study, tmp_path):
     before = tracked.identity(next(rows(tracked)))
     artifacts = tracked.live
     assert artifacts is not None
-    from tests.followed import metrics
-
     artifacts.watched(1, metrics(1), {**timing(1), "seconds": 99.0, "peak_memory_mb": 1.0})
     assert tracked.identity(next(rows(tracked))) == before
 

@@ -72,7 +72,8 @@ class EnvironmentSpec:
     recognises: Callable[[Path], bool]
     """Whether ``threespo play PATH`` means this environment."""
     splits_in: Callable[[Path], Sequence[str]]
-    """The splits that a path holds, for ``threespo play``, the one for training first; one of any name where it is a task."""
+    """The splits that a path holds, for ``threespo play``, the one for training first; one of any name where it is a
+    task."""
     tasks_in: Callable[[Path, str], Sequence[Playable]]
     """(path, split) -> its tasks, for ``threespo play``."""
     playable: str

@@ -68,7 +68,9 @@ def duration(seconds: float) -> str:
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{seconds / 3600:.1f} h" if minutes < 2880 else f"{seconds / 86400:.1f} days"
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{seconds / 3600:.1f} h" if minutes < 2880 else f"{seconds / 86400:.1f} days"
 
 
 def _running(standings: list[Standing]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """What a run leaves beside weights and metrics: counts by task type, search trees, snapshots.
 
 During the run the artifacts lie with the checkpoints, in one file per epoch. A killed run that resumes writes the files of
-the epochs after its last checkpoint again, to the same bytes. The rows of metrics and times lie there too, for those who watch
-a run (``threespo track``, ``threespo status``); training itself never reads them.
+the epochs after its last checkpoint again, to the same bytes. The rows of metrics and times lie there too, for those who
+watch a run (``threespo track``, ``threespo status``); training itself never reads them.
 """
 
 import shutil

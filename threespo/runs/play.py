@@ -64,7 +64,7 @@ def play(
 def open_task(
     path: Path, task_id: str | None = None, split: str | None = None, seed: int = 0
 ) -> tuple[EpisodeSetup, Task]:
-    """Return how episodes run in the environment of a file or folder, and one task in it; :func:`play` explains the arguments.
+    """Return how episodes run in the environment of a file or folder, and one task in it (arguments as of :func:`play`).
 
     In a study's data a person plays by the study's rules, elsewhere by the environment's own: so a person has the step limit
     that a policy has.
@@ -79,13 +79,15 @@ def open_task(
         if chosen:
             folder = path if path.is_dir() else path.parent
             return make_setup(spec.name, _rules(spec, folder), folder), chosen.open()
-    raise InputError(f"{path}: no task {task_id!r} there (looked in {', '.join(there)}); threespo play {path} --list shows all")
+    looked = f"looked in {', '.join(there)}"
+    raise InputError(f"{path}: no task {task_id!r} there ({looked}); threespo play {path} --list shows them")
 
 
 def _rules(spec: EnvironmentSpec, folder: Path) -> EpisodeSettings:
     root = next((parent for parent in folder.absolute().parents if Paths(parent).study.is_file()), None)
     section = load_study(Paths(root).study).environments.get(spec.name) if root else None
-    return spec.episode.part_of(section) if section else spec.episode()
+    # By a mapping: every environment's own settings have a step limit of their own, and the type of all has none.
+    return spec.episode.part_of(section) if section else spec.episode.model_validate({})
 
 
 def _splits(path: Path, split: str | None) -> list[str]:

@@ -205,8 +205,9 @@ def _evaluations(tracked: TrackedRun, epochs: int) -> Iterator[Row]:
 def _untrained(tracked: TrackedRun) -> RunFolder | None:
     """Return the folder of the untrained policy that the run began with; it is where its curve begins."""
     run = tracked.run
-    base = [one for one in reference_runs(tracked.study) if (one.env, one.policy, one.method) == (run.env, run.policy, "base")]
-    return tracked.paths.run(base[0]) if base and base[0] in learning_runs(tracked.study) else None
+    bases = [one for one in reference_runs(tracked.study) if one.method == "base" and one in learning_runs(tracked.study)]
+    base = next((one for one in bases if (one.env, one.policy) == (run.env, run.policy)), None)
+    return tracked.paths.run(base) if base else None
 
 
 def _measured(prefix: str, episodes: pd.DataFrame) -> dict[str, float]:
