@@ -9,10 +9,11 @@ VLLM := .venv-vllm
 VLLM_PIP := $(VLLM)/bin/python -m pip install --disable-pip-version-check --quiet -c $(VLLM)/constraints.txt
 VLLM_TORCH := $(VLLM_PIP) torch==$(shell sed -n 's/^torch==//p' constraints.txt)+cpu
 CORES ?= all
+comma := ,
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast test-vllm test-adapters lint docs reproduce push pull parity soak bench clean
+.PHONY: help install test test-fast test-vllm test-adapters test-extras lint docs reproduce push pull parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +69,13 @@ test-adapters: ## the adapters in the real TRL, OpenEnv, skyrl-gym and verifiers
 		$(ADAPTERS)/verifiers/bin/pip install --quiet -e '.[verifiers]' pytest; }
 	HF_HUB_OFFLINE=1 $(ADAPTERS)/rest/bin/python -m pytest tests/adapters --ignore tests/adapters/test_verifiers.py $(ARGS)
 	$(ADAPTERS)/verifiers/bin/python -m pytest tests/adapters/test_verifiers.py $(ARGS)
+EXTRAS := .venv-extras
+TRACKERS := mlflow tensorboard trackio wandb
+test-extras: ## the trackers that `threespo track` copies to, in an environment of their own (a gigabyte)
+	test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
+	grep -E '^($(subst $(subst ,, ),|,$(TRACKERS)))==' constraints.txt > $(EXTRAS)/constraints.txt
+	$(EXTRAS)/bin/python -m pip install --disable-pip-version-check --quiet -c $(EXTRAS)/constraints.txt pytest -e '.[$(subst $(subst ,, ),$(comma),$(TRACKERS))]'
+	$(EXTRAS)/bin/python -m pytest tests/extras $(ARGS)
 
 lint: install ## lints, types, who imports whom, the workflow
 	$(BIN)/ruff check .

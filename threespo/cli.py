@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from threespo.cli_watch import add_commands
 from threespo.errors import InputError, StoppedError
 from threespo.terminal import printable
 
@@ -27,6 +28,7 @@ EXTRA_OF = {
     **dict.fromkeys(("huggingface_hub", "safetensors", "tokenizers", "torch", "transformers"), "train"),
     **dict.fromkeys(("jinja2", "matplotlib", "papermill", "seaborn", "snakemake"), "workflow"),
     **dict.fromkeys(("alfworld", "textworld"), "oracle"),
+    **{name: name for name in ("mlflow", "tensorboard", "trackio", "wandb")},
     "pyserini": "lucene",
     "spacy": "spacy",
 }
@@ -58,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if missing not in EXTRA_OF:
             raise
         return _refused(f"this needs {missing}: pip install 'threespo[{EXTRA_OF[missing]}]'")
+    except BrokenPipeError:
+        # The reader, such as ``head``, has seen enough; nothing more can be flushed when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except OSError as error:
         # What is written goes through ``threespo.files``, which says so itself; a library may write elsewhere.
         if error.errno not in CANNOT_WRITE:
@@ -102,6 +108,7 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     from threespo.files import try_lock
     from threespo.runs.gpus import claim
     from threespo.runs.launch import gpus_here
+    from threespo.study.journal import noted
     from threespo.study.perform import perform
     from threespo.study.stages import STAGES, Job, check_job
 
@@ -114,13 +121,15 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     settings, work = job.settings(study, paths), load(stage.calls)
 
     # Held with others as long as this process lives: so a new workflow sees that jobs of a killed one are still at work.
-    with try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext(), claim(gpus_here(settings), settings.runs_per_gpu):
+    held = try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext()
+    with held, claim(gpus_here(settings), settings.runs_per_gpu):
         if getattr(parsed, "profile", False):
             from threespo.runs.clock import profiled
 
             profiled(cast("TrainSettings", settings), work)
         else:
-            perform(study, paths, job, lambda: work(settings))
+            with noted(paths, job):
+                perform(study, paths, job, lambda: work(settings))
     return 0
 
 
@@ -135,30 +144,6 @@ def _claims(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _index(parsed: argparse.Namespace) -> int:
-    from threespo.results.index import write_index
-
-    print(write_index(parsed.results))
-    return 0
-
-
-def _view(parsed: argparse.Namespace) -> int:
-    from threespo.results.viewer import write_view
-    from threespo.study.paths import RunFolder, paths_of_run
-    from threespo.study.records import check_used
-
-    file = parsed.trees if parsed.trees.suffix == ".parquet" else RunFolder(parsed.trees).trees
-    try:
-        _, run = paths_of_run(file.parent)
-    except ValueError:
-        run = file.resolve().parent.name
-    check_used(file)
-    out = parsed.out or file.with_suffix(".html")
-    write_view(file, out, f"Search trees of {run}", parsed.task)
-    print(out)
-    return 0
-
-
 def _why(parsed: argparse.Namespace) -> int:
     from threespo.study.plan import why
 
@@ -168,30 +153,20 @@ def _why(parsed: argparse.Namespace) -> int:
 
 def _check(parsed: argparse.Namespace) -> int:
     from threespo.study.plan import check
-    from threespo.study.resolve import present_study
+    from threespo.study.resolve import present_study, results_of
 
-    paths = _results(parsed.study)
+    paths = results_of(parsed.study)
     lines, well = check(present_study(paths), paths, deep=parsed.deep)
     print(printable("\n".join(lines)))
     return 0 if well else 1
 
 
 def _unlock(parsed: argparse.Namespace) -> int:
+    from threespo.study.resolve import results_of
     from threespo.study.workflow_run import unlock
 
-    print(f"locks removed: {len(unlock(_results(parsed.study)))}; nobody is at work on this study")
+    print(f"locks removed: {len(unlock(results_of(parsed.study)))}; nobody is at work on this study")
     return 0
-
-
-def _results(name: str) -> "Paths":
-    """Return the paths of the study that a name, a folder of results or a study's file means."""
-    from threespo.study.paths import Paths
-
-    for folder in (Path(name), Path(name).parent, Path("results") / name):
-        if Paths(folder).study.is_file():
-            return Paths(folder)
-    there = ", ".join(sorted(str(path.parent) for path in Path("results").glob("*/study.json"))) or "none in results/"
-    raise InputError(f"{name}: no results of a study; name a folder such as results/smoke (there are: {there})")
 
 
 def _verify(parsed: argparse.Namespace) -> int:
@@ -200,13 +175,6 @@ def _verify(parsed: argparse.Namespace) -> int:
     report = replay(parsed.kind, parsed.file, parsed.games, parsed.catalogue, parsed.only, parsed.queries, parsed.index)
     print(json.dumps({"kind": parsed.kind, **report.numbers()}))
     return 1 if report.mismatches else 0
-
-
-def _play(parsed: argparse.Namespace) -> int:
-    from threespo.runs.play import play
-
-    play(parsed.task, task_id=parsed.task_id, policy=parsed.policy)
-    return 0
 
 
 def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
@@ -255,14 +223,6 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_study(command("claims", _claims, "print what a finished study says of each of the paper's claims"))
 
-    index = command("index", _index, "make index.html of all studies in a folder of results, and two beside each other")
-    index.add_argument("results", nargs="?", type=Path, default=Path("results"), metavar="RESULTS", help="default: results")
-
-    view = command("view", _view, "make a page of a run's search trees, to explore in a browser")
-    view.add_argument("trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet")
-    view.add_argument("--out", type=Path, metavar="FILE", help="the page; by default trees.html beside the table")
-    view.add_argument("--task", metavar="ID", help="the trees of this task only")
-
     reasons = command("why", _why, "say what has changed since a result was made, old and new")
     reasons.add_argument("target", type=Path, metavar="TARGET", help="a file or folder of results, e.g. results/smoke")
 
@@ -288,10 +248,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--queries", type=int, default=200, metavar="N", help=f"for {LUCENE}: how many searches to compare")
     verify.add_argument("--index", type=Path, metavar="FOLDER", help=f"for {LUCENE}: where its index is, or is to be kept")
 
-    play = command("play", _play, "play an episode in the terminal, or watch a policy play it")
-    play.add_argument("task", type=Path, metavar="FILE_OR_FOLDER")
-    play.add_argument("--task", dest="task_id", metavar="ID", help="which game or goal, where there are several")
-    play.add_argument("--policy", type=Path, metavar="RUN_FOLDER", help="let the policy of this run play")
+    add_commands(command)
     return parser
 
 

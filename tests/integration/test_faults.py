@@ -214,12 +214,12 @@ def test_a_result_without_its_record_deceives_no_reader(checkout):
 
 def test_a_full_disk_leaves_an_earlier_result_and_its_record_in_agreement(undisturbed, tmp_path):
     checkout = copy_of(undisturbed, tmp_path)
-    before = state(checkout.results(), ".jobs.lock", "runs/alfworld/tiny-s/grpo/seed-0.lock")
+    before = state(checkout.results(), ".jobs.lock", ".journal", "runs/alfworld/tiny-s/grpo/seed-0.lock")
     module = checkout.folder / "threespo" / "methods" / "grpo.py"
     whole = module.read_text()
     module.write_text(whole + "\nADDED = 1\n")
     is_one_message(train(checkout, FAKE_FAULTS="full:*/runs/*/.metrics.parquet.*"), "Earlier results are untouched")
-    assert state(checkout.results(), ".jobs.lock") == before
+    assert state(checkout.results(), ".jobs.lock", ".journal") == before
     module.write_text(whole)
     goes_on(checkout, undisturbed)
 

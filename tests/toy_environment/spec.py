@@ -7,7 +7,7 @@ from pydantic import Field
 from threespo.envs.corridor.corridor import COLOURS, Corridor, CorridorTask
 
 from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
-from threespo.envs.spec import EnvironmentSpec
+from threespo.envs.spec import EnvironmentSpec, Playable
 from threespo.files import atomic_folder, atomic_json
 from threespo.rng import generator
 
@@ -47,6 +47,10 @@ def load_tasks(data: Path, split: str) -> list[CorridorTask]:
     return [task(name) for name in json.loads((data / "manifest.json").read_text())[split]]
 
 
+def playable(data: Path, split: str) -> list[Playable]:
+    return [Playable(one.task_id, one.task_type, one.goal, lambda one=one: one) for one in load_tasks(data, split)]
+
+
 SPEC = EnvironmentSpec(
     name="corridor",
     settings=CorridorSettings,
@@ -59,7 +63,8 @@ SPEC = EnvironmentSpec(
     prepare="threespo.envs.corridor.spec:prepare",
     load_tasks=load_tasks,
     recognises=lambda path: path.name == "corridor" and (path / "manifest.json").is_file(),
-    open_task=lambda path, name: (Corridor(), task(name or "test-0")),
+    splits_in=lambda path: SPLITS,
+    tasks_in=playable,
     playable="the data folder of a study in the corridor",
     curriculum="threespo.envs.corridor.curriculum:curriculum",
     presentation="threespo.envs.corridor.presentation:PRESENTATION",

@@ -2,13 +2,17 @@
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.alfworld_mini import mini
+from tests.followed import study_in
 from threespo.envs.alfworld import Alfworld, compile_game
+from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.sources import write_compact
 from threespo.envs.alfworld.text import alfworld_prompt
 from threespo.envs.episode import Episode, EpisodeSetup, begin
 from threespo.protocol import Sample, SampleRequest
-from threespo.runs.play import ask, play_task, sampled
+from threespo.runs.play import ask, catalogue, open_task, play_task, sampled
 
 GOAL = "(opened Drawer_bar_1)"
 
@@ -26,8 +30,50 @@ def test_a_person_plays_to_the_win() -> None:
     shown = out.getvalue()
     assert "You arrive at drawer 1. The drawer 1 is closed." in shown
     assert "Nothing happens." in shown
-    assert "Admissible: go to drawer 1, go to shelf 1," in shown
+    assert "Step 1 of 99. Admissible: 1 go to drawer 1, 2 go to shelf 1," in shown
     assert shown.endswith("Won after 3 steps.\n")
+
+
+def test_an_action_may_be_named_by_its_number() -> None:
+    out = io.StringIO()
+    episode = start()
+    choose = ask(iter(["1\n", "99\n", "0\n"]), out)
+    assert [choose(episode) for _ in range(3)] == ["go to drawer 1", "99", "0"]
+
+
+def test_a_person_has_the_step_limit_of_the_study_whose_data_it_is(tmp_path: Path) -> None:
+    write_compact([mini(GOAL)], tmp_path / "data" / "alfworld")
+    (split,) = {mini(GOAL).split}
+    rules = {"study": 15, "none": 50}
+    for name, steps in rules.items():
+        if name == "study":
+            study_in(tmp_path)
+        else:
+            (tmp_path / "study.json").unlink()
+        setup, _ = open_task(tmp_path / "data" / "alfworld", split=split)
+        assert setup.max_steps == steps
+    out = io.StringIO()
+    short = begin(EpisodeSetup(Alfworld(), 2, 0), compile_game(mini(GOAL)))
+    assert not play_task(short, ask(iter(["look\n"] * 9), out), out)
+    assert "Step 2 of 2." in out.getvalue()
+    assert out.getvalue().endswith("Not won after 2 steps, all that there are.\n")
+
+
+def test_tasks_are_drawn_from_the_training_split_and_listed_with_their_ids(tmp_path: Path) -> None:
+    games = [game for split, seed in (("train", 1), ("valid_unseen", 2)) for game in generate(split, 4, seed, "small")]
+    write_compact(games, tmp_path)
+    ids = {split: {game.game_id for game in games if game.split == split} for split in ("train", "valid_unseen")}
+    drawn = {open_task(tmp_path, seed=seed)[1].task_id for seed in range(12)}
+    assert len(drawn) > 1
+    assert drawn <= ids["train"]
+    assert {open_task(tmp_path, split="valid_unseen", seed=seed)[1].task_id for seed in range(3)} <= ids["valid_unseen"]
+
+    head, *lines = catalogue(tmp_path)
+    assert head.endswith("train, valid_unseen; this is train")
+    assert {line.split()[0] for line in lines} == ids["train"]
+    # By its id a task is found wherever it is.
+    held_out = min(ids["valid_unseen"])
+    assert open_task(tmp_path, held_out)[1].task_id == held_out
 
 
 def test_quit_and_the_end_of_input_stop_the_game() -> None:
@@ -54,7 +100,7 @@ def test_a_policy_plays_with_its_history() -> None:
     out, game, env = io.StringIO(), compile_game(mini(GOAL)), Alfworld()
     sampler = Scripted(["go to drawer 1", "look", "look"])
     assert not play_task(begin(EpisodeSetup(env, 3, 2), game), sampled(sampler, 1.0, out), out)
-    assert out.getvalue().endswith("Not won after 3 steps.\n")
+    assert out.getvalue().endswith("Not won after 3 steps, all that there are.\n")
     assert "> go to drawer 1" in out.getvalue()
     start = env.initial(game)
     there = env.step(start, "go to drawer 1").state

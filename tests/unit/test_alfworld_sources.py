@@ -200,7 +200,7 @@ def test_a_game_to_play_is_found_by_file_folder_and_name(records: list[GameRecor
     ]
     for path, name in places:
         assert open_task(path, name)[1].record == wanted
-    with pytest.raises(InputError, match="no game 'nothing' there"):
+    with pytest.raises(InputError, match="no task 'nothing' there"):
         open_task(tmp_path / "compact", "nothing")
     with pytest.raises(InputError, match="nothing to play there; expected a game"):
         open_task(tmp_path / "nowhere")

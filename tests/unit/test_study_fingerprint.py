@@ -138,3 +138,14 @@ def test_every_stage_has_a_fingerprint():
     prints = {str(sorted(job.code(STUDY).items())) for stage, job in first.items() if stage != "notebook"}
     assert len(prints) == len(first) - 1
     assert Path(module.__file__).parents[1] == module.ROOT
+
+
+def test_a_notebook_depends_on_no_more_than_it_shows():
+    """The theory is the same in every study: neither another figure, nor another row, nor a label draws it anew."""
+    of_study = {"threespo.study.matrix", "threespo.study.catalogue"}
+    theory, results, curves = (code("notebook", name) for name in ("theory", "main_results", "learning_curves"))
+    assert "threespo.results.figures" in theory
+    assert not [name for name in theory if name in of_study or name.endswith("presentation")]
+    assert not of_study & results
+    assert "threespo.envs.alfworld.presentation" in results
+    assert of_study <= curves

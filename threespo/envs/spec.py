@@ -1,6 +1,6 @@
 """What an environment is to the rest of the package: one value of this class, found through ``threespo.envs.registry``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,16 @@ class RealData(NamedTuple):
     read at every start of the workflow."""
 
 
+class Playable(NamedTuple):
+    """A task that ``threespo play`` can open."""
+
+    task_id: str
+    task_type: str
+    goal: str
+    open: Callable[[], Any]
+    """Returns the task, which may take a moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class EnvironmentSpec:
     """One environment. Functions import what they need when they are called, so that a spec loads in milliseconds."""
@@ -61,14 +71,19 @@ class EnvironmentSpec:
     """(data folder, split) -> the tasks of one split."""
     recognises: Callable[[Path], bool]
     """Whether ``threespo play PATH`` means this environment."""
-    open_task: Callable[[Path, str | None], tuple[Environment[Any, Any], Any]]
-    """(path, id of a task or None for the first) -> environment and task, for ``threespo play``."""
+    splits_in: Callable[[Path], Sequence[str]]
+    """The splits that a path holds, for ``threespo play``, the one for training first; one of any name where it is a
+    task."""
+    tasks_in: Callable[[Path, str], Sequence[Playable]]
+    """(path, split) -> its tasks, for ``threespo play``."""
     playable: str
-    """What ``open_task`` can open, for error messages."""
+    """What ``splits_in`` can look into, for error messages."""
     presentation: str
     """``module:constant`` with a ``Presentation``. Apart from the spec, so that a new label does not rerun a training."""
     real: RealData | None = None
     """``None``: the environment has embedded tasks only."""
+    shown: Callable[[Any, Any], str] = field(default=lambda _, state: str(state.observation))
+    """(environment, state) -> what a person is shown; by default what a policy reads."""
     curriculum: str | None = None
     """``module:function`` that returns the curriculum of its embedded base policies (``threespo.imitation.curriculum``);
     ``None``: there is none, and studies must use other policies here."""

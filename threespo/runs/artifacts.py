@@ -1,14 +1,15 @@
 """What a run leaves beside weights and metrics: counts by task type, search trees, snapshots.
 
 During the run the artifacts lie with the checkpoints, in one file per epoch. A killed run that resumes writes the files of
-the epochs after its last checkpoint again, to the same bytes.
+the epochs after its last checkpoint again, to the same bytes. The rows of metrics and times lie there too, for those who
+watch a run (``threespo track``, ``threespo status``); training itself never reads them.
 """
 
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pandas as pd
 
@@ -20,6 +21,8 @@ from threespo.study.paths import RunFolder
 from threespo.tables import read_table, write_table
 
 TYPE_COLUMNS = ("epoch", "task_type")
+
+Kind = Literal["metrics", "timing", "task_types", "trees"]
 
 
 class Exports(Protocol):
@@ -45,6 +48,24 @@ class RunArtifacts:
         write_table(self._part("task_types", number), types, None if types else TYPE_COLUMNS)
         if result.trees:
             write_table(self._part("trees", number), [{"epoch": number, **row} for row in result.trees])
+
+    def watched(self, number: int, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """Write the rows of epoch ``number`` for those who watch; ``metrics`` last, which says that the epoch is there."""
+        write_table(self._part("timing", number), [timing])
+        write_table(self._part("metrics", number), [metrics])
+
+    def epochs(self) -> list[int]:
+        """Return the epochs whose rows there are, in order."""
+        files = (self.folder / "artifacts").glob("metrics-[0-9]*.parquet")
+        return sorted(int(file.stem.removeprefix("metrics-")) for file in files)
+
+    def rows(self, kind: Kind, number: int) -> pd.DataFrame:
+        """Return the rows of one kind of epoch ``number`` while the run is going on."""
+        return read_table(self._part(kind, number))
+
+    def written(self, number: int) -> float:
+        """Return when epoch ``number`` ended, in seconds since 1970."""
+        return self._part("metrics", number).stat().st_mtime
 
     def snapshot(self, number: int, learner: Exports | None, memory: Mapping[str, Any] | None) -> None:
         """Write a snapshot of the run as it is now.
@@ -75,10 +96,10 @@ class RunArtifacts:
                     link_folder(written, temporary / snapshot.name)
             write_index(temporary, snapshots)
 
-    def _part(self, kind: str, number: int) -> Path:
+    def _part(self, kind: Kind, number: int) -> Path:
         return self.folder / "artifacts" / f"{kind}-{number:06d}.parquet"
 
-    def _gather(self, kind: str, epochs: int, columns: tuple[str, ...]) -> pd.DataFrame:
+    def _gather(self, kind: Kind, epochs: int, columns: tuple[str, ...]) -> pd.DataFrame:
         parts = [self._part(kind, number) for number in range(1, epochs + 1)]
         # Without empty frames: their columns have no type, and would change that of the others.
         frames = [frame for frame in (read_table(part) for part in parts if part.exists()) if len(frame)]

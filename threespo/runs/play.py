@@ -1,16 +1,24 @@
 """Play one episode in the terminal, or watch a policy play it."""
 
+import functools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from threespo.envs.base import Environment, Task
-from threespo.envs.episode import Episode, EpisodeSetup, act, begin
+from threespo.envs.base import Task
+from threespo.envs.episode import FREE_TEXT, Episode, EpisodeSetup, act, begin
 from threespo.envs.parsing import parse_response
 from threespo.envs.registry import environment, recognised
-from threespo.errors import InputError
+from threespo.envs.settings import EpisodeSettings
+from threespo.envs.spec import EnvironmentSpec
+from threespo.errors import InputError, listed
 from threespo.protocol import Sampler, SampleRequest
+from threespo.rng import generator
+from threespo.runs.setup import make_setup
+from threespo.study.load import load_study
+from threespo.study.paths import Paths
 from threespo.terminal import printable
 
 QUIT = "quit"
@@ -18,52 +26,128 @@ QUIT = "quit"
 Choose = Callable[[Episode], str]
 """A player: returns the next action."""
 
+Show = Callable[[Any], str]
+"""Makes of a state what is written."""
 
-def play(path: Path, task_id: str | None = None, policy: Path | None = None, out: TextIO | None = None) -> bool:
+
+def play(
+    path: Path,
+    task_id: str | None = None,
+    policy: Path | None = None,
+    out: TextIO | None = None,
+    *,
+    split: str | None = None,
+    seed: int = 0,
+) -> bool:
     """Play an episode by hand, or let the policy of a trained run play it; return whether it was won.
 
     Args:
         path: ALFWorld: a ``game.tw-pddl``, its folder, a ``.jsonl`` or ``.jsonl.xz`` file of games, or a folder of games.
             WebShop: the data folder of a study, which holds a catalogue.
-        task_id: which game (``TASK/TRIAL``) or goal (``ASIN/NUMBER``), where there are several; by default the first.
+        task_id: which game (``TASK/TRIAL``) or goal (``ASIN/NUMBER``), where there are several; by default one is drawn.
         policy: folder of a run that has been trained.
+        split: of which split; by default the one for training, so that nobody gets to know held-out tasks by accident.
+        seed: of the draw.
 
     Raises:
         InputError: if the task or the run is not there, or the run is of another environment.
     """
-    (env, task), out = open_task(path, task_id), out or sys.stdout
+    spec, out = recognised(path), out or sys.stdout
+    setup, task = open_task(path, task_id, split, seed)
     if policy is None:
-        # A person has no step limit, and reads no prompt with a history in it.
-        return play_task(begin(EpisodeSetup(env, sys.maxsize, 0), task), ask(iter(sys.stdin), out), out)
-    setup, player = policy_player(policy, env.name, path, out)
+        show = functools.partial(spec.shown, setup.env)
+        return play_task(begin(setup, task), ask(iter(sys.stdin), out), out, show)
+    setup, player = policy_player(policy, spec.name, path, out)
     return play_task(begin(setup, task), player, out)
 
 
-def open_task(path: Path, task_id: str | None = None) -> tuple[Environment[Any, Any], Task]:
-    """Return the environment of a file or folder and one task in it; :func:`play` explains the arguments."""
-    return recognised(path).open_task(path, task_id)
+def open_task(
+    path: Path, task_id: str | None = None, split: str | None = None, seed: int = 0
+) -> tuple[EpisodeSetup, Task]:
+    """Return how episodes run in the environment of a file or folder, and one task in it (arguments as of :func:`play`).
+
+    In a study's data a person plays by the study's rules, elsewhere by the environment's own: so a person has the step limit
+    that a policy has.
+    """
+    spec = recognised(path)
+    there = _splits(path, split)
+    # An id is looked for in all splits, training first; drawn is from the first alone.
+    for name in there if task_id else there[:1]:
+        tasks = spec.tasks_in(path, name)
+        chosen = generator(seed, "play").choice(tasks) if task_id is None else None
+        chosen = chosen or next((task for task in tasks if task.task_id == task_id), None)
+        if chosen:
+            folder = path if path.is_dir() else path.parent
+            return make_setup(spec.name, _rules(spec, folder), folder), chosen.open()
+    looked = f"looked in {', '.join(there)}"
+    raise InputError(f"{path}: no task {task_id!r} there ({looked}); threespo play {path} --list shows them")
 
 
-def play_task(episode: Episode, choose: Choose, out: TextIO) -> bool:
+def _rules(spec: EnvironmentSpec, folder: Path) -> EpisodeSettings:
+    root = next((parent for parent in folder.absolute().parents if Paths(parent).study.is_file()), None)
+    section = load_study(Paths(root).study).environments.get(spec.name) if root else None
+    # By a mapping: every environment's own settings have a step limit of their own, and the type of all has none.
+    return spec.episode.part_of(section) if section else spec.episode.model_validate({})
+
+
+def _splits(path: Path, split: str | None) -> list[str]:
+    """Return the splits to look in."""
+    there = list(recognised(path).splits_in(path))
+    if not there:
+        raise InputError(f"{path}: no tasks of any split there; the workflow prepares them, or give another folder")
+    if split is not None and split not in there:
+        raise InputError(f"{path}: no split {split!r} there; it has: {listed(there)}")
+    return [split] if split else there
+
+
+def catalogue(path: Path | None, split: str | None = None) -> Iterator[str]:
+    """Yield a line for each task of a split with its id, type and goal; without a path, for each place with tasks.
+
+    Args:
+        path: as in :func:`play`.
+        split: by default the one for training.
+    """
+    if path is None:
+        places = [place for place in sorted(Path("results").glob("*/data/*")) if place.is_dir()]
+        games = os.environ.get("ALFWORLD_DATA")
+        yield from (_place(place) for place in [*places, *([Path(games)] if games else [])])
+        return
+    spec, chosen = recognised(path), _splits(path, split)
+    yield f"{path}: {', '.join(spec.splits_in(path))}; this is {chosen[0]}"
+    for task in spec.tasks_in(path, chosen[0]):
+        yield f"{task.task_id}  {task.task_type}  {task.goal}"
+
+
+def _place(place: Path) -> str:
+    try:
+        spec = recognised(place)
+    except InputError:
+        return f"{place}: nothing to play"
+    return f"{place}: {spec.name}, {', '.join(spec.splits_in(place))}"
+
+
+def play_task(episode: Episode, choose: Choose, out: TextIO, show: Show = lambda state: str(state.observation)) -> bool:
     """Play on until the episode is over or the player says ``quit``; return whether it was won.
 
     Args:
         episode: where to begin.
         choose: the player.
         out: receives the observations.
+        show: makes of a state what is written.
     """
     task = episode.task
-    out.write(printable(f"{task.task_id} ({task.task_type})\n{_goal_line(episode)}\n{episode.observation}\n"))
+    out.write(printable(f"{task.task_id} ({task.task_type})\n{_goal_line(episode)}\n{show(episode.state)}\n"))
     while not episode.done:
         action = choose(episode)
         if action.strip() == QUIT:
             out.write("Stopped.\n")
             return False
         episode = act(episode, action)
-        out.write(printable(f"{episode.observation}\n"))
+        out.write(printable(f"{show(episode.state)}\n"))
 
     score = f", score {episode.score:.2f}" if episode.ended and not episode.won else ""
-    out.write(f"\n{'Won' if episode.won else 'Not won'} after {episode.steps} steps{score}.\n")
+    limit = "" if episode.ended else ", all that there are"
+    out.write(f"\n{'Won' if episode.won else 'Not won'} after {episode.steps} steps{limit}{score}.\n")
     return episode.won
 
 
@@ -74,13 +158,19 @@ def _goal_line(episode: Episode) -> str:
 
 
 def ask(lines: Iterator[str], out: TextIO) -> Choose:
-    """Return a player that reads one action a line; the end of input is a ``quit``."""
+    """Return a player that reads one action a line, or its number in the list; the end of input is a ``quit``."""
 
     def choose(episode: Episode) -> str:
         admissible = episode.setup.env.admissible(episode.state)
-        out.write(printable(f"\nAdmissible: {', '.join(admissible)} ({QUIT} to stop)\n> "))
+        actions = ", ".join(f"{number} {action}" for number, action in enumerate(admissible, start=1))
+        step = f"Step {episode.steps + 1} of {episode.setup.max_steps}"
+        out.write(printable(f"\n{step}. Admissible: {actions} ({QUIT} to stop)\n> "))
         out.flush()
-        return next(lines, QUIT).rstrip("\n")
+        line = next(lines, QUIT).rstrip("\n")
+        number = int(line) if line.isdecimal() and len(line) < 6 else 0
+        # Not where the person has to write words of their own.
+        named = admissible[number - 1] if 1 <= number <= len(admissible) else FREE_TEXT
+        return line if FREE_TEXT in named or line in admissible else named
 
     return choose
 
@@ -98,8 +188,7 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
         InputError: if ``folder`` is not the folder of a run of a study, it has no weights, or is of another environment.
     """
     from threespo.policy.model import load_policy
-    from threespo.runs.setup import make_sampler, make_setup
-    from threespo.study.load import load_study
+    from threespo.runs.setup import make_sampler
     from threespo.study.matrix import find_run
     from threespo.study.paths import paths_of_run
     from threespo.study.records import check_used

@@ -96,6 +96,7 @@ def _train(settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], meth
         record_time(progress, driver, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
         artifacts.epoch(progress.epoch, result)
+        artifacts.watched(progress.epoch, progress.metrics[-1], progress.timing[-1])
         if number := snapshots.due(training.snapshots, training.budget, before, spent(progress, settings)):
             artifacts.snapshot(number, learner, progress.memory if searches(settings.method) else None)
         _show(progress, settings)

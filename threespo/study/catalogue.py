@@ -71,6 +71,8 @@ class Notebook(Settings):
     """Files of ``config/paper`` that it reads besides tables."""
     modules: Several[str] = ("threespo.results.figures",)
     """Modules of this package that its cells import (tested)."""
+    environments: bool = True
+    """Whether it shows environments or their tasks by name; if not, other names do not rerun it."""
 
 
 class Item(Settings):

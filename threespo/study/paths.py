@@ -121,8 +121,8 @@ class Paths:
         """Return the files of a run, or of the run with this id."""
         return RunFolder(self.root / "runs" / _id(run))
 
-    def checkpoints(self, run: Run) -> Path:
-        return self.root / "checkpoints" / run.run_id
+    def checkpoints(self, run: Run | str) -> Path:
+        return self.root / "checkpoints" / _id(run)
 
     @property
     def cassettes(self) -> Path:
@@ -188,6 +188,11 @@ class Paths:
     def digests(self) -> Path:
         """Digests of files by their state, so that unchanged ones need not be read again; a memory of this machine."""
         return self.root / ".digests.json"
+
+    @property
+    def journal(self) -> Path:
+        """When jobs began and how they ended since the workflow was last called (``threespo.study.journal``)."""
+        return self.root / ".journal.jsonl"
 
     @property
     def lock(self) -> Path:

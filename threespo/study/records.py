@@ -97,7 +97,7 @@ def write(paths: Paths, record: Record) -> None:
 
 def ingredients(study: Study, paths: Paths, job: Job, inputs: Mapping[str, str]) -> Ingredients:
     """Return what the job depends on, with its inputs as given (:func:`named`)."""
-    return Ingredients(job.code(study), dict(_flat(job.settings(study, paths).key())), inputs)
+    return Ingredients(job.code(study), dict(flat(job.settings(study, paths).key())), inputs)
 
 
 def named(paths: Paths, files: Iterable[Path], digests: Digests) -> dict[str, str]:
@@ -233,11 +233,11 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     """Yield (dotted name, JSON value) of every field; ``before`` is the prefix of the names."""
     for name, value in values.items():
         # An empty mapping has no fields to name, but is a value.
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{before}{name}.")
+            yield from flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", json.dumps(value)

@@ -266,3 +266,16 @@ def _check_gpus(study: Study, gpus: int | None) -> None:
             f"gpu={gpus or 0} was granted. Pass --resources gpu={max(study.gpus, ranks * study.gpus_per_rank)}, or choose a "
             "smaller study or fewer ranks."
         )
+
+
+def results_of(name: str) -> Paths:
+    """Return the paths of the study that a name, a folder of results or a study's file means.
+
+    Raises:
+        InputError: if there are no results of such a study; names those that there are.
+    """
+    for folder in (Path(name), Path(name).parent, Path("results") / name):
+        if Paths(folder).study.is_file():
+            return Paths(folder)
+    there = ", ".join(sorted(str(path.parent) for path in Path("results").glob("*/study.json"))) or "none in results/"
+    raise InputError(f"{name}: no results of a study; name a folder such as results/smoke (there are: {there})")

@@ -151,12 +151,21 @@ def _of_decision_trees(study: Study, name: str) -> Sequence[str]:
 
 def _of_results(study: Study, _: str) -> Sequence[str]:
     # Which rows and figures there are is decided in ``study``, which fingerprints otherwise leave out.
-    shown = [environment(env).presentation.partition(":")[0] for env in study.environments]
-    return ("threespo.study.matrix", "threespo.study.parts", "threespo.study.catalogue", *shown)
+    return (*_DECIDED, *_presentations(study))
 
 
 def _of_notebook(study: Study, name: str) -> Sequence[str]:
-    return (*notebook(name).modules, *_of_results(study, name))
+    entry = notebook(name)
+    # What others draw of the study is in their tables: a new figure or row elsewhere is no reason to draw theirs again.
+    decided = _DECIDED if "threespo.results.curves" in entry.modules else ()
+    return (*entry.modules, *decided, *(_presentations(study) if entry.environments else ()))
+
+
+_DECIDED = ("threespo.study.matrix", "threespo.study.parts", "threespo.study.catalogue")
+
+
+def _presentations(study: Study) -> list[str]:
+    return [environment(env).presentation.partition(":")[0] for env in study.environments]
 
 
 def _of_data(_: Study, name: str) -> Sequence[str]:

@@ -8,6 +8,7 @@ from typing import IO, cast
 
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, atomic_text, note_holder, try_lock
+from threespo.study import journal
 from threespo.study.digests import Digests
 from threespo.study.fingerprint import forget
 from threespo.study.load import dump_study
@@ -64,9 +65,15 @@ class WorkflowRun:
             # The other study may have gone on meanwhile: what was taken is looked at like everything else.
             self._verdicts = self._plan(save=True) if taken else self._verdicts
             self._records = {verdict.job: self._written(verdict.job) for verdict in self._verdicts}
+            journal.begin(self._paths, self.to_run)
         # In a dry run what would be taken is not there, so Snakemake lists its jobs.
         runs = [verdict.job for verdict in self._verdicts if verdict.runs or verdict.source]
         self.outputs = {str(path) for job in runs for path in job.outputs(self._paths).paths()}
+
+    @property
+    def to_run(self) -> list[Job]:
+        """The jobs that have to run, or to be looked at since what they need is made anew."""
+        return [verdict.job for verdict in self._verdicts if verdict.runs]
 
     def _plan(self, *, save: bool) -> list[Verdict]:
         digests = Digests(self._paths.digests)

@@ -12,6 +12,7 @@ from threespo.results.index import write_index
 from threespo.results.outcome import outcome
 from threespo.runs.gpus import check_granted
 from threespo.scaling.resources import Allotment
+from threespo.results.status import StudyBar
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
@@ -44,6 +45,7 @@ except InputError as error:
     refuse(error)
 
 RUN = WorkflowRun(RESOLVED) if is_main_process(workflow) else None
+BAR = StudyBar(STUDY, PATHS)
 
 
 envvars:

@@ -1,13 +1,13 @@
 """ALFWorld's entry in the registry of environments."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
 from threespo.envs.alfworld.settings import SPLITS, AlfworldEpisode, AlfworldSettings, AlfworldTasks
 from threespo.envs.alfworld.text import TEXT
 from threespo.envs.base import Environment
-from threespo.envs.spec import EnvironmentSpec, RealData
-from threespo.errors import InputError
+from threespo.envs.spec import EnvironmentSpec, Playable, RealData
 
 
 def _make(settings: AlfworldEpisode, _: Path) -> Environment[Any, Any]:
@@ -35,21 +35,32 @@ def _recognises(path: Path) -> bool:
     return (path / GAME_FILE).exists() or holds_games(path)
 
 
-def _open_task(path: Path, game_id: str | None) -> tuple[Environment[Any, Any], Any]:
-    from threespo.envs.alfworld import Alfworld, compile_game
-    from threespo.envs.alfworld.sources import GAME_FILE, load, read_game, splits
+def _splits_in(path: Path) -> list[str]:
+    from threespo.envs.alfworld.sources import splits
+
+    if _one_game(path):
+        return ["game"]
+    # A file of games is a split of the folder that it lies in.
+    found = [path.name.split(".jsonl", 1)[0]] if path.is_file() else splits(path)
+    return sorted(found, key=lambda split: (split != "train", split))
+
+
+def _tasks_in(path: Path, split: str) -> list[Playable]:
+    from threespo.envs.alfworld import compile_game
+    from threespo.envs.alfworld.sources import load, read_game
+
+    single = _one_game(path)
+    records = [read_game(single)] if single else load(path.parent if path.is_file() else path, split)
+    opened = [functools.partial(compile_game, record) for record in records]
+    return [Playable(game.game_id, game.task_type, game.goal, open) for game, open in zip(records, opened, strict=True)]
+
+
+def _one_game(path: Path) -> Path | None:
+    from threespo.envs.alfworld.sources import GAME_FILE
 
     if path.is_dir() and (path / GAME_FILE).exists():
-        path = path / GAME_FILE
-    if path.name == GAME_FILE:
-        return Alfworld(), compile_game(read_game(path))
-
-    # A file of games is a split of the folder that it lies in.
-    folder, names = (path.parent, [path.name.split(".jsonl", 1)[0]]) if path.is_file() else (path, splits(path))
-    for record in (record for name in names for record in load(folder, name)):
-        if game_id in (None, record.game_id):
-            return Alfworld(), compile_game(record)
-    raise InputError(f"{path}: no game {game_id!r} there; expected TASK/TRIAL, as in its files of games")
+        return path / GAME_FILE
+    return path if path.name == GAME_FILE else None
 
 
 def _lacks(folder: Path) -> str | None:
@@ -70,7 +81,8 @@ SPEC = EnvironmentSpec(
     prepare="threespo.envs.alfworld.prepare:prepare_games",
     load_tasks=_load_tasks,
     recognises=_recognises,
-    open_task=_open_task,
+    splits_in=_splits_in,
+    tasks_in=_tasks_in,
     playable="a game.tw-pddl, a .jsonl(.xz) file of games, a folder of ALFWorld games",
     real=RealData(
         "games",

@@ -128,6 +128,10 @@ class WebShop:
         """Return whether something was bought with the full reward."""
         return state.done and state.score == 1.0
 
+    def page(self, state: ShopState) -> Page:
+        """Return the page of a state before a purchase, in its parts."""
+        return self._page_of(state)
+
     def reward(self, state: ShopState) -> Reward:
         """Return the reward, in parts, for buying the state's product as it is chosen."""
         product = self.catalogue.product(state.product)

@@ -1,14 +1,13 @@
 """WebShop's entry in the registry of environments."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
 from threespo.envs.base import Environment
-from threespo.envs.panels import PANELS
-from threespo.envs.spec import EnvironmentSpec, RealData
+from threespo.envs.spec import EnvironmentSpec, Playable, RealData
 from threespo.envs.webshop.settings import SPLITS, WebshopEpisode, WebshopSettings, WebshopTasks
 from threespo.envs.webshop.text import TEXT
-from threespo.errors import InputError
 
 CATALOGUE = "catalogue"
 """Folder of a shop's compiled catalogue, in its data folder."""
@@ -31,17 +30,22 @@ def _recognises(path: Path) -> bool:
     return (path / CATALOGUE).is_dir()
 
 
-def _open_task(folder: Path, goal_id: str | None) -> tuple[Environment[Any, Any], Any]:
-    from threespo.envs.webshop import Catalogue, WebShop
+def _splits_in(folder: Path) -> list[str]:
+    return [split for split in ("train", *sorted({*SPLITS} - {"train"})) if (folder / f"{split}.jsonl.xz").exists()]
+
+
+def _tasks_in(folder: Path, split: str) -> list[Playable]:
+    from threespo.envs.webshop import Catalogue
     from threespo.envs.webshop.data import load_goals
 
-    catalogue = Catalogue(folder / CATALOGUE)
-    panels = [panel for panel in PANELS if (folder / f"{panel}.jsonl.xz").exists()]
-    for split in ("test", "calibration", "train", *panels):
-        for goal in load_goals(folder, split, catalogue):
-            if goal_id in (None, goal.task_id):
-                return WebShop(catalogue), goal
-    raise InputError(f"{folder}: no goal {goal_id!r} there; expected ASIN/NUMBER as in its .jsonl.xz files")
+    goals = load_goals(folder, split, Catalogue(folder / CATALOGUE))
+    return [Playable(goal.task_id, goal.task_type, goal.goal, functools.partial(lambda one: one, goal)) for goal in goals]
+
+
+def _shown(shop: Any, state: Any) -> str:
+    from threespo.envs.webshop.terminal import page_for_person
+
+    return page_for_person(shop, state)
 
 
 def _unlearnable(settings: WebshopSettings) -> str | None:
@@ -71,7 +75,9 @@ SPEC = EnvironmentSpec(
     prepare="threespo.envs.webshop.prepare:prepare",
     load_tasks=_load_tasks,
     recognises=_recognises,
-    open_task=_open_task,
+    splits_in=_splits_in,
+    tasks_in=_tasks_in,
+    shown=_shown,
     playable="the data folder of a study, which holds a shop's catalogue",
     real=RealData(
         "shop",

@@ -1,0 +1,105 @@
+"""The commands of those who look on: ``track``, ``status``, ``index``, ``view``, ``play``."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from threespo.terminal import printable
+
+Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+"""(name, function, one sentence) -> the command's parser."""
+
+
+PLACES = """\
+places to play:
+  results/STUDY/data/alfworld                    a study's games, by its rules
+  results/STUDY/data/webshop                     a study's shop
+  $ALFWORLD_DATA/json_2.1.1                      real ALFWorld games, as alfworld-download lays them out
+  .../json_2.1.1/train/TASK/TRIAL/game.tw-pddl   one of them
+"""
+
+
+def add_commands(command: Add) -> None:
+    """Add the commands of this module to the command line."""
+    track = command("track", _track, "copy the curves of a run or study to TensorBoard, Weights & Biases, MLflow, Trackio")
+    where = "results/STUDY, or a run in it: results/STUDY/runs/ENV/POLICY/METHOD/seed-N"
+    track.add_argument("results", type=Path, metavar="RUN|STUDY", help=where)
+    track.add_argument("--to", required=True, choices=("tensorboard", "wandb", "mlflow", "trackio"), help="where to")
+    place = "folder of its files; by default tracking/tensorboard, and what the others' own variables say"
+    track.add_argument("--dir", type=Path, help=place)
+    track.add_argument("--project", default="threespo", help="project or experiment; tensorboard has none (threespo)")
+    track.add_argument("--follow", action="store_true", help="go on until all is trained and evaluated")
+
+    status = command("status", _status, "say where the jobs of a study stand; exit code 1 if one has failed")
+    status.add_argument("study", nargs="?", default="smoke", metavar="STUDY", help="a study or its folder (default: smoke)")
+
+    index = command("index", _index, "make index.html of all studies in a folder of results, and two beside each other")
+    index.add_argument("results", nargs="?", type=Path, default=Path("results"), metavar="RESULTS", help="default: results")
+
+    view = command("view", _view, "make a page of a run's search trees, to explore in a browser")
+    view.add_argument("trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet")
+    view.add_argument("--out", type=Path, metavar="FILE", help="the page; by default trees.html beside the table")
+    view.add_argument("--task", metavar="ID", help="the trees of this task only")
+
+    play = command("play", _play, "play an episode in the terminal, or watch a policy play; without a path: what there is")
+    play.formatter_class, play.epilog = argparse.RawDescriptionHelpFormatter, PLACES
+    play.add_argument("task", type=Path, nargs="?", metavar="FILE_OR_FOLDER", help="where the tasks lie")
+    play.add_argument("--list", action="store_true", help="list the tasks with their ids, and play none")
+    play.add_argument("--split", metavar="NAME", help="of which split (default: the one for training)")
+    play.add_argument("--task", dest="task_id", metavar="ID", help="which game or goal (default: one is drawn)")
+    play.add_argument("--seed", type=int, default=0, metavar="N", help="of the draw (default: 0)")
+    play.add_argument("--policy", type=Path, metavar="RUN_FOLDER", help="let the policy of this run play")
+
+
+def _index(parsed: argparse.Namespace) -> int:
+    from threespo.results.index import write_index
+
+    print(write_index(parsed.results))
+    return 0
+
+
+def _view(parsed: argparse.Namespace) -> int:
+    from threespo.results.viewer import write_view
+    from threespo.study.paths import RunFolder, paths_of_run
+    from threespo.study.records import check_used
+
+    file = parsed.trees if parsed.trees.suffix == ".parquet" else RunFolder(parsed.trees).trees
+    try:
+        _, run = paths_of_run(file.parent)
+    except ValueError:
+        run = file.resolve().parent.name
+    check_used(file)
+    out = parsed.out or file.with_suffix(".html")
+    write_view(file, out, f"Search trees of {run}", parsed.task)
+    print(out)
+    return 0
+
+
+def _track(parsed: argparse.Namespace) -> int:
+    from threespo.results.tracking.follow import track
+
+    track(parsed.results, parsed.to, parsed.dir, project=parsed.project, follow=parsed.follow)
+    return 0
+
+
+def _status(parsed: argparse.Namespace) -> int:
+    from threespo.results.status import status
+    from threespo.study.resolve import results_of
+
+    lines, well = status(results_of(parsed.study))
+    print(printable("\n".join(lines)))
+    return 0 if well else 1
+
+
+def _play(parsed: argparse.Namespace) -> int:
+    from threespo.errors import InputError
+    from threespo.runs.play import catalogue, play
+
+    if parsed.task is None or parsed.list:
+        lines = list(catalogue(parsed.task, parsed.split))
+        if not lines:
+            raise InputError("nothing to play: no results/*/data here, no ALFWORLD_DATA; name a folder (threespo play -h)")
+        print(printable("\n".join(lines)))
+    else:
+        play(parsed.task, parsed.task_id, parsed.policy, split=parsed.split, seed=parsed.seed)
+    return 0
