@@ -140,6 +140,13 @@ def _index(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _export(parsed: argparse.Namespace) -> int:
+    from threespo.results.export import export
+
+    print(f"{parsed.to}: {len(export(_results(parsed.study), parsed.to))} files")
+    return 0
+
+
 def _view(parsed: argparse.Namespace) -> int:
     from threespo.results.viewer import write_view
     from threespo.study.paths import RunFolder, paths_of_run
@@ -255,6 +262,10 @@ def _parser() -> argparse.ArgumentParser:
 
     index = command("index", _index, "make index.html of all studies in a folder of results, and two beside each other")
     index.add_argument("results", nargs="?", type=Path, default=Path("results"), metavar="RESULTS", help="default: results")
+
+    files = command("export", _export, "collect a study's tables and figures, and a BibTeX entry, for a paper")
+    files.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
+    files.add_argument("--to", type=Path, required=True, metavar="DIR", help="a new folder, or an earlier export")
 
     view = command("view", _view, "make a page of a run's search trees, to explore in a browser")
     view.add_argument("trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet")

@@ -22,9 +22,8 @@ from threespo.results.claims.reading import read_claims
 from threespo.results.claims.verdicts import verdicts
 from threespo.results.curves import learning, learning_time, time_to, training_curves, wall_time
 from threespo.results.dvc_files import write_dvc_files
-from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper, read_shown
-from threespo.results.paper_tables.cells import or_nan, paper_cells
-from threespo.results.paper_tables.hyperparameters import hyperparameters, read_rows
+from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
+from threespo.results.paper_tables.cells import beside_the_papers, or_nan
 from threespo.results.provenance import provenance
 from threespo.results.search_facts import search_facts
 from threespo.results.state_scores import state_scores
@@ -83,8 +82,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "stages": collect.stages(study, paths),
         "runs": collect.runs(study, paths, metrics),
         "main": main,
-        "cells": paper_cells(study, main, costs, paper, read_shown()),
-        "hyperparameters": hyperparameters(study, read_rows()),
+        **beside_the_papers(study, main, costs, paper),
         "curves": training_curves(metrics),
         "learning": points,
         "learning_time": clocked,

@@ -201,6 +201,11 @@ def tables_of(name: str) -> list[str]:
     return [item.name for item in catalogue().made_by(name) if item.kind == "table"]
 
 
+def paper_tables() -> list[Item]:
+    """Return the tables in the paper's layout, in the order of the report; a study without a table's rows says so there."""
+    return [item for item in catalogue().items if item.notebook is not None and item.kind == "table"]
+
+
 def figures(study: Study) -> list[Item]:
     """Return the figures that a study has, in the order of the report."""
     drawn = notebooks(study)

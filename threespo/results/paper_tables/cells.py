@@ -9,7 +9,8 @@ import pandas as pd
 
 from threespo.methods.registry import full_options
 from threespo.policy.endpoint import NOT_RUN
-from threespo.results.paper import DETAILED, NOTHING, PaperNumbers, PaperResults, printed_cell
+from threespo.results.paper import DETAILED, NOTHING, PaperNumbers, PaperResults, printed_cell, read_shown
+from threespo.results.paper_tables.hyperparameters import hyperparameters, read_rows
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -60,6 +61,16 @@ class _Table:
     ours: dict[Line, list[Ours]]
     full: Mapping[str, str]
     """Of each method the 3SPO that it is compared with."""
+
+
+def beside_the_papers(
+    study: "Study", main: pd.DataFrame, efficiency: pd.DataFrame, paper: PaperNumbers
+) -> dict[str, pd.DataFrame]:
+    """Return the tables ``cells`` and ``hyperparameters``: what the paper prints, and what the study has in its place."""
+    return {
+        "cells": paper_cells(study, main, efficiency, paper, read_shown()),
+        "hyperparameters": hyperparameters(study, read_rows()),
+    }
 
 
 def paper_cells(

@@ -122,11 +122,11 @@ def _by_method(runs: pd.DataFrame, name: str, write: Callable[[float], str]) -> 
 
 def _notes(runs: pd.DataFrame) -> tuple[str, ...]:
     lines = [
-        "Means over training seeds, from the method that takes least to the one that takes most. Hours are of training, on a "
-        "machine that may have had other work; memory is that of the run's process, without a GPU's."
+        "Means over training seeds, from the method that takes least to the one that takes most. Hours are of training, on "
+        "a machine that may have had other work; memory is that of the run's process, without a GPU's."
     ]
     if runs["tokens"].isna().any():
-        lines.append("Runs made before tokens were counted have none recorded; delete a run's metrics.parquet to have it anew.")
+        lines.append("Runs of before tokens were counted have none; without its metrics.parquet a run is made anew.")
     if runs["energy"].isna().all():
         lines.append("Energy is recorded of a run's GPUs, where pynvml is installed; of processors it is not measured.")
     else:

@@ -19,6 +19,11 @@ MISSING = "–"
 LONG = 0.24
 """Width of a column of text in LaTeX, as a share of the line."""
 
+_FIRST = ' class="first"'
+
+MOST_WIDE = 8
+"""Columns of a table that HTML shows in its usual size."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -67,9 +72,10 @@ class PaperTable:
     over: str = "setting"
     """What the sections are."""
 
-    def shown(self) -> list[Row]:
-        """Return the rows that the study has."""
-        return [row for row in self.rows if row.shown]
+    def sections(self) -> list[tuple[str, list[Row]]]:
+        """Return the rows that the study has, by section."""
+        shown = [row for row in self.rows if row.shown]
+        return [(section, list(rows)) for section, rows in groupby(shown, key=lambda row: row.section)]
 
     def frame(self) -> pd.DataFrame:
         """Return all rows, also those that the study lacks, with a column for each value."""
@@ -85,58 +91,51 @@ class PaperTable:
         return out.getvalue()
 
     def markdown(self) -> str:
-        """Return the table as Markdown."""
-        columns, rows = self._flat()
-        heads = [" ".join(filter(None, (column.group, column.name))) for column in columns]
-        aligned = ["---:" if column.kind == "number" else "---" for column in columns]
-        lines = [heads, aligned, *([cell.text or " " for cell in row] for row in rows)] if rows else []
-        body = "".join(f"| {' | '.join(map(_in_markdown, line))} |\n" for line in lines)
-        return "\n".join(filter(None, (body, *(f"{note}\n" for note in self.notes))))
+        """Return the table as Markdown: one for each section, below its name."""
+        heads = [" ".join(filter(None, (column.group, column.name))) for column in self.columns]
+        aligned = ["---:" if column.kind == "number" else "---" for column in self.columns]
+        parts = []
+        for section, rows in self.sections():
+            lines = [heads, aligned, *([cell.text or " " for cell in row.cells] for row in rows)]
+            parts += [f"**{_in_markdown(section)}**\n"] if section else []
+            parts.append("".join(f"| {' | '.join(map(_in_markdown, line))} |\n" for line in lines))
+        return "\n".join([*parts, *(f"{_in_markdown(note)}\n" for note in self.notes)])
 
     def html(self, links: bool = True) -> str:
-        """Return the table as HTML.
+        """Return the table as HTML: one for each section, below its name, so that rows can be sorted.
 
         Args:
             links: whether cells lead to the places of the report that they come from.
         """
-        notes = "".join(f'<p class="note">{html.escape(note)}</p>\n' for note in self.notes)
-        columns, rows = self._flat()
-        if not rows:
-            return notes
-        places = _with_first(columns)
-        lines = ["".join(_html_cell(*pair, links) for pair in zip(row, places, strict=True)) for row in rows]
-        body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-        table = f"<table>\n<thead>{_html_head(columns)}</thead>\n<tbody>\n{body}\n</tbody></table>"
-        return f'<div class="scroll">{table}</div>\n{notes}'
+        places, dense = _with_first(self.columns), " dense" * (len(self.columns) > MOST_WIDE)
+        parts = []
+        for section, rows in self.sections():
+            lines = ["".join(_html_cell(*pair, links) for pair in zip(row.cells, places, strict=True)) for row in rows]
+            body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+            table = f"<table>\n<thead>{_html_head(self.columns)}</thead>\n<tbody>\n{body}\n</tbody></table>"
+            parts += [f"<h4>{html.escape(section)}</h4>\n"] if section else []
+            parts.append(f'<div class="scroll{dense}">{table}</div>\n')
+        return "".join([*parts, *(f'<p class="note">{html.escape(note)}</p>\n' for note in self.notes)])
 
     def _repr_html_(self) -> str:
         return self.html(links=False)
 
     def latex(self) -> str:
         """Return a ``tabular`` for a document that loads ``booktabs``, with the notes below it."""
-        rows, count = self.shown(), len(self.columns)
-        if not rows:
+        if not self.sections():
             return "".join(f"{escaped(note)}\n" for note in self.notes)
 
         lines = [f"\\begin{{tabular}}{{@{{}}{''.join(map(_latex_column, self.columns))}@{{}}}}", "\\toprule"]
         lines += _latex_head(self.columns)
-        for section, group in groupby(rows, key=lambda row: row.section):
+        for section, rows in self.sections():
             lines.append("\\midrule")
             if section:
-                lines.append(f"\\multicolumn{{{count}}}{{@{{}}l}}{{\\emph{{{escaped(section)}}}}} \\\\")
-            lines += [f"{' & '.join(escaped(cell.text) for cell in row.cells)} \\\\" for row in group]
+                lines.append(f"\\multicolumn{{{len(self.columns)}}}{{@{{}}l}}{{\\emph{{{escaped(section)}}}}} \\\\")
+            lines += [f"{' & '.join(escaped(cell.text) for cell in row.cells)} \\\\" for row in rows]
         lines += ["\\bottomrule", "\\end{tabular}"]
         below = "\n\n".join(map(escaped, self.notes))
         notes = ["\\par\\smallskip", "\\begin{minipage}{\\linewidth}\\footnotesize", below, "\\end{minipage}"]
         return "\n".join([*lines, *(notes if below else []), ""])
-
-    def _flat(self) -> tuple[list[Column], list[list[Cell]]]:
-        """Return columns and shown rows with the section as the first column: rows that can be sorted."""
-        rows = self.shown()
-        if not any(row.section for row in rows):
-            return list(self.columns), [list(row.cells) for row in rows]
-        first = Column(self.over)
-        return [first, *self.columns], [[Cell(row.section, (row.section,)), *row.cells] for row in rows]
 
 
 def save_table(table: PaperTable, folder: str | Path, name: str) -> None:
@@ -174,7 +173,7 @@ def _with_first(columns: Sequence[Column]) -> list[tuple[Column, bool]]:
 
 def _html_cell(cell: Cell, place: tuple[Column, bool], links: bool) -> str:
     column, first = place
-    classes = " ".join(filter(None, ("first" * first, column.of)))
+    classes = " ".join(filter(None, ("first" * first, column.of, "words" * (column.kind != "number"))))
     shown = html.escape(cell.text)
     linked = f'<a href="#{html.escape(cell.link)}">{shown}</a>' if links and cell.link else shown
     return f'<td class="{classes}">{linked}</td>' if classes else f"<td>{linked}</td>"
@@ -182,16 +181,20 @@ def _html_cell(cell: Cell, place: tuple[Column, bool], links: bool) -> str:
 
 def _html_head(columns: Sequence[Column]) -> str:
     if not any(column.group for column in columns):
-        return f"<tr>{''.join(f'<th>{html.escape(column.name)}</th>' for column in columns)}</tr>"
+        return f"<tr>{''.join(f'<th{_words(column)}>{html.escape(column.name)}</th>' for column in columns)}</tr>"
     upper, lower = "", ""
     for group, members in groupby(_with_first(columns), key=lambda pair: pair[0].group):
-        named = [(html.escape(column.name), first) for column, first in members]
+        inner = list(members)
         if group:
-            upper += f'<th class="group" colspan="{len(named)}">{html.escape(group)}</th>'
-            lower += "".join(f'<th class="first">{name}</th>' if first else f"<th>{name}</th>" for name, first in named)
+            upper += f'<th class="group" colspan="{len(inner)}">{html.escape(group)}</th>'
+            lower += "".join(f"<th{_FIRST * first}>{html.escape(column.name)}</th>" for column, first in inner)
         else:
-            upper += "".join(f'<th rowspan="2">{name}</th>' for name, _ in named)
+            upper += "".join(f'<th rowspan="2"{_words(column)}>{html.escape(column.name)}</th>' for column, _ in inner)
     return f"<tr>{upper}</tr>\n<tr>{lower}</tr>"
+
+
+def _words(column: Column) -> str:
+    return "" if column.kind == "number" else ' class="words"'
 
 
 def _latex_column(column: Column) -> str:

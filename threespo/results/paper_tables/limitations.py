@@ -62,7 +62,9 @@ def limitations_table(claims: pd.DataFrame, metrics: pd.DataFrame, paper: list[L
     found = {str(name): f"{row['verdict']}: {row['detail']}" for name, row in decided.iterrows()}
     rows = []
     for one in paper:
-        measured = "; ".join(MEASURED[one.measured](metrics)) or "no training runs"
+        columns_of, describe = MEASURED[one.measured]
+        recorded = columns_of <= set(metrics.columns)
+        measured = "; ".join(describe(metrics)) if recorded else "not recorded by the study's runs"
         rows.append(Row((text(one.name), text(one.says), text(found.get(one.claim, "not judged")), text(measured))))
     return PaperTable(columns, tuple(rows))
 
@@ -98,5 +100,8 @@ def _range(shares: "pd.Series[float]") -> str:
     return f"{shares[least]:.1f} % ({label(str(least))}) to {shares[most]:.1f} % ({label(str(most))})"
 
 
-MEASURED: Mapping[str, Callable[[pd.DataFrame], Iterator[str]]] = {"revisits": _revisits, "admissible": _inadmissible}
-"""What a study's runs say of a limitation, environment by environment."""
+MEASURED: Mapping[str, tuple[set[str], Callable[[pd.DataFrame], Iterator[str]]]] = {
+    "revisits": ({"detail_state_met", "detail_state_visits"}, _revisits),
+    "admissible": ({"env_steps", "inadmissible_rate"}, _inadmissible),
+}
+"""What a study's runs say of a limitation, environment by environment, and the columns of ``metrics`` that it takes."""

@@ -165,7 +165,8 @@ def _notes(here: pd.DataFrame, rows: list[Row], explained: list[str]) -> tuple[s
     absent = here[here["method"] == ""].drop_duplicates(["paper_row", "base_model"])
     if not any(row.shown for row in rows):
         return (
-            "This study has no rows of this table. `paper` and `mini` have them: snakemake --cores all --config study=mini",
+            "This study has no rows of this table. The studies mini and paper have them: snakemake --cores all --config "
+            "study=mini",
         )
     lines = []
     for model, group in absent.groupby("base_model", sort=False):
