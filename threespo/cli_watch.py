@@ -1,4 +1,4 @@
-"""The commands of those who look on: ``track``, ``status``, ``index``, ``view``, ``play``."""
+"""The commands of those who look on: ``track``, ``status``, ``index``, ``export``, ``view``, ``play``."""
 
 import argparse
 from collections.abc import Callable
@@ -36,6 +36,10 @@ def add_commands(command: Add) -> None:
     index = command("index", _index, "make index.html of all studies in a folder of results, and two beside each other")
     index.add_argument("results", nargs="?", type=Path, default=Path("results"), metavar="RESULTS", help="default: results")
 
+    files = command("export", _export, "collect a study's tables and figures, and a BibTeX entry, for a paper")
+    files.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
+    files.add_argument("--to", type=Path, required=True, metavar="DIR", help="a new folder, or an earlier export")
+
     view = command("view", _view, "make a page of a run's search trees, to explore in a browser")
     view.add_argument("trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet")
     view.add_argument("--out", type=Path, metavar="FILE", help="the page; by default trees.html beside the table")
@@ -55,6 +59,14 @@ def _index(parsed: argparse.Namespace) -> int:
     from threespo.results.index import write_index
 
     print(write_index(parsed.results))
+    return 0
+
+
+def _export(parsed: argparse.Namespace) -> int:
+    from threespo.results.export import export
+    from threespo.study.resolve import results_of
+
+    print(f"{parsed.to}: {len(export(results_of(parsed.study), parsed.to))} files")
     return 0
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.integration.conftest import FAKES, copy_repository
 from threespo.study.digests import file_digest
 
-VARYING = ("timing", "wall_time", "learning_time", "time_to", "adaptive_time", "stages", "runs", "provenance")
+VARYING = ("timing", "wall_time", "learning_time", "time_to", "adaptive_time", "stages", "runs", "provenance", "compute")
 """Tables and figures that hold times and machines."""
 
 

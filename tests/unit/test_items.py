@@ -13,6 +13,8 @@ from threespo.envs.registry import presentation
 from threespo.errors import InputError
 from threespo.results.captions import caption
 from threespo.results.paper import printed_cell, read_results
+from threespo.results.paper_tables.cells import LABELS, SAME_ROW
+from threespo.results.paper_tables.registry import MAKERS
 from threespo.results.report import write_report
 from threespo.results.tables import write_tables
 from threespo.study.catalogue import TABLES, catalogue, figures, notebooks
@@ -30,13 +32,9 @@ ROWS = yaml.safe_load((PAPER / "results.yaml").read_text())["rows"]
 WHOLE = ("paper", "mini")
 
 NOT_DRAWN = {
-    "main_table", "ablation", "thresholds", "alpha", "efficiency", "reasoning", "comparison", "pipeline", "hyperparameters",
-    "compute", "limitations",
+    "reasoning", "comparison", "pipeline",
 }  # fmt: skip
 """Items of the paper whose notebook is still to be written."""
-
-SAME_ROW = {"3spo_alpha_50": "3spo", "3spo_xi_10_zeta_01": "3spo"}
-"""Rows of the sensitivity tables that are 3SPO itself, and so run once."""
 
 RUNS = {
     "evaluation": evaluated_runs,
@@ -154,7 +152,7 @@ def test_items_are_drawn_by_notebooks_that_save_them_and_read_their_tables():
     for name, entry in CATALOGUE.notebooks.items():
         cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-        saved = set(re.findall(r'save_figure\(\w+, figures, "(\w+)"', code))
+        saved = set(re.findall(r'save_(?:figure\(\w+, figures|table\(\w+, tables), "(\w+)"', code))
         assert saved == {item.name for item in CATALOGUE.made_by(name)}, name
         for table in entry.tables:
             assert re.search(rf'"{table}(\.parquet)?"', code), (name, table)
@@ -163,13 +161,19 @@ def test_items_are_drawn_by_notebooks_that_save_them_and_read_their_tables():
     assert set(CATALOGUE.notebooks) == {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
 
 
+def test_every_table_of_the_paper_has_a_maker_and_a_label_of_the_paper():
+    tables = {name: item for name, item in ITEMS.items() if item.kind == "table"}
+    assert set(tables) == set(MAKERS)
+    assert {name: (label,) for name, label in LABELS.items()} == {name: tables[name].paper for name in LABELS}
+
+
 def test_every_table_is_one_that_the_study_writes():
     assert {table for entry in CATALOGUE.notebooks.values() for table in entry.tables} <= set(TABLES)
 
 
 def test_a_study_has_the_figures_that_its_rows_can_fill():
     whole = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper.yaml"))}
-    assert whole == {name for name, item in ITEMS.items() if item.notebook} - {"score_reliability"}
+    assert whole == {name for name, item in ITEMS.items() if item.notebook and item.kind == "figure"} - {"score_reliability"}
     core = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper-core.yaml"))}
     assert whole - core == {"adaptive_curves", "adaptive_time"}
 

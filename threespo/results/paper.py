@@ -1,8 +1,10 @@
 """The paper's own numbers (config/paper), read once and looked up by study labels."""
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -53,6 +55,10 @@ class PaperResults:
     """The paper's main table by (method, base model, column)."""
 
     cells: dict[tuple[str, str, str], PaperValue]
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What readers see of the ids of methods and base models."""
+    kinds: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Of each (method, base model), in the paper's order: ``prompting``, ``rl_training``, ``ablation``, ``sensitivity``."""
 
     def value(self, method: str | None, base_model: str, env: str, split: str, measure: str = "success") -> PaperValue:
         """Return the paper's value for one of our cells, or ``NOTHING`` if it has none.
@@ -116,15 +122,32 @@ def read_results(folder: Path = PAPER) -> PaperResults:
     """
     path = folder / "results.yaml"
     try:
-        rows = yaml.safe_load(path.read_text(encoding="utf-8"))["rows"]
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        rows, names = values["rows"], {str(name): str(shown) for name, shown in values["names"].items()}
         cells = {
             (str(row["method"]), str(row["base_model"]), column): PaperValue(cell["mean"], cell["std"])
             for row in rows
             for column, cell in row.items()
             if isinstance(cell, dict)
         }
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        kinds = {(str(row["method"]), str(row["base_model"])): str(row["kind"]) for row in rows}
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: not readable as the paper's table ({error!r}); restore it from the repository"
         ) from error
-    return PaperResults(cells)
+    return PaperResults(cells, names, kinds)
+
+
+def read_shown(folder: Path = PAPER) -> dict[str, dict[str, Any]]:
+    """Return what each table and figure of the paper shows, by its label.
+
+    Raises:
+        InputError: if ``tables_and_figures.yaml`` is missing or does not have the expected form.
+    """
+    path = folder / "tables_and_figures.yaml"
+    try:
+        return {entry["label"]: entry for entry in yaml.safe_load(path.read_text(encoding="utf-8"))}
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: not the list of what the paper shows ({error!r}); restore it from the repository"
+        ) from error

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import subprocess
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +41,7 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
             "processor": processor(),
             "cores": str(os.cpu_count()),
             "memory": _memory(),
+            "GPUs": _gpus(),
         },
         "versions": {"python": platform.python_version(), **{name: version_of(name) for name in LIBRARIES}},
         "time": {
@@ -103,6 +105,17 @@ def processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def _gpus() -> str:
+    """Return the machine's GPUs, each kind with its number and memory."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return "none"
+    kinds = Counter(line.strip() for line in lines if line.strip())
+    return "; ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "none"
 
 
 def _memory() -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup
 
 from threespo.errors import InputError
 from threespo.files import atomic_text
@@ -21,6 +22,7 @@ from threespo.results.curves import LEVELS, soonest
 from threespo.results.figures import label, titled
 from threespo.results.findings import findings
 from threespo.results.opening import opening
+from threespo.results.paper_tables.registry import MAKERS
 from threespo.results.viewer import render_trees
 from threespo.study import catalogue
 from threespo.study.matrix import shown_runs
@@ -35,7 +37,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 SHOWN = (
     "main", "episodes", "metrics", "timing", "wall_time", "time_to", "stages", "efficiency", "tuning", "laboratory",
-    "claims", "provenance", "runs",
+    "claims", "provenance", "runs", "cells", "hyperparameters",
 )  # fmt: skip
 """Tables that the report is made from."""
 
@@ -71,6 +73,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             opening=opening(study, tables),
             findings=findings(study, tables["main"], tables["episodes"]),
             figures=[_figure(study, paths, item) for item in catalogue.figures(study)],
+            paper_tables=[_paper_table(study, item, tables) for item in catalogue.paper_tables()],
             trees=[_trees(study, paths, run) for run in shown_runs(study)],
             caveats=caveats(study),
             runs=_runs(study, tables["runs"], tables["episodes"]),
@@ -134,6 +137,15 @@ def _figure(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, s
 
     title, text = caption(study, item)
     return {"name": item.name, "title": title, "caption": text, "source": f"data:image/svg+xml;base64,{encoded}"}
+
+
+def _paper_table(study: "Study", item: catalogue.Item, tables: dict[str, pd.DataFrame]) -> dict[str, str]:
+    """Return one of the paper's tables with ours beside it; all text in it is escaped."""
+    title, text = caption(study, item)
+    table = MAKERS[item.name](tables)
+    # Without rows one line says so, and there is nothing to explain.
+    shown = text if table.sections() else ""
+    return {"name": item.name, "title": title, "caption": shown, "html": Markup(table.html())}
 
 
 def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:

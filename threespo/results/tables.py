@@ -23,6 +23,7 @@ from threespo.results.claims.verdicts import verdicts
 from threespo.results.curves import learning, learning_time, time_to, training_curves, wall_time
 from threespo.results.dvc_files import write_dvc_files
 from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
+from threespo.results.paper_tables.cells import beside_the_papers, or_nan
 from threespo.results.provenance import provenance
 from threespo.results.search_facts import search_facts
 from threespo.results.state_scores import state_scores
@@ -70,6 +71,8 @@ def write_tables(study: "Study", paths: "Paths") -> None:
     clocked = learning_time(points, timing)
     facts = search_facts(study, paths)
     evidence = Evidence(study, episodes, metrics, types, paper, learning=points, probes=probes, searches=facts)
+    main = main_results(study, episodes, metrics, paper.results, collect.not_run(study, paths))
+    costs = efficiency(study, metrics, paper)
 
     tables = {
         "episodes": episodes,
@@ -78,14 +81,15 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "wall_time": wall_time(metrics, timing),
         "stages": collect.stages(study, paths),
         "runs": collect.runs(study, paths, metrics),
-        "main": main_results(study, episodes, metrics, paper.results, collect.not_run(study, paths)),
+        "main": main,
+        **beside_the_papers(study, main, costs, paper),
         "curves": training_curves(metrics),
         "learning": points,
         "learning_time": clocked,
         "time_to": time_to(points, clocked),
         "task_types": types,
         "state_scores": state_scores(study, paths, metrics),
-        "efficiency": efficiency(study, metrics, paper),
+        "efficiency": costs,
         "probes": probes,
         "case_study": case_study(study, paths),
         "tuning": tuning(study, paths),
@@ -262,18 +266,15 @@ def _labels(study: "Study", names: dict[str, str], paper: PaperResults, note: st
     return {
         **names,
         "stands_for": stands_for,
+        "paper_row": row or "",
         "kind": kind,
         "trained": kind == "trained",
         "note": note,
-        "paper_mean": _or_nan(success.mean),
-        "paper_std": _or_nan(success.std),
-        "paper_score_mean": _or_nan(score.mean),
-        "paper_score_std": _or_nan(score.std),
+        "paper_mean": or_nan(success.mean),
+        "paper_std": or_nan(success.std),
+        "paper_score_mean": or_nan(score.mean),
+        "paper_score_std": or_nan(score.std),
     }
-
-
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value
 
 
 def _costs(metrics: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:

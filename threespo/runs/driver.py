@@ -28,6 +28,8 @@ class Driver:
     seed: int
     temperature: float
     generations: int = 0
+    tokens: int = 0
+    """Tokens of all responses, those that no update was made from included."""
     updates: list[UpdateStats] = field(default_factory=list)
     advantages: list[float] = field(default_factory=list)
     """Mean advantage of every row that was learned from."""
@@ -68,4 +70,5 @@ class Driver:
             else:
                 reply = self.sampler.sample(request, seed=self.seed, temperature=self.temperature)
                 self.generations += sum(one.count for one in request)
+                self.tokens += sum(len(sample.tokens) for samples in reply for sample in samples)
                 self.sampling_seconds += time.perf_counter() - start

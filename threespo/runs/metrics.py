@@ -35,6 +35,7 @@ def record(progress: Progress, result: EpochResult, driver: Driver, tasks: int) 
             "tasks": tasks,
             **{name: getattr(progress, name) for name in ("generations", "env_steps", "completed_paths")},
             "optimizer_steps": progress.optimizer_steps,
+            "epoch_tokens": driver.tokens,
             "epoch_paths": paths,
             "epoch_successes": result.successes,
             "train_success": result.successes / paths if paths else math.nan,

@@ -24,8 +24,17 @@ from threespo.study.reading import read_text, read_yaml
 FIGURE_KINDS = ("png", "svg", "csv")
 """The files of a figure; ``csv`` is the data that it draws."""
 
-PAPER_NUMBERS = tuple(PAPER / name for name in ("results.yaml", "efficiency.csv", "claims.yaml"))
+TABLE_KINDS = ("csv", "md", "tex")
+"""The files of a table in the paper's layout."""
+
+PAPER_NUMBERS = tuple(
+    PAPER / name
+    for name in ("results.yaml", "efficiency.csv", "claims.yaml", "hyperparameters.yaml", "tables_and_figures.yaml")
+)
 """What the tables compare ours with."""
+
+REPORT_NUMBERS = tuple(PAPER / name for name in ("compute.yaml", "limitations.yaml"))
+"""What the report's tables show beside ours and the study's tables do not hold."""
 
 ITEMS = PAPER / "items.yaml"
 """The catalogue of items."""
@@ -43,6 +52,8 @@ TABLES = (
     "stages",
     "runs",
     "main",
+    "cells",
+    "hyperparameters",
     "curves",
     "learning",
     "learning_time",
@@ -184,6 +195,16 @@ def _curves(study: Study) -> Iterator[Run]:
 def figures_of(name: str) -> list[str]:
     """Return the figures that a notebook draws."""
     return [item.name for item in catalogue().made_by(name) if item.kind == "figure"]
+
+
+def tables_of(name: str) -> list[str]:
+    """Return the tables in the paper's layout that a notebook writes."""
+    return [item.name for item in catalogue().made_by(name) if item.kind == "table"]
+
+
+def paper_tables() -> list[Item]:
+    """Return the tables in the paper's layout, in the order of the report; a study without a table's rows says so there."""
+    return [item for item in catalogue().items if item.notebook is not None and item.kind == "table"]
 
 
 def figures(study: Study) -> list[Item]:

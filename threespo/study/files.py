@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from threespo.study.catalogue import FIGURE_KINDS, ITEMS, PAPER_NUMBERS, TABLES, figures, figures_of, notebook, notebooks
+from threespo.study.catalogue import (
+    FIGURE_KINDS,
+    ITEMS,
+    PAPER_NUMBERS,
+    REPORT_NUMBERS,
+    TABLE_KINDS,
+    TABLES,
+    figures,
+    figures_of,
+    notebook,
+    notebooks,
+    tables_of,
+)
 from threespo.study.config import Study
 from threespo.study.matrix import (
     choices,
@@ -162,7 +174,8 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
 def notebook_outputs(paths: Paths, name: str) -> Outputs:
     """Return what executing the notebook ``name`` writes."""
     drawn = [paths.figure(figure, kind) for figure in figures_of(name) for kind in FIGURE_KINDS]
-    return Outputs({"figures": drawn, "notebook": [paths.notebook(name)]})
+    written = [paths.paper_table(table, kind) for table in tables_of(name) for kind in TABLE_KINDS]
+    return Outputs({"figures": drawn, "paper_tables": written, "notebook": [paths.notebook(name)]})
 
 
 def notebook_inputs(_: Study, paths: Paths, name: str) -> Files:
@@ -186,7 +199,7 @@ def report_inputs(study: Study, paths: Paths, _: str) -> Files:
         "trees": _trees(study, paths),
         "notebooks": [paths.notebook(name) for name in notebooks(study)],
         "figures": [paths.figure(item.name, "svg") for item in figures(study)],
-        "catalogue": [ITEMS],
+        "catalogue": [ITEMS, *REPORT_NUMBERS],
     }
 
 

@@ -152,6 +152,10 @@ class Paths:
     def table(self, name: str) -> Path:
         return self.tables / f"{name}.parquet"
 
+    def paper_table(self, name: str, kind: str) -> Path:
+        """A table in the paper's layout, as a file for a paper."""
+        return self.tables / f"{name}.{kind}"
+
     @property
     def dvc_metrics(self) -> Path:
         """Success by method, for ``dvc metrics diff``."""

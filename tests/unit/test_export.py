@@ -1,0 +1,135 @@
+"""`threespo export`: files for a paper, whole or not at all, and nothing of anybody else's lost."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.jobs import record
+from threespo.cli import main
+from threespo.errors import InputError
+from threespo.files import atomic_text
+from threespo.results.export import bibliography, export
+from threespo.results.paper_tables.registry import MAKERS
+from threespo.study.catalogue import figures, notebooks
+from threespo.study.load import dump_study, load_study
+from threespo.study.paths import Paths
+from threespo.study.stages import Job
+from threespo.tables import write_table
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMIT = "0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def _in_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """A study whose notebooks have run: each file holds its own name."""
+    study, made = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path / "ci")
+    atomic_text(made.study, dump_study(study))
+    for name in notebooks(study):
+        for file in Job("notebook", name).outputs(made).paths():
+            atomic_text(file, file.name)
+        record("notebook", study, name, made)
+    rows = [("code", "commit", COMMIT), ("time", "gathered", "2026-11-22 10:00 UTC")]
+    write_table(made.table("provenance"), [dict(zip(("section", "name", "value"), row, strict=True)) for row in rows])
+    return made
+
+
+def files_in(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_tables_and_figures_are_there_under_their_items_names(paths, tmp_path, capsys):
+    folder = tmp_path / "paper" / "files"
+    assert main(["export", str(paths.root), "--to", str(folder)]) == 0
+    there = files_in(folder)
+    assert f"{folder}: {len(there)} files" in capsys.readouterr().out
+    study = load_study(paths.study)
+    drawn = {f"figures/{item.name}.{kind}" for item in figures(study) for kind in ("png", "svg", "csv")}
+    written = {f"tables/{name}.{kind}" for name in MAKERS for kind in ("csv", "md", "tex")}
+    assert drawn | written | {"study.bib", "README.md", "export.json"} <= set(there)
+    assert all(there[name] == Path(name).name for name in drawn | written)
+    for name in written:
+        assert f"`{name}`" in there["README.md"]
+    assert json.loads(there["export.json"])["commit"] == COMMIT
+
+
+def test_the_bibliography_names_study_and_commit_and_balances_its_braces(paths, tmp_path):
+    export(paths, tmp_path / "out")
+    entry = (tmp_path / "out" / "study.bib").read_text()
+    assert entry.startswith("@misc{threespo-ci-0123456,\n")
+    assert "year = {2026}" in entry
+    assert f"commit {COMMIT}" in entry
+    study = load_study(paths.study).model_copy(update={"description": "100 % of {it} & more_"})
+    odd = bibliography(study, "unknown (not a git checkout)", "2026")
+    assert odd.startswith("@misc{threespo-ci,\n")
+    assert r"100 \% of it \& more\_" in odd
+    assert odd.count("{") == odd.count("}")
+
+
+def test_an_earlier_export_is_replaced_and_the_same_study_gives_the_same_bytes(paths, tmp_path):
+    folder = tmp_path / "out"
+    export(paths, folder)
+    first = files_in(folder)
+    export(paths, folder)
+    assert files_in(folder) == first
+    # Two equal studies differ in nothing, wherever they lie.
+    export(paths, tmp_path / "other")
+    assert files_in(tmp_path / "other") == first
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda folder: (folder / "notes.txt").write_text("mine"), "notes.txt is there, and no export has written it"),
+        (lambda folder: (folder / "tables" / "alpha.tex").write_text("mine"), "tables/alpha.tex was changed after"),
+        (lambda folder: (folder / "export.json").unlink(), "is there, and no export has written it"),
+        (lambda folder: (folder / "export.json").write_text("{}"), "not the index of an export"),
+        (lambda folder: (folder / "export.json").write_text("["), "not readable as JSON"),
+    ],
+)
+def test_what_somebody_else_has_put_there_is_not_overwritten(paths, tmp_path, spoil, says):
+    folder = tmp_path / "out"
+    export(paths, folder)
+    spoil(folder)
+    before = files_in(folder)
+    with pytest.raises(InputError, match=says) as refused:
+        export(paths, folder)
+    assert "\n" not in str(refused.value)
+    assert files_in(folder) == before
+
+
+def test_a_file_or_a_link_in_the_place_of_the_folder_is_refused_and_an_empty_folder_is_taken(paths, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    for name in ("file", "link"):
+        with pytest.raises(InputError, match="is there and is no folder"):
+            export(paths, tmp_path / name)
+    assert "study.bib" in export(paths, tmp_path / "empty")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda paths: paths.paper_table("ablation", "tex").unlink(), r"ablation\.tex: is missing.*Run the workflow again"),
+        (lambda paths: paths.figure("claims", "svg").write_text("other"), r"claims\.svg: is damaged or was edited"),
+        (lambda paths: paths.record("notebook", "alpha").unlink(), r"alpha\.csv: no record of 'notebook alpha'"),
+        (lambda paths: paths.table("provenance").write_bytes(b"PAR1"), r"provenance\.parquet: not a readable table"),
+    ],
+)
+def test_a_study_that_is_not_whole_exports_nothing(paths, tmp_path, spoil, says, capsys):
+    spoil(paths)
+    assert main(["export", str(paths.root), "--to", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert re.search(says, said)
+    assert not (tmp_path / "out").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".out")]
