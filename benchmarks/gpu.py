@@ -5,7 +5,7 @@
 Needs torch, transformers and numpy, no download and no DeepSpeed: the update is the learner's own (shared prefix, loss,
 reference), with ``torch.optim.AdamW``. Beside it the plain padded update, and TRL's loss step if TRL is installed, else the
 same computation written out (token-level loss with entropies, as TRL's GRPO has it); ``peer`` in the result says which.
-Times are CUDA events on a GPU and the clock on a CPU, the shortest of several. ``--device cpu --layers 1`` rehearses all of it.
+Times are CUDA events on a GPU and the clock on a CPU, the shortest of several. ``--device cpu --layers 1`` rehearses it.
 """
 
 import argparse

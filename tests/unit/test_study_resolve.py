@@ -76,7 +76,7 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
     ("config", "gpus", "said"),
     [
         ({"study": "paper"}, None, "--resources gpu=4 or choose"),
-        ({"study": "ci", "set": {"gpus_per_rank": 1}}, 0, "a run needs 1 GPU(s)"),
+        ({"study": "ci", "set": {"gpus_per_rank": 1}}, 0, r"a run needs 1 GPU\(s\)"),
         ({"study": "ci", "set": [1]}, None, "expected a mapping"),
         ({"study": "ci", "sett": {}}, None, "--config sett: no such key"),
         ({"study": "ci", "alfworld": "/nowhere"}, None, "no such folder"),
