@@ -47,7 +47,7 @@ TEXTS: Mapping[tuple[str, str], Text] = {
     ("webshop", "pretrained"): Text(560, 120, 1.0, 1.0, _REAL),
 }
 """By environment and kind of policy. Real prompts: words and marks of random play (406 and 445 on average) x 1.2, and 30
-tokens of the chat template. An agent's own play shows other pages; nothing of it is measured with the model's tokenizer."""
+tokens of the chat template. An agent's own play shows other pages: these are no measurements with the model's tokenizer."""
 
 ELSEWHERE = Text(600, 120, 1.0, 1.0, "assumed")
 
