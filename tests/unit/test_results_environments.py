@@ -123,6 +123,14 @@ def trees_of(run):
     return [{name: row[name] for name in COLUMNS} for row in sorted(rows, key=lambda row: (row["epoch"], row["node"]))]
 
 
+def example_of(study, run):
+    """Two steps, with text that a page has to escape."""
+    names = {"env": run.env, "policy": run.policy, "method": run.method, "training_seed": run.seed}
+    task = {**dict.fromkeys(("task_id", "task_type", "goal"), "x"), "split": study.at(run.env).evaluation.splits[-1]}
+    said = {"observation": "<script>alert(1)</script>", "response": "<think>", "action": "look"}
+    return [{**names, **task, "evaluation_seed": 1, "success": True, "score": 1.0, "step": step, **said} for step in (1, 2)]
+
+
 def probed(run):
     same = {"task_id": "x", "task_type": "x", "epoch": 2, "depth": 2, "continuations": 4, "alpha": 1.0, "snapshot": 1}
     counts = {"visits": 2.0, "counted_successes": 1.0, "score": 0.5, "gated": False, "score_without_gate": 0.5}
@@ -149,6 +157,7 @@ def finish(study, folder):
     for run in evaluated_runs(study):
         write_table(paths.run(run).evaluation, episodes_of(study, run))
         write_table(paths.run(run).evaluation_timing, [{"split": "x", "evaluation_seed": 1, "seconds": 1.0}])
+        write_table(paths.run(run).evaluation_example, example_of(study, run))
     for run in trained_runs(study):
         common = {"env_steps": 9, "state_score_unique": 0.5, "successes": 1, "completed_paths": 2, "n_1": 3.0}
         types = [{"epoch": epoch, "task_type": kind, **common} for epoch in (1, 2, 3) for kind in TYPES[run.env]]
@@ -310,8 +319,10 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
         assert titles(figure) == [f"{head}tiny-s" for head in before]
     kinds = [[text.get_text() for text in axis.get_xticklabels()] for axis in drawn["state_scores"][1].axes]
     assert kinds == [{"alfworld": ["easy", "medium", "hard"], "webshop": ["beauty", "grocery"]}[env] for env in environments]
-    for name in ("case_study", "score_reliability"):
-        assert [title for title in titles(drawn[name][0]) if title] == [f"{head}3SPO calibrated" for head in before]
+    # The trees of these runs are expanded at depth 2 at most.
+    for name, depth in (("case_study", ", depth 2"), ("score_reliability", "")):
+        expected = [f"{head}3SPO calibrated{depth}" for head in before]
+        assert [title for title in titles(drawn[name][0]) if title] == expected
     write_report(study, paths)
     shown = re.sub(r"data:[^\"]+|srcdoc=\"[^\"]+", "", paths.report.read_text())
     assert "nan" not in shown.lower()

@@ -24,6 +24,7 @@ from threespo.results.curves import learning, learning_time, time_to, training_c
 from threespo.results.dvc_files import write_dvc_files
 from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.provenance import provenance
+from threespo.results.reasoning import reasoning
 from threespo.results.search_facts import search_facts
 from threespo.results.state_scores import state_scores
 from threespo.results.statistics import mean_interval
@@ -88,6 +89,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "efficiency": efficiency(study, metrics, paper),
         "probes": probes,
         "case_study": case_study(study, paths),
+        "reasoning": reasoning(study, paths),
         "tuning": tuning(study, paths),
         "laboratory": laboratory(study, paths),
         "claims": verdicts(read_claims(), evidence),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from threespo.study.catalogue import FIGURE_KINDS, ITEMS, PAPER_NUMBERS, TABLES, figures, figures_of, notebook, notebooks
+from threespo.study.catalogue import ITEMS, PAPER_NUMBERS, TABLES, figures, files_of, notebook, notebooks, texts
 from threespo.study.config import Study
 from threespo.study.matrix import (
     choices,
@@ -18,6 +18,7 @@ from threespo.study.matrix import (
     plays_weights_of,
     probed_runs,
     searching_runs,
+    shown_runs,
     trained_runs,
     trial_runs,
     trials_of,
@@ -77,7 +78,7 @@ def train_inputs(study: Study, paths: Paths, name: str) -> Files:
 def evaluate_outputs(paths: Paths, name: str) -> Outputs:
     """Return what the evaluation of run ``name`` writes."""
     run = paths.run(name)
-    return Outputs({"episodes": [run.evaluation], "timing": [run.evaluation_timing]})
+    return Outputs({"episodes": [run.evaluation], "timing": [run.evaluation_timing], "example": [run.evaluation_example]})
 
 
 def evaluate_inputs(study: Study, paths: Paths, name: str) -> Files:
@@ -150,6 +151,7 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
         "task_types": [run.task_types for run in trained],
         "episodes": [run.evaluation for run in played],
         "evaluation_time": [run.evaluation_timing for run in played],
+        "examples": [paths.run(run).evaluation_example for run in shown_runs(study)],
         "learning": [paths.run(run).learning for run in learning_runs(study)],
         "probes": [paths.run(run).probe for run in probed_runs(study)],
         "trees": _trees(study, paths),
@@ -161,7 +163,7 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
 
 def notebook_outputs(paths: Paths, name: str) -> Outputs:
     """Return what executing the notebook ``name`` writes."""
-    drawn = [paths.figure(figure, kind) for figure in figures_of(name) for kind in FIGURE_KINDS]
+    drawn = [paths.figure(item, kind) for item, kind in files_of(name)]
     return Outputs({"figures": drawn, "notebook": [paths.notebook(name)]})
 
 
@@ -186,6 +188,7 @@ def report_inputs(study: Study, paths: Paths, _: str) -> Files:
         "trees": _trees(study, paths),
         "notebooks": [paths.notebook(name) for name in notebooks(study)],
         "figures": [paths.figure(item.name, "svg") for item in figures(study)],
+        "texts": [paths.figure(item.name, "html") for item in texts(study)],
         "catalogue": [ITEMS],
     }
 
