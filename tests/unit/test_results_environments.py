@@ -19,7 +19,7 @@ from threespo.results.index import write_index
 from threespo.results.paper import read_results
 from threespo.results.report import write_report
 from threespo.results.tables import main_results, write_tables
-from threespo.study.catalogue import notebooks
+from threespo.study.catalogue import files_of, notebooks
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, probed_runs, prompted_runs, trained_runs
 from threespo.study.paths import Paths
@@ -84,6 +84,7 @@ def episodes_of(study, run):
 
 def metrics_of(run):
     search = {"detail_expansions": 5.0, "detail_capped_expansions": 1.0, "detail_n_0": 1.0, "detail_n_1": 3.0}
+    search |= {"detail_gated_states": 3.0, "detail_known_states": 30.0, "detail_gated_roots": 4.0}
     scores = dict.fromkeys((f"detail_state_score_{name}" for name in ("visits", "unique", "known")), 0.5)
     return [
         {
@@ -317,15 +318,23 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
     assert titles(drawn["training_curves"][0]) == [f"{head}tiny-s" for head in before]
     for figure in drawn["state_scores"][:3:2]:
         assert titles(figure) == [f"{head}tiny-s" for head in before]
+    gated = pd.read_csv(paths.figures / "gated_states.csv").groupby("quantity")["mean"].agg(["min", "max"])
+    # 3 of 30 known states, and 4 of 16 roots, in every epoch.
+    assert gated.loc["gated states"].tolist() == pytest.approx([0.1, 0.1])
+    assert gated.loc["gated roots"].tolist() == pytest.approx([0.25, 0.25])
     kinds = [[text.get_text() for text in axis.get_xticklabels()] for axis in drawn["state_scores"][1].axes]
     assert kinds == [{"alfworld": ["easy", "medium", "hard"], "webshop": ["beauty", "grocery"]}[env] for env in environments]
     # The trees of these runs are expanded at depth 2 at most.
     for name, depth in (("case_study", ", depth 2"), ("score_reliability", "")):
         expected = [f"{head}3SPO calibrated{depth}" for head in before]
         assert [title for title in titles(drawn[name][0]) if title] == expected
+    written = {(path.stem, path.suffix[1:]) for path in paths.figures.iterdir()}
+    assert written == {file for name in notebooks(study) for file in files_of(name)}
     write_report(study, paths)
+    assert "<script>alert(1)" not in paths.report.read_text()
+    assert "&lt;script&gt;alert(1)" in paths.report.read_text()
     shown = re.sub(r"data:[^\"]+|srcdoc=\"[^\"]+", "", paths.report.read_text())
-    assert "nan" not in shown.lower()
+    assert not re.search(r"\bnan\b", shown.lower())
     assert ("<th>benchmark</th>" in shown) == (len(environments) > 1)
     assert ("test goals: task score" in shown, ">55.0 ± 10.6 <" in shown) == ("webshop" in environments,) * 2
     assert (">340,000<" in shown, ">grocery<" in shown) == ("alfworld" in environments, "webshop" in environments)
