@@ -37,7 +37,7 @@ def test_one_command_makes_tables_figures_and_a_report(finished):
     assert grpo["std"] == pytest.approx(17.6777, abs=1e-3)
     assert (grpo["paper_mean"], grpo["paper_std"]) == (70.1, 2.5)
     for figure in ("main_results", "learning_curves", "learning_time", "training_curves", "paper_training_curves"):
-        for kind in ("png", "svg", "csv"):
+        for kind in ("svg", "pdf", "png", "csv"):
             assert (results / "figures" / f"{figure}.{kind}").stat().st_size > 100
 
 

@@ -63,3 +63,24 @@ def test_without_expansions_there_is_no_case(tmp_path):
     (run,) = shown_runs(study)
     write_table(paths.run(run).trees, pd.DataFrame(columns=list(COLUMNS)))
     assert case_study(study, paths).empty
+
+
+def test_a_state_at_depth_seven_is_shown_even_where_another_is_expanded_more_often(tmp_path):
+    study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path)
+    (run,) = shown_runs(study)
+    # A chain of nine states: the one at depth 3 is in each of six epochs, that at depth 7 in three, depth 6 in five.
+    rows = []
+    for epoch in range(1, 7):
+        for number in range(9):
+            depth = number + 1
+            known = depth == 3 or (depth == 6 and epoch < 6) or (depth == 7 and epoch < 4)
+            state = f"s{depth}" if known else f"{depth} in {epoch}"
+            rows.append({"epoch": epoch, **node(number, number - 1, depth, state, expanded=number, rollouts=1)})
+    write_table(paths.run(run).trees, rows)
+    found = case_study(study, paths)
+    assert (found["observation"].unique().tolist(), found["depth"].unique().tolist()) == (["room s7"], [7])
+    assert found["visit"].tolist() == [1, 3]
+    shorter = [{**row, "expanded": -1 if row["depth"] == 7 else row["expanded"]} for row in rows if row["depth"] < 8]
+    write_table(paths.run(run).trees, shorter)
+    found = case_study(study, paths)
+    assert (found["observation"].unique().tolist(), found["depth"].unique().tolist()) == (["room s6"], [6])

@@ -32,7 +32,6 @@ ROWS = yaml.safe_load((PAPER / "results.yaml").read_text())["rows"]
 WHOLE = ("paper", "mini")
 
 NOT_DRAWN = {
-    "reasoning", "comparison", "pipeline",
 }  # fmt: skip
 """Items of the paper whose notebook is still to be written."""
 
@@ -152,7 +151,7 @@ def test_items_are_drawn_by_notebooks_that_save_them_and_read_their_tables():
     for name, entry in CATALOGUE.notebooks.items():
         cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-        saved = set(re.findall(r'save_(?:figure\(\w+, figures|table\(\w+, tables), "(\w+)"', code))
+        saved = set(re.findall(r'save_(?:(?:figure|text)\(\w+, figures|table\(\w+, tables), "(\w+)"', code))
         assert saved == {item.name for item in CATALOGUE.made_by(name)}, name
         for table in entry.tables:
             assert re.search(rf'"{table}(\.parquet)?"', code), (name, table)

@@ -19,7 +19,7 @@ from threespo.results.index import write_index
 from threespo.results.paper import read_results
 from threespo.results.report import write_report
 from threespo.results.tables import main_results, write_tables
-from threespo.study.catalogue import notebooks
+from threespo.study.catalogue import files_of, notebooks
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, probed_runs, prompted_runs, trained_runs
 from threespo.study.paths import Paths
@@ -85,6 +85,7 @@ def episodes_of(study, run):
 def metrics_of(run):
     search = {"detail_expansions": 5.0, "detail_capped_expansions": 1.0, "detail_n_0": 1.0, "detail_n_1": 3.0}
     search["detail_generation_caps"] = 0.0
+    search |= {"detail_gated_states": 3.0, "detail_known_states": 30.0, "detail_gated_roots": 4.0}
     scores = dict.fromkeys((f"detail_state_score_{name}" for name in ("visits", "unique", "known")), 0.5)
     return [
         {
@@ -124,6 +125,14 @@ def trees_of(run):
     return [{name: row[name] for name in COLUMNS} for row in sorted(rows, key=lambda row: (row["epoch"], row["node"]))]
 
 
+def example_of(study, run):
+    """Two steps, with text that a page has to escape."""
+    names = {"env": run.env, "policy": run.policy, "method": run.method, "training_seed": run.seed}
+    task = {**dict.fromkeys(("task_id", "task_type", "goal"), "x"), "split": study.at(run.env).evaluation.splits[-1]}
+    said = {"observation": "<script>alert(1)</script>", "response": "<think>", "action": "look"}
+    return [{**names, **task, "evaluation_seed": 1, "success": True, "score": 1.0, "step": step, **said} for step in (1, 2)]
+
+
 def probed(run):
     same = {"task_id": "x", "task_type": "x", "epoch": 2, "depth": 2, "continuations": 4, "alpha": 1.0, "snapshot": 1}
     counts = {"visits": 2.0, "counted_successes": 1.0, "score": 0.5, "gated": False, "score_without_gate": 0.5}
@@ -150,6 +159,7 @@ def finish(study, folder):
     for run in evaluated_runs(study):
         write_table(paths.run(run).evaluation, episodes_of(study, run))
         write_table(paths.run(run).evaluation_timing, [{"split": "x", "evaluation_seed": 1, "seconds": 1.0}])
+        write_table(paths.run(run).evaluation_example, example_of(study, run))
     for run in trained_runs(study):
         common = {"env_steps": 9, "state_score_unique": 0.5, "successes": 1, "completed_paths": 2, "n_1": 3.0}
         types = [{"epoch": epoch, "task_type": kind, **common} for epoch in (1, 2, 3) for kind in TYPES[run.env]]
@@ -309,11 +319,21 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
     assert titles(drawn["training_curves"][0]) == [f"{head}tiny-s" for head in before]
     for figure in drawn["state_scores"][:3:2]:
         assert titles(figure) == [f"{head}tiny-s" for head in before]
+    gated = pd.read_csv(paths.figures / "gated_states.csv").groupby("quantity")["mean"].agg(["min", "max"])
+    # 3 of 30 known states, and 4 of 16 roots, in every epoch.
+    assert gated.loc["gated states"].tolist() == pytest.approx([0.1, 0.1])
+    assert gated.loc["gated roots"].tolist() == pytest.approx([0.25, 0.25])
     kinds = [[text.get_text() for text in axis.get_xticklabels()] for axis in drawn["state_scores"][1].axes]
     assert kinds == [{"alfworld": ["easy", "medium", "hard"], "webshop": ["beauty", "grocery"]}[env] for env in environments]
-    for name in ("case_study", "score_reliability"):
-        assert [title for title in titles(drawn[name][0]) if title] == [f"{head}3SPO calibrated" for head in before]
+    # The trees of these runs are expanded at depth 2 at most.
+    for name, depth in (("case_study", ", depth 2"), ("score_reliability", "")):
+        expected = [f"{head}3SPO calibrated{depth}" for head in before]
+        assert [title for title in titles(drawn[name][0]) if title] == expected
+    written = {(path.stem, path.suffix[1:]) for path in paths.figures.iterdir()}
+    assert written == {file for name in notebooks(study) for file in files_of(name)}
     write_report(study, paths)
+    assert "<script>alert(1)" not in paths.report.read_text()
+    assert "&lt;script&gt;alert(1)" in paths.report.read_text()
     shown = re.sub(r"data:[^\"]+|srcdoc=\"[^\"]+|(?s:<script>.*?</script>)", "", paths.report.read_text())
     assert not re.search(r"\bnan\b", shown, re.IGNORECASE)
     assert ("<th>benchmark</th>" in shown) == (len(environments) > 1)

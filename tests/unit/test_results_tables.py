@@ -19,6 +19,7 @@ from threespo.results.dvc_files import learning_curves, success_by_method
 from threespo.results.findings import findings
 from threespo.results.paper import NOTHING, read_results
 from threespo.results.tables import main_results, write_tables
+from threespo.runs.evaluate import EXAMPLE_COLUMNS
 from threespo.study.catalogue import TABLES
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import learning_runs, probed_runs, reference_runs, trained_runs
@@ -79,6 +80,7 @@ def paths(tmp_path, study):
         timing = [{"split": "valid_seen", "evaluation_seed": 1, "episodes": 4, "seconds": 1.0}]
         write_table(made.run(run).evaluation, episodes)
         write_table(made.run(run).evaluation_timing, timing)
+        write_table(made.run(run).evaluation_example, [{**dict.fromkeys(EXAMPLE_COLUMNS, "x"), "method": run.method}])
     for run in trained_runs(study):
         scores = {"detail_state_score_visits": 0.5, "detail_state_high_visits": 0.5}
         detail = {"detail_state_met": 30.0, **scores, **({"detail_gated": 1.0} if run.method != "grpo" else {})}

@@ -425,6 +425,8 @@ def shop_results(tmp_path_factory):
         paths.figures.mkdir()
         for item in catalogue.figures(study):
             paths.figure(item.name, "svg").write_text("<svg/>")
+        for item in catalogue.texts(study):
+            paths.figure(item.name, "html").write_text("<p>x</p>")
         write_report(study, paths)
     return study, paths
 

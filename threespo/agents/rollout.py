@@ -25,6 +25,8 @@ class EpisodeRecord:
     """Whether the first of several attempts succeeded."""
     earlier_score: float = 0.0
     """The best score of earlier attempts."""
+    responses: tuple[str, ...] = ()
+    """What the policy said, step by step, from the start of the record on; of several attempts the last one's."""
 
     @property
     def score(self) -> float:
@@ -117,6 +119,7 @@ def play_on(
     """
     episodes = list(starts)
     faults = [[0, 0, 0] for _ in episodes]
+    said: list[list[str]] = [[] for _ in episodes]
 
     while active := [index for index, episode in enumerate(episodes) if not episode.done]:
         # One batch per step of all running episodes; those that have ended leave it.
@@ -133,11 +136,12 @@ def play_on(
         ):
             outcome = respond(episodes[index], sample.text)
             episodes[index] = outcome.episode
+            said[index].append(sample.text)
             faults[index][0] += not (prompter.heard(index, sample.text) if prompter else outcome.valid)
             faults[index][1] += not outcome.admissible
             faults[index][2] += outcome.nothing_happens
 
     return [
-        EpisodeRecord(episode, episode.steps, invalid, inadmissible, nothing)
-        for episode, (invalid, inadmissible, nothing) in zip(episodes, faults, strict=True)
+        EpisodeRecord(episode, episode.steps, invalid, inadmissible, nothing, responses=tuple(responses))
+        for episode, (invalid, inadmissible, nothing), responses in zip(episodes, faults, said, strict=True)
     ]

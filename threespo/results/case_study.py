@@ -16,17 +16,22 @@ if TYPE_CHECKING:
 VISITS = (1, 10)
 """Visits that the paper shows."""
 
+DEPTH = 7
+"""Place in its paths of the state that the paper shows, from 1."""
+
 COLUMNS = (
-    "env", "method", "observation", "visit", "epoch", "visits", "successes", "score", "rollouts", "novelty_weight",
+    "env", "method", "observation", "depth", "visit", "epoch", "visits", "successes", "score", "rollouts", "novelty_weight",
     "difference_weight", "child", "action", "child_score", "novelty", "difference", "success",
 )  # fmt: skip
 
 
 def case_study(study: "Study", paths: "Paths") -> pd.DataFrame:
-    """Return the first and the tenth visit to the state that each method's recorded trees expand most often.
+    """Return the first and the tenth visit to the state that each method's recorded trees expand most often at depth 7.
 
-    There is one such state for each environment and method. A state that was expanded less than ten times is shown at its
-    last visit instead. Roots do not count, since their novelty is never in question.
+    There is one such state for each environment and method, of the first base policy and the first seed. Where no state is
+    expanded twice at that depth, it is one of the nearest depth at which a state is, of two the smaller. A state that was
+    expanded less than ten times is shown at its last visit instead. Roots do not count, since their novelty is never in
+    question; nor do expansions of the same state at another depth, where its score is another.
 
     Returns:
         A row for each child that was sampled at a visit. The state's own numbers stand in all rows of a visit.
@@ -40,9 +45,12 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
     if expanded.empty:
         return []
 
-    # The first of the states that were expanded equally often: ``value_counts`` keeps their order.
-    state = expanded["state"].value_counts(sort=False).idxmax()
-    met = expanded[expanded["state"] == state].reset_index(drop=True)
+    # The first of the states that were expanded equally often: groups are in the order of their first rows.
+    times = expanded.groupby(["depth", "state"], sort=False).size()
+    again = times[times > 1] if (times > 1).any() else times
+    depth = min(again.index.get_level_values("depth"), key=lambda one: (abs(one - DEPTH), one))
+    state = again[depth].idxmax()
+    met = expanded[(expanded["state"] == state) & (expanded["depth"] == depth)].reset_index(drop=True)
     entry = study.at(run.env).methods[run.method]
     # Methods that search have these options (``threespo.methods.registry``).
     options: Any = check_options(entry.method, entry.options)
@@ -63,7 +71,7 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
         here = trees[(trees["epoch"] == node["epoch"]) & (trees["task_id"] == node["task_id"])]
         own = {
             **{"env": run.env, "method": run.method, "visit": visit, **weights},
-            **{name: node[name] for name in ("observation", "epoch", "visits", "successes", "score", "rollouts")},
+            **{name: node[name] for name in ("observation", "depth", "epoch", "visits", "successes", "score", "rollouts")},
         }
         children = here[here["parent"] == node["node"]]
 

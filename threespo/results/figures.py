@@ -1,45 +1,53 @@
-"""How figures look and are saved: one style, and the same bytes for the same data."""
+"""Names, colours and files of figures: a method looks the same in all of them, and equal data give equal bytes."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from threespo.envs.registry import ENVIRONMENTS, presentation
+from threespo.files import atomic_path, atomic_text
+from threespo.results.layout import WIDTHS, pages
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 COLOURS = {
-    "base": "#9a9a9a",
-    "strong": "#4d4d4d",
-    "grpo": "#c44e52",
-    "rloo": "#dd8452",
-    "ppo": "#937860",
-    "gigpo": "#8172b3",
-    "hgpo": "#da8bc3",
-    "dapo": "#55a868",
+    "base": "#a3a3a3",
+    "strong": "#1b1b1b",
+    "3spo": "#215cae",
+    "threespo-literal": "#215cae",
+    "threespo-calibrated": "#051b4e",
+    "threespo-narrow": "#13858f",
+    "threespo-improved": "#286a4d",
+    "grpo": "#9a1014",
+    "gigpo": "#8532dd",
+    "hgpo": "#fccadc",
+    "ppo": "#988259",
+    "rloo": "#f26905",
+    "dapo": "#b3a858",
     "reinforce-pp": "#ccb974",
     "direct": "#b0b7c3",
     "react": "#8fa3b5",
     "retry": "#7b8a97",
     "reflexion": "#5d6d7a",
-    "3spo": "#4c72b0",
-    "threespo-literal": "#64a8d8",
-    "threespo-calibrated": "#1f4e8c",
-    "threespo-narrow": "#3fa7a0",
-    "threespo-improved": "#0b5d3b",
 }
-"""The paper's figure has 3SPO blue, GRPO red, GiGPO purple and HGPO pink; so has ours."""
+"""The paper's figure has 3SPO blue, GRPO red, GiGPO purple and HGPO pink; so has ours. The shades are chosen so that the
+first twelve differ for colour-blind readers too (tested); what is alike has other markers or dashes (``styles``)."""
 
 LABELS = {
     "base": "base (weak start)",
     "strong": "strong clone (ceiling)",
+    "3spo": "3SPO",
+    "threespo-literal": "3SPO as printed",
+    "threespo-calibrated": "3SPO calibrated",
+    "threespo-narrow": "3SPO narrow",
+    "threespo-improved": "3SPO improved",
     "grpo": "GRPO",
-    "ppo": "PPO",
-    "rloo": "RLOO",
     "gigpo": "GiGPO",
     "hgpo": "HGPO",
+    "ppo": "PPO",
+    "rloo": "RLOO",
     "dapo": "DAPO",
     "reinforce-pp": "REINFORCE++",
     "tree-grpo": "Tree-GRPO",
@@ -50,11 +58,6 @@ LABELS = {
     "reflexion": "Reflexion",
     "closed-gpt-4o": "GPT-4o, ReAct",
     "closed-gemini-25-pro": "Gemini-2.5-Pro, ReAct",
-    "3spo": "3SPO",
-    "threespo-literal": "3SPO as printed",
-    "threespo-calibrated": "3SPO calibrated",
-    "threespo-narrow": "3SPO narrow",
-    "threespo-improved": "3SPO improved",
     "improved-wide": "improved, G_max 8",
     "improved-wo-novelty": "improved w/o R_novel",
     "improved-wo-difference": "improved w/o ΔS",
@@ -83,6 +86,11 @@ LABELS = {
 _SPARE = (
     "#64b5cd", "#8c8c8c", "#a87855", "#cc7474", "#7a9e3b", "#b07aa1", "#e0a030", "#3d6b99", "#9c755f", "#59a14f",
 )  # fmt: skip
+
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d")
+DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+"""Solid, dashed, dotted, and both in turn."""
 
 
 def label(name: str, env: str | None = None) -> str:
@@ -119,33 +127,76 @@ def palette(names: list[str]) -> dict[str, str]:
     return {**{name: _SPARE[index % len(_SPARE)] for index, name in enumerate(unknown)}, **COLOURS}
 
 
-def set_style() -> None:
-    """Set seaborn's style and make SVG files reproducible."""
-    import matplotlib as mpl
-    import seaborn as sns
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return how the lines of every name are drawn: colour, marker and dashes, as matplotlib's arguments.
 
-    sns.set_theme(context="notebook", style="whitegrid", font_scale=0.9)
-    mpl.rcParams.update({"svg.hashsalt": "threespo", "axes.spines.top": False, "axes.spines.right": False})
+    A method looks the same in all figures. Lines whose colours some readers cannot tell apart differ in the others.
+    """
+    colours, known = palette(list(names)), [*LABELS, *(name for name in names if name not in LABELS)]
+    places = {name: place for place, name in enumerate(known)}
+    return {
+        name: {
+            "color": colours[name],
+            "marker": MARKERS[places[name] % len(MARKERS)],
+            "linestyle": DASHES[places[name] // len(MARKERS) % len(DASHES)],
+            # Light colours need an edge to be seen on white.
+            "markeredgecolor": "#333333",
+            "markeredgewidth": 0.4,
+        }
+        for name in names
+    }
 
 
 def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataFrame") -> None:
-    """Write ``NAME.png``, ``NAME.svg`` and ``NAME.csv`` into ``folder``.
+    """Write ``NAME.svg``, ``NAME.pdf``, ``NAME.png`` and ``NAME.csv`` into ``folder``, at the width that the figure has.
 
     Args:
-        figure: what is drawn.
+        figure: what is drawn, as ``layout.canvas`` begins it.
         folder: the study's folder of figures.
         name: of the figure, as ``threespo.study.catalogue`` lists it.
         data: the numbers that are drawn, for the CSV file.
+
+    Raises:
+        ValueError: if the figure has none of the widths in ``layout.WIDTHS``.
     """
-    from threespo.files import atomic_path
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    width = float(figure.get_size_inches()[0])
+    if width not in WIDTHS.values():
+        raise ValueError(f"figure {name!r} is {width:g} inches wide; expected one of {list(WIDTHS.values())}")
+
+    # All files have one layout, which takes longer than writing them.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
 
     # Dates and version numbers would make equal figures differ.
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-
     for kind, fields in metadata.items():
         with atomic_path(Path(folder) / f"{name}.{kind}") as path:
-            figure.savefig(path, format=kind, dpi=160, bbox_inches="tight", metadata=fields)
+            figure.savefig(path, format=kind, dpi=300, metadata=fields)
 
+    undated = dict.fromkeys(("CreationDate", "Creator", "Producer"))
+    with atomic_path(Path(folder) / f"{name}.pdf") as path, PdfPages(path, metadata=undated) as file:
+        for part in pages(figure):
+            file.savefig(figure, bbox_inches=part)
+
+    _write_data(data, folder, name)
+
+
+def save_text(html: str, folder: str | Path, name: str, data: "pd.DataFrame") -> None:
+    """Write an item that is text: ``NAME.html``, a part of a page, and ``NAME.csv``.
+
+    Args:
+        html: what is shown, with everything that is data escaped.
+        folder: the study's folder of figures.
+        name: of the item, as ``threespo.study.catalogue`` lists it.
+        data: what it shows, for the CSV file.
+    """
+    atomic_text(Path(folder) / f"{name}.html", html)
+    _write_data(data, folder, name)
+
+
+def _write_data(data: "pd.DataFrame", folder: str | Path, name: str) -> None:
     with atomic_path(Path(folder) / f"{name}.csv") as path:
         data.map(_plain).to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from threespo.results.figures import label, palette, titled
+from threespo.results.figures import label, styles, titled
+from threespo.results.layout import canvas, legend, percent, thousands
 from threespo.results.statistics import FEWEST_SEEDS, mean_interval
 from threespo.study.catalogue import UNIFORM_ROW
 
@@ -47,30 +48,26 @@ def draw(points: pd.DataFrame, units: Sequence[str]) -> "tuple[Figure, pd.DataFr
     Returns:
         The figure, and the means over seeds: ``DRAWN_COLUMNS``, success in 0 to 1, ends of intervals NaN with fewer seeds.
     """
-    import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
 
-    panels = list(dict.fromkeys(zip(points["env"], points["policy"], strict=True)))
+    panels = [(place, unit) for place in dict.fromkeys(zip(points["env"], points["policy"], strict=True)) for unit in units]
     environments, methods = list(dict.fromkeys(points["env"])), list(dict.fromkeys(points["method"]))
-    colours = palette(methods)
-    size = (2.2 + 4.6 * len(units), 0.6 + 3.6 * len(panels))
-    figure, axes = plt.subplots(len(panels), len(units), figsize=size, sharey=True, squeeze=False)
+    drawn_as = styles(methods)
+    figure, axes = canvas(None, len(panels), 2.1, across=len(units) if len(units) > 1 else 3)
 
     rows: list[dict[str, Any]] = []
-    for line, (env, policy) in zip(axes, panels, strict=True):
+    for axis, ((env, policy), unit) in zip(axes, panels, strict=True):
         here = points[(points["env"] == env) & (points["policy"] == policy)]
-        for axis, unit in zip(line, units, strict=True):
-            for method in dict.fromkeys(here["method"]):
-                means = _means(here[here["method"] == method], unit)
-                rows += means
-                _curve(axis, here[here["method"] == method], means, unit, colours[method])
-            axis.set(xlabel=UNIT_LABELS.get(unit, unit), ylim=(0, 1), xlim=(0, None))
-            axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-        line[0].set(title=titled(policy, env, environments), ylabel=f"success, {label(here['split'].iloc[0], env)}")
-    lines = [Line2D([], [], color=colours[method], lw=2.4, label=label(method)) for method in methods]
-    axes[0, -1].legend(handles=lines, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    figure.tight_layout()
+        for method in dict.fromkeys(here["method"]):
+            means = _means(here[here["method"] == method], unit)
+            rows += means
+            _curve(axis, here[here["method"] == method], means, unit, drawn_as[method])
+        axis.set(xlabel=UNIT_LABELS.get(unit, unit), ylim=(0, 1), xlim=(0, None))
+        thousands(axis)
+        percent(axis)
+        if unit == units[0]:
+            axis.set(title=titled(policy, env, environments), ylabel=f"success, {label(here['split'].iloc[0], env)}")
+    legend(figure, [Line2D([], [], ms=4, label=label(method), **drawn_as[method]) for method in methods])
     return figure, pd.DataFrame(rows, columns=list(DRAWN_COLUMNS))
 
 
@@ -88,12 +85,12 @@ def _means(curves: pd.DataFrame, unit: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _curve(axis: "Axes", curves: pd.DataFrame, means: list[dict[str, Any]], unit: str, colour: str) -> None:
+def _curve(axis: "Axes", curves: pd.DataFrame, means: list[dict[str, Any]], unit: str, style: dict[str, Any]) -> None:
     if curves["training_seed"].nunique() < FEWEST_SEEDS:
         for _, seed in curves.groupby("training_seed", sort=True):
-            axis.plot(seed[unit], seed["success"], color=colour, lw=1.0, marker="o", ms=3)
+            axis.plot(seed[unit], seed["success"], lw=0.8, ms=3, **style)
         return
     at, mean = [row["at"] for row in means], [row["mean"] for row in means]
     low, high = ([min(max(row[end], 0.0), 1.0) for row in means if row["snapshot"]] for end in ("low", "high"))
-    axis.plot(at, mean, color=colour, lw=2.4, marker="o", ms=4)
-    axis.fill_between([row["at"] for row in means if row["snapshot"]], low, high, color=colour, alpha=0.15, lw=0)
+    axis.plot(at, mean, ms=4, **style)
+    axis.fill_between([row["at"] for row in means if row["snapshot"]], low, high, color=style["color"], alpha=0.15, lw=0)

@@ -2,6 +2,7 @@
 
 import base64
 import math
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from threespo.results.collect import RUN_COLUMNS
 from threespo.results.curves import LEVELS, soonest
 from threespo.results.figures import label, titled
 from threespo.results.findings import findings
+from threespo.results.layout import WIDTHS
 from threespo.results.opening import opening
 from threespo.results.paper_tables.registry import MAKERS
 from threespo.results.viewer import render_trees
@@ -74,6 +76,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             findings=findings(study, tables["main"], tables["episodes"]),
             figures=[_figure(study, paths, item) for item in catalogue.figures(study)],
             paper_tables=[_paper_table(study, item, tables) for item in catalogue.paper_tables()],
+            texts=[_text(study, paths, item) for item in catalogue.texts(study)],
             trees=[_trees(study, paths, run) for run in shown_runs(study)],
             caveats=caveats(study),
             runs=_runs(study, tables["runs"], tables["episodes"]),
@@ -129,14 +132,28 @@ def _environment() -> jinja2.Environment:
 
 
 def _figure(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, str]:
-    path = paths.figure(item.name, "svg")
-    try:
-        encoded = base64.b64encode(path.read_bytes()).decode("ascii")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); run the workflow again") from error
+    drawn = _read(paths.figure(item.name, "svg"))
+    encoded = base64.b64encode(drawn).decode("ascii")
+    # Inches of print, at 72 points: a figure of a column is shown smaller than one of a page.
+    width = re.search(rb'<svg[^>]* width="([\d.]+)pt"', drawn)
+    kind = "column" if width and float(width[1]) < 72 * WIDTHS["page"] - 1 else "page"
 
     title, text = caption(study, item)
-    return {"name": item.name, "title": title, "caption": text, "source": f"data:image/svg+xml;base64,{encoded}"}
+    source = f"data:image/svg+xml;base64,{encoded}"
+    return {"name": item.name, "title": title, "caption": text, "width": kind, "source": source}
+
+
+def _text(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, str]:
+    """Return an item that is text; its notebook has escaped what is data."""
+    title, text = caption(study, item)
+    return {"name": item.name, "title": title, "caption": text, "html": _read(paths.figure(item.name, "html")).decode()}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); run the workflow again") from error
 
 
 def _paper_table(study: "Study", item: catalogue.Item, tables: dict[str, pd.DataFrame]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from threespo.results.dvc_files import write_dvc_files
 from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.paper_tables.cells import beside_the_papers, or_nan
 from threespo.results.provenance import provenance
+from threespo.results.reasoning import reasoning
 from threespo.results.search_facts import search_facts
 from threespo.results.state_scores import state_scores
 from threespo.results.statistics import mean_interval
@@ -92,6 +93,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "efficiency": costs,
         "probes": probes,
         "case_study": case_study(study, paths),
+        "reasoning": reasoning(study, paths),
         "tuning": tuning(study, paths),
         "laboratory": laboratory(study, paths),
         "claims": verdicts(read_claims(), evidence),

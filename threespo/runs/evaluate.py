@@ -19,23 +19,30 @@ _EPISODE_COLUMNS = (
     "env", "policy", "method", "training_seed", "split", "evaluation_seed", "temperature", "task_id", "task_type", "success",
     "score", "steps", "invalid_format", "inadmissible", "trials", "first_success",
 )  # fmt: skip
+EXAMPLE_COLUMNS = (
+    "env", "policy", "method", "training_seed", "split", "evaluation_seed", "task_id", "task_type", "goal", "success",
+    "score", "step", "observation", "response", "action",
+)  # fmt: skip
+"""Of the example: a row for each step from 1 on, and one for what the last action led to, without response and action."""
+
 Rows = list[dict[str, Any]]
 
 _TIMING_COLUMNS = ("split", "evaluation_seed", "episodes", "seconds")
 
 
 def evaluate(settings: EvaluateSettings) -> None:
-    """Write ``evaluation.parquet`` (one row per episode) and ``evaluation_timing.parquet``.
+    """Write ``evaluation.parquet`` (one row per episode), ``evaluation_timing.parquet`` and ``evaluation_example.parquet``.
 
-    Both have no rows where a closed model was to play, there is no key, and its replies are not recorded.
+    They have no rows where a closed model was to play, there is no key, and its replies are not recorded.
     """
-    episodes, timing = _closed(settings, settings.endpoint) if settings.endpoint else _local(settings)
+    episodes, timing, example = _closed(settings, settings.endpoint) if settings.endpoint else _local(settings)
     folder = settings.paths.run(settings.run)
     write_table(folder.evaluation, episodes, _EPISODE_COLUMNS)
     write_table(folder.evaluation_timing, timing, _TIMING_COLUMNS)
+    write_table(folder.evaluation_example, example, EXAMPLE_COLUMNS)
 
 
-def _local(settings: EvaluateSettings) -> tuple[Rows, Rows]:
+def _local(settings: EvaluateSettings) -> tuple[Rows, Rows, Rows]:
     import torch
 
     torch.set_num_threads(settings.threads)
@@ -44,7 +51,7 @@ def _local(settings: EvaluateSettings) -> tuple[Rows, Rows]:
     return _play(settings, make_sampler(settings.sampling, load_run_policy(settings, source)))
 
 
-def _closed(settings: EvaluateSettings, endpoint: EndpointSettings) -> tuple[Rows, Rows]:
+def _closed(settings: EvaluateSettings, endpoint: EndpointSettings) -> tuple[Rows, Rows, Rows]:
     """Play with a closed model: from its recorded replies if they are all there, else with the service."""
     from threespo.policy.endpoint import EndpointSampler, NotRun
 
@@ -67,14 +74,18 @@ def _closed(settings: EvaluateSettings, endpoint: EndpointSettings) -> tuple[Row
             said = reason
 
     print(f"evaluate {settings.run.run_id}: {said}", file=sys.stderr)
-    return [], []
+    return [], [], []
 
 
-def _play(settings: EvaluateSettings, sampler: "Sampler") -> tuple[Rows, Rows]:
-    """Return the rows of episodes and of times; a row of times is one split with one evaluation seed."""
+def _play(settings: EvaluateSettings, sampler: "Sampler") -> tuple[Rows, Rows, Rows]:
+    """Return the rows of episodes, of times (one split with one evaluation seed) and of the example.
+
+    The example is the first episode of the last split that was won, or else the first one.
+    """
     setup, evaluation, name = setup_of(settings), settings.evaluation, settings.run.run_id
     episodes: Rows = []
     timing: Rows = []
+    example: Rows = []
 
     for split in evaluation.splits:
         tasks = load_tasks(settings, split)
@@ -87,12 +98,17 @@ def _play(settings: EvaluateSettings, sampler: "Sampler") -> tuple[Rows, Rows]:
             else:
                 records = play_episodes(setup, tasks, sampler, **draws)
 
-            episodes += [_row(settings, split, seed, record) for record in records]
+            rows = [_row(settings, split, seed, record) for record in records]
+            episodes += rows
+            won = next((place for place, row in enumerate(rows) if row["success"]), None)
+            if split == evaluation.splits[-1] and (not example or (won is not None and not example[0]["success"])):
+                example = _example(rows[won or 0], records[won or 0])
+
             seconds = time.perf_counter() - start
             timing.append({"split": split, "evaluation_seed": seed, "episodes": len(records), "seconds": seconds})
-            won = sum(record.episode.won for record in records) / len(records)
-            print(f"evaluate {name} {split} seed {seed}: {won:.1%} of {len(records)}", file=sys.stderr, flush=True)
-    return episodes, timing
+            rate = sum(record.episode.won for record in records) / len(records)
+            print(f"evaluate {name} {split} seed {seed}: {rate:.1%} of {len(records)}", file=sys.stderr, flush=True)
+    return episodes, timing, example
 
 
 def make_agent(settings: AgentSettings | None) -> Agent:
@@ -112,3 +128,14 @@ def _row(settings: EvaluateSettings, split: str, seed: int, record: EpisodeRecor
         record.trials, episode.won if record.first_won is None else record.first_won,
     )  # fmt: skip
     return dict(zip(_EPISODE_COLUMNS, values, strict=True))
+
+
+def _example(row: dict[str, Any], record: EpisodeRecord) -> Rows:
+    """Return an episode step by step, with the names that its row has."""
+    episode = record.episode
+    names = {**{name: row[name] for name in EXAMPLE_COLUMNS if name in row}, "goal": episode.task.goal}
+    steps = [
+        {**names, "step": step, "observation": observation, "response": response, "action": action}
+        for step, ((observation, action), response) in enumerate(zip(episode.history, record.responses, strict=True), 1)
+    ]
+    return [*steps, {**names, "step": len(steps) + 1, "observation": episode.observation, "response": "", "action": ""}]

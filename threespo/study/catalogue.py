@@ -21,8 +21,11 @@ from threespo.study.parts import Part
 from threespo.study.paths import PAPER, Run
 from threespo.study.reading import read_text, read_yaml
 
-FIGURE_KINDS = ("png", "svg", "csv")
-"""The files of a figure; ``csv`` is the data that it draws."""
+FIGURE_KINDS = ("svg", "pdf", "png", "csv")
+"""The files of a figure, at the width of a column or of a page; ``csv`` is the data that it draws."""
+
+TEXT_KINDS = ("html", "csv")
+"""The files of an item that is text: a part of a page, and its data."""
 
 TABLE_KINDS = ("csv", "md", "tex")
 """The files of a table in the paper's layout."""
@@ -61,6 +64,7 @@ TABLES = (
     "efficiency",
     "probes",
     "case_study",
+    "reasoning",
     "tuning",
     "laboratory",
     "claims",
@@ -74,24 +78,25 @@ Text = Annotated[str, Field(min_length=1, max_length=4000)]
 class Notebook(Settings):
     """What a notebook needs; ``notebooks/NAME.ipynb`` is its source."""
 
-    tables: Annotated[Several[Literal[TABLES]], Field(min_length=1)]  # type: ignore[valid-type]
-    """Tables of the study that it reads."""
+    tables: Several[Literal[TABLES]] = ()  # type: ignore[valid-type]
+    """Tables of the study that it reads; none where it draws what is the same in every study."""
     needs: Literal["nothing", "searches", "probe", "snapshots", "uniform"] = "nothing"
     """What a study must have for the notebook to have data."""
     paper: Several[Annotated[str, Field(pattern=r"^[\w.-]+$")]] = ()
     """Files of ``config/paper`` that it reads besides tables."""
-    modules: Several[str] = ("threespo.results.figures",)
+    modules: Several[str] = ("threespo.results.figures", "threespo.results.layout")
     """Modules of this package that its cells import (tested)."""
     environments: bool = True
     """Whether it shows environments or their tasks by name; if not, other names do not rerun it."""
 
 
 class Item(Settings):
-    """A table or figure that we show."""
+    """A table, figure or text that we show."""
 
     name: Name
     """Its files' name, and its place in the report."""
-    kind: Literal["figure", "table"] = "figure"
+    kind: Literal["figure", "table", "text"] = "figure"
+    """A text is typeset by its notebook: what pictures cannot show, and no table of numbers is."""
     paper: Several[str] = ()
     """Labels of what the paper has there (``config/paper/tables_and_figures.yaml``); none: the paper lacks it."""
     part: Part | None = None
@@ -192,9 +197,10 @@ def _curves(study: Study) -> Iterator[Run]:
     return (run for run in learning_runs(study) if run.method in study.methods)
 
 
-def figures_of(name: str) -> list[str]:
-    """Return the figures that a notebook draws."""
-    return [item.name for item in catalogue().made_by(name) if item.kind == "figure"]
+def files_of(name: str) -> list[tuple[str, str]]:
+    """Return the files of a notebook's figures and texts: item and kind."""
+    kinds = {"figure": FIGURE_KINDS, "text": TEXT_KINDS, "table": ()}
+    return [(item.name, kind) for item in catalogue().made_by(name) for kind in kinds[item.kind]]
 
 
 def tables_of(name: str) -> list[str]:
@@ -211,3 +217,9 @@ def figures(study: Study) -> list[Item]:
     """Return the figures that a study has, in the order of the report."""
     drawn = notebooks(study)
     return [item for item in catalogue().items if item.notebook in drawn and item.kind == "figure"]
+
+
+def texts(study: Study) -> list[Item]:
+    """Return the texts that a study has, in the order of the report."""
+    drawn = notebooks(study)
+    return [item for item in catalogue().items if item.notebook in drawn and item.kind == "text"]

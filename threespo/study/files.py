@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from threespo.study.catalogue import (
-    FIGURE_KINDS,
     ITEMS,
     PAPER_NUMBERS,
     REPORT_NUMBERS,
     TABLE_KINDS,
     TABLES,
     figures,
-    figures_of,
+    files_of,
     notebook,
     notebooks,
     tables_of,
+    texts,
 )
 from threespo.study.config import Study
 from threespo.study.matrix import (
@@ -30,6 +30,7 @@ from threespo.study.matrix import (
     plays_weights_of,
     probed_runs,
     searching_runs,
+    shown_runs,
     trained_runs,
     trial_runs,
     trials_of,
@@ -89,7 +90,7 @@ def train_inputs(study: Study, paths: Paths, name: str) -> Files:
 def evaluate_outputs(paths: Paths, name: str) -> Outputs:
     """Return what the evaluation of run ``name`` writes."""
     run = paths.run(name)
-    return Outputs({"episodes": [run.evaluation], "timing": [run.evaluation_timing]})
+    return Outputs({"episodes": [run.evaluation], "timing": [run.evaluation_timing], "example": [run.evaluation_example]})
 
 
 def evaluate_inputs(study: Study, paths: Paths, name: str) -> Files:
@@ -162,6 +163,7 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
         "task_types": [run.task_types for run in trained],
         "episodes": [run.evaluation for run in played],
         "evaluation_time": [run.evaluation_timing for run in played],
+        "examples": [paths.run(run).evaluation_example for run in shown_runs(study)],
         "learning": [paths.run(run).learning for run in learning_runs(study)],
         "probes": [paths.run(run).probe for run in probed_runs(study)],
         "trees": _trees(study, paths),
@@ -173,7 +175,7 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
 
 def notebook_outputs(paths: Paths, name: str) -> Outputs:
     """Return what executing the notebook ``name`` writes."""
-    drawn = [paths.figure(figure, kind) for figure in figures_of(name) for kind in FIGURE_KINDS]
+    drawn = [paths.figure(item, kind) for item, kind in files_of(name)]
     written = [paths.paper_table(table, kind) for table in tables_of(name) for kind in TABLE_KINDS]
     return Outputs({"figures": drawn, "paper_tables": written, "notebook": [paths.notebook(name)]})
 
@@ -199,6 +201,7 @@ def report_inputs(study: Study, paths: Paths, _: str) -> Files:
         "trees": _trees(study, paths),
         "notebooks": [paths.notebook(name) for name in notebooks(study)],
         "figures": [paths.figure(item.name, "svg") for item in figures(study)],
+        "texts": [paths.figure(item.name, "html") for item in texts(study)],
         "catalogue": [ITEMS, *REPORT_NUMBERS],
     }
 

@@ -83,6 +83,11 @@ class RunFolder:
         return self.folder / "evaluation_timing.parquet"
 
     @property
+    def evaluation_example(self) -> Path:
+        """One of the evaluated episodes, step by step."""
+        return self.folder / "evaluation_example.parquet"
+
+    @property
     def learning(self) -> Path:
         """One row per episode of every snapshot's evaluation."""
         return self.folder / "learning.parquet"

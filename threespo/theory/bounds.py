@@ -4,6 +4,24 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
+
+from threespo.scoring.reward import novelty_weight
+from threespo.scoring.state import ScoreSettings, state_score
+from threespo.theory.bandit import PROBABILITIES
+
+ROUNDS = (2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 3_000, 5_000, 10_000)
+"""Rounds i at which the good event is looked at."""
+
+REPAIRED = 1.5
+"""c of the radius sqrt(c log i / N) for which the proof's union over A actions and N <= i gives 2 A / i^2: Hoeffding's bound
+is 2 i^(-2c) for each, and there are A i of them."""
+
+OMEGA_K = 0.1
+"""gamma of sec. 3.3 as it is used (tab:hyperparams)."""
+
+EPOCHS = 400
+"""Rounds I of the paper's training runs."""
 
 
 def missed(probabilities: Sequence[float], draws: int, log_term: float) -> float:
@@ -40,3 +58,50 @@ def share_bound(alpha: float, clock: int, gap: float) -> float:
 def least_alpha(rounds: int, gap: float) -> float:
     """Return 2 log I / (gap log 2), the least alpha at which the theorem has its logarithm."""
     return 2 * math.log(rounds) / (gap * math.log(2))
+
+
+def least_gamma(rounds: int, gap: float) -> float:
+    """Return gap^2 log 2 / (16 log I), the decay of omega at which both weights of eq. 2 are equal after T_a visits."""
+    return gap**2 * math.log(2) / (16 * math.log(rounds))
+
+
+def curves() -> pd.DataFrame:
+    """Return what the figure of the bounds draws, at the paper's constants: columns ``panel``, ``series``, ``x``, ``y``.
+
+    ``coverage``: the probability of the bad event against the round i, in which each action of the bandit has been drawn
+    i times, for the radius sqrt(c / i) with c of the text, the proof and the repaired proof; and 1 / i^2, which it is said
+    to be. ``separation``: the difference of S that rates of 0.4 and 0.6 have, and its bound, against the depth.
+    ``allocation``: the easier of two actions' share of the rollouts at depth 2, and its bound, against the gap; the harder
+    one wins once in five. ``omega``: weights of eq. 2 against visits.
+    """
+    rows: list[tuple[str, str, float, float]] = []
+    actions, settings = len(PROBABILITIES), ScoreSettings()
+    for draws in ROUNDS:
+        radii = {
+            "radius of the text": math.log(actions),
+            "radius of the proof": math.log(draws),
+            "repaired": REPAIRED * math.log(draws),
+        }
+        rows += [("coverage", name, draws, missed(PROBABILITIES, draws, term)) for name, term in radii.items()]
+        rows.append(("coverage", "claimed, 1/i²", draws, draws**-2.0))
+
+    # At depth 1 all scores are 1, and the bound is 0.
+    for clock in range(2, 51):
+        for alpha in (settings.alpha, 1.0):
+            hard, easy = (math.exp(-alpha * math.log(clock) * rate) for rate in (0.4, 0.6))
+            rows.append(("separation", f"S, α = {alpha:g}", clock, hard - easy))
+            rows.append(("separation", f"bound, α = {alpha:g}", clock, score_gap(alpha, clock, 0.2)))
+
+    for percent in range(0, 81, 2):
+        gap = percent / 100
+        counts = [state_score(1_000_000, 1_000_000 * rate, 2, settings) for rate in (0.2, 0.2 + gap)]
+        printed = counts[1].rollouts / sum(count.rollouts for count in counts)
+        rows.append(("allocation", "as printed", gap, printed))
+        rows.append(("allocation", "without the ceiling", gap, counts[1].score / sum(count.score for count in counts)))
+        rows.append(("allocation", "bound", gap, share_bound(settings.alpha, 2, gap)))
+
+    for visits in range(41):
+        weight = novelty_weight(visits, OMEGA_K)
+        rows += [("omega", "ω", visits, weight), ("omega", "0.5 − ω", visits, 0.5 - weight)]
+        rows.append(("omega", "ω, γ of the theorem", visits, novelty_weight(visits, least_gamma(EPOCHS, 1.0))))
+    return pd.DataFrame(rows, columns=["panel", "series", "x", "y"])

@@ -138,6 +138,7 @@ def _evaluate(settings):
     if settings.weights == "endpoint":
         write_table(folder.evaluation, [], ["split", "success"])
         write_table(folder.evaluation_timing, [], ["split", "seconds"])
+        write_table(folder.evaluation_example, [], ["split", "step"])
         return
     level = {"base": 1, "strong": 4}.get(run.method, 2 + run.seed % 2)
     if run.rate is not None:
@@ -166,6 +167,8 @@ def _evaluate(settings):
     timing = [{"split": split, "evaluation_seed": seed, "episodes": GAMES, "seconds": 0.1} for split, seed in passes]
     write_table(folder.evaluation, episodes)
     write_table(folder.evaluation_timing, timing)
+    step = {"goal": "x", "step": 1, "observation": "x", "response": "", "action": ""}
+    write_table(folder.evaluation_example, [{**episodes[0], **step}])
 
 
 def _execute(settings):

@@ -13,13 +13,9 @@ from typing import Literal
 from threespo.scoring.reward import group_advantages, novelty_weight
 from threespo.scoring.state import ScoreSettings, state_score
 from threespo.theory.bandit import PROBABILITIES, VARIANTS, play
-from threespo.theory.bounds import least_alpha, missed, score_gap, share_bound
+from threespo.theory.bounds import EPOCHS, OMEGA_K, least_alpha, missed, score_gap, share_bound
 
 PRINTED = ScoreSettings()
-OMEGA_K = 0.1
-"""Decay of the novelty weight."""
-EPOCHS = 400
-"""Epochs of the paper's training runs."""
 DEEPEST = 50
 """Steps of an episode in ALFWorld."""
 

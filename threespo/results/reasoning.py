@@ -1,0 +1,50 @@
+"""An episode of a trained policy as text (the paper's appendix on reasoning behaviour)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jinja2
+import pandas as pd
+
+from threespo.results.figures import label, titled
+from threespo.runs.evaluate import EXAMPLE_COLUMNS
+from threespo.study.matrix import shown_runs
+from threespo.tables import read_table
+
+if TYPE_CHECKING:
+    from threespo.study.config import Study
+    from threespo.study.paths import Paths
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def reasoning(study: "Study", paths: "Paths") -> pd.DataFrame:
+    """Return the example that the evaluation kept of each searching method's first seed, by environment.
+
+    Returns:
+        A row for each step: ``threespo.runs.evaluate.EXAMPLE_COLUMNS``.
+    """
+    frames = [read_table(paths.run(run).evaluation_example) for run in shown_runs(study)]
+    frames = [frame for frame in frames if len(frame)]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(EXAMPLE_COLUMNS))
+
+
+def typeset(episodes: pd.DataFrame) -> str:
+    """Return the episodes of the table ``reasoning`` as part of a page, a block that folds for each; the first is open.
+
+    Policies and environments have written the texts: all of them are escaped.
+    """
+    environments = list(dict.fromkeys(episodes["env"]))
+    shown = [
+        {
+            **rows.iloc[0][["task_type", "goal", "success", "split", "evaluation_seed", "training_seed"]].to_dict(),
+            "name": titled(label(method), env, environments),
+            "split": label(rows["split"].iloc[0], env),
+            "steps": rows[["step", "observation", "response", "action"]].to_dict("records"),
+        }
+        for (env, method), rows in episodes.groupby(["env", "method"], sort=False)
+    ]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("reasoning.html.j2").render(episodes=shown)
