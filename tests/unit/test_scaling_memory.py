@@ -35,7 +35,7 @@ from threespo.protocol import LossSettings
 from tests.unit.test_scaling_memory import model, SHAPE
 
 torch.set_num_threads(1)
-kinds = (torch.Tensor, torch.nn.Parameter)
+kinds, alive = (torch.Tensor, torch.nn.Parameter), []
 
 def held():
     gc.collect()
@@ -65,7 +65,8 @@ for stage, dtype in json.loads(sys.argv[1]):
     if backend.rank() == 0:
         print("HELD", json.dumps([backend.world_size(), stage, dtype, max(seen)]), flush=True)
     engine.pack, backend.step = pack, step
-    del policy, learner
+    # Kept, so that no memory of an earlier case is given back while a later one is measured.
+    alive.append((policy, learner))
 """
 
 
