@@ -62,10 +62,8 @@ def sampler_of(policy: PolicySettings, gpus: int) -> Literal["vllm", "torch"]:
 def settings_of(study: Study, run: Run, text: Text) -> Settings:
     """Return what of a study decides the memory of a rank of this run."""
     here, policy = study.at(run.env), study.policies[run.policy]
-    common, entry = here.training, here.methods[run.method]
-    micro = policy.micro_batch_tokens or common.micro_batch_tokens
-    stage = (common.zero_stage or 0) if policy.zero_stage is None else policy.zero_stage
-    checkpointing, offload = policy.gradient_checkpointing, policy.offload_optimizer
+    common, entry = policy.scaled(here.training), here.methods[run.method]
+    micro = common.micro_batch_tokens
     # Rows of searches share their prompts, so more of a full pack are responses.
     group = common.group_size if searches(entry.method) else 1
     row = text.response + text.prompt / group
@@ -76,12 +74,12 @@ def settings_of(study: Study, run: Run, text: Text) -> Settings:
     own_cache = min(256, rows) * shape.cached(4 if policy.dtype == "float32" else 2) * longest
     return Settings(
         ranks=study.ranks(run.policy),
-        zero_stage=stage,
+        zero_stage=common.zero_stage or 0,
         wide=policy.dtype == "float32",
         micro_batch_tokens=micro,
         scored=int(micro * text.response / row),
-        checkpointing=common.gradient_checkpointing if checkpointing is None else checkpointing,
-        offload=common.offload_optimizer if offload is None else offload,
+        checkpointing=common.gradient_checkpointing,
+        offload=common.offload_optimizer,
         reference=common.kl_coef > 0,
         critic="critic_rate" in full_options(entry.method, entry.options),
         entropy=common.entropy_coef > 0,
