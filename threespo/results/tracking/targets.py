@@ -53,7 +53,7 @@ class TensorboardCopy:
             atomic_text(mark, identity)
 
         # Opened with the first row: a file without any would be left by every look.
-        self._open = lambda: EventFileWriter(str(place))
+        self._open: Callable[[], Any] = lambda: EventFileWriter(str(place))
         self._writer: Any = None
         lines = "".join(f"| {key} | {value} |\n" for key, value in settings.items())
         self._about = text_pb("settings", f"| setting | value |\n|---|---|\n{lines}")
