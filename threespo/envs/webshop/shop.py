@@ -122,15 +122,11 @@ class WebShop:
         """
         if state.done:
             return () if self._repaired else self._page("index", "", 1, -1, ()).admissible
-        return self._page_of(state).admissible
+        return self.page(state).admissible
 
     def won(self, state: ShopState) -> bool:
         """Return whether something was bought with the full reward."""
         return state.done and state.score == 1.0
-
-    def page(self, state: ShopState) -> Page:
-        """Return the page of a state before a purchase, in its parts."""
-        return self._page_of(state)
 
     def reward(self, state: ShopState) -> Reward:
         """Return the reward, in parts, for buying the state's product as it is chosen."""
@@ -151,7 +147,7 @@ class WebShop:
         return self._clicked(state, argument) if verb == "click" else state
 
     def _clicked(self, state: ShopState, name: str) -> ShopState:
-        page = self._page_of(state)
+        page = self.page(state)
         if name in page.products:
             product = page.products[name]
             visited = state.visited | {product} if self._rich and not self._repaired else state.visited
@@ -219,7 +215,7 @@ class WebShop:
 
     def _shown(self, state: ShopState) -> ShopState:
         """Return the state with its texts."""
-        page = self._page_of(state)
+        page = self.page(state)
         goal, start = state.goal, state.kind == "index"
         if self._rich:
             head = (*((Node("WebShop"),) if start else ()), Node("Instruction:"), Node(goal.goal))
@@ -255,7 +251,8 @@ class WebShop:
             or (node.kind == "asin" and int(node.name) in state.visited)
         ]
 
-    def _page_of(self, state: ShopState) -> Page:
+    def page(self, state: ShopState) -> Page:
+        """Return the page of a state before a purchase, in its parts."""
         # A page's key leaves out whatever does not show on it, the goal above all: episodes share their pages.
         shown = state.chosen if self._repaired and not self._rich else ()
         if state.kind == "results":
