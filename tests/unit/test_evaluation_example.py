@@ -8,6 +8,7 @@ from tests.toy import ToyEnv, make_task
 from threespo.envs.episode import EpisodeSetup
 from threespo.protocol import Sample
 from threespo.runs import evaluate
+from threespo.runs.columns import EXAMPLE_COLUMNS
 from threespo.study.paths import Run
 
 MAZE = {"s1": {"left": "s2", "right": "s3"}, "s2": {"win": "goal"}, "s3": {"stay": "s3"}}
@@ -68,4 +69,4 @@ def test_each_step_has_its_observation_response_and_action_and_the_last_row_the_
         "<think>unseen 1 task 0</think><action>win</action>",
         "",
     ]
-    assert all(set(row) == set(evaluate.EXAMPLE_COLUMNS) for row in example)
+    assert all(set(row) == set(EXAMPLE_COLUMNS) for row in example)

@@ -19,7 +19,7 @@ from threespo.results.dvc_files import learning_curves, success_by_method
 from threespo.results.findings import findings
 from threespo.results.paper import NOTHING, read_results
 from threespo.results.tables import main_results, write_tables
-from threespo.runs.evaluate import EXAMPLE_COLUMNS
+from threespo.runs.columns import EXAMPLE_COLUMNS
 from threespo.study.catalogue import TABLES
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import learning_runs, probed_runs, reference_runs, trained_runs

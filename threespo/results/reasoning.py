@@ -7,7 +7,7 @@ import jinja2
 import pandas as pd
 
 from threespo.results.figures import label, titled
-from threespo.runs.evaluate import EXAMPLE_COLUMNS
+from threespo.runs.columns import EXAMPLE_COLUMNS
 from threespo.study.matrix import shown_runs
 from threespo.tables import read_table
 
@@ -22,7 +22,7 @@ def reasoning(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return the example that the evaluation kept of each searching method's first seed, by environment.
 
     Returns:
-        A row for each step: ``threespo.runs.evaluate.EXAMPLE_COLUMNS``.
+        A row for each step: ``threespo.runs.columns.EXAMPLE_COLUMNS``.
     """
     frames = [read_table(paths.run(run).evaluation_example) for run in shown_runs(study)]
     frames = [frame for frame in frames if len(frame)]

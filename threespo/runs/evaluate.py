@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from threespo.agents.rollout import EpisodeRecord, play_episodes
 from threespo.agents.trials import Agent, play_trials
+from threespo.runs.columns import EXAMPLE_COLUMNS
 from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, setup_of
 from threespo.study.config import AgentSettings
 from threespo.study.endpoint import EndpointSettings
@@ -19,11 +20,6 @@ _EPISODE_COLUMNS = (
     "env", "policy", "method", "training_seed", "split", "evaluation_seed", "temperature", "task_id", "task_type", "success",
     "score", "steps", "invalid_format", "inadmissible", "trials", "first_success",
 )  # fmt: skip
-EXAMPLE_COLUMNS = (
-    "env", "policy", "method", "training_seed", "split", "evaluation_seed", "task_id", "task_type", "goal", "success",
-    "score", "step", "observation", "response", "action",
-)  # fmt: skip
-"""Of the example: a row for each step from 1 on, and one for what the last action led to, without response and action."""
 
 Rows = list[dict[str, Any]]
 

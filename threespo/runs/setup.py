@@ -17,7 +17,6 @@ from threespo.study.sampling import SamplingSettings
 
 if TYPE_CHECKING:
     from threespo.policy.model import Policy
-    from threespo.policy.weight_sync import Weights
     from threespo.protocol import LocalSampler
 
 
@@ -97,20 +96,19 @@ def check_sampler(settings: SamplingSettings) -> None:
         check_installed()
 
 
-def make_sampler(settings: SamplingSettings, policy: "Policy", weights: "Weights | None" = None) -> "LocalSampler":
+def make_sampler(settings: SamplingSettings, policy: "Policy") -> "LocalSampler":
     """Return the sampler of a loaded policy, with ``auto`` resolved (``PolicySettings.sampling``).
 
     Args:
         settings: of the policy.
-        policy: what is sampled from.
-        weights: opens the policy's weights where a learner may have scattered them; by default they are read as they are.
+        policy: what is sampled from. Whoever calls the sampler sees to it that its weights are whole (``ShardedSampler``).
     """
     limits = {"max_new_tokens": settings.max_response_tokens, "max_prompt_tokens": settings.max_prompt_tokens}
     if settings.sampler == "vllm":
         from threespo.policy.vllm_engine import VllmEngine
         from threespo.policy.vllm_sampler import VllmSampler
 
-        return VllmSampler(policy, VllmEngine(policy, **limits, **settings.vllm.model_dump()), **limits, weights=weights)
+        return VllmSampler(policy, VllmEngine(policy, **limits, **settings.vllm.model_dump()), **limits)
 
     from threespo.policy.sampler import TorchSampler
 

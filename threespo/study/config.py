@@ -47,8 +47,7 @@ class PolicySettings(SamplingSettings, PolicyScale):
     source: str | None = Field(default=None, min_length=1)
     """``pretrained`` only: a local folder or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
     revision: Annotated[str, Field(pattern=REVISION)] | None = None
-    """Of a hub name only: its commit, tag or branch (``null``: the default branch). The policy's description in the results
-    says which commit that was."""
+    """Of a hub name only: commit, tag or branch (``null``: the default one). The policy's description has the commit."""
     endpoint: EndpointSettings | None = None
     """``endpoint`` only: model, prices and limits (threespo/policy/endpoint.py). Keys are in environment variables."""
     stands_for: Annotated[str, Label]
@@ -83,11 +82,9 @@ class PolicySettings(SamplingSettings, PolicyScale):
         """Return how a job with ``gpus`` GPUs loads and samples the policy: with the sampler that ``auto`` means there."""
         automatic = "vllm" if gpus and self.kind == "pretrained" else "torch"
         sampler = automatic if self.sampler == "auto" else self.sampler
-        changes: dict[str, Any] = {"sampler": sampler}
-        if sampler == "torch":
-            # Not its settings: they must not rerun a job that does not read them.
-            changes["vllm"] = VllmSettings()
-        return SamplingSettings.part_of(self).model_copy(update=changes)
+        # Settings of a sampler that a job does not have must not rerun it.
+        vllm = self.vllm if sampler == "vllm" else VllmSettings()
+        return SamplingSettings.part_of(self).model_copy(update={"sampler": sampler, "vllm": vllm})
 
     def scaled(self, training: TrainingSettings) -> TrainingSettings:
         """Return how this policy is trained: ``training`` with what the policy's size decides, and a stage of ZeRO."""

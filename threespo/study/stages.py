@@ -127,10 +127,6 @@ def check_job(study: Study, job: Job) -> None:
 # --- modules that come from registries
 
 
-def _method(method: str) -> str:
-    return f"threespo.methods.{method}"
-
-
 def _of_environment(_: Study, name: str) -> Sequence[str]:
     return (ENVIRONMENTS[name.split("/")[0]],)
 
@@ -141,12 +137,12 @@ def _of_policy(study: Study, name: str) -> Sequence[str]:
 
 
 def _of_training(study: Study, name: str) -> Sequence[str]:
-    return (*_of_environment(study, name), _method(study.methods[find_run(study, name).method].method))
+    return (*_of_environment(study, name), f"threespo.methods.{study.methods[find_run(study, name).method].method}")
 
 
 def _of_decision_trees(study: Study, name: str) -> Sequence[str]:
     assert study.laboratory is not None
-    return (_method(study.laboratory.methods[name.split("/")[1]].method),)
+    return (f"threespo.methods.{study.laboratory.methods[name.split('/')[1]].method}",)
 
 
 def _of_results(study: Study, _: str) -> Sequence[str]:
@@ -156,7 +152,7 @@ def _of_results(study: Study, _: str) -> Sequence[str]:
 
 def _of_notebook(study: Study, name: str) -> Sequence[str]:
     entry = notebook(name)
-    # What others draw of the study is in their tables: a new figure or row elsewhere is no reason to draw theirs again.
+    # What others draw is in their tables: a new figure or row elsewhere is no reason to draw theirs again.
     decided = _DECIDED if "threespo.results.curves" in entry.modules else ()
     return (*entry.modules, *decided, *(_presentations(study) if entry.environments else ()))
 
