@@ -154,7 +154,8 @@ class ResultSettings(JobSettings):
         if self.study.laboratory:
             rows += [self.study.laboratory.families, self.study.laboratory.methods]
         order = [list(names) for names in rows]
-        return {"order": order, "study": decisive(self.study, without=(Execution,)), "gpus": self.gpus}
+        study = decisive(self.study, without=(Execution,))
+        return {"order": order, "study": study, "gpus": self.gpus, "ranks": self.ranks}
 
 
 class NotebookSettings(JobSettings):
