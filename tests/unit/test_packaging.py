@@ -284,6 +284,9 @@ NAMES_AN_ENVIRONMENT = {
     "verify/alfworld.py": "a kind of reference file",
     "verify/webshop.py": "a kind of reference file",
     "results/provenance.py": "a library of that name",
+    "scaling/doctor.py": "a library of that name",
+    "scaling/shapes.py": "sizes of tiny vocabularies, as measured",
+    "scaling/workload.py": "lengths of texts, as measured",
     "results/paper.py": "columns of the paper's tables, and which environment it details",
 }
 

@@ -17,7 +17,7 @@ from threespo.study.paths import Paths
 from threespo.study.perform import perform
 from threespo.study.plan import check, plan
 from threespo.study.resolve import resolve
-from threespo.study.stages import Job
+from threespo.study.stages import Job, jobs
 from threespo.study.workflow_run import WorkflowRun, hold, unlock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,7 +187,7 @@ def test_results_of_another_study_are_taken_only_if_their_records_agree_and_they
 def test_check_names_what_is_wrong_and_deep_reads_what_size_and_times_hide(study, paths, monkeypatch):
     lines, well = check(study, paths, deep=False)
     assert not well, "most of the study has not run"
-    assert lines[-1].startswith(f"{paths.root}: 2 of 28 jobs have their results as recorded (2 files)")
+    assert lines[-1].startswith(f"{paths.root}: 2 of {len(jobs(study))} jobs have their results as recorded (2 files)")
     monkeypatch.setattr(module, "_RECENT_SECONDS", -1)
     memory = Digests(paths.digests)
     plan(study, paths, memory)

@@ -63,6 +63,8 @@ def play(method: str, options: dict[str, Any]) -> Witness:
     for epoch in range(3):
         driver = Driver(policy, witness, TabularCritic(1.0), 7, 1.0)
         driver.drive(made, epoch, [begin(EpisodeSetup(TreeEnv(), task.depth, 0), task) for task in tasks])
+        # An action of a tree is one token, so that both are counted alike; those of skipped groups too.
+        assert driver.tokens == driver.generations > 0
     return witness
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
 
 RUN_COLUMNS = ["env", "policy", "method", "training_seed"]
+TOOK = ("seconds", "processor_seconds", "peak_memory_mb", "energy_joules")
 EPISODE_KEY = [*RUN_COLUMNS, "split", "evaluation_seed", "task_id"]
 
 
@@ -84,10 +85,10 @@ def timing(study: "Study", paths: Paths) -> pd.DataFrame:
 
 
 def stages(study: "Study", paths: Paths) -> pd.DataFrame:
-    """Return what every job took when it last ran: seconds, processor seconds, peak memory."""
+    """Return what every job took when it last ran: seconds, processor seconds, peak memory, energy (NaN if unknown)."""
     done = [(job, records.read(paths, job)) for job in jobs(study)]
     rows = [{"stage": job.stage, "name": job.name, **record.took} for job, record in done if record]
-    return pd.DataFrame(rows, columns=["stage", "name", "seconds", "processor_seconds", "peak_memory_mb"])
+    return pd.DataFrame(rows, columns=["stage", "name", *TOOK])
 
 
 def runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:

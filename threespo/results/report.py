@@ -162,7 +162,7 @@ def _paper_table(study: "Study", item: catalogue.Item, tables: dict[str, pd.Data
     table = MAKERS[item.name](tables)
     # Without rows one line says so, and there is nothing to explain.
     shown = text if table.sections() else ""
-    return {"name": item.name, "title": title, "caption": shown, "html": Markup(table.html())}
+    return {"name": item.name, "title": title, "caption": shown, "html": table.html()}
 
 
 def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:

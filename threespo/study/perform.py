@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from threespo.errors import InputError
-from threespo.study import records
+from threespo.study import energy, records
 from threespo.study.config import Study
 from threespo.study.digests import Digests
 from threespo.study.fingerprint import forget
@@ -44,7 +44,7 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
             return
 
     _clear_way(paths, job)
-    start = time.perf_counter()
+    start, joules = time.perf_counter(), energy.counters()
     work()
     # The ranks of a run are children. Of memory the largest process counts.
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -52,6 +52,7 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
         "seconds": time.perf_counter() - start,
         "peak_memory_mb": max(own.ru_maxrss, children.ru_maxrss) / 1024,
         "processor_seconds": time.process_time() + children.ru_utime + children.ru_stime,
+        **energy.used(joules, energy.counters()),
     }
 
     # Nobody knows which of the two an edited module or input was when it was read: the result stands for neither.

@@ -43,7 +43,7 @@ class Record:
     output: Mapping[str, str]
     """Digests of the files that it has written, by path in the study's folder."""
     took: Mapping[str, float]
-    """Seconds, processor seconds, and the most memory."""
+    """Seconds, processor seconds, the most memory, and the energy of its GPUs where it could be read."""
     made: Mapping[str, str]
     """Commit, system and versions of libraries. For the reader; a job does not rerun for them."""
 
