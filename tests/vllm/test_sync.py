@@ -49,9 +49,9 @@ def learned(source: Policy, sampler: VllmSampler, rate: float) -> DeepSpeedLearn
 
 
 def test_after_a_step_of_1e_6_all_bits_are_the_learners(sampler: VllmSampler, policy: Policy, engine: VllmEngine) -> None:
-    learner = learned(policy, sampler, 1e-6)
+    learned(policy, sampler, 1e-6)
     assert differing(engine.model, policy) > 1000
-    sampler = VllmSampler(policy, engine, NEW, LONGEST, learner.weights)
+    sampler = VllmSampler(policy, engine, NEW, LONGEST)
     requests = asked(8)
     replies = sampler.sample(requests, seed=1, temperature=1.0)
     assert differing(engine.model, policy) == 0

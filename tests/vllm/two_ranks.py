@@ -12,10 +12,11 @@ from threespo.learner.optim import OptimSettings
 from threespo.policy.model import load_policy
 from threespo.policy.vllm_sampler import VllmSampler
 from threespo.protocol import LossSettings, Row, UpdateRequest
+from threespo.runs.parts import ShardedSampler
 
 policy = load_policy(SHIPPED / "base")
 learner = DeepSpeedLearner(policy, None, OptimSettings(lr=1e-3, dtype="float32", zero_stage=int(sys.argv[1])))
-sampler = VllmSampler(policy, started(policy), NEW, LONGEST, learner.weights)
+sampler = ShardedSampler(VllmSampler(policy, started(policy), NEW, LONGEST), learner)
 requests, steps = asked(4, 4), []
 
 for _ in range(2):

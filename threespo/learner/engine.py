@@ -20,7 +20,6 @@ from threespo.learner.forward import Group, Pack, ResponseScorer, group_rows, pa
 from threespo.learner.loss import k3, policy_losses, token_weights
 from threespo.learner.optim import OptimSettings
 from threespo.policy.model import Policy, parse_dtype
-from threespo.policy.weight_sync import NamedTensors
 from threespo.protocol import LossSettings, Row, UpdateRequest, UpdateStats
 
 
@@ -192,12 +191,6 @@ class DeepSpeedLearner:
         """Hold the policy's weights whole on every rank while sampling from it; needed at ZeRO 3, free below."""
         with backend.gathered(self._engine):
             yield
-
-    @contextlib.contextmanager
-    def weights(self) -> Iterator[NamedTensors]:
-        """Open the policy's weights for a sampler's engine: each whole tensor by name, on every rank."""
-        with self.whole_weights():
-            yield self.policy.model.named_parameters()
 
     def export(self, folder: Path) -> None:
         """Write the policy as a plain Hugging Face folder: configuration, safetensors weights, tokenizer."""

@@ -5,14 +5,11 @@ of a search, since a tick is one batch of requests. The random numbers of respon
 only; the rounding of its probabilities may depend on what is computed beside it.
 """
 
-import contextlib
-from collections.abc import Iterator
-
 from threespo.errors import InputError
 from threespo.policy.model import Policy
 from threespo.policy.sampler import check_temperature, encode_prompts, prompt_limit
 from threespo.policy.vllm_engine import Asked, Engine, Reply
-from threespo.policy.weight_sync import CopyPlan, NamedTensors, SyncError, Weights
+from threespo.policy.weight_sync import CopyPlan, SyncError
 from threespo.protocol import Sample, SampleRequest
 from threespo.rng import derive
 from threespo.study.sampling import VLLM_RANGE, drawn_by_vllm
@@ -24,31 +21,29 @@ _SEEDS = 2**62
 class VllmSampler:
     """Samples from an engine that holds a policy's weights (``protocol.LocalSampler``)."""
 
-    def __init__(
-        self, policy: Policy, engine: Engine, max_new_tokens: int, max_prompt_tokens: int, weights: Weights | None = None
-    ) -> None:
+    def __init__(self, policy: Policy, engine: Engine, max_new_tokens: int, max_prompt_tokens: int) -> None:
         """Prepare sampling; the first call of ``sample`` brings the weights.
 
         Args:
-            policy: model, tokenizer and the version of the weights, which the learner counts.
+            policy: model, tokenizer and the version of the weights, which the learner counts. Its parameters must be whole
+                while ``sample`` runs: ZeRO 3 scatters them (``threespo.runs.parts.ShardedSampler``).
             engine: started for the policy's architecture, with the same limits.
             max_new_tokens: responses are cut at this length.
             max_prompt_tokens: longer prompts are refused.
-            weights: opens the policy's weights; by default its model's parameters as they are, which ZeRO 3 has scattered.
 
         Raises:
             InputError: if a limit is not positive or both together exceed the model's context.
         """
         self.policy = policy
         self.max_prompt_tokens = prompt_limit(policy, max_new_tokens, max_prompt_tokens)
-        self._engine, self._weights = engine, weights or (lambda: opened(policy))
+        self._engine = engine
         self._plan: CopyPlan | None = None
         self.version: int | None = None
         """Of the weights that the engine holds; ``None``: none of the policy's."""
 
     def use(self, policy: Policy) -> None:
         """Sample from another policy of the same architecture from now on, with the engine that is there."""
-        self.policy, self._weights, self.version = policy, lambda: opened(policy), None
+        self.policy, self.version = policy, None
 
     def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
         """Return ``count`` samples for each request, in order.
@@ -89,8 +84,7 @@ class VllmSampler:
         self.version = None
         if self._plan is None:
             self._plan = self._make_plan()
-        with self._weights() as tensors:
-            self._plan.sync(tensors)
+        self._plan.sync(self.policy.model.named_parameters())
         self.forget()
         self.version = self.policy.version
 
@@ -116,9 +110,3 @@ class VllmSampler:
             Sample(reply.tokens, reply.logprobs, text, reply.finished, self.version)
             for reply, text in zip(replies, texts, strict=True)
         ]
-
-
-@contextlib.contextmanager
-def opened(policy: Policy) -> Iterator[NamedTensors]:
-    """Open the weights of a policy that no learner has scattered (``weight_sync.Weights``)."""
-    yield policy.model.named_parameters()

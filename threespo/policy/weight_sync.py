@@ -4,8 +4,7 @@ An engine stores weights its own way: projections fused, vocabularies padded. It
 on tensors without data, and the copies that it makes are written down; later syncs repeat these copies and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +13,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 NamedTensors = Iterator[tuple[str, Tensor]]
-
-Weights = Callable[[], AbstractContextManager[NamedTensors]]
-"""Opens a policy's weights: each whole tensor of ``named_parameters``, by name, readable until the next one is asked for."""
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers by width in bytes: equal bits, also where a number is NaN or a zero has a sign."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
 
 from threespo.errors import InputError
 from threespo.files import atomic_text

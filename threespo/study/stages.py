@@ -124,9 +124,6 @@ def check_job(study: Study, job: Job) -> None:
         raise InputError(f"study {study.name!r} has nothing to do for {str(job)!r}; it has: {listed(names)}")
 
 
-# --- modules that come from registries
-
-
 def _of_environment(_: Study, name: str) -> Sequence[str]:
     return (ENVIRONMENTS[name.split("/")[0]],)
 
