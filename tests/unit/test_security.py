@@ -426,7 +426,7 @@ def shop_results(tmp_path_factory):
         for item in catalogue.figures(study):
             paths.figure(item.name, "svg").write_text("<svg/>")
         for item in catalogue.texts(study):
-            paths.figure(item.name, "html").write_text("<p>x</p>")
+            paths.figure(item.name, "csv").write_text("lemma,verdict\nx,holds\n")
         write_report(study, paths)
     return study, paths
 
@@ -494,7 +494,7 @@ def test_figures_take_no_text_for_a_formula(tmp_path):
 
     text = r"under $5^{ or $6_"
     (shown,) = shown_task_types("webshop", [text]).values()
-    figure, axis = plt.subplots()
+    figure, axis = plt.subplots(figsize=(3.3, 2))
     axis.set_title(shown)
     data = pd.DataFrame({"action": ["=1+1", "@x", "-2", "+3", "\tx", "look", "a=b"], "number": [-1.5] * 7})
     save_figure(figure, tmp_path, "x", data)

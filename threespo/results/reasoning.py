@@ -1,7 +1,7 @@
 """An episode of a trained policy as text (the paper's appendix on reasoning behaviour)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
@@ -29,13 +29,10 @@ def reasoning(study: "Study", paths: "Paths") -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(EXAMPLE_COLUMNS))
 
 
-def typeset(episodes: pd.DataFrame) -> str:
-    """Return the episodes of the table ``reasoning`` as part of a page, a block that folds for each; the first is open.
-
-    Policies and environments have written the texts: all of them are escaped.
-    """
+def told(episodes: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the episodes of the table ``reasoning`` as its template shows them."""
     environments = list(dict.fromkeys(episodes["env"]))
-    shown = [
+    return [
         {
             **rows.iloc[0][["task_type", "goal", "success", "split", "evaluation_seed", "training_seed"]].to_dict(),
             "name": titled(label(method), env, environments),
@@ -44,7 +41,14 @@ def typeset(episodes: pd.DataFrame) -> str:
         }
         for (env, method), rows in episodes.groupby(["env", "method"], sort=False)
     ]
+
+
+def typeset(episodes: pd.DataFrame) -> str:
+    """Return the episodes of the table ``reasoning`` as part of a page, a block that folds for each; the first is open.
+
+    Policies and environments have written the texts: all of them are escaped.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.get_template("reasoning.html.j2").render(episodes=shown)
+    return environment.get_template("reasoning.html.j2").render(episodes=told(episodes))

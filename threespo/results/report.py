@@ -1,6 +1,7 @@
 """The report stage: one self-contained HTML file (no network, no other file) from tables and figures."""
 
 import base64
+import io
 import math
 import re
 import sys
@@ -24,6 +25,7 @@ from threespo.results.findings import findings
 from threespo.results.layout import WIDTHS
 from threespo.results.opening import opening
 from threespo.results.paper_tables.registry import MAKERS
+from threespo.results.reasoning import told
 from threespo.results.viewer import render_trees
 from threespo.study import catalogue
 from threespo.study.matrix import shown_runs
@@ -38,7 +40,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 SHOWN = (
     "main", "episodes", "metrics", "timing", "wall_time", "time_to", "stages", "efficiency", "tuning", "laboratory",
-    "claims", "provenance", "runs", "cells", "hyperparameters",
+    "claims", "provenance", "runs", "reasoning", "cells", "hyperparameters",
 )  # fmt: skip
 """Tables that the report is made from."""
 
@@ -76,6 +78,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             figures=[_figure(study, paths, item) for item in catalogue.figures(study)],
             paper_tables=[_paper_table(study, item, tables) for item in catalogue.paper_tables()],
             texts=[_text(study, paths, item) for item in catalogue.texts(study)],
+            episodes=told(tables["reasoning"]),
             trees=[_trees(study, paths, run) for run in shown_runs(study)],
             caveats=caveats(study),
             runs=_runs(study, tables["runs"], tables["episodes"]),
@@ -142,10 +145,11 @@ def _figure(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, s
     return {"name": item.name, "title": title, "caption": text, "width": kind, "source": source}
 
 
-def _text(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, str]:
-    """Return an item that is text; its notebook has escaped what is data."""
+def _text(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, Any]:
+    """Return an item that is text, with its rows: the template escapes them like all others."""
     title, text = caption(study, item)
-    return {"name": item.name, "title": title, "caption": text, "html": _read(paths.figure(item.name, "html")).decode()}
+    rows = pd.read_csv(io.BytesIO(_read(paths.figure(item.name, "csv"))), dtype=str, keep_default_na=False)
+    return {"name": item.name, "title": title, "caption": text, "columns": list(rows), "rows": rows.to_numpy().tolist()}
 
 
 def _read(path: Path) -> bytes:

@@ -201,7 +201,7 @@ def report_inputs(study: Study, paths: Paths, _: str) -> Files:
         "trees": _trees(study, paths),
         "notebooks": [paths.notebook(name) for name in notebooks(study)],
         "figures": [paths.figure(item.name, "svg") for item in figures(study)],
-        "texts": [paths.figure(item.name, "html") for item in texts(study)],
+        "texts": [paths.figure(item.name, "csv") for item in texts(study)],
         "catalogue": [ITEMS, *REPORT_NUMBERS],
     }
 
