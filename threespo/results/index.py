@@ -1,6 +1,5 @@
 """``results/index.html``: the studies of a folder, and two of them set beside each other row by row."""
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,9 +42,7 @@ def write_index(results: Path) -> Path:
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     rows = {study["folder"]: study.pop("rows") for study in studies}
-    # Inside a script element only "<" could end it.
-    data = json.dumps(rows, allow_nan=False).replace("<", "\\u003c")
-    atomic_text(results / INDEX, environment.get_template("index.html.j2").render(studies=studies, data=data))
+    atomic_text(results / INDEX, environment.get_template("index.html.j2").render(studies=studies, rows=rows))
     return results / INDEX
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup
 
 from threespo.errors import InputError
 from threespo.files import atomic_text
@@ -165,7 +166,7 @@ def _paper_table(study: "Study", item: catalogue.Item, tables: dict[str, pd.Data
     table = MAKERS[item.name](tables)
     # Without rows one line says so, and there is nothing to explain.
     shown = text if table.sections() else ""
-    return {"name": item.name, "title": title, "caption": shown, "html": table.html()}
+    return {"name": item.name, "title": title, "caption": shown, "html": Markup(table.html())}
 
 
 def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:
