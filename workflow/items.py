@@ -87,8 +87,6 @@ def _rows(first: str, ours: list[Item], items: Catalogue) -> list[str]:
 
 
 def _notebook(item: Item, items: Catalogue) -> str:
-    if item.notebook is None:
-        return "not drawn yet | –"
     tables = ", ".join(f"`{name}`" for name in items.notebooks[item.notebook].tables)
     return f"`notebooks/{item.notebook}.ipynb` | {tables}"
 

@@ -77,7 +77,7 @@ def bibliography(study: "Study", commit: str, year: str) -> str:
 
 def _files(paths: "Paths", item: Item) -> list[Path]:
     """Return the files that an item's notebook has to write of it, in ``tables`` or ``figures``."""
-    written = Job("notebook", str(item.notebook)).outputs(paths).paths()
+    written = Job("notebook", item.notebook).outputs(paths).paths()
     return [file for file in written if file.stem == item.name and file.parent in (paths.tables, paths.figures)]
 
 

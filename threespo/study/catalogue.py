@@ -101,8 +101,8 @@ class Item(Settings):
     """Labels of what the paper has there (``config/paper/tables_and_figures.yaml``); none: the paper lacks it."""
     part: Part | None = None
     """The part of a study whose runs it shows; ``null``: whatever runs there are, or none."""
-    notebook: Name | None
-    """The notebook that makes it; ``null``: none yet."""
+    notebook: Name
+    """The notebook that makes it."""
     title: Text
     caption: Text
     task_types: bool = False
@@ -121,8 +121,8 @@ class Catalogue(Settings):
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"items: {min(twice)!r} is there twice; names are names of files, so each is needed once")
         for item in self.items:
-            if item.notebook is not None and item.notebook not in self.notebooks:
-                raise ValueError(f"items.{item.name}.notebook: no entry {item.notebook!r} in 'notebooks'; add it, or null")
+            if item.notebook not in self.notebooks:
+                raise ValueError(f"items.{item.name}.notebook: no entry {item.notebook!r} in 'notebooks'; add it")
         if idle := [name for name in self.notebooks if not self.made_by(name)]:
             raise ValueError(f"notebooks.{idle[0]}: no item is made by it; add the item, with title and caption")
         return self
@@ -210,7 +210,7 @@ def tables_of(name: str) -> list[str]:
 
 def paper_tables() -> list[Item]:
     """Return the tables in the paper's layout, in the order of the report; a study without a table's rows says so there."""
-    return [item for item in catalogue().items if item.notebook is not None and item.kind == "table"]
+    return [item for item in catalogue().items if item.kind == "table"]
 
 
 def figures(study: Study) -> list[Item]:
