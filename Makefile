@@ -59,22 +59,27 @@ $(VLLM)/.installed: pyproject.toml constraints.txt
 
 test-vllm: $(VLLM)/.installed ## install vLLM for CPUs into .venv-vllm (3.5 GB), then test the vLLM sampler and the ci study with it
 	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/vllm $(ARGS)
-# Frameworks whose requirements do not go together have an environment each; torch is its CPU build.
+# Frameworks whose requirements do not go together have an environment each, and only they are pinned; torch is its CPU build.
 ADAPTERS := .venv-adapters
-test-adapters: ## the adapters in the real TRL, OpenEnv, skyrl-gym and verifiers, in environments of their own
-	test -x $(ADAPTERS)/rest/bin/pytest || { $(PYTHON) -m venv $(ADAPTERS)/rest && \
-		$(ADAPTERS)/rest/bin/pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu && \
-		$(ADAPTERS)/rest/bin/pip install --quiet -e '.[trl,openenv,skyrl]' pytest; }
-	test -x $(ADAPTERS)/verifiers/bin/pytest || { $(PYTHON) -m venv $(ADAPTERS)/verifiers && \
-		$(ADAPTERS)/verifiers/bin/pip install --quiet -e '.[verifiers]' pytest; }
+$(ADAPTERS)/.installed: pyproject.toml constraints.txt
+	mkdir -p $(ADAPTERS)
+	grep -E '^(trl|openenv|skyrl-gym|verifiers)==' constraints.txt > $(ADAPTERS)/constraints.txt
+	for one in rest verifiers; do test -x $(ADAPTERS)/$$one/bin/python || $(PYTHON) -m venv $(ADAPTERS)/$$one || exit 1; done
+	$(ADAPTERS)/rest/bin/pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu
+	$(ADAPTERS)/rest/bin/pip install --quiet -c $(ADAPTERS)/constraints.txt -e '.[trl,openenv,skyrl]' pytest
+	$(ADAPTERS)/verifiers/bin/pip install --quiet -c $(ADAPTERS)/constraints.txt -e '.[verifiers]' pytest
+	touch $@
+test-adapters: $(ADAPTERS)/.installed ## the adapters in the real TRL, OpenEnv, skyrl-gym and verifiers, in environments of their own
 	HF_HUB_OFFLINE=1 $(ADAPTERS)/rest/bin/python -m pytest tests/adapters --ignore tests/adapters/test_verifiers.py $(ARGS)
 	$(ADAPTERS)/verifiers/bin/python -m pytest tests/adapters/test_verifiers.py $(ARGS)
 EXTRAS := .venv-extras
 TRACKERS := mlflow tensorboard trackio wandb
-test-extras: ## the trackers that `threespo track` copies to, in an environment of their own (a gigabyte)
+$(EXTRAS)/.installed: pyproject.toml constraints.txt
 	test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
 	grep -E '^($(subst $(subst ,, ),|,$(TRACKERS)))==' constraints.txt > $(EXTRAS)/constraints.txt
 	$(EXTRAS)/bin/python -m pip install --disable-pip-version-check --quiet -c $(EXTRAS)/constraints.txt pytest -e '.[$(subst $(subst ,, ),$(comma),$(TRACKERS))]'
+	touch $@
+test-extras: $(EXTRAS)/.installed ## the trackers that `threespo track` copies to, in an environment of their own (a gigabyte)
 	$(EXTRAS)/bin/python -m pytest tests/extras $(ARGS)
 
 lint: install ## lints, types, who imports whom, the workflow

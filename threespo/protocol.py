@@ -5,7 +5,7 @@ sample requests with a sampler (``policy/``), update requests with a learner, an
 (``learner/``). Post-step and post-trajectory optimization differ only in where a method yields its update.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -22,8 +22,6 @@ class SampleRequest:
     prompt: str
     count: int
     key: Counters
-    max_age: int = 0
-    """Optimizer steps that the learner may be ahead of the weights that draw; older weights are an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +194,17 @@ class LocalSampler(Sampler, Protocol):
 
     def forget(self) -> None:
         """Forget what earlier calls have left: a call after it answers like the first one."""
+        ...
+
+    def sync(self, weights: Iterable[tuple[str, Any]]) -> bool:
+        """Bring the copy that it draws from up to date, and return whether it has one.
+
+        Args:
+            weights: tensors by name, each whole until the next is asked for. Untouched where there is nothing to bring.
+
+        Returns:
+            False if it has no copy, and reads the learner's own weights while it draws.
+        """
         ...
 
 

@@ -20,6 +20,9 @@ class Weights:
         folder.mkdir(parents=True)
         (folder / "value").write_text(self.value)
 
+    def size(self):
+        return len(self.value)
+
     def load(self, folder):
         try:
             self.value = (folder / "value").read_text()

@@ -23,6 +23,7 @@ from threespo.learner import memory
 from threespo.learner.critic import DeepSpeedCritic
 from threespo.learner.engine import DeepSpeedLearner
 from threespo.learner.forward import Group, ResponseScorer, cut, pack, spread
+from threespo.learner.optim import STATE_BYTES
 from threespo.policy.sampler import TorchSampler
 from threespo.protocol import LossSettings, SampleRequest, UpdateRequest
 from threespo.runs import checkpoint
@@ -195,7 +196,7 @@ def test_out_of_memory_names_the_settings(tmp_path: Path, monkeypatch: pytest.Mo
         raise RuntimeError("other")
 
 
-@pytest.mark.parametrize(("stage", "dtype"), sorted((stage, dtype) for dtype, stage in memory.STATE_BYTES))
+@pytest.mark.parametrize(("stage", "dtype"), sorted((stage, dtype) for dtype, stage in STATE_BYTES))
 def test_the_computed_size_of_a_checkpoint_is_that_of_its_files(tmp_path: Path, stage: int, dtype: str) -> None:
     kind = torch.float32 if dtype == "float32" else torch.bfloat16
     settings = dataclasses.replace(SETTINGS, zero_stage=stage, dtype=dtype)

@@ -17,7 +17,7 @@ from threespo.errors import InputError
 from threespo.policy import vllm_engine
 from threespo.policy.model import Policy
 from threespo.policy.vllm_engine import Asked, Reply, cache_bytes, check_unpacked
-from threespo.policy.vllm_sampler import VllmSampler, opened
+from threespo.policy.vllm_sampler import VllmSampler
 from threespo.policy.weight_sync import CopyPlan, SyncError
 from threespo.protocol import SampleRequest
 from threespo.rng import derive
@@ -258,19 +258,6 @@ def test_weights_are_synced_once_per_version() -> None:
     assert same(engine.model, source)
 
 
-def test_older_weights_draw_only_for_who_asked_for_them() -> None:
-    source = policy()
-    sampler, engine = made(source)
-    patient, strict = SampleRequest("w1", 1, ("a",), max_age=2), SampleRequest("w1", 1, ("b",))
-    sampler.sample((strict,), seed=1, temperature=1.0)
-    change(source)
-    change(source)
-    ((sample,),) = sampler.sample((patient,), seed=1, temperature=1.0)
-    assert (sample.version, engine.resets) == (0, 1)
-    first, second = sampler.sample((patient, strict), seed=1, temperature=1.0)
-    assert (first[0].version, second[0].version, engine.resets) == (2, 2, 2)
-
-
 def test_a_step_while_responses_are_drawn_is_an_error() -> None:
     source = policy()
     sampler, engine = made(source)
@@ -319,14 +306,6 @@ def test_requests_without_samples_and_policies_in_turn() -> None:
     sampler.sample(requests(1, 1), seed=1, temperature=1.0)
     assert same(engine.model, other)
     assert not same(engine.model, source)
-
-
-def test_weights_come_through_what_opens_them() -> None:
-    source, whole = policy(0), policy(1)
-    engine = Recording(source)
-    sampler = VllmSampler(source, engine, 8, 100, weights=lambda: opened(whole))
-    sampler.sample(requests(1, 1), seed=1, temperature=1.0)
-    assert same(engine.model, whole)
 
 
 def test_what_is_asked_wrongly_is_refused_as_by_the_torch_sampler() -> None:

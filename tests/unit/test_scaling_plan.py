@@ -92,11 +92,13 @@ def test_operations_are_those_of_the_usual_rule_for_a_large_model():
 
 
 def test_what_cannot_fit_is_refused_with_what_would():
-    refused = list(unfit(on("paper", "h100-80")))
+    cache = {"vllm": {"kv_cache_memory_bytes": 6_000_000_000}}
+    alone = {"ranks_per_run": 1, "zero_stage": 1, "gradient_checkpointing": False, "micro_batch_tokens": 16384, **cache}
+    refused = list(unfit(on("paper", "h100-80", policies={"qwen25-7b": alone})))
     seven = next(sentence for sentence in refused if "qwen25-7b/rloo" in sentence)
     assert "2 x 141 GB with zero_stage: 2" in seven
     assert "4 x 80 GB with zero_stage: 3" in seven
-    four = {"ranks_per_run": 4, "zero_stage": 3, "gradient_checkpointing": True, "micro_batch_tokens": 4096}
+    four = {"ranks_per_run": 4, "zero_stage": 3, "gradient_checkpointing": True, "micro_batch_tokens": 4096, **cache}
     found = on("paper", "h100-80", policies={"qwen25-7b": four})
     assert line_of(found, "alfworld/qwen25-7b/rloo").beside == 1
     assert line_of(found, "alfworld/qwen25-7b/ppo").beside == 0, "its critic is a second model"
@@ -112,8 +114,11 @@ def test_runs_that_share_a_gpu_use_what_one_leaves_idle():
 
 
 def test_more_ranks_are_sooner_and_dearer():
-    one = line_of(on("paper", "h200-141"), "alfworld/qwen25-7b/threespo-literal")
-    four = line_of(on("paper", "h200-141", policies={"qwen25-7b": {"ranks_per_run": 4, "zero_stage": 2}}), one.cell.name)
+    def ranks(count):
+        changed = {"qwen25-7b": {"ranks_per_run": count, "zero_stage": 2}}
+        return line_of(on("paper", "h200-141", policies=changed), "alfworld/qwen25-7b/threespo-literal")
+
+    one, four = ranks(1), ranks(4)
     assert four.hours < one.hours
     assert four.device_hours > one.device_hours
     assert four.memory.total < one.memory.total

@@ -443,8 +443,11 @@ def report_with(text, study, plain, paths):
     """Return the report on tables whose every text ends with ``text``: rows that were apart stay so."""
     for name, columns in HOSTILE_COLUMNS.items():
         rows = read_table(plain.table(name))
-        assert len(rows), name
-        write_table(paths.table(name), rows.assign(**{one: rows[one].astype(str) + text for one in columns}))
+        # The study's settings are looked up by their name and read as JSON, so a text behind them is an error and no text.
+        looked_up = rows["name"].eq("settings") if name == "provenance" else pd.Series(False, rows.index)
+        assert not looked_up.all(), name
+        hostile = {one: rows[one].where(looked_up, rows[one].astype(str) + text) for one in columns}
+        write_table(paths.table(name), rows.assign(**hostile))
     for file in plain.root.rglob("trees.parquet"):
         rows = read_table(file)
         texts = ("task_id", "task_type", "goal", "state", "action", "response", "observation")

@@ -75,7 +75,7 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
 @pytest.mark.parametrize(
     ("config", "gpus", "said"),
     [
-        ({"study": "paper"}, None, "--resources gpu=4 or choose"),
+        ({"study": "paper"}, None, "--resources gpu=4, or choose"),
         ({"study": "ci", "set": {"gpus_per_rank": 1}}, 0, "gpus_per_rank is 1 .* but --resources gpu=0"),
         ({"study": "ci", "set": [1]}, None, "expected a mapping"),
         ({"study": "ci", "sett": {}}, None, "--config sett: no such key"),

@@ -5,7 +5,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -106,12 +106,20 @@ def set_rate(engine: Any, rate: float) -> None:
 def join(cuda: bool) -> None:
     """Join the other processes that a launcher has started; each has the GPU of its number on this machine, if any."""
     global _objects
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     if cuda:
-        torch.cuda.set_device(device)
+        _see_own_gpu()
+    device = torch.device("cuda" if cuda else "cpu")
     _import_deepspeed(device)
     _join(device, alone=False)
     _objects = distributed.new_group(backend="gloo", timeout=PATIENCE)
+
+
+def _see_own_gpu() -> None:
+    """Hide all GPUs but that of this rank: a vLLM engine within the process takes the first that it sees."""
+    number = int(os.environ["LOCAL_RANK"])
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[number] if seen else str(number)
+    os.environ["LOCAL_RANK"] = "0"
 
 
 def leave() -> None:
@@ -212,6 +220,18 @@ def gathered(engine: Any) -> Iterator[None]:
 
     with GatheredParameters(list(engine.module.parameters())), _without_hooks(engine.module):
         yield
+
+
+def each_gathered(engine: Any, named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield parameters one by one, each whole until the next is asked for: all at once may be more than memory holds."""
+    if engine.zero_optimization_stage() < 3:
+        yield from named
+        return
+    from deepspeed.runtime.zero import GatheredParameters
+
+    for name, parameter in named:
+        with GatheredParameters([parameter]):
+            yield name, parameter
 
 
 @contextlib.contextmanager

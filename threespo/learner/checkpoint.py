@@ -13,8 +13,7 @@ from torch import distributed, nn
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json
 from threespo.learner import backend
-from threespo.learner.memory import STATE_BYTES
-from threespo.learner.optim import OptimSettings
+from threespo.learner.optim import STATE_BYTES, OptimSettings
 
 _MANIFEST = "learner.json"
 _TAG = "state"

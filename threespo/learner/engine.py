@@ -192,6 +192,10 @@ class DeepSpeedLearner:
         with backend.gathered(self._engine):
             yield
 
+    def each_weight(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the policy's weights by name, each whole on every rank until the next is asked for."""
+        return backend.each_gathered(self._engine, self.policy.model.named_parameters())
+
     def export(self, folder: Path) -> None:
         """Write the policy as a plain Hugging Face folder: configuration, safetensors weights, tokenizer."""
         model: Any = self.policy.model

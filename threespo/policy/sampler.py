@@ -4,7 +4,7 @@ The draw of token t of response i depends on (run seed, request key, i, t) only,
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,6 +103,10 @@ class TorchSampler:
 
     def forget(self) -> None:
         """Do nothing: what is read of prompts is kept for one call only."""
+
+    def sync(self, weights: Iterable[tuple[str, torch.Tensor]]) -> bool:
+        """Do nothing, and say so: the policy's weights are read while it draws."""
+        return False
 
     def _samples(self, responses: Responses) -> list[Sample]:
         lengths = responses.lengths.tolist()

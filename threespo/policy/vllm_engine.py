@@ -18,15 +18,10 @@ from torch.nn import functional as F
 
 from threespo.errors import InputError
 from threespo.policy.model import Policy
+from threespo.study.sampling import CACHED_ROWS, MOST_CACHE
 
 TESTED = "0.32.0"
 """The version that `make test-vllm` runs: weights are overwritten in place, which no version promises to allow."""
-
-MOST_CACHE = 8 * 2**30
-"""Bytes of the key-value cache where the study gives none."""
-
-ROWS = 256
-"""Responses that grow side by side."""
 
 _REMEDY = "Install the tested one (pip install -c constraints.txt -e '.[gpu]'), or set sampler: torch for the policy."
 
@@ -106,7 +101,7 @@ class VllmEngine:
             policy: gives architecture, type of the weights, device and the tokens that end a response.
             max_new_tokens: responses are cut at this length.
             max_prompt_tokens: no prompt is longer.
-            kv_cache_memory_bytes: of the cache; ``None``: what ``ROWS`` responses need, at most ``MOST_CACHE``.
+            kv_cache_memory_bytes: of the cache; ``None``: what ``CACHED_ROWS`` responses need, at most ``MOST_CACHE``.
             memory_share: instead, share of the device's memory for the engine's weights, activations and cache together.
 
         Raises:
@@ -176,14 +171,14 @@ class VllmEngine:
 
 
 def cache_bytes(policy: Policy, length: int) -> int:
-    """Return the bytes of a key-value cache that ``ROWS`` sequences of ``length`` tokens fit in, at most ``MOST_CACHE``."""
+    """Return the bytes of a key-value cache that ``CACHED_ROWS`` sequences of ``length`` tokens fit in, or ``MOST_CACHE``."""
     config: Any = policy.model.config
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     size = next(policy.model.parameters()).element_size()
     # Blocks hold 16 tokens on a GPU and up to 128 on a CPU; a sequence does not fill its last one.
     token = 2 * int(config.num_hidden_layers * heads * width) * size
-    return min(MOST_CACHE, ROWS * (length + 128) * token)
+    return min(MOST_CACHE, CACHED_ROWS * (length + 128) * token)
 
 
 def check_unpacked(model: nn.Module) -> None:
@@ -214,7 +209,7 @@ def _start(policy: Policy, length: int, on_cpu: bool, memory: dict[str, Any]) ->
             enable_prefix_caching=True,
             dtype=str(next(policy.model.parameters()).dtype).removeprefix("torch."),
             max_model_len=length,
-            max_num_seqs=ROWS,
+            max_num_seqs=CACHED_ROWS,
             seed=0,
             **memory,
         )

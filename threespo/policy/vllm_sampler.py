@@ -5,6 +5,10 @@ of a search, since a tick is one batch of requests. The random numbers of respon
 only; the rounding of its probabilities may depend on what is computed beside it.
 """
 
+from collections.abc import Iterable
+
+from torch import Tensor
+
 from threespo.errors import InputError
 from threespo.policy.model import Policy
 from threespo.policy.sampler import check_temperature, encode_prompts, prompt_limit
@@ -25,8 +29,8 @@ class VllmSampler:
         """Prepare sampling; the first call of ``sample`` brings the weights.
 
         Args:
-            policy: model, tokenizer and the version of the weights, which the learner counts. Its parameters must be whole
-                while ``sample`` runs: ZeRO 3 scatters them (``threespo.runs.parts.ShardedSampler``).
+            policy: model, tokenizer and the version of the weights, which the learner counts. Where ZeRO 3 scatters its
+                parameters, ``sync`` must bring them whole before ``sample`` is called.
             engine: started for the policy's architecture, with the same limits.
             max_new_tokens: responses are cut at this length.
             max_prompt_tokens: longer prompts are refused.
@@ -65,7 +69,7 @@ class VllmSampler:
         if not wanted:
             return [[] for _ in requests]
 
-        if self.version is None or self.policy.version - self.version > min(request.max_age for request in wanted):
+        if self.version != self.policy.version:
             self.sync()
         present = self.policy.version
         asked = [Asked(encoded[one.prompt], one.count, derive(seed, *one.key) % _SEEDS) for one in wanted]
@@ -74,19 +78,25 @@ class VllmSampler:
             raise SyncError(f"the learner went from step {present} to {self.policy.version} while responses were drawn")
         return [self._samples(next(replies)) if request.count else [] for request in requests]
 
-    def sync(self) -> None:
+    def sync(self, weights: Iterable[tuple[str, Tensor]] | None = None) -> bool:
         """Give the engine the policy's present weights, compare every bit, and forget what was read with earlier ones.
+
+        Args:
+            weights: by name (``protocol.LocalSampler``); ``None``: the policy's own, where they are whole.
 
         Raises:
             SyncError: if the weights differ afterwards, or the engine cannot forget.
         """
+        if self.version == self.policy.version:
+            return True
         # Until all is done the engine holds weights of no version.
         self.version = None
         if self._plan is None:
             self._plan = self._make_plan()
-        self._plan.sync(self.policy.model.named_parameters())
+        self._plan.sync(self.policy.model.named_parameters() if weights is None else weights)
         self.forget()
         self.version = self.policy.version
+        return True
 
     def forget(self) -> None:
         """Forget the prompts that were read: what is in the cache moves roundings, and outlives the weights that read it.

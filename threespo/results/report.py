@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
 
 from threespo.errors import InputError
 from threespo.files import atomic_text
@@ -160,13 +159,13 @@ def _read(path: Path) -> bytes:
         raise InputError(f"{path}: cannot be read ({error.strerror}); run the workflow again") from error
 
 
-def _paper_table(study: "Study", item: catalogue.Item, tables: dict[str, pd.DataFrame]) -> dict[str, str]:
+def _paper_table(study: "Study", item: catalogue.Item, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Return one of the paper's tables with ours beside it; all text in it is escaped."""
     title, text = caption(study, item)
     table = MAKERS[item.name](tables)
     # Without rows one line says so, and there is nothing to explain.
     shown = text if table.sections() else ""
-    return {"name": item.name, "title": title, "caption": shown, "html": Markup(table.html())}
+    return {"name": item.name, "title": title, "caption": shown, "table": table}
 
 
 def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:

@@ -23,7 +23,7 @@ from threespo.errors import InputError, StoppedError
 from threespo.runs.nodes import Node, nodes, remote_shell
 from threespo.study.run_settings import JobSettings, TrainSettings
 
-FORWARDED = ("GLOO_", "HF_", "NCCL_", "OMP_", "PYTHONPATH", "TORCH_", "TRANSFORMERS_")
+FORWARDED = ("GLOO_", "HF_", "NCCL_", "OMP_", "PYTHONPATH", "TORCH_", "TRANSFORMERS_", "VLLM_")
 """How the names of environment variables begin that ranks on other machines get from here."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -46,7 +46,7 @@ def launch(settings: TrainSettings, work: Callable[[TrainSettings], None]) -> No
     """
     machines, cuda = nodes(settings.ranks), settings.gpus > 0
     endpoint = f"{machines[0].host}:{_free_port()}" if len(machines) > 1 else ""
-    with _elsewhere(machines, endpoint, cuda):
+    with _elsewhere(machines, endpoint, settings.runs_per_gpu if cuda else 0):
         _run_ranks(machines, 0, endpoint, (work, settings, cuda))
 
 
@@ -114,8 +114,14 @@ def _signals_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _elsewhere(machines: Sequence[Node], endpoint: str, cuda: bool) -> Iterator[None]:
-    """Run the ranks of all machines but the first as long as the block; if those of one fail, end the block."""
+def _elsewhere(machines: Sequence[Node], endpoint: str, runs_per_gpu: int) -> Iterator[None]:
+    """Run the ranks of all machines but the first as long as the block; if those of one fail, end the block.
+
+    Args:
+        machines: all of them.
+        endpoint: where the ranks meet.
+        runs_per_gpu: runs that may share a GPU; 0 for a run on processors.
+    """
     started: list[subprocess.Popen[bytes]] = []
     done, failed = threading.Event(), list[str]()
 
@@ -128,7 +134,7 @@ def _elsewhere(machines: Sequence[Node], endpoint: str, cuda: bool) -> Iterator[
     try:
         for number, machine in enumerate(machines[1:], start=1):
             slots = ",".join(f"{one.host}={one.slots}" for one in machines)
-            command = [sys.executable, "-m", "threespo.runs.launch", slots, str(number), endpoint, "cuda" if cuda else "cpu"]
+            command = [sys.executable, "-m", "threespo.runs.launch", slots, str(number), endpoint, str(runs_per_gpu)]
             given = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(FORWARDED)]
             line = f"cd {shlex.quote(str(Path.cwd()))} && exec env {shlex.join([*given, *command])}"
             process = subprocess.Popen([*remote_shell(), machine.host, line], stdin=subprocess.DEVNULL)
@@ -159,14 +165,14 @@ def _serve(arguments: Sequence[str]) -> int:
     from threespo.runs.gpus import claim
 
     parser = argparse.ArgumentParser()
-    for name in ("machines", "number", "endpoint", "device"):
+    for name in ("machines", "number", "endpoint", "runs_per_gpu"):
         parser.add_argument(name)
     given = parser.parse_args(arguments)
     machines = [Node(host, int(slots)) for host, _, slots in (one.partition("=") for one in given.machines.split(","))]
-    number, cuda = int(given.number), given.device == "cuda"
+    number, sharing = int(given.number), int(given.runs_per_gpu)
     try:
-        with claim(machines[number].slots if cuda else 0):
-            _run_ranks(machines, number, given.endpoint, (None, None, cuda))
+        with claim(machines[number].slots if sharing else 0, sharing):
+            _run_ranks(machines, number, given.endpoint, (None, None, sharing > 0))
     except (InputError, StoppedError) as error:
         print(f"{machines[number].host}: {error}", file=sys.stderr)
         return 1

@@ -1,5 +1,6 @@
 """What a run trains and samples with: learner, critic and sampler, from its settings."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -90,7 +91,8 @@ class ShardedSampler:
         replies: list[list[Sample]] = []
         refused: str | None = None
         # At ZeRO 3 the weights are scattered between passes; the ranks gather them even if one has nothing to draw.
-        with self._learner.whole_weights():
+        copied = self._sampler.sync(self._learner.each_weight())
+        with contextlib.nullcontext() if copied else self._learner.whole_weights():
             try:
                 with memory.told("sampling", self._learner.settings):
                     replies = self._sampler.sample(own, seed=seed, temperature=temperature) if own else []

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
+from threespo.learner.optim import STATE_BYTES
 from threespo.methods.registry import full_options, searches
-from threespo.scaling.memory import CACHE, Settings
+from threespo.scaling.memory import Settings
 from threespo.scaling.shapes import Shape, shape_of
 from threespo.scaling.workload import RELEASED, Text, Work, playing, text_of, training
 from threespo.study.config import PolicySettings, Study
@@ -21,6 +21,7 @@ from threespo.study.matrix import (
     trial_runs,
 )
 from threespo.study.paths import Run
+from threespo.study.sampling import CACHED_ROWS, MOST_CACHE
 
 LABORATORY_SECONDS = 33.0
 """Processor seconds of a hundred seeds on decision trees: half an hour on two cores for 108 rows, measured once."""
@@ -54,11 +55,6 @@ class Cell:
     """Of processor time that no model takes."""
 
 
-def sampler_of(policy: PolicySettings, gpus: int) -> Literal["vllm", "torch"]:
-    """Return which sampler a policy plays with: vLLM where a GPU is used and the policy is a pretrained one."""
-    return "vllm" if gpus and policy.kind == "pretrained" else "torch"
-
-
 def settings_of(study: Study, run: Run, text: Text) -> Settings:
     """Return what of a study decides the memory of a rank of this run."""
     here, policy = study.at(run.env), study.policies[run.policy]
@@ -67,11 +63,13 @@ def settings_of(study: Study, run: Run, text: Text) -> Settings:
     # Rows of searches share their prompts, so more of a full pack are responses.
     group = common.group_size if searches(entry.method) else 1
     row = text.response + text.prompt / group
-    colocated = sampler_of(policy, study.gpus_per_rank) == "vllm"
+    sampling = policy.sampling(study.gpus_per_rank)
+    colocated = sampling.sampler == "vllm"
     shape = shape_of(policy, run.env)
     rows = common.tasks_per_epoch * common.group_size
     longest = text.prompt + policy.max_response_tokens
-    own_cache = min(256, rows) * shape.cached(4 if policy.dtype == "float32" else 2) * longest
+    token = shape.cached(4 if policy.dtype == "float32" else 2)
+    own_cache = sampling.vllm.kv_cache_memory_bytes or min(MOST_CACHE, CACHED_ROWS * longest * token)
     return Settings(
         ranks=study.ranks(run.policy),
         zero_stage=common.zero_stage or 0,
@@ -84,7 +82,7 @@ def settings_of(study: Study, run: Run, text: Text) -> Settings:
         critic="critic_rate" in full_options(entry.method, entry.options),
         entropy=common.entropy_coef > 0,
         colocated=colocated,
-        cache=CACHE if colocated else own_cache,
+        cache=own_cache if colocated else min(CACHED_ROWS, rows) * longest * token,
     )
 
 
@@ -133,12 +131,12 @@ def _trained(study: Study, texts: dict[tuple[str, str], Text]) -> list[Cell]:
         snapshots = study.at(run.env).training.snapshots if run.rate is None else 0
         # The last snapshot is the run's own weights.
         kept = copy * max(1, snapshots) + 3e6
-        state = shape.parameters * ((8 if settings.stage == 0 else 12) + settings.size) * (2 if settings.critic else 1)
+        state = shape.parameters * STATE_BYTES[policy.dtype, settings.stage] * (2 if settings.critic else 1)
         stage = "train" if run.rate is None else "trial"
         name = f"{run.env}/{run.policy}/{run.method}"
         return Cell(
             stage, name, run.env, run.policy, 1, settings.ranks, shape, training(study, run, text), settings,
-            sampler_of(policy, study.gpus_per_rank), kept, state,
+            policy.sampling(study.gpus_per_rank).sampler, kept, state,
         )  # fmt: skip
 
     return _merged(one(run) for run in (*trial_runs(study), *trained_runs(study)))
@@ -152,7 +150,7 @@ def _played(study: Study, texts: dict[tuple[str, str], Text]) -> list[Cell]:
         longest, limit = study.environments[run.env].max_steps, policy.max_response_tokens
         work = playing(episodes, int(steps or longest), texts[run.env, run.policy], limit)
         shape = shape_of(policy, run.env)
-        sampler = sampler_of(policy, study.gpus_per_rank)
+        sampler = policy.sampling(study.gpus_per_rank).sampler
         return Cell(stage, f"{run.env}/{run.policy}", run.env, run.policy, 1, 1, shape, work, None, sampler)
 
     def found() -> Iterator[Cell]:

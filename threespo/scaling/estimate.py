@@ -119,7 +119,11 @@ def _line(study: Study, machine: Machine, cell: Cell) -> Line:
     if rates is None:
         context = cell.work.context
         rates = assumed(cell.shape, gpu, cell.sampler, context) if gpu else assumed_on_a_core(cell.shape, context)
-    needs = memory(cell.shape, cell.settings, gpu=gpu is not None) if cell.settings else None
+    settings, share = cell.settings, study.policies[cell.policy].vllm.memory_share
+    if settings and settings.colocated and share and gpu:
+        # The engine's share of the device is for its weights as well.
+        settings = replace(settings, cache=share * gpu.memory - cell.shape.parameters * settings.size)
+    needs = memory(cell.shape, settings, gpu=gpu is not None) if settings else None
 
     idle, busy = seconds(cell, cell.shape, rates, gpu)
     alone = (idle + busy) / 3600
@@ -157,7 +161,7 @@ def exchange(cell: Cell, shape: Shape, gpu: Gpu) -> float:
     """Return the seconds in which weights and gradients travel (formulas ``sync`` and ``exchange``).
 
     Once a tick the sampler takes the learner's weights, a copy within the device. Once a step ranks exchange gradients and
-    updated weights; at ZeRO 3 every pass over a pack gathers all weights as well.
+    updated weights; at ZeRO 3 every pass over a pack and every tick gathers all weights as well.
     """
     copy = 2 * shape.parameters
     sync = cell.work.ticks * 2 * copy / gpu.bandwidth if cell.sampler == "vllm" and cell.work.steps else 0.0
@@ -166,7 +170,7 @@ def exchange(cell: Cell, shape: Shape, gpu: Gpu) -> float:
     travels = 2 * copy * cell.work.steps
     if cell.settings.stage == 3:
         packs = max(cell.work.steps, cell.work.packed / cell.ranks / cell.settings.micro_batch_tokens)
-        travels += packs * cell.work.passes * copy
+        travels += (packs * cell.work.passes + cell.work.ticks) * copy
     return sync + travels * (1 - 1 / cell.ranks) / gpu.link
 
 

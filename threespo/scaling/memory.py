@@ -14,9 +14,6 @@ BUCKET = 500_000_000
 CONTEXT = 1.5e9
 """CUDA context, libraries' workspaces, and what the allocator cannot hand out, in bytes: assumed, not measured."""
 
-CACHE = 6e9
-"""Keys and values of a vLLM sampler beside a learner, in bytes: 6 to 10 GB serve 128 rows of a model of 1.5B."""
-
 LEFT_FREE = 0.02
 """Of a device's memory: what a plan leaves unused."""
 
@@ -103,7 +100,7 @@ def memory(shape: Shape, settings: Settings, *, gpu: bool = True) -> Memory:
         reference=copy if settings.reference else 0.0,
         # The critic has a body of its own and no head; its activations come after the policy's and take their place.
         critic=sum(states(shape.parameters, settings)) if settings.critic else 0.0,
-        # Sampling from scattered weights gathers them first.
+        # Drawing from scattered weights gathers all of them first; the copy of an engine gets them one by one.
         sampler=(copy if settings.colocated else copy * (1 - 1 / settings.ranks) if at_zero_3 else 0.0) + settings.cache,
         activations=kept(shape, settings) + passing(shape, settings),
         buffers=BUCKET * settings.size if gpu and (settings.ranks > 1 or at_zero_3) else 0.0,

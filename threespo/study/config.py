@@ -54,13 +54,6 @@ class PolicySettings(SamplingSettings, PolicyScale):
     """The paper's base model whose rows this policy is set beside (``base_model`` in config/paper/results.yaml)."""
     learning_rate_scale: float = Field(default=1.0, gt=0, le=1000)
     """Factor on every method's learning rate, since larger models take smaller steps."""
-    ranks_per_run: int | None = Field(default=None, ge=1, le=1024)
-    """Processes of a run with this policy, where they are not the study's."""
-    zero_stage: int | None = Field(default=None, ge=0, le=3)
-    """These four: where they are not those of ``training``, since a policy's size decides what fits."""
-    micro_batch_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
-    gradient_checkpointing: bool | None = None
-    offload_optimizer: bool | None = None
 
     @model_validator(mode="after")
     def _kind_is_complete(self) -> "PolicySettings":

@@ -44,7 +44,9 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
             return
 
     _clear_way(paths, job)
-    start, joules = time.perf_counter(), energy.counters()
+    # Of a shared GPU nobody knows which run has used what.
+    shared = study.runs_per_gpu > 1
+    start, joules = time.perf_counter(), None if shared else energy.counters()
     work()
     # The ranks of a run are children. Of memory the largest process counts.
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -52,7 +54,7 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
         "seconds": time.perf_counter() - start,
         "peak_memory_mb": max(own.ru_maxrss, children.ru_maxrss) / 1024,
         "processor_seconds": time.process_time() + children.ru_utime + children.ru_stime,
-        **energy.used(joules, energy.counters()),
+        **energy.used(joules, None if shared else energy.counters()),
     }
 
     # Nobody knows which of the two an edited module or input was when it was read: the result stands for neither.

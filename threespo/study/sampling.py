@@ -10,6 +10,9 @@ from threespo.study.training import MOST_TOKENS
 _COOLEST, _HOTTEST = 0.01, 2.0
 """vLLM replaces lower temperatures, except 0, by the first, and refuses those above the second."""
 
+CACHED_ROWS, MOST_CACHE = 256, 8 * 2**30
+"""Responses at a time of the vLLM engine, and the most bytes of a cache for them where the study gives no number."""
+
 VLLM_RANGE = f"vLLM draws at 0 and from {_COOLEST} to {_HOTTEST:g}"
 
 

@@ -57,6 +57,11 @@ def run_exactly(workflow: Any, outputs: Iterable[str]) -> None:
     workflow.dag_settings.rerun_triggers = frozenset()
 
 
+def outputs_to_make(workflow: Any) -> set[str]:
+    """Return the outputs of all jobs that are asked for and have to run. To be called when the graph is complete."""
+    return {str(file) for job in workflow.dag.needrun_jobs() for file in job.output}
+
+
 def ignore_times(workflow: Any) -> None:
     """Keep Snakemake from failing jobs, and removing their results, because an input is younger: clocks may go back.
 

@@ -65,7 +65,6 @@ class WorkflowRun:
             # The other study may have gone on meanwhile: what was taken is looked at like everything else.
             self._verdicts = self._plan(save=True) if taken else self._verdicts
             self._records = {verdict.job: self._written(verdict.job) for verdict in self._verdicts}
-            journal.begin(self._paths, self.to_run)
         # In a dry run what would be taken is not there, so Snakemake lists its jobs.
         runs = [verdict.job for verdict in self._verdicts if verdict.runs or verdict.source]
         self.outputs = {str(path) for job in runs for path in job.outputs(self._paths).paths()}
@@ -74,6 +73,16 @@ class WorkflowRun:
     def to_run(self) -> list[Job]:
         """The jobs that have to run, or to be looked at since what they need is made anew."""
         return [verdict.job for verdict in self._verdicts if verdict.runs]
+
+    def start(self, made: Collection[str]) -> list[Job]:
+        """Write down that the work begins, and return its jobs.
+
+        Args:
+            made: the outputs of all jobs that were asked for and have to run.
+        """
+        asked = [job for job in self.to_run if any(str(path) in made for path in job.outputs(self._paths).paths())]
+        journal.begin(self._paths, asked)
+        return asked
 
     def _plan(self, *, save: bool) -> list[Verdict]:
         digests = Digests(self._paths.digests)

@@ -36,8 +36,6 @@ try:
         os.environ[HANDED_ON] = str(PATHS.root)
         os.environ[STUDY_DIGEST] = RESOLVED.digest
         say(f"{RESOLVED.reason}; results in {PATHS.root}", RESOLVED.notes)
-        # Runs that share a GPU count for a part of it, and Snakemake counts in whole numbers only.
-        multiply_gpus(workflow, STUDY.runs_per_gpu)
     else:
         PATHS = Paths(Path(os.environ[HANDED_ON]))
         STUDY = load_study(PATHS.study)
@@ -87,6 +85,8 @@ def made_anew():
         # Before anything runs. A cluster's GPUs are not those of the machine that submits.
         if executes(workflow) and runs_here(workflow) and STUDY.gpus_per_rank:
             say(check_granted(RESOLVED.call["gpus"], STUDY.runs_per_gpu))
+            # Runs that share a GPU count for a part of it, and Snakemake counts in whole numbers only.
+            multiply_gpus(workflow, STUDY.runs_per_gpu)
         RUN.begin(execute=executes(workflow))
     except InputError as error:
         refuse(error)

@@ -117,6 +117,10 @@ class PaperTable:
             parts.append(f'<div class="scroll{dense}">{table}</div>\n')
         return "".join([*parts, *(f'<p class="note">{html.escape(note)}</p>\n' for note in self.notes)])
 
+    def __html__(self) -> str:
+        """Return the table for a template that escapes: its cells have been."""
+        return self.html()
+
     def _repr_html_(self) -> str:
         return self.html(links=False)
 
