@@ -65,7 +65,7 @@ def table(shown: tuple[Shown, ...], items: Catalogue) -> str:
     named = [label for item in items.items for label in item.paper]
     for label in labels:
         if label not in named:
-            raise InputError(f"{ITEMS}: no item has the label {label!r} of {SHOWN}; add one, with notebook: null at first")
+            raise InputError(f"{ITEMS}: no item has the label {label!r} of {SHOWN}; add one")
     for item in items.items:
         if unknown := set(item.paper) - set(labels):
             raise InputError(f"{ITEMS}: items.{item.name}.paper: no label {min(unknown)!r} in {SHOWN}")

@@ -206,7 +206,7 @@ def test_hyperparameters_are_those_of_the_study(study):
     assert row_of(here, "Max response length")[:2] == ["512", "32"]
     assert row_of(here, "HGPO: α_length")[:2] == ["1", "–"]
     trials = {"learning_rates": [1e-4, 3e-4], "generations": 100}
-    chosen = {"tuning": trials, "methods": dict.fromkeys(("grpo", "threespo-calibrated"), {"learning_rate": None})}
+    chosen = {"tuning": trials, "methods": {key: {"learning_rate": None} for key in ("grpo", "threespo-calibrated")}}
     tuned = load_study(ROOT / "config" / "studies" / "ci.yaml", chosen)
     assert row_of(hyperparameter_table(hyperparameters(tuned, read_rows())), "Learning rate")[1] == "chosen by trials"
 

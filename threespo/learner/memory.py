@@ -8,21 +8,25 @@ import torch
 from threespo.errors import InputError
 from threespo.learner.optim import OptimSettings
 
+CACHE = "Lower policies.NAME.vllm.kv_cache_memory_bytes first. "
+"""Of a draw by an engine, whose cache is the largest thing that only it needs."""
+
 
 @contextlib.contextmanager
-def told(doing: str, settings: OptimSettings) -> Iterator[None]:
+def told(doing: str, settings: OptimSettings, first: str = "") -> Iterator[None]:
     """Turn running out of memory, the GPU's or the host's, into an ``InputError`` that names what to change.
 
     Args:
         doing: what is done in the block, as the message's subject.
         settings: in force.
+        first: what to change before all else.
     """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not _exhausted(error):
             raise
-        raise InputError(f"{doing}: out of memory ({_first_line(error)}). {remedy(settings)}") from error
+        raise InputError(f"{doing}: out of memory ({_first_line(error)}). {first}{remedy(settings)}") from error
 
 
 def remedy(settings: OptimSettings) -> str:

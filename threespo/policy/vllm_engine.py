@@ -171,7 +171,7 @@ class VllmEngine:
 
 
 def cache_bytes(policy: Policy, length: int) -> int:
-    """Return the bytes of a key-value cache that ``CACHED_ROWS`` sequences of ``length`` tokens fit in, or ``MOST_CACHE``."""
+    """Return the bytes of a cache that ``CACHED_ROWS`` sequences of ``length`` tokens fit in, at most ``MOST_CACHE``."""
     config: Any = policy.model.config
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -94,7 +94,7 @@ class ShardedSampler:
         copied = self._sampler.sync(self._learner.each_weight())
         with contextlib.nullcontext() if copied else self._learner.whole_weights():
             try:
-                with memory.told("sampling", self._learner.settings):
+                with memory.told("sampling", self._learner.settings, memory.CACHE if copied else ""):
                     replies = self._sampler.sample(own, seed=seed, temperature=temperature) if own else []
             except InputError as error:
                 refused = str(error)

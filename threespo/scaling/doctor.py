@@ -133,7 +133,10 @@ def _models(found: dict[str, Study]) -> Iterator[str]:
     yield "tiny ones are shipped or built"
     sources = {str(policy.source) for study in found.values() for policy in study.policies.values() if policy.source}
     for source in sorted(sources):
-        yield f"{source} {'here' if configuration(source) else 'not fetched'}"
+        found_at = configuration(source)
+        # The configuration is small and comes first; weights may be missing, or still be on their way.
+        whole = found_at is not None and any(found_at.parent.glob("*.safetensors"))
+        yield f"{source} {'here' if whole else 'begun to be fetched' if found_at else 'not fetched'}"
 
 
 def _keys(found: dict[str, Study]) -> Iterator[str]:

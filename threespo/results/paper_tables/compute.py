@@ -128,7 +128,7 @@ def _notes(runs: pd.DataFrame) -> tuple[str, ...]:
     if runs["tokens"].isna().any():
         lines.append("Runs of before tokens were counted have none; without its metrics.parquet a run is made anew.")
     if runs["energy"].isna().all():
-        lines.append("Energy is recorded of a run's own GPUs on its first machine (extra `gpu`); of processors it is not measured.")
+        lines.append("Energy is recorded of a run's own GPUs, on its first machine (extra `gpu`); not of processors.")
     else:
         lines.append("Energy is that of the run's GPUs from its beginning to its end, without processors and memory.")
     return tuple(lines)
