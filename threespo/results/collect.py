@@ -85,8 +85,12 @@ def timing(study: "Study", paths: Paths) -> pd.DataFrame:
 
 
 def stages(study: "Study", paths: Paths) -> pd.DataFrame:
-    """Return what every job took when it last ran: seconds, processor seconds, peak memory, energy (NaN if unknown)."""
-    done = [(job, records.read(paths, job)) for job in jobs(study)]
+    """Return what every job took when it last ran: seconds, processor seconds, peak memory, energy (NaN if unknown).
+
+    Without notebooks: some read no table, and it would be chance whether they have run by now.
+    """
+    before = [job for job in jobs(study) if job.stage not in ("tables", "notebook", "report")]
+    done = [(job, records.read(paths, job)) for job in before]
     rows = [{"stage": job.stage, "name": job.name, **record.took} for job, record in done if record]
     return pd.DataFrame(rows, columns=["stage", "name", *TOOK])
 
