@@ -141,8 +141,9 @@ EDITS = [
     Edit(
         "alpha in a preset",
         substitute("threespo/methods/threespo.py", '"alpha": 1.0', '"alpha": 2.0'),
-        train(*SEARCH) | PROBE,
-        train(*SEARCH) | PROBE | ENDS | CURVES,
+        # The schematics are drawn from a search of their own.
+        train(*SEARCH) | PROBE | notebooks("schematics"),
+        train(*SEARCH) | PROBE | notebooks("schematics") | ENDS | CURVES,
         ("  field  options.alpha: 1.0 -> 2.0",),
     ),
     Edit(
