@@ -51,7 +51,7 @@ PROBE = {f"probe {SEARCH[0]}"}
 ENDS = {"tables", "report"}
 # The ci study has no row with a uniform number of samples.
 ITEMS = [item for item in catalogue(REPOSITORY / "config" / "paper").items if item.notebook not in (None, "adaptive_curves")]
-DRAWN = notebooks(*(str(item.notebook) for item in ITEMS if item.kind == "figure"))
+DRAWN = notebooks(*(str(item.notebook) for item in ITEMS if item.kind != "table"))
 # They read one table, which has the cells of all of them.
 CELLS = notebooks("main_table", "ablation", "thresholds", "alpha", "efficiency")
 # Its tables hold times, so it is drawn again after every training.
@@ -165,13 +165,13 @@ EDITS = [
         substitute("config/studies/ci.yaml", "seeds: [0, 1]\nalf", "seeds: [0, 1, 2]\nalf"),
         NEW | STUDY_TABLES,
         NEW | STUDY_TABLES | CURVES | CELLS
-        | notebooks("claims", "main_results", "state_scores", "training_curves", "limitations"),
+        | notebooks("claims", "main_results", "state_scores", "training_curves", "limitations", "performance_profiles"),
     ),
     Edit(
         "evaluation seeds",
         substitute("config/studies/ci.yaml", "[123, 456]", "[123, 789]"),
         evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES,
-        evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES | notebooks("main_results"),
+        evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES | notebooks("main_results", "performance_profiles"),
         ('  field  evaluation.seeds: [123, 456] -> [123, 789]',),
     ),
     Edit(

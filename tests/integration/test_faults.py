@@ -248,7 +248,7 @@ def test_read_only_results_can_be_looked_at_and_are_not_worked_on(checkout):
     looked = checkout.snakemake("--dry-run", **place)
     assert looked.returncode == 0, looked.stderr
     assert f"train {RUN}: runs/{RUN}/metrics.parquet: missing (and 7 more)" in looked.stderr
-    assert threespo(checkout, "check", "results/ci", **place).stdout.count("missing") == 11
+    assert threespo(checkout, "check", "results/ci", **place).stdout.count("missing") == 12
     assert state(checkout.results()) == before
 
 
@@ -274,7 +274,7 @@ def test_a_workflow_whose_job_is_killed_for_its_memory_says_that_it_is_not_finis
     assert done.returncode == 1
     assert "threespo: not finished: 0 of 11 jobs done" in done.stderr
     assert "Traceback" not in done.stderr
-    assert len(check(checkout)) == 11
+    assert len(check(checkout)) == 12
     goes_on(checkout, undisturbed)
 
 
