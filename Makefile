@@ -13,7 +13,7 @@ comma := ,
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-fast test-vllm test-adapters test-extras lint docs reproduce push pull parity soak bench clean
+.PHONY: help install test test-all test-fast test-vllm test-adapters test-extras lint docs reproduce push pull parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,12 +36,17 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 # Two processes at a time, whole files to each: files share what is dear to set up, and runs of the workflow have a core each.
-test: install ## install, then the test suite (all but the soak)
+SUITE := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: install ## install, then the test suite (all but what takes more than half a minute a test)
 	$(BIN)/python -m tests.browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not soak' $(ARGS)
+	$(BIN)/python $(SUITE) -m 'not long and not soak' $(ARGS)
+
+test-all: install ## the long tests as well, before a release or a change of the workflow
+	$(BIN)/python -m tests.browser
+	$(BIN)/python $(SUITE) -m 'not soak' $(ARGS)
 
 test-fast: install ## the tests that take seconds
-	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+	$(BIN)/python -m pytest -m 'not slow and not long' $(ARGS)
 
 # A third-party CPU build, for these tests alone: it is no dependency, and has an environment of its own. It asks for another
 # setuptools, for torch's CPU build, and for torchvision, torchaudio and torchcodec, which fail beside that when they are imported.

@@ -301,7 +301,14 @@ def pulled(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Chec
     return clone
 
 
-@pytest.mark.parametrize("names", TOGETHER, ids=lambda names: names[0].replace(" ", "-"))
+LONG = ("a method's file", "an ablation's field", "games")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(names, marks=pytest.mark.long if names[0] in LONG else ()) for names in TOGETHER],
+    ids=lambda names: names[0].replace(" ", "-"),
+)
 def test_an_edit_reruns_what_depends_on_it_and_why_says_so_in_both_clones(names, finished_copy, pulled, tmp_path):
     edits = [edit for edit in EDITS if edit.name in names]
     assert len(edits) == len(names)
@@ -357,6 +364,7 @@ def test_every_edit_is_really_made_once():
     assert sorted(name for names in TOGETHER for name in names) == sorted(edit.name for edit in EDITS)
 
 
+@pytest.mark.long
 def test_a_pulled_clone_has_nothing_to_do_and_reruns_what_the_original_reruns(finished_copy, pulled, tmp_path):
     other = Checkout(tmp_path / "pulled")
     shutil.copytree(pulled.folder, other.folder, symlinks=True)

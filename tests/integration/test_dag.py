@@ -96,6 +96,7 @@ def test_a_changed_study_is_another_one_that_takes_what_is_the_same_and_going_ba
     assert "Nothing to be done" in finished_copy.snakemake().stderr
 
 
+@pytest.mark.long
 def test_another_environment_adds_runs_reruns_none_and_stands_in_every_table(finished_copy):
     shop = "webshop: {products: 500, max_steps: 15, training: {generations: 200}}"
     done = finished_copy.snakemake(config=("study=ci", f"set={{{shop}}}", "name=both"))
@@ -120,6 +121,7 @@ def test_another_environment_adds_runs_reruns_none_and_stands_in_every_table(fin
     assert "WebShop" in (finished_copy.results("ci-both") / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_a_wider_grid_adds_trials_and_retrains_what_then_chose_otherwise(finished_copy):
     """The fake trials win most with a rate of 1e-3."""
     methods = "methods: {grpo: {learning_rate: null}, threespo-calibrated: {learning_rate: null}}"
@@ -154,6 +156,7 @@ def test_what_a_killed_job_leaves_behind_does_not_stop_the_next(finished_copy):
     assert not left.exists()
 
 
+@pytest.mark.long
 def test_a_failed_choice_is_made_again(finished_copy):
     """It must not leave the rate of an earlier choice behind, as if it had been made."""
     config = (
@@ -192,6 +195,7 @@ def test_prompting_rows_are_added_and_a_closed_model_without_a_key_has_no_number
     assert not re.search(r"\bnan\b", re.sub(r"data:[^\"]+", "", report), re.IGNORECASE)
 
 
+@pytest.mark.long
 def test_tables_and_figures_are_the_same_bytes_in_another_folder(finished, checkout):
     checkout.snakemake(notebooks=True)
     for part in ("tables", "figures"):
@@ -229,12 +233,14 @@ def test_the_report_says_what_each_stage_took(finished):
     assert "<tr><td>GRPO</td><td>tiny-s</td><td>4.0</td>" in html
 
 
+@pytest.mark.long
 def test_threads_come_from_the_study_and_not_from_the_scheduler(checkout):
     done = checkout.snakemake("--until", "train", config=("study=ci", "set={training: {threads: 4}}"))
     assert done.returncode == 0
     assert {line.split()[-1] for line in checkout.log.read_text().splitlines() if line.startswith("train")} == {"threads=4"}
 
 
+@pytest.mark.long
 def test_a_failing_run_says_so_and_leaves_earlier_results(finished_copy):
     before = {path: path.read_bytes() for path in finished_copy.results().rglob("*.parquet")}
     report = (finished_copy.results() / "report.html").read_bytes()
@@ -254,6 +260,7 @@ def test_a_failing_run_says_so_and_leaves_earlier_results(finished_copy):
     assert finished_copy.ran() == [TRAIN[0]]
 
 
+@pytest.mark.long
 def test_a_killed_workflow_goes_on_after_unlocking(checkout):
     process = subprocess.Popen(
         checkout.command(), cwd=checkout.folder, env=checkout.environment(FAKE_SECONDS="60"), start_new_session=True,
@@ -324,6 +331,7 @@ def test_bad_input_is_one_message_and_exit_code_two(checkout, config, said):
     assert not checkout.ran()
 
 
+@pytest.mark.long
 def test_real_games_have_their_own_results_and_count_by_content(finished_copy, tmp_path):
     games = tmp_path / "games"
     games.mkdir()

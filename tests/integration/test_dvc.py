@@ -148,6 +148,7 @@ def test_status_is_quiet_and_quick_until_something_changes(clone):
     assert run(clone, "dvc", "status", "ci").split() == ["ci:", "changed", "deps:", "modified:", "threespo"]
 
 
+@pytest.mark.long
 def test_metrics_and_curves_are_compared_and_the_next_pull_brings_the_change(shared, clone, tmp_path):
     shutil.copytree(shared.folder.parent, tmp_path / "later", symlinks=True)
     later = Checkout(tmp_path / "later" / "repository")

@@ -33,7 +33,7 @@ def add_line(file: Path, after: str, line: str) -> None:
     file.write_text(text.replace(after, f"{after}\n{line}"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_toy_environment_and_a_toy_method_train_evaluate_and_stand_in_the_report(tmp_path):
     checkout = copy_repository(tmp_path / "repository", "*.safetensors")
     package = checkout.folder / "threespo"

@@ -45,7 +45,9 @@ def first_epoch(where: Paths, run: Any) -> tuple[pd.DataFrame, ...]:
     return tuple(table[table["epoch"] == 1] for table in map(read_table, (folder.trees, folder.metrics)))
 
 
-@pytest.mark.parametrize(("method", "stages"), [("threespo", (0, 1, 2, 3)), ("ppo", (3,))])
+@pytest.mark.parametrize(
+    ("method", "stages"), [pytest.param("threespo", (0, 1, 2, 3), marks=pytest.mark.long), ("ppo", (3,))]
+)
 def test_two_ranks_draw_and_learn_like_one(
     prepared: Path,  # noqa: F811
     tmp_path: Path,
@@ -66,6 +68,7 @@ def test_two_ranks_draw_and_learn_like_one(
             assert other_metrics[name].tolist() == expected, (stage, name)
 
 
+@pytest.mark.long
 def test_the_death_of_a_rank_ends_the_run_and_another_call_ends_in_the_same_bytes(
     prepared: Path,  # noqa: F811
     tmp_path: Path,

@@ -102,7 +102,7 @@ def test_recorded_traces(shared: Path) -> None:
     assert (report.cases, report.mismatches) == (60, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_walkthrough_wins(shared: Path) -> None:
     env, won = Alfworld(), 0
     for split in sources.splits(shared / "data" / "alfworld"):

@@ -46,7 +46,7 @@ def test_walkthroughs_win_in_the_stock_engine(difficulty: str, split: str, count
         assert_walkthrough_wins(record)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("difficulty", "split", "count"), MANY)
 def test_many_walkthroughs_win_in_the_stock_engine(difficulty: str, split: str, count: int) -> None:
     for record in generate(split, count, 6, difficulty):

@@ -152,7 +152,7 @@ def test_the_larger_policy_is_about_four_times_the_smaller():
     assert 3.5 < large / small < 4.5
 
 
-@pytest.mark.parametrize(("size", "count"), [("s", 80), ("m", 40)])
+@pytest.mark.parametrize(("size", "count"), [("s", 80), pytest.param("m", 40, marks=pytest.mark.long)])
 def test_the_claims_hold_on_games_nobody_chose_by(study, data, size, count):
     """Fresh games in unseen rooms; bounds are the claims less three standard errors or more."""
     lesson = curriculum(study, "alfworld/tiny-s", data, size)

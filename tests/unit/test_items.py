@@ -230,7 +230,7 @@ def test_what_the_paper_shows_and_no_item_has_is_told(shown, says, tmp_path):
         items.table(items.read_shown(file), CATALOGUE)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_item_of_the_whole_paper_is_drawn_from_what_its_runs_leave(tmp_path):
     """With the rows, holes and parts of `mini`, whose runs are made up."""
     study = load_study(ROOT / "config" / "studies" / "mini.yaml", {"laboratory": None, "seeds": [0]})

@@ -421,7 +421,7 @@ def test_a_learner_leaves_no_launchers_variables_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize("stage", [0, pytest.param(2, marks=pytest.mark.long), 3])
 def test_two_processes_take_the_same_steps_as_one(tmp_path: Path, stage: int) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -305,7 +305,14 @@ def test_a_case_is_told_for_each_environment_with_its_own_constants(both, tmp_pa
     assert cases.to_dict() == pytest.approx({"alfworld": 0.5 * np.exp(-0.05), "webshop": 0.5 * np.exp(-0.5)})
 
 
-@pytest.mark.parametrize("environments", [("alfworld",), ("webshop",), ("alfworld", "webshop")])
+@pytest.mark.parametrize(
+    "environments",
+    [
+        pytest.param(("alfworld",), marks=pytest.mark.long),
+        pytest.param(("webshop",), marks=pytest.mark.long),
+        ("alfworld", "webshop"),
+    ],
+)
 def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments):
     study = study_with(*environments)
     paths = finish(study, tmp_path)

@@ -102,7 +102,7 @@ def test_known_models_have_the_sizes_that_their_cards_say():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_states_are_within_a_tenth_of_what_deepspeed_holds(tmp_path, ranks):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
