@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from threespo.scaling.resources import LEAST_MEGABYTES, LEAST_MINUTES, Allotment
+from threespo.study import journal
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.stages import Job, jobs
@@ -68,6 +69,9 @@ def test_every_job_is_submitted_with_its_resources_and_a_preempted_one_again(che
     for asked in train:
         assert [part for part in asked if not part.startswith("--time")] == least
         assert int(asked[1].removeprefix("--time=")) >= LEAST_MINUTES
+    call, _ = journal.read(Paths(checkout.results()))
+    assert {Job(*one) for one in call.jobs} == set(meant), "the others were not asked for"
+    assert {Job(*one) for one in call.left} == set(jobs(study)) - set(meant)
     for job in meant:
         assert all(path.exists() for path in job.outputs(Paths(checkout.results())).paths()), job
 

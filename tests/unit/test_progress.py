@@ -166,6 +166,16 @@ def test_status_says_what_is_at_work_what_failed_and_what_waits(study, monkeypat
     assert re.search(r"disk      [\d.]+ MB here, [\d.]+ GB free", shown)
 
 
+def test_jobs_that_were_not_asked_for_count_for_nothing(study):
+    study, paths = study
+    others = [job for job in jobs(study) if job != TRAIN]
+    journal.begin(paths, [TRAIN], others)
+    with journal.noted(paths, TRAIN):
+        lines, _ = status(paths)
+    assert " 0 of 1 jobs" in lines[1]
+    assert f"  left      {len(others)} that were not asked for" in lines
+
+
 def test_status_without_a_workflow_compares_records(study):
     study, paths = study
     lines, well = status(paths)

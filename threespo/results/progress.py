@@ -62,14 +62,15 @@ class Progress:
     """Seconds of finished jobs, so that each record is read once."""
     _settings: dict[Job, TrainingSettings] = field(default_factory=dict)
 
-    def look(self, unfinished: Collection[Job]) -> list[Standing]:
+    def look(self, unfinished: Collection[Job], left: Collection[Job] = ()) -> list[Standing]:
         """Return where every job stands now.
 
         Args:
-            unfinished: jobs that were to run when it was last decided; the others are finished.
+            unfinished: jobs that were to run when it was last decided.
+            left: jobs that have to run and were not asked for, of which nothing is returned; all others are finished.
         """
         _, last = journal.read(self.paths)
-        return [self._standing(job, last.get(job), job in unfinished) for job in jobs(self.study)]
+        return [self._standing(job, last.get(job), job in unfinished) for job in jobs(self.study) if job not in left]
 
     def _standing(self, job: Job, event: journal.Event | None, unfinished: bool) -> Standing:
         if not unfinished or (event and event.kind == "ended"):

@@ -30,20 +30,23 @@ def status(paths: Paths) -> tuple[list[str], bool]:
     call, _ = journal.read(paths)
     working = call is not None and call.alive is not False
     study = present_study(paths)
+    left: set[Job] = set()
     outdated = 0
     if call is not None and working:
         # What was decided when the call began: files may have been edited since.
-        unfinished = {Job(stage, name) for stage, name in call.jobs}
+        unfinished, left = ({Job(stage, name) for stage, name in listed} for listed in (call.jobs, call.left))
     else:
         verdicts = plan(study, paths, Digests(paths.digests))
         unfinished = {verdict.job for verdict in verdicts if verdict.runs}
         outdated = sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts)
     progress = Progress(study, paths)
-    standings = progress.look(unfinished)
+    standings = progress.look(unfinished, left)
     since = f", since {time.strftime('%H:%M', time.localtime(call.time))}" if call else ""
     at_work = f"process {call.process} on {call.host} is at work{since}" if call and working else "no workflow is at work"
     lines = [f"{paths.root}: {at_work}", bar(progress, standings), *_running(standings), *_failed(paths, standings)]
     lines += _waiting(standings)
+    if left:
+        lines.append(f"  left      {len(left)} that were not asked for")
     if outdated:
         lines.append(f"  outdated  {outdated} of these have results of other settings or code: threespo why {paths.root}")
     lines.append(_disk(paths))
@@ -141,10 +144,10 @@ class StudyBar:
         self._progress, self._every, self._end = Progress(study, paths), every, threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, to_run: Collection[Job]) -> None:
-        """Begin to show it, if there is anything to do."""
+    def start(self, to_run: Collection[Job], left: Collection[Job] = ()) -> None:
+        """Begin to show it, if there is anything to do; jobs that are left for another call do not count."""
         if to_run:
-            self._thread = threading.Thread(target=self._show, args=(frozenset(to_run),), daemon=True)
+            self._thread = threading.Thread(target=self._show, args=(frozenset(to_run), frozenset(left)), daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -153,10 +156,10 @@ class StudyBar:
         if self._thread:
             self._thread.join()
 
-    def _show(self, to_run: frozenset[Job]) -> None:
+    def _show(self, to_run: frozenset[Job], left: frozenset[Job]) -> None:
         before = ""
         while not self._end.wait(self._every):
-            line = bar(self._progress, self._progress.look(to_run))
+            line = bar(self._progress, self._progress.look(to_run, left))
             if line != before:
                 print(printable(f"threespo: {line}"), file=sys.stderr, flush=True)
             before = line

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +36,9 @@ class Event:
     started: str
     """When the process began, in the system's own units: numbers of processes are used again."""
     jobs: tuple[tuple[str, str], ...] = ()
-    """Of a call: stage and name of every job that has to run."""
+    """Of a call: stage and name of every job that has to run and was asked for."""
+    left: tuple[tuple[str, str], ...] = ()
+    """Of a call: the others that have to run; they wait for another call."""
 
     @property
     def job(self) -> Job:
@@ -48,10 +50,10 @@ class Event:
         return None if self.host != socket.gethostname() else self.started == _started(self.process)
 
 
-def begin(paths: Paths, to_run: Iterable[Job]) -> None:
-    """Begin anew: the workflow has been called, and these jobs have to run."""
-    listed = tuple((job.stage, job.name) for job in to_run)
-    atomic_text(paths.journal, _line(_now("call", Job("", ""), listed)))
+def begin(paths: Paths, to_run: Iterable[Job], left: Iterable[Job] = ()) -> None:
+    """Begin anew: the workflow has been called, these jobs have to run, and those that are left were not asked for."""
+    listed, others = (tuple((job.stage, job.name) for job in some) for some in (to_run, left))
+    atomic_text(paths.journal, _line(replace(_now("call", Job("", "")), jobs=listed, left=others)))
 
 
 @contextlib.contextmanager
@@ -74,7 +76,8 @@ def read(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
             # A killed process may have left half a line.
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 values = json.loads(line)
-                event = Event(**{**values, "jobs": tuple((stage, name) for stage, name in values["jobs"])})
+                listed = {key: tuple((stage, name) for stage, name in values[key]) for key in ("jobs", "left")}
+                event = Event(**{**values, **listed})
                 if event.kind == "call":
                     call = event
                 else:
@@ -82,9 +85,9 @@ def read(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
     return call, last
 
 
-def _now(kind: Kind, job: Job, jobs: tuple[tuple[str, str], ...] = ()) -> Event:
+def _now(kind: Kind, job: Job) -> Event:
     process = os.getpid()
-    return Event(kind, job.stage, job.name, time.time(), socket.gethostname(), process, _started(process), jobs)
+    return Event(kind, job.stage, job.name, time.time(), socket.gethostname(), process, _started(process))
 
 
 def _started(process: int) -> str:

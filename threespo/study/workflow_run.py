@@ -74,15 +74,16 @@ class WorkflowRun:
         """The jobs that have to run, or to be looked at since what they need is made anew."""
         return [verdict.job for verdict in self._verdicts if verdict.runs]
 
-    def start(self, made: Collection[str]) -> list[Job]:
-        """Write down that the work begins, and return its jobs.
+    def start(self, made: Collection[str]) -> tuple[list[Job], list[Job]]:
+        """Write down that the work begins, and return its jobs, and those that wait for another call.
 
         Args:
             made: the outputs of all jobs that were asked for and have to run.
         """
         asked = [job for job in self.to_run if any(str(path) in made for path in job.outputs(self._paths).paths())]
-        journal.begin(self._paths, asked)
-        return asked
+        left = [job for job in self.to_run if job not in asked]
+        journal.begin(self._paths, asked, left)
+        return asked, left
 
     def _plan(self, *, save: bool) -> list[Verdict]:
         digests = Digests(self._paths.digests)
