@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -18,8 +19,8 @@ from tests.jobs import settings_of
 from tests.models import policy, requests, rows
 from tests.unit.test_learner_engine import SETTINGS, learner
 from threespo.errors import InputError
+from threespo.learner import backend, memory
 from threespo.learner import checkpoint as files
-from threespo.learner import memory
 from threespo.learner.critic import DeepSpeedCritic
 from threespo.learner.engine import DeepSpeedLearner
 from threespo.learner.forward import Group, ResponseScorer, cut, pack, spread
@@ -289,3 +290,13 @@ def test_a_policys_size_decides_for_that_policy() -> None:
     # Only training has several ranks.
     assert settings_of("evaluate", study, "alfworld/large/grpo/seed-0").gpus == 1
     assert settings_of("train", study, "alfworld/tiny-s/grpo/seed-0").key() != other.key()
+
+
+@pytest.mark.parametrize(("visible", "seen"), [("GPU-a,GPU-b,GPU-c", "GPU-b"), ("4, 7", "7"), (None, "1")])
+def test_a_rank_sees_its_own_gpu_as_the_first(monkeypatch: pytest.MonkeyPatch, visible: str | None, seen: str) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    backend._see_own_gpu()
+    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"]) == (seen, "0")

@@ -118,7 +118,7 @@ def _see_own_gpu() -> None:
     """Hide all GPUs but that of this rank: a vLLM engine within the process takes the first that it sees."""
     number = int(os.environ["LOCAL_RANK"])
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[number] if seen else str(number)
+    os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[number].strip() if seen else str(number)
     os.environ["LOCAL_RANK"] = "0"
 
 
