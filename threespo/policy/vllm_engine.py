@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from threespo.errors import InputError
 from threespo.policy.model import Policy
-from threespo.study.sampling import CACHED_ROWS, MOST_CACHE
+from threespo.study.sampling import ROWS, default_cache
 
 TESTED = "0.32.0"
 """The version that `make test-vllm` runs: weights are overwritten in place, which no version promises to allow."""
@@ -101,7 +101,7 @@ class VllmEngine:
             policy: gives architecture, type of the weights, device and the tokens that end a response.
             max_new_tokens: responses are cut at this length.
             max_prompt_tokens: no prompt is longer.
-            kv_cache_memory_bytes: of the cache; ``None``: what ``CACHED_ROWS`` responses need, at most ``MOST_CACHE``.
+            kv_cache_memory_bytes: of the cache; ``None``: as many as ``default_cache`` says.
             memory_share: instead, share of the device's memory for the engine's weights, activations and cache together.
 
         Raises:
@@ -171,14 +171,14 @@ class VllmEngine:
 
 
 def cache_bytes(policy: Policy, length: int) -> int:
-    """Return the bytes of a cache that ``CACHED_ROWS`` sequences of ``length`` tokens fit in, at most ``MOST_CACHE``."""
+    """Return the bytes of the cache for a policy and ``length`` tokens, where the study gives no number."""
     config: Any = policy.model.config
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     size = next(policy.model.parameters()).element_size()
     # Blocks hold 16 tokens on a GPU and up to 128 on a CPU; a sequence does not fill its last one.
     token = 2 * int(config.num_hidden_layers * heads * width) * size
-    return min(MOST_CACHE, CACHED_ROWS * (length + 128) * token)
+    return int(default_cache(token, length + 128))
 
 
 def check_unpacked(model: nn.Module) -> None:
@@ -209,7 +209,7 @@ def _start(policy: Policy, length: int, on_cpu: bool, memory: dict[str, Any]) ->
             enable_prefix_caching=True,
             dtype=str(next(policy.model.parameters()).dtype).removeprefix("torch."),
             max_model_len=length,
-            max_num_seqs=CACHED_ROWS,
+            max_num_seqs=ROWS,
             seed=0,
             **memory,
         )

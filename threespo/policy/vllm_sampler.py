@@ -69,8 +69,7 @@ class VllmSampler:
         if not wanted:
             return [[] for _ in requests]
 
-        if self.version != self.policy.version:
-            self.sync()
+        self.sync()
         present = self.policy.version
         asked = [Asked(encoded[one.prompt], one.count, derive(seed, *one.key) % _SEEDS) for one in wanted]
         replies = iter(self._engine.generate(asked, temperature))

@@ -55,7 +55,7 @@ def _studies(results: Path) -> Iterator[dict[str, Any]]:
         with contextlib.suppress(InputError, KeyError):
             study, (main, claims) = load_study(paths.study), (read_table(paths.table(name)) for name in NEEDED)
             holds, fails, unclear = counts_of_claims(claims)
-            found = {
+            yield {
                 "folder": file.parent.name,
                 "description": study.description,
                 "seeds": len(study.seeds),
@@ -65,7 +65,6 @@ def _studies(results: Path) -> Iterator[dict[str, Any]]:
                 "claims": f"{holds} hold, {fails} fail, {unclear} undecided",
                 "rows": _rows(study, main),
             }
-            yield found
 
 
 def _rows(study: "Study", main: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from threespo.hub import model_folder
 from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paths import MANIFEST, POLICY_FILE
 from threespo.study.run_settings import RunSettings
-from threespo.study.sampling import SamplingSettings
+from threespo.study.sampling import ROWS, SamplingSettings
 
 if TYPE_CHECKING:
     from threespo.policy.model import Policy
@@ -112,7 +112,7 @@ def make_sampler(settings: SamplingSettings, policy: "Policy") -> "LocalSampler"
 
     from threespo.policy.sampler import TorchSampler
 
-    return TorchSampler(policy, max_batch_rows=256, **limits)
+    return TorchSampler(policy, max_batch_rows=ROWS, **limits)
 
 
 def each_sampler(settings: RunSettings, sources: Iterable[str]) -> "Iterator[LocalSampler]":

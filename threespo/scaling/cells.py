@@ -21,7 +21,7 @@ from threespo.study.matrix import (
     trial_runs,
 )
 from threespo.study.paths import Run
-from threespo.study.sampling import CACHED_ROWS, MOST_CACHE
+from threespo.study.sampling import ROWS, default_cache
 
 LABORATORY_SECONDS = 33.0
 """Processor seconds of a hundred seeds on decision trees: half an hour on two cores for 108 rows, measured once."""
@@ -69,7 +69,7 @@ def settings_of(study: Study, run: Run, text: Text) -> Settings:
     rows = common.tasks_per_epoch * common.group_size
     longest = text.prompt + policy.max_response_tokens
     token = shape.cached(4 if policy.dtype == "float32" else 2)
-    own_cache = sampling.vllm.kv_cache_memory_bytes or min(MOST_CACHE, CACHED_ROWS * longest * token)
+    own_cache = sampling.vllm.kv_cache_memory_bytes or default_cache(token, longest)
     return Settings(
         ranks=study.ranks(run.policy),
         zero_stage=common.zero_stage or 0,
@@ -82,7 +82,7 @@ def settings_of(study: Study, run: Run, text: Text) -> Settings:
         critic="critic_rate" in full_options(entry.method, entry.options),
         entropy=common.entropy_coef > 0,
         colocated=colocated,
-        cache=own_cache if colocated else min(CACHED_ROWS, rows) * longest * token,
+        cache=own_cache if colocated else min(ROWS, rows) * longest * token,
     )
 
 

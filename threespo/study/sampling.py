@@ -10,8 +10,11 @@ from threespo.study.training import MOST_TOKENS
 _COOLEST, _HOTTEST = 0.01, 2.0
 """vLLM replaces lower temperatures, except 0, by the first, and refuses those above the second."""
 
-CACHED_ROWS, MOST_CACHE = 256, 8 * 2**30
-"""Responses at a time of the vLLM engine, and the most bytes of a cache for them where the study gives no number."""
+ROWS = 256
+"""Responses that grow side by side, in either sampler."""
+
+_MOST_CACHE = 8 * 2**30
+"""Bytes."""
 
 VLLM_RANGE = f"vLLM draws at 0 and from {_COOLEST} to {_HOTTEST:g}"
 
@@ -45,6 +48,16 @@ class SamplingSettings(Settings):
     """``auto``: ``vllm`` for pretrained policies on a GPU, else ``torch``. Both draw from the same distribution, with other
     random numbers. ``vllm`` needs the extra ``gpu``."""
     vllm: VllmSettings = VllmSettings()
+
+
+def default_cache(token: int, length: float) -> float:
+    """Return the bytes of the vLLM engine's cache where the study gives no number, at most 8 GiB.
+
+    Args:
+        token: bytes of keys and values of one token.
+        length: tokens of each of ``ROWS`` responses and its prompt.
+    """
+    return min(_MOST_CACHE, ROWS * length * token)
 
 
 def drawn_by_vllm(temperature: float) -> bool:
