@@ -5,7 +5,7 @@ Going on from an older ``Episode`` is all that backtracking takes: state, histor
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from threespo.envs.base import Environment, Task
@@ -138,11 +138,13 @@ def act(episode: Episode, action: str) -> Episode:
         action: the command, which the environment interprets.
     """
     transition = episode.setup.env.step(episode.state, action)
-    return replace(
-        episode,
-        state=transition.state,
-        history=(*episode.history, (episode.observation, action)),
-        won=transition.won,
-        score=transition.score,
-        ended=transition.won or transition.ended,
+    # Not ``replace``, which takes a tenth of a step in ALFWorld.
+    return Episode(
+        episode.setup,
+        episode.task,
+        transition.state,
+        (*episode.history, (episode.observation, action)),
+        transition.won,
+        transition.score,
+        transition.won or transition.ended,
     )

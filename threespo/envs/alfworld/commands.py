@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from threespo.envs.alfworld.model import Action, ActionRule, Entity, Facts, Game
+from threespo.envs.alfworld.model import Action, ActionRule, Entity, Environment, Facts, Game
 from threespo.envs.alfworld.relations import bits
 
 Commands = dict[str, Action]
@@ -17,11 +17,10 @@ def travels(game: Game) -> Commands:
     found: Commands | None = game.cache.get("travels")
     if found is None:
         found = {}
-        for rule in game.rules.get("goto", ()):
+        for rule in game.rules_of.get("goto", ()):
             for receptacle, place in enumerate(game.place_of):
                 if place >= 0:
-                    action = _action(game, rule, -1, receptacle, place)
-                    found.setdefault(action.command, action)
+                    _add(found, game, rule, -1, receptacle, place)
         game.cache["travels"] = found
     return found
 
@@ -35,8 +34,7 @@ def elsewhere(game: Game, place: int) -> tuple[str, ...]:
     """
     found: tuple[str, ...] | None = game.cache.get(("elsewhere", place))
     if found is None:
-        trips = travels(game).items()
-        found = tuple(sorted(command for command, trip in trips if game.place_of[trip.receptacle] != place))
+        found = tuple(sorted(command for command, (_, _, _, to, _) in travels(game).items() if to != place))
         game.cache[("elsewhere", place)] = found
     return found
 
@@ -51,11 +49,11 @@ def commands(game: Game, facts: Facts) -> Commands:
     found: Commands = dict(_unconditional(game, facts.place))
     visible = _receptacles(game, facts, found)
     if facts.held >= 0:
-        for rule in game.rules.get("examine held object", ()):
+        for rule in game.rules_of.get("examine held object", ()):
             _add(found, game, rule, facts.held, -1, facts.place)
         visible |= 1 << facts.held
         _with_held(game, facts, found)
-    for rule in game.rules.get("examine object", ()):
+    for rule in game.rules_of.get("examine object", ()):
         for item in bits(visible):
             _add(found, game, rule, item, -1, facts.place)
     return found
@@ -66,9 +64,9 @@ def _unconditional(game: Game, place: int) -> Commands:
     found: Commands | None = game.cache.get(("always", place))
     if found is None:
         found = {}
-        for rule in (*game.rules.get("look", ()), *game.rules.get("idle", ())):
+        for rule in (*game.rules_of.get("look", ()), *game.rules_of.get("idle", ())):
             _add(found, game, rule, -1, -1, place)
-        for rule in game.rules.get("examine receptacle", ()):
+        for rule in game.rules_of.get("examine receptacle", ()):
             for receptacle in game.receptacles_at[place]:
                 _add(found, game, rule, -1, receptacle, place)
         game.cache[("always", place)] = found
@@ -77,7 +75,7 @@ def _unconditional(game: Game, place: int) -> Commands:
 
 def _receptacles(game: Game, facts: Facts, found: Commands) -> int:
     """Add what the receptacles here and their contents admit; return the objects that are visible."""
-    place, rules, visible = facts.place, game.rules, 0
+    place, rules, visible = facts.place, game.rules_of, 0
     # Sets of receptacles and objects are bit masks, and so are a rule's filters: each test is one integer operation.
     for receptacle in game.receptacles_at[place]:
         here = 1 << receptacle
@@ -108,7 +106,7 @@ def _receptacles(game: Game, facts: Facts, found: Commands) -> int:
 
 def _with_held(game: Game, facts: Facts, found: Commands) -> None:
     """Add what can be done with the object in the agent's hand."""
-    place, item, rules = facts.place, facts.held, game.rules
+    place, item, rules = facts.place, facts.held, game.rules_of
     mask = 1 << item
     for receptacle in game.receptacles_at[place]:
         here = 1 << receptacle
@@ -127,16 +125,17 @@ def _with_held(game: Game, facts: Facts, found: Commands) -> None:
 
 def _add(found: Commands, game: Game, rule: ActionRule, item: int, receptacle: int, place: int, tool: int = -1) -> None:
     """Add an action unless its command is there already."""
-    key = (rule.order, item, receptacle, place, tool)
+    action = (rule.order, item, receptacle, place, tool)
     # Wording a command takes far longer than finding it, and a game's states admit the same ones again and again.
-    action = game.cache.get(key)
-    if action is None:
-        action = game.cache[key] = _action(game, rule, item, receptacle, place, tool)
-    found.setdefault(action.command, action)
+    command = game.cache.get(action)
+    if command is None:
+        command = game.cache[action] = rule.template(game, game.start, bindings(game, action))
+    found.setdefault(command, action)
 
 
-def _action(game: Game, rule: ActionRule, item: int, receptacle: int, place: int, tool: int = -1) -> Action:
-    """Return an action with its command."""
+def bindings(game: Game, action: Action) -> Environment:
+    """Return the entities that the variables of an action's texts stand for, all but where a trip starts."""
+    number, item, receptacle, place, tool = action
     roles: dict[str, Entity] = {"?a": game.agent, "?l": game.locations_[place], "?to": game.locations_[place]}
     if item >= 0:
         roles["?o"] = game.objects_[item]
@@ -144,8 +143,7 @@ def _action(game: Game, rule: ActionRule, item: int, receptacle: int, place: int
         roles["?r"] = game.receptacles_[receptacle]
     if tool >= 0:
         roles["?tool"] = game.objects_[tool]
-    bound = {name: roles[role] for name, _, role in rule.schema.parameters if role in roles}
-    return Action(rule.template(game, game.start, bound), rule, item, receptacle, bound)
+    return {name: roles[role] for name, _, role in game.rules[number].schema.parameters if role in roles}
 
 
 def effect(game: Game, facts: Facts, action: Action) -> Facts:
@@ -156,13 +154,13 @@ def effect(game: Game, facts: Facts, action: Action) -> Facts:
         facts: what is the case before.
         action: an admissible one; its conditions are not checked again.
     """
-    rule = action.rule
+    rule = game.rules[action[0]]
     change = _EFFECTS.get(rule.kind)
     if change is not None:
         facts = change(game, facts, action)
     if not rule.marks:
         return facts
-    marks, mask = list(facts.marks), 1 << action.object
+    marks, mask = list(facts.marks), 1 << action[1]
     for index, what in rule.marks:
         marks[index] = (
             marks[index] | mask if what == "set" else marks[index] & ~mask if what == "clear" else marks[index] ^ mask
@@ -172,31 +170,32 @@ def effect(game: Game, facts: Facts, action: Action) -> Facts:
 
 def _go(game: Game, facts: Facts, action: Action) -> Facts:
     _, *rest = facts
-    return Facts(game.place_of[action.receptacle], *rest)  # type: ignore[arg-type]
+    return Facts(action[3], *rest)  # type: ignore[arg-type]
 
 
 def _open(game: Game, facts: Facts, action: Action) -> Facts:
     place, held, opened, contents, gone, lying, marks = facts
-    return Facts(place, held, opened | 1 << action.receptacle, contents, gone, lying, marks)
+    return Facts(place, held, opened | 1 << action[2], contents, gone, lying, marks)
 
 
 def _close(game: Game, facts: Facts, action: Action) -> Facts:
     place, held, opened, contents, gone, lying, marks = facts
-    return Facts(place, held, opened & ~(1 << action.receptacle), contents, gone, lying, marks)
+    return Facts(place, held, opened & ~(1 << action[2]), contents, gone, lying, marks)
 
 
 def _take(game: Game, facts: Facts, action: Action) -> Facts:
     place, _, opened, contents, gone, lying, marks = facts
-    item, receptacle = 1 << action.object, action.receptacle
+    _, taken, receptacle, _, _ = action
+    item = 1 << taken
     contents = _with(contents, receptacle, contents[receptacle] & ~item)
     gone = _with(gone, receptacle, gone[receptacle] | item)
     lying = _with(lying, place, lying[place] & ~item)
-    return Facts(place, action.object, opened, contents, gone, lying, marks)
+    return Facts(place, taken, opened, contents, gone, lying, marks)
 
 
 def _put(game: Game, facts: Facts, action: Action) -> Facts:
     place, _, opened, contents, gone, lying, marks = facts
-    item, receptacle = 1 << action.object, action.receptacle
+    item, receptacle = 1 << action[1], action[2]
     contents = _with(contents, receptacle, contents[receptacle] | item)
     gone = _with(gone, receptacle, gone[receptacle] & ~item)
     lying = _with(lying, place, lying[place] | item)

@@ -59,6 +59,8 @@ def _compile(record: GameRecord) -> Game:
 
     openable = _bits(scene.receptacles, (row[0] for row in facts.get("openable", ())))
 
+    rules = _rules(words, facts, scene, goal)
+
     return Game(
         record=record,
         objects_=objects,
@@ -73,7 +75,8 @@ def _compile(record: GameRecord) -> Game:
         mark_index=marks,
         task=_task(sentence),
         wording=words,
-        rules=_rules(words, facts, scene, goal),
+        rules=rules,
+        rules_of={kind: tuple(rule for rule in rules if rule.kind == kind) for kind in {rule.kind for rule in rules}},
         start=start,
         is_won=compile_goal(problem.goal, scene),
         goal_reads=goal,
@@ -201,9 +204,9 @@ def _static(facts: FactSets, words: Wording, entities: Mapping[str, Entity]) -> 
     }
 
 
-def _rules(words: Wording, facts: FactSets, scene: Scene, goal: frozenset[str]) -> dict[str, tuple[ActionRule, ...]]:
-    """Return the game's action rules by kind."""
-    rules: dict[str, list[ActionRule]] = {}
+def _rules(words: Wording, facts: FactSets, scene: Scene, goal: frozenset[str]) -> tuple[ActionRule, ...]:
+    """Return the game's action rules, in the order of the domain."""
+    rules = []
     for order, schema in enumerate(words.domain.schemas):
         rule = ActionRule(order, schema, words)
         for item in schema.filters:
@@ -221,8 +224,8 @@ def _rules(words: Wording, facts: FactSets, scene: Scene, goal: frozenset[str]) 
         marks = [(mark, change) for mark, change in schema.marks if mark in read]
         rule.marks = tuple((scene.mark_index[mark], change) for mark, change in marks)
         rule.decides = bool(goal & {*CHANGES.get(schema.kind, ()), *(mark for mark, _ in marks)})
-        rules.setdefault(schema.kind, []).append(rule)
-    return {kind: tuple(items) for kind, items in rules.items()}
+        rules.append(rule)
+    return tuple(rules)
 
 
 def _admitted(condition: Filter, facts: FactSets, index: Mapping[str, int]) -> int:

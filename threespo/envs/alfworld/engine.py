@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from threespo.envs.alfworld.commands import Commands, commands, effect, elsewhere, travels
+from threespo.envs.alfworld.commands import Commands, bindings, commands, effect, elsewhere, travels
 from threespo.envs.alfworld.model import Facts, Game
 from threespo.envs.alfworld.text import NOTHING_HAPPENS, TEXT
 from threespo.envs.base import Transition
@@ -86,15 +86,15 @@ class Alfworld:
         found = travels(game).get(command)
         if found is None:
             found = _commands(state).get(command)
-        elif game.place_of[found.receptacle] == facts.place:
+        elif found[3] == facts.place:
             found = None
         if found is None:
             return _stay(state)
 
-        rule, bound = found.rule, found.bindings
+        rule, bound = game.rules[found[0]], bindings(game, found)
         # All states share a trip's action, so where it starts is bound here.
         if rule.kind == "goto":
-            bound = {**bound, rule.start_variable: game.locations_[facts.place]}
+            bound[rule.start_variable] = game.locations_[facts.place]
 
         facts = effect(game, facts, found)
         observation = rule.feedback(game, facts, bound)

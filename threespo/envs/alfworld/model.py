@@ -59,14 +59,11 @@ class Texts(Protocol):
     def feedback(self, action: str) -> Writer: ...
 
 
-class Action(NamedTuple):
-    """A command that can be given, with what it does."""
+Action = tuple[int, int, int, int, int]
+"""Number of the rule, then indices of object, receptacle, location and tool, -1 for none.
 
-    command: str
-    rule: "ActionRule"
-    object: int
-    receptacle: int
-    bindings: Environment
+A plain tuple of numbers: games keep many thousands, and the garbage collector does not look into such ones.
+"""
 
 
 class ActionRule:
@@ -123,7 +120,9 @@ class Game:
     task: str
     """The task sentence, as the reset text shows it."""
     wording: Texts
-    rules: dict[str, tuple[ActionRule, ...]]
+    rules: tuple[ActionRule, ...]
+    """By number."""
+    rules_of: dict[str, tuple[ActionRule, ...]]
     """By kind."""
     start: Facts
     is_won: Callable[[Facts], bool]
