@@ -1,15 +1,20 @@
 """Random play on both ALFWorld engines side by side.
 
-    python -m tests.parity.alfworld_random --games DIR --count 300 --steps 40 [--seed 0] [--embedded N]
+    python -m tests.parity.alfworld_random --games DIR --count 300 --steps 40 [--seed 0] [--embedded N] [--log FILE]
 
-Exit code 1 if observation, admissible commands, won or score ever differ.
+Exit code 1 if observation, admissible commands, won or score ever differ. With ``--log`` each game is a line of FILE once
+it has been played, and a later call with the same numbers goes on where this one ended, with the engine as it is then.
 """
 
 import argparse
+import json
 import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from scipy.stats import beta
 
 from threespo import rng
 from threespo.envs.alfworld import Alfworld, Game, compile_game
@@ -86,6 +91,7 @@ def main() -> None:
     parser.add_argument("--embedded", type=int, default=0, help="embedded games, of every difficulty in turn")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", type=Path, help="jsonl file to keep what was played in, and to go on from")
     options = parser.parse_args()
     records = []
     if options.games:
@@ -94,15 +100,48 @@ def main() -> None:
         records += everything[: options.count]
     for index, difficulty in enumerate(("small", "medium", "full")):
         records += generate("valid_unseen", len(range(index, options.embedded, 3)), options.seed, difficulty)
-    stock, differences = TextWorldAlfworld(), 0
+    played = read_log(options.log, options.steps, options.seed) if options.log else {}
+    stock, rows = TextWorldAlfworld(), []
     for number, record in enumerate(records, start=1):
-        difference = first_difference(compile_game(record), options.steps, options.seed, stock)
-        if difference is not None:
-            differences += 1
-            print(difference, flush=True)
+        row = played.get(record.game_id)
+        if row is None:
+            difference = first_difference(compile_game(record), options.steps, options.seed, stock)
+            row = {"game": record.game_id, "steps": options.steps, "seed": options.seed, "difference": difference}
+            if options.log:
+                with options.log.open("a", encoding="utf-8") as log:
+                    log.write(json.dumps(row) + "\n")
+        rows.append(row)
+        if row["difference"] is not None:
+            print(row["difference"], flush=True)
         if number % 20 == 0 or number == len(records):
-            print(f"{number} of {len(records)} games, {differences} differ", file=sys.stderr, flush=True)
-    sys.exit(1 if differences else 0)
+            print(summary(rows), file=sys.stderr, flush=True)
+    sys.exit(any(row["difference"] is not None for row in rows))
+
+
+def read_log(file: Path, steps: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Return the lines of a log that were played with these numbers, by game; a last line that was cut is played again."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            if number < len(lines):
+                sys.exit(f"{file}, line {number}: not a line of this program; name another file")
+            file.write_text("".join(f"{one}\n" for one in lines[:-1]), encoding="utf-8")
+    return {row["game"]: row for row in rows if (row["steps"], row["seed"]) == (steps, seed)}
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    """Return what was compared, and what the share of games that differ can be at most.
+
+    Games are independent draws and steps of one are not, so the bound is on games: that of Clopper and Pearson, which
+    for none of n is 1 - 0.05^(1/n).
+    """
+    differ = sum(row["difference"] is not None for row in rows)
+    bound = float(beta.ppf(0.95, differ + 1, len(rows) - differ)) if differ < len(rows) else 1.0
+    steps = sum(row["steps"] for row in rows)
+    return f"{len(rows)} games, {steps:,} steps; {differ} games differ, at most {bound:.2%} of all do (95 %, one-sided)"
 
 
 if __name__ == "__main__":
