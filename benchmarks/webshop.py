@@ -1,6 +1,7 @@
 """Speed and size of the shop: compiling, opening, searching, and a step with its list of admissible actions.
 
-    python -m benchmarks.webshop [--catalogue DIR | --products 100000] [--goals 200] [--steps 15] [--seed 0] [--out FILE]
+    python -m benchmarks.webshop [--catalogue DIR | --products 100000] [--goals 800] [--steps 15] [--seed 0] [--out FILE]
+                                 [--peer CHECKOUT --peer-python PYTHON [--peer-products 1000]]
 
 ``--catalogue`` is a folder of the original's JSON files; otherwise the embedded shop is built. Each goal is played once
 by a random walk that searches with the goal's own words. The result is JSON. Steps are measured in three ways:
@@ -9,21 +10,30 @@ by a random walk that searches with the goal's own words. The result is JSON. St
 - ``reopened``: every episode in a shop that was just opened, so that its files are not mapped yet either.
 - ``group``: one open shop that forgets nothing, and eight episodes of each goal, as in training.
 
-``original_step_ms`` is the median step of the original program on 1,000 products, as measured on another machine (22 to
-25 ms; Lucene in a JVM); it is not measured here.
+``reset`` is the begin of an episode with its list; ``memory`` is that of a process which has opened the shop and plays 256
+episodes at once, by itself and with the file pages that it shares with others.
+
+With ``--peer`` the original program is timed in the same run: CHECKOUT is WebShop's repository with its data and index,
+PYTHON an interpreter with its requirements (Python 3.8, Java). Both then play random episodes that search for whole
+instructions, and ``peer`` has both and their ratios; --catalogue is CHECKOUT/data unless given. Without it the ratios are to
+``original_step_ms``, the median step of the original on 1,000 products on another machine (22 to 25 ms; Lucene in a JVM).
 """
 
 import argparse
+import json
+import random
 import resource
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import machine
+from benchmarks.machine import in_child, machine, resident, summary
 from threespo import rng
 from threespo.envs.webshop import Catalogue, WebShop, compile_catalogue
 from threespo.envs.webshop.embedded import generate
@@ -40,11 +50,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--catalogue", type=Path, help="folder of the original's JSON files")
     parser.add_argument("--products", type=int, default=100_000, help="size of the embedded shop")
-    parser.add_argument("--goals", type=int, default=200)
+    parser.add_argument("--goals", type=int, default=800)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--peer", type=Path, help="checkout of WebShop, to be timed as well")
+    parser.add_argument("--peer-python", type=Path, help="interpreter with WebShop's requirements")
+    parser.add_argument("--peer-products", type=int, default=1000, choices=(1000, 100_000, 0), help="of its index; 0: all")
     options = parser.parse_args()
+    if (options.peer is None) != (options.peer_python is None):
+        parser.error("--peer and --peer-python go together")
+    if options.peer and not (options.peer / "web_agent_site").is_dir():
+        parser.error(f"--peer: {options.peer} has no folder web_agent_site; give a checkout of WebShop")
+    if options.peer and options.catalogue is None:
+        options.catalogue = options.peer / "data"
     folder = Path(tempfile.mkdtemp(prefix="webshop-benchmark-"))
     try:
         result = {**build(options, folder / "catalogue"), **play(options, folder / "catalogue")}
@@ -83,6 +102,7 @@ def play(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     goals = source.sample(found := repaired_goals(catalogue, options.seed, human=False), min(options.goals, len(found)))
     del found  # Many objects slow the collection of garbage.
     result |= searches(catalogue, goals)
+    result["reset_ms"] = summary(resets(env, goals))
 
     def forgetful() -> WebShop:
         for cache in (catalogue.product, catalogue.head, catalogue.index.search):
@@ -93,7 +113,58 @@ def play(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     result |= episodes("reopened", lambda: WebShop(Catalogue(folder)), goals, options)
     result |= episodes("group", lambda: env, [goal for goal in goals for _ in range(GROUP)], options)
     result["original_step_ms"] = ORIGINAL_STEP_MS
+    result["memory"] = in_child(memory, folder, goals[:256], options.steps)
+    if options.peer:
+        result["peer"] = compare(env, forgetful, goals, options)
     return result
+
+
+def memory(folder: Path, goals: list[ShopGoal], steps: int) -> dict[str, float]:
+    """Play all goals side by side and keep their last states."""
+    env = WebShop(Catalogue(folder))
+    opened, opened_private = resident()
+    states, source = [env.initial(goal) for goal in goals], random.Random(0)
+    for _ in range(steps):
+        for place, state in enumerate(states):
+            if not state.done:
+                action = source.choice(env.admissible(state)).replace("<your query>", goals[place].goal)
+                states[place] = env.step(state, action).state
+    resident_mib, private = resident()
+    return {
+        "opened_mib": opened,
+        "playing_mib": resident_mib,
+        "private_mib": private,
+        "private_mib_an_episode": (private - opened_private) / len(states),
+    }
+
+
+def compare(
+    env: WebShop, forgetful: Callable[[], WebShop], goals: list[ShopGoal], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Time the original program, and ours with the same kind of episodes."""
+    script = Path(__file__).parent / "peer_webshop.py"
+    numbers = (options.peer_products, len(goals), options.steps, options.seed)
+    command = [options.peer_python, script, options.peer, *map(str, numbers)]
+    print(f"timing {options.peer} (its log follows)", file=sys.stderr)
+    answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    theirs = {"step_ms": summary(answer.pop("steps_s")), "reset_ms": summary(answer.pop("resets_s")), **answer}
+    steps = [time_ for number, goal in enumerate(goals) for time_ in walk(forgetful(), goal, number, options, whole=True)]
+    ours = {"step_ms": summary(steps), "reset_ms": summary(resets(env, goals))}
+    ratios = {
+        f"{what}_{kind}": theirs[f"{what}_ms"][kind] / ours[f"{what}_ms"][kind]
+        for what in ("step", "reset")
+        for kind in ("median", "mean")
+    }
+    return {"original": theirs, "ours": ours, "speedup": ratios}
+
+
+def resets(env: WebShop, goals: list[ShopGoal]) -> list[float]:
+    times = []
+    for goal in goals:
+        start = time.process_time()
+        env.admissible(env.initial(goal))
+        times.append(time.process_time() - start)
+    return times
 
 
 def searches(catalogue: Catalogue, goals: list[ShopGoal]) -> dict[str, Any]:
@@ -105,7 +176,8 @@ def searches(catalogue: Catalogue, goals: list[ShopGoal]) -> dict[str, Any]:
     return {
         "searches": len(times),
         "search_ms_median": 1e3 * statistics.median(times),
-        "search_ms_p95": 1e3 * percentile(times, 0.95),
+        "search_ms_mean": 1e3 * statistics.fmean(times),
+        "search_ms_p95": summary(times)["p95"],
     }
 
 
@@ -117,30 +189,28 @@ def episodes(
     return {
         f"{name}_ms_median": median,
         f"{name}_ms_mean": mean,
-        f"{name}_ms_p95": 1e3 * percentile(times, 0.95),
+        f"{name}_ms_p95": summary(times)["p95"],
         f"{name}_count": len(times),
         f"{name}_speedup": ORIGINAL_STEP_MS / median,
         f"{name}_speedup_of_means": ORIGINAL_STEP_MS / mean,
     }
 
 
-def walk(env: WebShop, goal: ShopGoal, number: int, options: argparse.Namespace) -> list[float]:
-    """Return the processor time of every step of one random episode."""
+def walk(
+    env: WebShop, goal: ShopGoal, number: int, options: argparse.Namespace, whole: bool = False
+) -> list[float]:
+    """Return the processor time of every step of one random episode; ``whole``: searches are for the whole instruction."""
     source, times = rng.generator(options.seed, "webshop benchmark", goal.task_id, number), []
     state = env.initial(goal)
     while not state.done and len(times) < options.steps:
         action = source.choice(env.admissible(state))
         if action.startswith("search["):
-            action = f"search[{goal.name if source.random() < 0.5 else goal.goal}]"
+            action = f"search[{goal.name if not whole and source.random() < 0.5 else goal.goal}]"
         start = time.process_time()
         state = env.step(state, action).state
         env.admissible(state)
         times.append(time.process_time() - start)
     return times
-
-
-def percentile(times: list[float], share: float) -> float:
-    return sorted(times)[min(len(times) - 1, int(len(times) * share))]
 
 
 if __name__ == "__main__":
