@@ -13,7 +13,14 @@ from threespo import __file__ as package
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path(package).parent
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("embedded_games", "gym", "panels", "searching", "webshop")]
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("embedded_games", "exactness", "gym", "panels", "searching", "webshop")]
+# Modules of ours that import what an extra brings.
+_NEEDS = {
+    "threespo.envs.alfworld.textworld": "textworld",
+    "threespo.adapters.openenv": "openenv",
+    "threespo.adapters.skyrl": "skyrl_gym",
+    "threespo.adapters.verifiers": "verifiers",
+}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -55,7 +62,10 @@ class Block:
     @property
     def runs(self) -> bool:
         """Whether everything that it imports is installed."""
-        return all(importlib.util.find_spec(module.split(".")[0]) for module, _ in self.foreign)
+        needed = {module for module, _ in self.foreign}
+        for module, name in self.imports:
+            needed |= {_NEEDS[one] for one in (module, f"{module}.{name}") if one in _NEEDS}
+        return all(importlib.util.find_spec(module.split(".")[0]) for module in needed)
 
 
 def blocks(*languages: str, page: str | None = None) -> list[Block]:

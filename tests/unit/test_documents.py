@@ -1,25 +1,29 @@
 """The code of the documents on the environments: it runs where it can, and else names what is there."""
 
 import argparse
+import json
 import re
 import shlex
 import textwrap
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.documents import ROOT, Block, blocks, defines, missing
 from threespo import cli
+from threespo.verify import alfworld, read_cases
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 # Blocks that show a part of an example; the example itself is run.
 PARTS = [block for block in blocks("python") if block.page == "docs/searching.md" and "import" not in block.text]
 WHOLE = [block for block in blocks("python") if block not in PARTS]
+RECIPE = "docs/exactness.md"  # with a test of its own
 OF_OTHERS = ("openenv", "skyrl_gym", "trl", "datasets", "verifiers", "agent_system", "skyrl_train", "skyrl")
 
 
-@pytest.mark.parametrize("block", [block for block in WHOLE if block.runs], ids=str)
+@pytest.mark.parametrize("block", [block for block in WHOLE if block.runs and block.page != RECIPE], ids=str)
 def test_a_block_runs(block: Block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
@@ -32,7 +36,7 @@ def test_a_block_compiles_and_imports_what_is_there(block: Block):
         assert defines(module, name), (module, name)
     assert missing(block) == []
     # What is not installed here is a framework's, which `make test-adapters` installs.
-    assert block.runs or {module.split(".")[0] for module, _ in block.foreign} & set(OF_OTHERS)
+    assert block.page == RECIPE or block.runs or {module.split(".")[0] for module, _ in block.foreign} & set(OF_OTHERS)
 
 
 @pytest.mark.parametrize("block", PARTS, ids=str)
@@ -59,6 +63,45 @@ def test_a_command_is_one(block: Block):
 
 def _parse(words: list[str]) -> argparse.Namespace:
     return cli._parser().parse_args([word.strip("[]") for word in words])
+
+
+def _replayed() -> list[tuple[str, str]]:
+    text = "\n".join(block.text for block in blocks("console", page="docs/exactness.md"))
+    return re.findall(r"^\$ threespo (verify .*)\n(\{.*\})$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("call", "line"), _replayed(), ids=[call for call, _ in _replayed()])
+def test_replays_print_what_the_document_shows(call: str, line: str, request, capsys):
+    words = call.split()
+    if not words[2].startswith("tests/"):
+        shared = request.getfixturevalue("shared")
+        places = {"GAMES": shared / "data" / "alfworld", "SHOP": shared / "data" / "webshop_1k"}
+        words = [words[0], words[1], str(shared / "golden" / words[2]), *(str(places.get(one, one)) for one in words[3:])]
+    else:
+        words[2] = str(ROOT / words[2])
+    assert cli.main(words) == 0
+    found, shown = json.loads(capsys.readouterr().out), json.loads(line)
+    assert found.keys() == shown.keys()
+    for name in found.keys() - {"seconds"}:
+        # What is below the tolerance of a kind depends on the processor.
+        assert found[name] == shown[name] or (name == "max_abs_error" and 0 < found[name] < 1e-6), name
+
+
+def test_as_many_states_are_compared_as_the_document_says(shared):
+    cases = list(read_cases(shared / "golden" / "alfworld_traces.jsonl.xz", ("game_id", "steps")))
+    told = f"{len(cases)} episodes of {len({case['game_id'] for case in cases})} games"
+    text = (ROOT / "docs" / "exactness.md").read_text()
+    assert f"{told}, {sum(len(case['steps']) for case in cases):,} states" in text
+
+
+def test_recorded_traces_are_replayed(tmp_path, monkeypatch):
+    """The recipe of the document, from the stock engine's answers to the verdict on ours."""
+    pytest.importorskip("textworld", reason="the stock engine (extra: oracle) is not installed")
+    (block,) = blocks("python", page=RECIPE)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
+    report = alfworld.verify(Path("traces.jsonl"), Path("games"))
+    assert (report.cases, report.mismatches) == (2, 0)
 
 
 @pytest.mark.parametrize("block", blocks("yaml", "toml"), ids=str)
