@@ -13,7 +13,11 @@ from threespo import __file__ as package
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path(package).parent
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("embedded_games", "exactness", "gym", "panels", "searching", "webshop")]
+PAGES = [
+    *(ROOT / "docs" / f"{name}.md" for name in ("embedded_games", "exactness", "gym", "panels", "searching", "webshop")),
+    *sorted((ROOT / "docs" / "frameworks").glob("*.md")),
+]
+SERVER = "http://127.0.0.1:8000"
 # Modules of ours that import what an extra brings.
 _NEEDS = {
     "threespo.envs.alfworld.textworld": "textworld",
@@ -44,6 +48,11 @@ class Block:
         return textwrap.dedent("".join(f"{line[1:]}\n" for line in self.text.splitlines() if line[:1] in ("+", " ")))
 
     @property
+    def is_python(self) -> bool:
+        """Whether it is a program; a diff may also be of settings or of a shell's call."""
+        return self.language == "python" or (self.language == "diff" and bool(re.match(r"[-+ ](import|from) ", self.text)))
+
+    @property
     def imports(self) -> set[tuple[str, str]]:
         """Modules, each with a name that is taken from it, or with none."""
         found = set()
@@ -58,6 +67,11 @@ class Block:
     def foreign(self) -> set[tuple[str, str]]:
         """Those imports that are of other packages than this one."""
         return {(module, name) for module, name in self.imports if module.split(".")[0] != "threespo"}
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is a client's program, which needs a server."""
+        return SERVER in self.text
 
     @property
     def runs(self) -> bool:
