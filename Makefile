@@ -76,7 +76,7 @@ $(ADAPTERS)/.installed: pyproject.toml constraints.txt
 	touch $@
 test-adapters: $(ADAPTERS)/.installed ## the adapters in the real TRL, OpenEnv, skyrl-gym and verifiers, in environments of their own
 	HF_HUB_OFFLINE=1 $(ADAPTERS)/rest/bin/python -m pytest tests/adapters --ignore tests/adapters/test_verifiers.py $(ARGS)
-	$(ADAPTERS)/verifiers/bin/python -m pytest tests/adapters/test_verifiers.py $(ARGS)
+	$(ADAPTERS)/verifiers/bin/python -m pytest tests/adapters/test_verifiers.py tests/adapters/test_documents.py $(ARGS)
 EXTRAS := .venv-extras
 TRACKERS := mlflow tensorboard trackio wandb
 $(EXTRAS)/.installed: pyproject.toml constraints.txt

@@ -2,7 +2,7 @@
 
     python examples/verifiers_taskset.py
 
-To play them with a model: eval threespo-verifiers --env.taskset.split valid_unseen --env.player.harness.id null …
+To play them with a model: vf-eval threespo-verifiers --env.taskset.split valid_unseen … (docs/frameworks/verifiers.md)
 """
 
 from threespo.adapters.verifiers import ThreespoConfig, ThreespoTaskset

@@ -12,6 +12,7 @@ import yaml
 from openenv.core.generic_client import GenericEnvClient
 
 from tests.adapters.examples import ROOT, run_example
+from tests.documents import SERVER, blocks
 from threespo.adapters.openenv import TextAction, TextEnvironment, app
 from threespo.envs.alfworld import compile_game, embedded
 from threespo.errors import InputError
@@ -63,6 +64,11 @@ def test_sessions_do_not_see_each_other(server):
         assert first["task"] != second["task"]
         one.step({"command": "look"})
         assert (one.state()["step_count"], other.state()["step_count"]) == (1, 0)
+
+
+@pytest.mark.parametrize("block", [one for one in blocks("python", "diff") if one.asks], ids=str)
+def test_the_programs_of_the_page_run(server, block):
+    exec(compile(block.python.replace(SERVER, server), str(block), "exec"), {"__name__": "document"})
 
 
 def test_the_server_lists_splits_and_tasks(server):

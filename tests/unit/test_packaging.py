@@ -186,7 +186,8 @@ def test_no_file_of_the_package_is_longer_than_three_hundred_lines():
     assert not {str(path): length for path, length in lengths.items() if length > 300}
 
 
-DOCUMENTS = sorted(str(path.relative_to(ROOT)) for pattern in ("*.md", "*/*.md") for path in ROOT.glob(pattern))
+PLACES = ("*.md", "*/*.md", "docs/*/*.md")
+DOCUMENTS = sorted(str(path.relative_to(ROOT)) for place in PLACES for path in ROOT.glob(place))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

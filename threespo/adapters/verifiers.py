@@ -1,6 +1,6 @@
 """verifiers' taskset and environment: each task of a panel, played host-side, the environment answering as the user.
 
-``threespo_verifiers`` is the package that verifiers loads it by: ``eval threespo-verifiers``.
+``threespo_verifiers`` is the package that verifiers loads it by: ``vf-eval threespo-verifiers``.
 """
 
 from collections.abc import Iterator

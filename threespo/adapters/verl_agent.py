@@ -1,7 +1,7 @@
 """verl-agent's two environments, with the call signatures of its builders and what its environment managers read; no Ray.
 
 In ``agent_system/environments/env_manager.py`` the two imports of ``build_alfworld_envs`` and ``build_webshop_envs`` become
-imports from here; nothing else changes (docs/adapters.md). Read of verl-agent and of the paper's release, which share these
+imports from here; nothing else changes (docs/frameworks/). Read of verl-agent and of the paper's release, which share these
 parts.
 """
 
