@@ -212,3 +212,40 @@ def test_an_action_whose_parts_have_no_names_is_refused(whole, damaged):
     parse_domain(domain)
     with pytest.raises(InputError, match="not a name with named parts"):
         parse_domain(domain.replace(whole, damaged, 1))
+
+
+def test_what_a_task_is_about_is_read_beside_the_game_and_kept(records: list[GameRecord], tmp_path: Path) -> None:
+    """Where it is what the id says, nothing is added; where it is not, the compact form keeps it."""
+    (file,) = write_official(records[:1], tmp_path)
+    (named,) = sources.load(tmp_path, "train")
+    said = {"task_type": named.task_type, "pddl_params": {**named.targets._asdict(), "object_sliced": False}}
+    file.with_name("traj_data.json").write_text(json.dumps(said))
+    assert sources.load(tmp_path, "train") == [named]
+
+    said["pddl_params"]["object_target"] = "Zebra"
+    file.with_name("traj_data.json").write_text(json.dumps(said))
+    (found,) = sources.load(tmp_path, "train")
+    assert found.targets == named.targets._replace(object_target="Zebra")
+    sources.write_compact([found], tmp_path / "compact")
+    assert sources.load(tmp_path / "compact", "train") == [found]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"pddl_params": ["Mug"]}, "targets are not an object"),
+        ({"pddl_params": {"object_target": 3}}, "targets are not an object"),
+        ({"turk_annotations": {"anns": "all"}}, "'anns' of objects"),
+        ({"turk_annotations": {"anns": [{"task_desc": 4}]}}, "'task_desc' of 'turk_annotations': not a list of texts"),
+        ({"turk_annotations": 7}, "'anns' of objects"),
+    ],
+)
+def test_broken_descriptions_are_said(
+    said: dict[str, object], message: str, records: list[GameRecord], tmp_path: Path
+) -> None:
+    (file,) = write_official(records[:1], tmp_path)
+    beside = file.with_name("traj_data.json")
+    beside.write_text(json.dumps({"task_type": records[0].task_type, **said}))
+    with pytest.raises(InputError, match=message) as raised:
+        sources.load(tmp_path, "train")
+    assert str(beside) in str(raised.value)

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from threespo.envs.alfworld import Alfworld, compile_game, embedded, sources
+from threespo.envs.alfworld.experts import Expert, make_expert
 from threespo.envs.alfworld.settings import AlfworldEpisode
 from threespo.envs.episode import Episode, EpisodeSetup, begin
 from threespo.envs.settings import EpisodeSettings
@@ -41,6 +42,7 @@ class Tasks:
         ids: Sequence[str],
         load: Callable[[int], Any],
         contents: Sequence[str] | None = None,
+        expert: Expert | None = None,
     ) -> None:
         """Make tasks available; none is loaded yet.
 
@@ -51,8 +53,9 @@ class Tasks:
             ids: of the tasks.
             load: returns a task, given its place in ``ids``.
             contents: hash of each task's content, where a panel says what it must be.
+            expert: says what to do next, if there is one.
         """
-        self.name, self.split, self.setup, self.ids = name, split, setup, tuple(ids)
+        self.name, self.split, self.setup, self.ids, self.expert = name, split, setup, tuple(ids), expert
         self._load, self._contents = load, contents
         self._checked = functools.lru_cache(maxsize=_REMEMBERED)(self._load_checked)
         self._content = functools.lru_cache(maxsize=_REMEMBERED)(lambda place: content_hash(self._checked(place)))
@@ -107,7 +110,11 @@ class Tasks:
 
 @functools.lru_cache(maxsize=32)
 def alfworld_tasks(
-    split: str = "train", path: str | None = None, max_steps: int = 50, history_length: int = 2
+    split: str = "train",
+    path: str | None = None,
+    max_steps: int = 50,
+    history_length: int = 2,
+    expert: str | None = None,
 ) -> Tasks:
     """Return ALFWorld games.
 
@@ -117,19 +124,23 @@ def alfworld_tasks(
             games.
         max_steps: steps per episode.
         history_length: past steps that prompts show.
+        expert: ``handcoded`` and ``planner`` (the original's, which need the extra ``oracle``), or ``walkthrough`` (that of
+            the game's file): what ``info["expert_plan"]`` says.
 
     Raises:
-        InputError: if there is no such split or folder, or a number is out of range.
+        InputError: if there is no such split, folder or expert, a number is out of range, or the extra is missing.
     """
     setup = _setup(Alfworld(), AlfworldEpisode, max_steps=max_steps, history_length=history_length)
+    adviser = make_expert(expert)
     if path is None:
         listed = _generated("alfworld-generated", split)
         make = functools.partial(embedded.game, split, GENERATED_SEED, "full")
-        return Tasks(ALFWORLD, split, setup, listed[0], lambda place: compile_game(make(place)), listed[1])
+        return Tasks(ALFWORLD, split, setup, listed[0], lambda place: compile_game(make(place)), listed[1], adviser)
 
     folder = Path(path)
     records = _real_games(folder, split)
-    return Tasks(ALFWORLD, split, setup, [r.game_id for r in records], lambda place: compile_game(records[place]))
+    ids = [record.game_id for record in records]
+    return Tasks(ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), expert=adviser)
 
 
 def _real_games(folder: Path, split: str) -> list[Any]:

@@ -72,7 +72,7 @@ def _compile(record: GameRecord) -> Game:
         static=_static(facts, words, entities),
         mark_index=marks,
         task=_task(sentence),
-        wording=words,
+        texts=words,
         rules=_rules(words, facts, scene, goal),
         start=start,
         is_won=compile_goal(problem.goal, scene),

@@ -132,6 +132,15 @@ def goal_of(document: str) -> str:
     return sentence.removeprefix(TASK_SENTENCE)
 
 
+_PUT = re.compile(r'template\s*::\s*"(put|move)\s+\{')
+
+
+def put_wording(document: str) -> str:
+    """Return how a grammar words putting things down: ``put`` (X in/on Y), ``move`` (X to Y), or ``other``."""
+    found = _PUT.search(document)
+    return found[1] if found else "other"
+
+
 _SPACE = re.compile(r"(?:\s+|#[^\n]*)*")
 _BLOCK = re.compile(r'grammar\s*::\s*"""((?:.|\n)*?)"""\s*;')
 _ACTION = re.compile(r"action\s+([\w/-]+)\s*\{")

@@ -122,7 +122,7 @@ class Game:
     mark_index: dict[str, int]
     task: str
     """The task sentence, as the reset text shows it."""
-    wording: Texts
+    texts: Texts
     rules: dict[str, tuple[ActionRule, ...]]
     """By kind."""
     start: Facts
@@ -154,6 +154,11 @@ class Game:
     def walkthrough(self) -> tuple[str, ...]:
         """Commands that win."""
         return self.record.walkthrough
+
+    @property
+    def wording(self) -> str:
+        """``put`` (put X in/on Y), ``move`` (move X to Y), or ``other``."""
+        return self.record.wording
 
     @property
     def receptacles(self) -> tuple[str, ...]:
