@@ -2,14 +2,17 @@
 
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.alfworld_mini import GRAMMAR, mini
-from threespo.envs.alfworld import GameRecord, sources
+from tests.alfworld_mini import GRAMMAR, OLD_GRAMMAR, mini
+from threespo.envs.alfworld import Alfworld, GameRecord, compile_game, sources
 from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.prepare import prepare_games
 from threespo.envs.alfworld.schemas import parse_domain
+from threespo.envs.alfworld.settings import AlfworldTasks
 from threespo.errors import InputError
 from threespo.runs.play import open_task
 
@@ -249,3 +252,35 @@ def test_broken_descriptions_are_said(
     with pytest.raises(InputError, match=message) as raised:
         sources.load(tmp_path, "train")
     assert str(beside) in str(raised.value)
+
+
+def test_a_game_says_its_wording_and_it_is_that_of_its_commands() -> None:
+    held = ("go to shelf 1", "take mug 2 from shelf 1")
+    put = (("move", GRAMMAR, "move mug 2 to shelf 1"), ("put", OLD_GRAMMAR, "put mug 2 in/on shelf 1"))
+    for wording, grammar, command in put:
+        game, engine = compile_game(mini(grammar=grammar)), Alfworld()
+        state = engine.initial(game)
+        for action in held:
+            state = engine.step(state, action).state
+        assert command in engine.admissible(state)
+        assert game.wording == game.record.wording == wording
+    assert mini(grammar=GRAMMAR.replace("move {o} to {r}", "drop {o} at {r}")).wording == "other"
+
+
+def test_a_folder_of_two_wordings_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = replace(mini(grammar=OLD_GRAMMAR), game_id="pick_two_obj_and_place-Mug-None-Shelf-1/trial_2")
+    write_official([mini(), old], tmp_path)
+    for _ in range(2):
+        assert {record.wording for record in sources.load(tmp_path, "train")} == {"put", "move"}
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert str(tmp_path / "train") in said
+    assert "1 'move', 1 'put'" in said
+    assert sources.load(tmp_path, "train", limit=1)
+    assert capsys.readouterr().err == ""
+
+
+def test_prepared_games_name_their_wording(tmp_path: Path) -> None:
+    games = {"train": 2, "calibration": 1, "valid_seen": 1, "valid_unseen": 1}
+    prepare_games(AlfworldTasks.model_validate({"source": "embedded", "games": games}), tmp_path / "games")
+    assert json.loads((tmp_path / "games" / "manifest.json").read_text())["wording"] == "move"

@@ -132,13 +132,13 @@ def goal_of(document: str) -> str:
     return sentence.removeprefix(TASK_SENTENCE)
 
 
-_PUT = re.compile(r'template\s*::\s*"(put|move)\s+\{')
+_PUT = re.compile(r'template\s*::\s*"(?:(put) \{\w+\} in/on|(move) \{\w+\} to) \{')
 
 
 def put_wording(document: str) -> str:
     """Return how a grammar words putting things down: ``put`` (X in/on Y), ``move`` (X to Y), or ``other``."""
     found = _PUT.search(document)
-    return found[1] if found else "other"
+    return found[1] or found[2] if found else "other"
 
 
 _SPACE = re.compile(r"(?:\s+|#[^\n]*)*")

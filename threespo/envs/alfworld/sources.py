@@ -5,8 +5,11 @@ games out (there below ``json_2.1.1``). Compact: ``SPLIT.jsonl`` or ``SPLIT.json
 that all games share in ``alfred.pddl`` and ``grammar.twl2`` (task sentence replaced by ``@@TASK@@``).
 """
 
+import functools
 import json
 import lzma
+import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +66,17 @@ def load(
     if not result and limit != 0:
         wanted = f" of the task types {', '.join(sorted(task_types))}" if task_types else ""
         raise InputError(f"{compact or official}: the split {split!r} holds no solvable game{wanted}. {REMEDY}")
+    # The games of a compact form share one grammar.
+    if compact is None and len(wordings := Counter(record.wording for record in result)) > 1:
+        counts = ", ".join(f"{count} '{name}'" for name, count in sorted(wordings.items()))
+        _warn(f"{official}: games of several wordings ({counts}): 'move X to Y' is no command where 'put X in/on Y' is one")
     return result
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    """Say a warning once per process."""
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def splits(folder: Path) -> list[str]:
