@@ -21,6 +21,7 @@ from threespo.envs.settings import EpisodeSettings
 from threespo.envs.webshop import Catalogue, WebShop
 from threespo.envs.webshop.catalogue import is_catalogue
 from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
+from threespo.envs.webshop.pages import SESSION
 from threespo.envs.webshop.settings import WebshopEpisode
 from threespo.errors import InputError
 from threespo.panels.panel import GENERATED_SEED, PRODUCTS, content_hash, load_panel
@@ -165,6 +166,7 @@ def webshop_tasks(
     mode: str = "text",
     fidelity: str = "repaired",
     human_goals: bool = False,
+    session: str = SESSION,
 ) -> Tasks:
     """Return shopping tasks.
 
@@ -173,9 +175,10 @@ def webshop_tasks(
         path: folder of ``threespo data``, or of the original's JSON files; ``None``: the panel of a generated shop.
         max_steps: steps per episode.
         history_length: past steps that prompts show.
-        mode: ``text`` or ``text_rich``.
+        mode: ``text``, ``text_rich``, or ``url``: the page's address is the observation.
         fidelity: ``repaired`` or ``original`` (docs/webshop.md).
         human_goals: what people asked for, in the place of synthetic goals; where ``path`` holds JSON files.
+        session: its name in the addresses of mode ``url``.
 
     Raises:
         InputError: if there is no such split or folder, or an argument is out of range.
@@ -185,7 +188,7 @@ def webshop_tasks(
     if path is None and human_goals:
         raise InputError("webshop: human_goals needs path: the generated panel has synthetic goals")
     folder = shop_folder(path, human_goals)
-    shop = _shop(folder, mode, fidelity)
+    shop = _shop(folder, mode, fidelity, session)
     setup = _setup(shop, WebshopEpisode, mode=mode, fidelity=fidelity, **limits)
     if not (folder / f"{split}.jsonl.xz").is_file():
         there = ", ".join(sorted(file.name.split(".")[0] for file in folder.glob("*.jsonl.xz"))) or "none"
@@ -195,8 +198,8 @@ def webshop_tasks(
 
 
 @functools.lru_cache(maxsize=16)
-def _shop(folder: Path, mode: Any, fidelity: Any) -> WebShop:
-    return WebShop(Catalogue(folder / "catalogue"), mode=mode, fidelity=fidelity)
+def _shop(folder: Path, mode: Any, fidelity: Any, session: str) -> WebShop:
+    return WebShop(Catalogue(folder / "catalogue"), mode=mode, fidelity=fidelity, session=session)
 
 
 @functools.lru_cache(maxsize=16)
