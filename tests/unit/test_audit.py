@@ -296,3 +296,14 @@ def test_the_wording_of_a_panel_is_that_of_its_games(shared):
     generated = embedded.game("train", 7, "full", 0)
     assert {GAMES.wording, games[0].wording, generated.wording} == {"move"}
     assert SHOP.wording is None
+
+
+def test_tasks_of_another_content_are_found(log):
+    """A goal by people leaves the id and changes the content."""
+    contents = [task.content for task in GAMES.splits["valid_unseen"]]
+    two = [{"task": task, "success": True, "content": content} for task, content in zip(UNSEEN, contents, strict=True)]
+    assert kinds(log(two)) == {}
+    two[3]["content"] = two[5]["content"] = "0" * 16
+    assert kinds(log(two)) == {"other_content": 2}
+    with pytest.raises(InputError, match="line 4: field 'content': expected 16 hexadecimal digits"):
+        log([*two[:3], {**two[3], "content": 7}])

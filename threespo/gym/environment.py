@@ -46,6 +46,8 @@ def information(episode: Episode, admissible: list[str], tasks: Tasks) -> dict[s
         "won": episode.won,
         "steps": episode.steps,
     }
+    if tasks.shows_content:
+        info["content"] = tasks.content(task.task_id)
     if tasks.expert is not None:
         info["expert_plan"] = tasks.expert.plan(task, [action for _, action in episode.history])
     return info
@@ -60,7 +62,8 @@ class TextEnv(gymnasium.Env[str, str]):
     in WebShop.
 
     ``info``: ``admissible_commands`` (list), ``score``, ``won``, ``steps``, ``task`` (id), ``task_type``, ``goal``; after a
-    step also ``admissible``, whether the action was; with an expert ``expert_plan``, commands to go on with.
+    step also ``admissible``, whether the action was; with an expert ``expert_plan``, commands to go on with; with goals in
+    people's words ``content``, the hash of the task's content.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}  # type: ignore[misc]

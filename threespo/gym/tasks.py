@@ -44,6 +44,7 @@ class Tasks:
         load: Callable[[int], Any],
         contents: Sequence[str] | None = None,
         expert: Expert | None = None,
+        shows_content: bool = False,
     ) -> None:
         """Make tasks available; none is loaded yet.
 
@@ -55,8 +56,10 @@ class Tasks:
             load: returns a task, given its place in ``ids``.
             contents: hash of each task's content, where a panel says what it must be.
             expert: says what to do next, if there is one.
+            shows_content: whether ``info`` has the content's hash, as tasks of known ids have another content here.
         """
-        self.name, self.split, self.setup, self.ids, self.expert = name, split, setup, tuple(ids), expert
+        self.name, self.split, self.setup, self.ids = name, split, setup, tuple(ids)
+        self.expert, self.shows_content = expert, shows_content
         self._load, self._contents = load, contents
         self._checked = functools.lru_cache(maxsize=_REMEMBERED)(self._load_checked)
         self._content = functools.lru_cache(maxsize=_REMEMBERED)(lambda place: content_hash(self._checked(place)))
@@ -116,6 +119,8 @@ def alfworld_tasks(
     max_steps: int = 50,
     history_length: int = 2,
     expert: str | None = None,
+    human_goals: float = 0.0,
+    goal_seed: int = 0,
 ) -> Tasks:
     """Return ALFWorld games.
 
@@ -127,6 +132,8 @@ def alfworld_tasks(
         history_length: past steps that prompts show.
         expert: ``handcoded`` and ``planner`` (the original's, which need the extra ``oracle``), or ``walkthrough`` (that of
             the game's file): what ``info["expert_plan"]`` says.
+        human_goals: share of the games whose goal is in people's words (``True``: all); where ``path`` holds annotations.
+        goal_seed: decides, with each game's id, which games and which words.
 
     Raises:
         InputError: if there is no such split, folder or expert, a number is out of range, or the extra is missing.
@@ -134,21 +141,23 @@ def alfworld_tasks(
     setup = _setup(Alfworld(), AlfworldEpisode, max_steps=max_steps, history_length=history_length)
     adviser = make_expert(expert)
     if path is None:
+        if human_goals:
+            raise InputError("alfworld: human_goals needs path: generated games have no annotations by people")
         listed = _generated("alfworld-generated", split)
         make = functools.partial(embedded.game, split, GENERATED_SEED, "full")
         return Tasks(ALFWORLD, split, setup, listed[0], lambda place: compile_game(make(place)), listed[1], adviser)
 
-    folder = Path(path)
-    records = _real_games(folder, split)
+    records = _real_games(Path(path), split, human_goals, goal_seed)
     ids = [record.game_id for record in records]
-    return Tasks(ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), expert=adviser)
+    return Tasks(ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), None, adviser, human_goals > 0)
 
 
-def _real_games(folder: Path, split: str) -> list[Any]:
+def _real_games(folder: Path, split: str, human_goals: float, goal_seed: int) -> list[Any]:
     """Return a folder's games in the panel's order, those for calibration held out of the training games."""
     held_out = {task.task_id for task in load_panel("alfworld-official").splits["calibration"]}
     own = "calibration" in sources.splits(folder)
-    records = sources.load(folder, "train" if split == "calibration" and not own else split)
+    read = "train" if split == "calibration" and not own else split
+    records = sources.load(folder, read, human_goals=human_goals, goal_seed=goal_seed)
     if not own and split in ("train", "calibration"):
         records = [replace(r, split=split) for r in records if (r.game_id in held_out) == (split == "calibration")]
     if not records:

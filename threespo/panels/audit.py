@@ -141,6 +141,9 @@ def _findings(
         text = f"{len(wrong)} episodes claim another split than the panel's, such as {where}"
         yield Finding("other_split", len(wrong), text)
 
+    if other := [one for one in known if one.content not in (None, panel.content_of[one.task])]:
+        text = f"{len(other)} episodes are of a task with another content than the panel's, such as {other[0].task}"
+        yield Finding("other_content", len(other), f"{text}: another goal sentence (one by people), or other data")
     if panel.wording is not None:
         yield from _wordings(judged, panel.wording)
 

@@ -1,8 +1,8 @@
 """Logs of others: a JSON line for each episode, in the names that their programs use.
 
 Understood are our own names (``task``, ``seed``, ``success``, and where they are known ``score``, ``steps``, ``ended``,
-``split``), the infos of verl-agent's environments (``extra.gamefile``, ``won``, ``task_score``), the validation dumps of
-verl (``input``,
+``split``, ``content``), the infos of verl-agent's environments (``extra.gamefile``, ``won``, ``task_score``), the
+validation dumps of verl (``input``,
 ``output``, ``score``, ``step``: the score of an episode is 10 or 0 there), and the results of AgentGym (``item_id``,
 ``conversations``, ``reward``, ``success``). Where a line has the agent's commands (``actions``, ``commands``, ``output``,
 ``conversations``), ALFWorld's wording is read from them.
@@ -57,6 +57,8 @@ class Played:
     """That the log says."""
     wordings: frozenset[str] = frozenset()
     """Of the agent's commands (``GameRecord.wording``), where the line has some that put things down."""
+    content: str | None = None
+    """Hash of the task's content, where the line has it."""
 
 
 def read_log(path: Path, panel: Panel) -> list[Played]:
@@ -103,7 +105,15 @@ def _episode(row: Any, number: int, where: str, panel: Panel, named: dict[tuple[
         _flag(row, "ended", where) if "ended" in row else _flag(row, "done", where) if "done" in row else None,
         None if claimed is None else str(claimed),
         frozenset(name for name, pattern in _WORDINGS.items() if any(map(pattern.search, _commands(row)))),
+        _hash_in(row, where),
     )
+
+
+def _hash_in(row: Mapping[str, Any], where: str) -> str | None:
+    found = row.get("content")
+    if found is None or (isinstance(found, str) and re.fullmatch("[0-9a-f]{16}", found)):
+        return found
+    return str(_fail(where, "content", "16 hexadecimal digits, as info['content'] has them", found))
 
 
 def _commands(row: Mapping[str, Any]) -> list[str]:

@@ -58,6 +58,11 @@ class Panel:
         return {task.task_id: split for split, tasks in self.splits.items() for task in tasks}
 
     @functools.cached_property
+    def content_of(self) -> Mapping[str, str]:
+        """Task id -> content hash."""
+        return {task.task_id: task.content for tasks in self.splits.values() for task in tasks}
+
+    @functools.cached_property
     def with_content(self) -> Mapping[str, tuple[str, ...]]:
         """Content hash -> the ids of the tasks that have it; a few wishes are made of two products."""
         found: dict[str, tuple[str, ...]] = {}

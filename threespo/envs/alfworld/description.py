@@ -17,7 +17,7 @@ TASK_TYPES = (
     "pick_two_obj_and_place",
 )
 REMEDY = "Fetch or copy the games again, or give another folder."
-_FILE = "traj_data.json"
+ANNOTATIONS_FILE = "traj_data.json"
 
 
 class Description(NamedTuple):
@@ -37,7 +37,7 @@ def beside(game_file: Path) -> Description:
         InputError: if it is broken, or the task type unknown; names the file.
     """
     task, trial = game_file.absolute().parts[-3:-1]
-    file = game_file.with_name(_FILE)
+    file = game_file.with_name(ANNOTATIONS_FILE)
     if not file.exists():
         return Description(_task_type({"task_type": task.split("-", 1)[0]}, str(game_file)), None, ())
     row = read_json(file)

@@ -1,10 +1,13 @@
 """A game as it lies on disk."""
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from threespo.envs.alfworld.grammar import put_wording
 from threespo.errors import InputError
+
+_PUT = re.compile(r'template\s*::\s*"(?:(put) \{\w+\} in/on|(move) \{\w+\} to) \{')
+"""The command template of putting things down."""
 
 
 class Targets(NamedTuple):
@@ -47,7 +50,8 @@ class GameRecord:
     @property
     def wording(self) -> str:
         """``put`` (put X in/on Y; releases up to 2.1.1), ``move`` (move X to Y), or ``other``."""
-        return put_wording(self.grammar)
+        found = _PUT.search(self.grammar)
+        return found[1] or found[2] if found else "other"
 
     @property
     def targets(self) -> Targets:

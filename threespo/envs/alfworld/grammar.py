@@ -120,6 +120,16 @@ def split_task(document: str) -> tuple[str, str]:
     return document[:start] + '""' + document[end:], str(json.loads(document[start:end]))
 
 
+def with_task(document: str, sentence: str) -> str:
+    """Return the document with another task sentence.
+
+    Raises:
+        InputError: if there is not exactly one task rule.
+    """
+    split_task(document)
+    return _TASK.sub(lambda match: match[1] + json.dumps(sentence, ensure_ascii=False), document)
+
+
 def goal_of(document: str) -> str:
     """Return what follows "Your task is to: " in the grammar.
 
@@ -130,15 +140,6 @@ def goal_of(document: str) -> str:
     if not sentence.startswith(TASK_SENTENCE):
         raise InputError(f"the grammar's task is {sentence!r}; expected it to begin with {TASK_SENTENCE!r}")
     return sentence.removeprefix(TASK_SENTENCE)
-
-
-_PUT = re.compile(r'template\s*::\s*"(?:(put) \{\w+\} in/on|(move) \{\w+\} to) \{')
-
-
-def put_wording(document: str) -> str:
-    """Return how a grammar words putting things down: ``put`` (X in/on Y), ``move`` (X to Y), or ``other``."""
-    found = _PUT.search(document)
-    return found[1] or found[2] if found else "other"
 
 
 _SPACE = re.compile(r"(?:\s+|#[^\n]*)*")

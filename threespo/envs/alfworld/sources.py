@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from threespo.envs.alfworld.description import REMEDY, TASK_TYPES, as_row, beside, in_row, read_json
+from threespo.envs.alfworld.description import ANNOTATIONS_FILE, REMEDY, TASK_TYPES, as_row, beside, in_row, read_json
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.grammar import goal_of, split_task
+from threespo.envs.alfworld.human_goals import check_share, drawn, with_human_goal
 from threespo.errors import InputError
 from threespo.files import atomic_path, atomic_text, open_text
 
@@ -30,7 +31,12 @@ _NESTED = ("", "json_2.1.1", "json_2.1.2", "json_2.1.3")
 
 
 def load(
-    folder: Path, split: str, limit: int | None = None, task_types: Collection[str] | None = None
+    folder: Path,
+    split: str,
+    limit: int | None = None,
+    task_types: Collection[str] | None = None,
+    human_goals: float = 0.0,
+    goal_seed: int = 0,
 ) -> list[GameRecord]:
     """Return the solvable games of one split, ordered by ``game_id``.
 
@@ -39,10 +45,14 @@ def load(
         split: for example ``train``, ``valid_seen``, ``valid_unseen``.
         limit: at most this many, the first in order.
         task_types: only these; None for all.
+        human_goals: share of the games whose task sentence is one of people's annotations, in [0, 1].
+        goal_seed: decides, with each game's id, which games and which annotations.
 
     Raises:
-        InputError: if the split is missing, empty or broken; names the file and what to do.
+        InputError: if the split is missing, empty or broken, or a game lacks annotations that are asked for; names the file
+            and what to do.
     """
+    check_share(human_goals)
     unknown = sorted(set(task_types or ()) - set(TASK_TYPES))
     if unknown:
         raise InputError(f"unknown task type {unknown[0]!r}; the task types are {', '.join(TASK_TYPES)}")
@@ -59,6 +69,9 @@ def load(
     result = []
     for record in found:
         if task_types is None or record.task_type in task_types:
+            if drawn(record, human_goals, goal_seed):
+                file = compact or (official or folder) / record.game_id / ANNOTATIONS_FILE
+                record = with_human_goal(record, goal_seed, file)
             result.append(record)
         if limit is not None and len(result) >= limit:
             break
