@@ -137,13 +137,13 @@ def test_the_planner_says_what_alfworlds_own_wrapper_says(share: float, shared: 
 
 @pytest.mark.long
 @pytest.mark.parametrize("share", [0.0, 0.3])
-@pytest.mark.parametrize(("kind", "real", "embedded", "most"), [("handcoded", 20, 10, 60), ("planner", 6, 4, 12)])
+@pytest.mark.parametrize(("kind", "real", "embedded", "most"), [("handcoded", 20, 10, 30), ("planner", 4, 2, 8)])
 def test_more_games(
     kind: str, real: int, embedded: int, most: int, share: float, shared: Path, tmp_path: Path
 ) -> None:
     games = [*real_games(shared, real), *embedded_games(embedded)]
     assert len(games) == real + embedded
-    assert assert_same_plans(games, tmp_path, kind, share, most) > 5 * len(games)
+    assert assert_same_plans(games, tmp_path, kind, share, most) >= 3 * len(games)
 
 
 @pytest.mark.long
