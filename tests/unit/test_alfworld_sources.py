@@ -2,14 +2,17 @@
 
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.alfworld_mini import GRAMMAR, mini
-from threespo.envs.alfworld import GameRecord, sources
+from tests.alfworld_mini import GRAMMAR, OLD_GRAMMAR, mini
+from threespo.envs.alfworld import Alfworld, GameRecord, compile_game, sources
 from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.prepare import prepare_games
 from threespo.envs.alfworld.schemas import parse_domain
+from threespo.envs.alfworld.settings import AlfworldTasks
 from threespo.errors import InputError
 from threespo.runs.play import open_task
 
@@ -212,3 +215,72 @@ def test_an_action_whose_parts_have_no_names_is_refused(whole, damaged):
     parse_domain(domain)
     with pytest.raises(InputError, match="not a name with named parts"):
         parse_domain(domain.replace(whole, damaged, 1))
+
+
+def test_what_a_task_is_about_is_read_beside_the_game_and_kept(records: list[GameRecord], tmp_path: Path) -> None:
+    """Where it is what the id says, nothing is added; where it is not, the compact form keeps it."""
+    (file,) = write_official(records[:1], tmp_path)
+    (named,) = sources.load(tmp_path, "train")
+    said = {"task_type": named.task_type, "pddl_params": {**named.targets._asdict(), "object_sliced": False}}
+    file.with_name("traj_data.json").write_text(json.dumps(said))
+    assert sources.load(tmp_path, "train") == [named]
+
+    said["pddl_params"]["object_target"] = "Zebra"
+    file.with_name("traj_data.json").write_text(json.dumps(said))
+    (found,) = sources.load(tmp_path, "train")
+    assert found.targets == named.targets._replace(object_target="Zebra")
+    sources.write_compact([found], tmp_path / "compact")
+    assert sources.load(tmp_path / "compact", "train") == [found]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"pddl_params": ["Mug"]}, "targets are not an object"),
+        ({"pddl_params": {"object_target": 3}}, "targets are not an object"),
+        ({"turk_annotations": {"anns": "all"}}, "'anns' of objects"),
+        ({"turk_annotations": {"anns": [{"task_desc": 4}]}}, "'task_desc' of 'turk_annotations': not a list of texts"),
+        ({"turk_annotations": 7}, "'anns' of objects"),
+    ],
+)
+def test_broken_descriptions_are_said(
+    said: dict[str, object], message: str, records: list[GameRecord], tmp_path: Path
+) -> None:
+    (file,) = write_official(records[:1], tmp_path)
+    beside = file.with_name("traj_data.json")
+    beside.write_text(json.dumps({"task_type": records[0].task_type, **said}))
+    with pytest.raises(InputError, match=message) as raised:
+        sources.load(tmp_path, "train")
+    assert str(beside) in str(raised.value)
+
+
+def test_a_game_says_its_wording_and_it_is_that_of_its_commands() -> None:
+    held = ("go to shelf 1", "take mug 2 from shelf 1")
+    put = (("move", GRAMMAR, "move mug 2 to shelf 1"), ("put", OLD_GRAMMAR, "put mug 2 in/on shelf 1"))
+    for wording, grammar, command in put:
+        game, engine = compile_game(mini(grammar=grammar)), Alfworld()
+        state = engine.initial(game)
+        for action in held:
+            state = engine.step(state, action).state
+        assert command in engine.admissible(state)
+        assert game.wording == game.record.wording == wording
+    assert mini(grammar=GRAMMAR.replace("move {o} to {r}", "drop {o} at {r}")).wording == "other"
+
+
+def test_a_folder_of_two_wordings_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = replace(mini(grammar=OLD_GRAMMAR), game_id="pick_two_obj_and_place-Mug-None-Shelf-1/trial_2")
+    write_official([mini(), old], tmp_path)
+    for _ in range(2):
+        assert {record.wording for record in sources.load(tmp_path, "train")} == {"put", "move"}
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert str(tmp_path / "train") in said
+    assert "1 'move', 1 'put'" in said
+    assert sources.load(tmp_path, "train", limit=1)
+    assert capsys.readouterr().err == ""
+
+
+def test_prepared_games_name_their_wording(tmp_path: Path) -> None:
+    games = {"train": 2, "calibration": 1, "valid_seen": 1, "valid_unseen": 1}
+    prepare_games(AlfworldTasks.model_validate({"source": "embedded", "games": games}), tmp_path / "games")
+    assert json.loads((tmp_path / "games" / "manifest.json").read_text())["wording"] == "move"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from threespo import cli
-from threespo.envs.alfworld import compile_game, embedded
+from threespo.envs.alfworld import compile_game, embedded, sources
 from threespo.envs.webshop.data import load_goals
 from threespo.errors import InputError
 from threespo.panels.audit import audit
@@ -265,3 +265,45 @@ def test_a_shop_is_prepared_without_a_study(tmp_path, capsys):
         assert [goal.task_id for goal in load_goals(folder, split)] == [task.task_id for task in tasks]
     assert cli.main(["data", "webshop", "--to", str(folder)]) == 2
     assert "there is something already" in capsys.readouterr().err
+
+
+PUT, MOVE = "put mug 1 in/on shelf 2", "move mug 1 to shelf 2"
+
+
+def turns(*commands):
+    """A conversation of AgentGym; what the environment lists is no command of the agent."""
+    listed = f"AVAILABLE ACTIONS: {PUT}, {MOVE}"
+    return [turn for text in commands for turn in ({"from": "human", "value": listed}, {"from": "gpt", "value": text})]
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ([{"actions": ["look", MOVE]}, {"output": f"I move on. <action>{MOVE}</action>"}], {}),
+        ([{"actions": ["look", PUT]}, {"commands": [MOVE]}], {"mixed_wordings": 1, "other_wording": 1}),
+        ([{"actions": [PUT]}, {"actions": ["inventory"]}], {"other_wording": 1}),
+        ([{"conversations": turns("Thought: now.\nAction:\n" + PUT)}] * 2, {"other_wording": 2}),
+        ([{"conversations": turns("put it in/on a shelf", "move to shelf 1")}] * 2, {}),
+    ],
+)
+def test_wordings_of_commands_are_compared_with_the_panels(fields, found, log):
+    two = [{"task": task, "success": True, **more} for task, more in zip(UNSEEN, fields, strict=False)]
+    assert {kind: count for kind, count in kinds(log(two)).items() if kind != "missing"} == found
+
+
+def test_the_wording_of_a_panel_is_that_of_its_games(shared):
+    games = sources.load(shared / "data" / "alfworld", "valid_unseen", limit=1)
+    generated = embedded.game("train", 7, "full", 0)
+    assert {GAMES.wording, games[0].wording, generated.wording} == {"move"}
+    assert SHOP.wording is None
+
+
+def test_tasks_of_another_content_are_found(log):
+    """A goal by people leaves the id and changes the content."""
+    contents = [task.content for task in GAMES.splits["valid_unseen"]]
+    two = [{"task": task, "success": True, "content": content} for task, content in zip(UNSEEN, contents, strict=True)]
+    assert kinds(log(two)) == {}
+    two[3]["content"] = two[5]["content"] = "0" * 16
+    assert kinds(log(two)) == {"other_content": 2}
+    with pytest.raises(InputError, match="line 4: field 'content': expected 16 hexadecimal digits"):
+        log([*two[:3], {**two[3], "content": 7}])

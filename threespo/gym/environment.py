@@ -9,7 +9,7 @@ from threespo.envs.episode import Episode, act, is_admissible
 from threespo.errors import InputError
 from threespo.gym.snapshots import Snapshot, from_bytes, to_bytes
 from threespo.gym.stream import check_order, task_at
-from threespo.gym.tasks import ALFWORLD, WEBSHOP, open_tasks
+from threespo.gym.tasks import ALFWORLD, WEBSHOP, Tasks, open_tasks
 
 LONGEST_TEXT = 1 << 20
 """Characters of an observation or an action, as the spaces have it. Nothing is ever cut."""
@@ -34,10 +34,10 @@ def observed(episode: Episode) -> str:
     return str(getattr(episode.state, "page", None) or episode.observation)
 
 
-def information(episode: Episode, admissible: list[str]) -> dict[str, Any]:
+def information(episode: Episode, admissible: list[str], tasks: Tasks) -> dict[str, Any]:
     """Return the ``info`` of a step or reset; every call makes its own objects."""
-    task = episode.task
-    return {
+    task: Any = episode.task
+    info = {
         "task": task.task_id,
         "task_type": task.task_type,
         "goal": task.goal,
@@ -46,6 +46,11 @@ def information(episode: Episode, admissible: list[str]) -> dict[str, Any]:
         "won": episode.won,
         "steps": episode.steps,
     }
+    if tasks.shows_content:
+        info["content"] = tasks.content(task.task_id)
+    if tasks.expert is not None:
+        info["expert_plan"] = tasks.expert.plan(task, [action for _, action in episode.history])
+    return info
 
 
 class TextEnv(gymnasium.Env[str, str]):
@@ -57,7 +62,8 @@ class TextEnv(gymnasium.Env[str, str]):
     in WebShop.
 
     ``info``: ``admissible_commands`` (list), ``score``, ``won``, ``steps``, ``task`` (id), ``task_type``, ``goal``; after a
-    step also ``admissible``, whether the action was.
+    step also ``admissible``, whether the action was; with an expert ``expert_plan``, commands to go on with; with goals in
+    people's words ``content``, the hash of the task's content.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}  # type: ignore[misc]
@@ -123,7 +129,7 @@ class TextEnv(gymnasium.Env[str, str]):
             which = task_at(self._seed, self._played, len(self.tasks), self.order)
             self._played += 1
         self._set(self.tasks.begin(which))
-        return observed(self.episode), information(self.episode, list(self._admissible))
+        return observed(self.episode), information(self.episode, list(self._admissible), self.tasks)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take an action: any text, as in the original engines.
@@ -139,7 +145,7 @@ class TextEnv(gymnasium.Env[str, str]):
         allowed = is_admissible(action, self._admissible)
         after = act(before, action)
         self._set(after)
-        info = {**information(after, list(self._admissible)), "admissible": allowed}
+        info = {**information(after, list(self._admissible), self.tasks), "admissible": allowed}
         return observed(after), float(after.score - before.score), after.ended, after.done and not after.ended, info
 
     def render(self) -> str:

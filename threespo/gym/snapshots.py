@@ -99,6 +99,8 @@ def _made(tasks: Tasks) -> dict[str, Any]:
     env = tasks.setup.env
     if isinstance(env, WebShop):
         made |= {"mode": env.mode, "fidelity": env.fidelity, "catalogue": env.catalogue.facts["sha256"]}
+        if env.mode == "url":
+            made["session"] = env.session
     return made
 
 

@@ -14,12 +14,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from threespo.envs.alfworld import Alfworld, compile_game, embedded, sources
+from threespo.envs.alfworld.experts import Expert, make_expert
 from threespo.envs.alfworld.settings import AlfworldEpisode
 from threespo.envs.episode import Episode, EpisodeSetup, begin
 from threespo.envs.settings import EpisodeSettings
 from threespo.envs.webshop import Catalogue, WebShop
 from threespo.envs.webshop.catalogue import is_catalogue
 from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
+from threespo.envs.webshop.pages import SESSION
 from threespo.envs.webshop.settings import WebshopEpisode
 from threespo.errors import InputError
 from threespo.panels.panel import GENERATED_SEED, PRODUCTS, content_hash, load_panel
@@ -41,6 +43,8 @@ class Tasks:
         ids: Sequence[str],
         load: Callable[[int], Any],
         contents: Sequence[str] | None = None,
+        expert: Expert | None = None,
+        shows_content: bool = False,
     ) -> None:
         """Make tasks available; none is loaded yet.
 
@@ -51,8 +55,11 @@ class Tasks:
             ids: of the tasks.
             load: returns a task, given its place in ``ids``.
             contents: hash of each task's content, where a panel says what it must be.
+            expert: says what to do next, if there is one.
+            shows_content: whether ``info`` has the content's hash, as tasks of known ids have another content here.
         """
         self.name, self.split, self.setup, self.ids = name, split, setup, tuple(ids)
+        self.expert, self.shows_content = expert, shows_content
         self._load, self._contents = load, contents
         self._checked = functools.lru_cache(maxsize=_REMEMBERED)(self._load_checked)
         self._content = functools.lru_cache(maxsize=_REMEMBERED)(lambda place: content_hash(self._checked(place)))
@@ -107,7 +114,13 @@ class Tasks:
 
 @functools.lru_cache(maxsize=32)
 def alfworld_tasks(
-    split: str = "train", path: str | None = None, max_steps: int = 50, history_length: int = 2
+    split: str = "train",
+    path: str | None = None,
+    max_steps: int = 50,
+    history_length: int = 2,
+    expert: str | None = None,
+    human_goals: float = 0.0,
+    goal_seed: int = 0,
 ) -> Tasks:
     """Return ALFWorld games.
 
@@ -117,26 +130,34 @@ def alfworld_tasks(
             games.
         max_steps: steps per episode.
         history_length: past steps that prompts show.
+        expert: ``handcoded`` and ``planner`` (the original's, which need the extra ``oracle``), or ``walkthrough`` (that of
+            the game's file): what ``info["expert_plan"]`` says.
+        human_goals: share of the games whose goal is in people's words (``True``: all); where ``path`` holds annotations.
+        goal_seed: decides, with each game's id, which games and which words.
 
     Raises:
-        InputError: if there is no such split or folder, or a number is out of range.
+        InputError: if there is no such split, folder or expert, a number is out of range, or the extra is missing.
     """
     setup = _setup(Alfworld(), AlfworldEpisode, max_steps=max_steps, history_length=history_length)
+    adviser = make_expert(expert)
     if path is None:
+        if human_goals:
+            raise InputError("alfworld: human_goals needs path: generated games have no annotations by people")
         listed = _generated("alfworld-generated", split)
         make = functools.partial(embedded.game, split, GENERATED_SEED, "full")
-        return Tasks(ALFWORLD, split, setup, listed[0], lambda place: compile_game(make(place)), listed[1])
+        return Tasks(ALFWORLD, split, setup, listed[0], lambda place: compile_game(make(place)), listed[1], adviser)
 
-    folder = Path(path)
-    records = _real_games(folder, split)
-    return Tasks(ALFWORLD, split, setup, [r.game_id for r in records], lambda place: compile_game(records[place]))
+    records = _real_games(Path(path), split, human_goals, goal_seed)
+    ids = [record.game_id for record in records]
+    return Tasks(ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), None, adviser, human_goals > 0)
 
 
-def _real_games(folder: Path, split: str) -> list[Any]:
+def _real_games(folder: Path, split: str, human_goals: float, goal_seed: int) -> list[Any]:
     """Return a folder's games in the panel's order, those for calibration held out of the training games."""
     held_out = {task.task_id for task in load_panel("alfworld-official").splits["calibration"]}
     own = "calibration" in sources.splits(folder)
-    records = sources.load(folder, "train" if split == "calibration" and not own else split)
+    read = "train" if split == "calibration" and not own else split
+    records = sources.load(folder, read, human_goals=human_goals, goal_seed=goal_seed)
     if not own and split in ("train", "calibration"):
         records = [replace(r, split=split) for r in records if (r.game_id in held_out) == (split == "calibration")]
     if not records:
@@ -154,6 +175,7 @@ def webshop_tasks(
     mode: str = "text",
     fidelity: str = "repaired",
     human_goals: bool = False,
+    session: str = SESSION,
 ) -> Tasks:
     """Return shopping tasks.
 
@@ -162,9 +184,10 @@ def webshop_tasks(
         path: folder of ``threespo data``, or of the original's JSON files; ``None``: the panel of a generated shop.
         max_steps: steps per episode.
         history_length: past steps that prompts show.
-        mode: ``text`` or ``text_rich``.
+        mode: ``text``, ``text_rich``, or ``url``: the page's address is the observation.
         fidelity: ``repaired`` or ``original`` (docs/webshop.md).
         human_goals: what people asked for, in the place of synthetic goals; where ``path`` holds JSON files.
+        session: its name in the addresses of mode ``url``.
 
     Raises:
         InputError: if there is no such split or folder, or an argument is out of range.
@@ -174,7 +197,7 @@ def webshop_tasks(
     if path is None and human_goals:
         raise InputError("webshop: human_goals needs path: the generated panel has synthetic goals")
     folder = shop_folder(path, human_goals)
-    shop = _shop(folder, mode, fidelity)
+    shop = _shop(folder, mode, fidelity, session)
     setup = _setup(shop, WebshopEpisode, mode=mode, fidelity=fidelity, **limits)
     if not (folder / f"{split}.jsonl.xz").is_file():
         there = ", ".join(sorted(file.name.split(".")[0] for file in folder.glob("*.jsonl.xz"))) or "none"
@@ -184,8 +207,8 @@ def webshop_tasks(
 
 
 @functools.lru_cache(maxsize=16)
-def _shop(folder: Path, mode: Any, fidelity: Any) -> WebShop:
-    return WebShop(Catalogue(folder / "catalogue"), mode=mode, fidelity=fidelity)
+def _shop(folder: Path, mode: Any, fidelity: Any, session: str) -> WebShop:
+    return WebShop(Catalogue(folder / "catalogue"), mode=mode, fidelity=fidelity, session=session)
 
 
 @functools.lru_cache(maxsize=16)

@@ -199,7 +199,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         return tuple(map(observed, self.episodes))
 
     def _information(self) -> dict[str, Any]:
-        rows = [information(e, list(listed)) for e, listed in zip(self.episodes, self._admissible, strict=True)]
+        rows = [information(e, list(listed), self.tasks) for e, listed in zip(self.episodes, self._admissible, strict=True)]
         info: dict[str, Any] = {}
         for key in rows[0]:
             column = np.empty(self.num_envs, dtype=object)

@@ -141,6 +141,12 @@ def _findings(
         text = f"{len(wrong)} episodes claim another split than the panel's, such as {where}"
         yield Finding("other_split", len(wrong), text)
 
+    if other := [one for one in known if one.content not in (None, panel.content_of[one.task])]:
+        text = f"{len(other)} episodes are of a task with another content than the panel's, such as {other[0].task}"
+        yield Finding("other_content", len(other), f"{text}: another goal sentence (one by people), or other data")
+    if panel.wording is not None:
+        yield from _wordings(judged, panel.wording)
+
     # Where a failure can end an episode, only the log knows whether it did.
     cut = [
         one.steps
@@ -160,6 +166,19 @@ def _findings(
     if kind:
         text = f"{len(kind)} episodes count as success with a score below 1: buying anything is not the task"
         yield Finding("bought_anything", len(kind), text)
+
+
+def _wordings(judged: Sequence[Played], own: str) -> Iterator[Finding]:
+    """Yield what is to be said of ALFWorld's two wordings; ``own`` is that of the panel's data."""
+    said = Counter(name for one in judged for name in one.wordings)
+    forms = {"put": "put X in/on Y", "move": "move X to Y"}
+    if len(said) > 1:
+        text = ", ".join(f"{count} episodes say '{forms[name]}'" for name, count in sorted(said.items()))
+        yield Finding("mixed_wordings", min(said.values()), f"two wordings in one log: {text}")
+    if count := sum(number for name, number in said.items() if name != own):
+        other = next(forms[name] for name in said if name != own)
+        text = f"{count} episodes say '{other}', where the panel's data understand '{forms[own]}': other data, or lost steps"
+        yield Finding("other_wording", count, text)
 
 
 def _number(split: str, episodes: Sequence[Played], panel: Panel) -> Number | None:

@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--webshop", type=Path, metavar="DIR", help="WebShop's files of 1,000 products")
     parsed = parser.parse_args()
 
-    game = {"environment": "alfworld", "max_steps": 50, "failure_ends": False}
+    game = {"environment": "alfworld", "max_steps": 50, "failure_ends": False, "wording": "move"}
     shop = {"environment": "webshop", "max_steps": 15, "failure_ends": True}
     made = f"seed {GENERATED_SEED}"
     write("alfworld-generated", {**game, "about": f"generated games of full size, {made}"}, generated_games())

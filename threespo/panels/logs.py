@@ -1,11 +1,11 @@
 """Logs of others: a JSON line for each episode, in the names that their programs use.
 
 Understood are our own names (``task``, ``seed``, ``success``, and where they are known ``score``, ``steps``, ``ended``,
-``split``), the infos of verl-agent's environments (``extra.gamefile``, ``won``, ``task_score``), the validation dumps of
-verl (``input``,
+``split``, ``content``), the infos of verl-agent's environments (``extra.gamefile``, ``won``, ``task_score``), the
+validation dumps of verl (``input``,
 ``output``, ``score``, ``step``: the score of an episode is 10 or 0 there), and the results of AgentGym (``item_id``,
-``conversations``, ``reward``,
-``success``).
+``conversations``, ``reward``, ``success``). Where a line has the agent's commands (``actions``, ``commands``, ``output``,
+``conversations``), ALFWorld's wording is read from them.
 """
 
 import json
@@ -29,6 +29,11 @@ _INSTRUCTIONS = (
     re.compile(r"Instruction:\s*\n\s*(.+?)\s*(?:\n|$)"),
     re.compile(r"Your task is to: (.+?)\.?\n"),
 )
+_WORDINGS = {
+    "put": re.compile(r"\bput [a-z]+ \d+ in/on [a-z]+ \d+", re.IGNORECASE),
+    "move": re.compile(r"\bmove [a-z]+ \d+ to [a-z]+ \d+", re.IGNORECASE),
+}
+"""ALFWorld's two ways to put a thing down, as commands of an agent; the names are those of ``GameRecord.wording``."""
 _WON = 10.0
 
 
@@ -50,6 +55,10 @@ class Played:
     """Whether the environment ended the episode; ``None`` where the log does not say."""
     split: str | None
     """That the log says."""
+    wordings: frozenset[str] = frozenset()
+    """Of the agent's commands (``GameRecord.wording``), where the line has some that put things down."""
+    content: str | None = None
+    """Hash of the task's content, where the line has it."""
 
 
 def read_log(path: Path, panel: Panel) -> list[Played]:
@@ -95,7 +104,28 @@ def _episode(row: Any, number: int, where: str, panel: Panel, named: dict[tuple[
         _whole(row, ("steps", "length", "episode_length"), where),
         _flag(row, "ended", where) if "ended" in row else _flag(row, "done", where) if "done" in row else None,
         None if claimed is None else str(claimed),
+        frozenset(name for name, pattern in _WORDINGS.items() if any(map(pattern.search, _commands(row)))),
+        _hash_in(row, where),
     )
+
+
+def _hash_in(row: Mapping[str, Any], where: str) -> str | None:
+    found = row.get("content")
+    if found is None or (isinstance(found, str) and re.fullmatch("[0-9a-f]{16}", found)):
+        return found
+    return str(_fail(where, "content", "16 hexadecimal digits, as info['content'] has them", found))
+
+
+def _commands(row: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a row that hold commands of the agent."""
+    found = [row[name] for name in ("output", "action") if isinstance(row.get(name), str)]
+    for name in ("actions", "commands"):
+        if isinstance(row.get(name), list):
+            found += [text for text in row[name] if isinstance(text, str)]
+    if isinstance(row.get("conversations"), list):
+        turns = (turn for turn in row["conversations"] if isinstance(turn, dict))
+        found += [str(turn.get("value", "")) for turn in turns if turn.get("from") in ("gpt", "assistant")]
+    return found
 
 
 def _said_task(row: Mapping[str, Any], where: str) -> tuple[str, str | None]:

@@ -49,11 +49,18 @@ class Panel:
     """Whether an episode can end without success before that: by a purchase in a shop."""
     splits: Mapping[str, tuple[PanelTask, ...]]
     """The tasks of each split, in the order in which they are played: each once per seed."""
+    wording: str | None = None
+    """How the commands of the data put things down (``GameRecord.wording``); ``None`` for shops."""
 
     @functools.cached_property
     def split_of(self) -> Mapping[str, str]:
         """Task id -> split."""
         return {task.task_id: split for split, tasks in self.splits.items() for task in tasks}
+
+    @functools.cached_property
+    def content_of(self) -> Mapping[str, str]:
+        """Task id -> content hash."""
+        return {task.task_id: task.content for tasks in self.splits.values() for task in tasks}
 
     @functools.cached_property
     def with_content(self) -> Mapping[str, tuple[str, ...]]:
@@ -94,7 +101,8 @@ def load_panel(name: str) -> Panel:
     if values["format"] != FORMAT:
         raise InputError(f"panel {name!r}: format {values['format']}, expected {FORMAT}; install the package again")
     splits = {split: tuple(PanelTask(*line.rsplit(" ", 1)) for line in lines) for split, lines in values["splits"].items()}
-    return Panel(name, values["environment"], values["about"], values["max_steps"], values["failure_ends"], splits)
+    limits = {"max_steps": values["max_steps"], "failure_ends": values["failure_ends"]}
+    return Panel(name, values["environment"], values["about"], **limits, splits=splits, wording=values.get("wording"))
 
 
 def content_hash(task: Any) -> str:

@@ -74,7 +74,7 @@ def _compile(record: GameRecord) -> Game:
         static=_static(facts, words, entities),
         mark_index=marks,
         task=_task(sentence),
-        wording=words,
+        texts=words,
         rules=rules,
         rules_of={kind: tuple(rule for rule in rules if rule.kind == kind) for kind in {rule.kind for rule in rules}},
         start=start,

@@ -67,7 +67,7 @@ class Alfworld:
         """Return the state after a reset."""
         text = task.cache.get("intro")
         if text is None:
-            text = task.cache["intro"] = task.wording.intro(task, task.start, {})
+            text = task.cache["intro"] = task.texts.intro(task, task.start, {})
         return GameState(task, task.start, text, task.is_won(task.start))
 
     def step(self, state: GameState, action: str) -> Transition[GameState]:

@@ -120,6 +120,16 @@ def split_task(document: str) -> tuple[str, str]:
     return document[:start] + '""' + document[end:], str(json.loads(document[start:end]))
 
 
+def with_task(document: str, sentence: str) -> str:
+    """Return the document with another task sentence.
+
+    Raises:
+        InputError: if there is not exactly one task rule.
+    """
+    split_task(document)
+    return _TASK.sub(lambda match: match[1] + json.dumps(sentence, ensure_ascii=False), document)
+
+
 def goal_of(document: str) -> str:
     """Return what follows "Your task is to: " in the grammar.
 

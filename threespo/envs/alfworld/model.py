@@ -119,7 +119,7 @@ class Game:
     mark_index: dict[str, int]
     task: str
     """The task sentence, as the reset text shows it."""
-    wording: Texts
+    texts: Texts
     rules: tuple[ActionRule, ...]
     """By number."""
     rules_of: dict[str, tuple[ActionRule, ...]]
@@ -153,6 +153,11 @@ class Game:
     def walkthrough(self) -> tuple[str, ...]:
         """Commands that win."""
         return self.record.walkthrough
+
+    @property
+    def wording(self) -> str:
+        """``put`` (put X in/on Y), ``move`` (move X to Y), or ``other``."""
+        return self.record.wording
 
     @property
     def receptacles(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ _CONFIRMATION_SEED = 2029
 
 
 def prepare_games(settings: AlfworldTasks, out: Path) -> None:
-    """Write the games of every split, domain, grammar and ``manifest.json`` (counts and checksums) into a folder.
+    """Write the games of every split, domain, grammar and ``manifest.json`` (counts, wording and checksums) into a folder.
 
     Calibration games of real sources are held out of the training split, chosen by a hash of their ids, so they are the
     same in every study.
@@ -43,10 +43,11 @@ def prepare_games(settings: AlfworldTasks, out: Path) -> None:
         manifest = {
             "source": settings.source,
             "games": {split: len(games) for split, games in records.items()},
+            "wording": next(game.wording for games in records.values() for game in games),
             "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
         }
         atomic_json(folder / "manifest.json", manifest)
-    print(f"data: {manifest['games']} games ({settings.source})", file=sys.stderr)
+    print(f"data: {manifest['games']} games ({settings.source}, wording '{manifest['wording']}')", file=sys.stderr)
 
 
 def _embedded(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:

@@ -5,25 +5,22 @@ games out (there below ``json_2.1.1``). Compact: ``SPLIT.jsonl`` or ``SPLIT.json
 that all games share in ``alfred.pddl`` and ``grammar.twl2`` (task sentence replaced by ``@@TASK@@``).
 """
 
+import functools
 import json
 import lzma
+import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from threespo.envs.alfworld.description import ANNOTATIONS_FILE, REMEDY, TASK_TYPES, as_row, beside, in_row, read_json
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.grammar import goal_of, split_task
+from threespo.envs.alfworld.human_goals import check_share, drawn, with_human_goal
 from threespo.errors import InputError
 from threespo.files import atomic_path, atomic_text, open_text
 
-TASK_TYPES = (
-    "pick_and_place_simple",
-    "look_at_obj_in_light",
-    "pick_clean_then_place_in_recep",
-    "pick_heat_then_place_in_recep",
-    "pick_cool_then_place_in_recep",
-    "pick_two_obj_and_place",
-)
 GAME_FILE = "game.tw-pddl"
 DOMAIN_FILE, GRAMMAR_FILE, TASK_MARK = "alfred.pddl", "grammar.twl2", "@@TASK@@"
 RELEASED = ("train", "valid_seen", "valid_unseen")
@@ -31,11 +28,15 @@ RELEASED = ("train", "valid_seen", "valid_unseen")
 
 _SUFFIXES = (".jsonl", ".jsonl.xz")
 _NESTED = ("", "json_2.1.1", "json_2.1.2", "json_2.1.3")
-_REMEDY = "Fetch or copy the games again, or give another folder."
 
 
 def load(
-    folder: Path, split: str, limit: int | None = None, task_types: Collection[str] | None = None
+    folder: Path,
+    split: str,
+    limit: int | None = None,
+    task_types: Collection[str] | None = None,
+    human_goals: float = 0.0,
+    goal_seed: int = 0,
 ) -> list[GameRecord]:
     """Return the solvable games of one split, ordered by ``game_id``.
 
@@ -44,10 +45,14 @@ def load(
         split: for example ``train``, ``valid_seen``, ``valid_unseen``.
         limit: at most this many, the first in order.
         task_types: only these; None for all.
+        human_goals: share of the games whose task sentence is one of people's annotations, in [0, 1].
+        goal_seed: decides, with each game's id, which games and which annotations.
 
     Raises:
-        InputError: if the split is missing, empty or broken; names the file and what to do.
+        InputError: if the split is missing, empty or broken, or a game lacks annotations that are asked for; names the file
+            and what to do.
     """
+    check_share(human_goals)
     unknown = sorted(set(task_types or ()) - set(TASK_TYPES))
     if unknown:
         raise InputError(f"unknown task type {unknown[0]!r}; the task types are {', '.join(TASK_TYPES)}")
@@ -57,21 +62,34 @@ def load(
         there = ", ".join(splits(folder)) or "none"
         raise InputError(
             f"{folder}: no split {split!r} there (splits found: {there}). Expected {split}.jsonl(.xz) with "
-            f"{DOMAIN_FILE} and {GRAMMAR_FILE}, or {split}/TASK/TRIAL/{GAME_FILE}. {_REMEDY}"
+            f"{DOMAIN_FILE} and {GRAMMAR_FILE}, or {split}/TASK/TRIAL/{GAME_FILE}. {REMEDY}"
         )
 
     found = _read_compact(compact, split) if compact is not None else _read_official(official or folder, split)
     result = []
     for record in found:
         if task_types is None or record.task_type in task_types:
+            if drawn(record, human_goals, goal_seed):
+                file = compact or (official or folder) / record.game_id / ANNOTATIONS_FILE
+                record = with_human_goal(record, goal_seed, file)
             result.append(record)
         if limit is not None and len(result) >= limit:
             break
 
     if not result and limit != 0:
         wanted = f" of the task types {', '.join(sorted(task_types))}" if task_types else ""
-        raise InputError(f"{compact or official}: the split {split!r} holds no solvable game{wanted}. {_REMEDY}")
+        raise InputError(f"{compact or official}: the split {split!r} holds no solvable game{wanted}. {REMEDY}")
+    # The games of a compact form share one grammar.
+    if compact is None and len(wordings := Counter(record.wording for record in result)) > 1:
+        counts = ", ".join(f"{count} '{name}'" for name, count in sorted(wordings.items()))
+        _warn(f"{official}: games of several wordings ({counts}): 'move X to Y' is no command where 'put X in/on Y' is one")
     return result
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    """Say a warning once per process."""
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def splits(folder: Path) -> list[str]:
@@ -139,7 +157,7 @@ def _row(game: GameRecord) -> str:
     _, sentence = split_task(game.grammar)
     row = {
         "game_id": game.game_id,
-        "task_type": game.task_type,
+        **as_row(game),
         "task": sentence,
         "pddl_problem": game.problem,
         "walkthrough": list(game.walkthrough),
@@ -177,7 +195,7 @@ def _read_compact(file: Path, split: str) -> Iterator[GameRecord]:
     domain, grammar = (_text(file.with_name(name)) for name in (DOMAIN_FILE, GRAMMAR_FILE))
     if TASK_MARK not in grammar:
         raise InputError(
-            f"{file.with_name(GRAMMAR_FILE)}: no {TASK_MARK} in it, where the task sentence belongs. {_REMEDY}"
+            f"{file.with_name(GRAMMAR_FILE)}: no {TASK_MARK} in it, where the task sentence belongs. {REMEDY}"
         )
     grammars: dict[str, str] = {}
     for row in sorted(_rows(file), key=lambda row: str(row["game_id"])):
@@ -186,7 +204,8 @@ def _read_compact(file: Path, split: str) -> Iterator[GameRecord]:
             grammars[task] = _fill(grammar, task)
         full = grammars[task]
         goal, problem = _goal(full, file), row["pddl_problem"]
-        yield GameRecord(row["game_id"], split, row["task_type"], goal, domain, full, problem, _walkthrough(row))
+        kind, stated, sentences = in_row(row, f"{file}, game {row['game_id']}")
+        yield GameRecord(row["game_id"], split, kind, goal, domain, full, problem, _walkthrough(row), stated, sentences)
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
@@ -198,11 +217,11 @@ def _rows(file: Path) -> list[dict[str, Any]]:
                 row = json.loads(line)
                 _check(row, ("game_id", "task_type", "task", "pddl_problem"), f"{file}, line {number}")
                 if row["game_id"] in rows:
-                    raise InputError(f"{file}, line {number}: a second game {row['game_id']!r}; ids name games. {_REMEDY}")
+                    raise InputError(f"{file}, line {number}: a second game {row['game_id']!r}; ids name games. {REMEDY}")
                 if row.get("solvable", True):
                     rows[row["game_id"]] = row
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
-        raise InputError(f"{file}, after line {number}: broken or truncated ({error}). {_REMEDY}") from error
+        raise InputError(f"{file}, after line {number}: broken or truncated ({error}). {REMEDY}") from error
     return list(rows.values())
 
 
@@ -213,7 +232,7 @@ def _read_official(folder: Path, split: str) -> Iterator[GameRecord]:
         # The original leaves these out as well: its text engine does not support their tasks.
         if "movable" in game_id or "Sliced" in game_id:
             continue
-        game = _json(file)
+        game = read_json(file)
         _check(game, (), str(file))
         if game.get("solvable", False):
             yield _record(game, file, split, texts)
@@ -225,7 +244,7 @@ def read_game(file: Path) -> GameRecord:
     Raises:
         InputError: if the file is missing or broken.
     """
-    return _record(_json(file), file, file.absolute().parents[2].name, {})
+    return _record(read_json(file), file, file.absolute().parents[2].name, {})
 
 
 def _record(game: Any, file: Path, split: str, texts: dict[str, str]) -> GameRecord:
@@ -233,15 +252,10 @@ def _record(game: Any, file: Path, split: str, texts: dict[str, str]) -> GameRec
     _check(game, ("pddl_domain", "grammar", "pddl_problem"), str(file))
     domain, grammar = (texts.setdefault(game[name], game[name]) for name in ("pddl_domain", "grammar"))
     task, trial = file.absolute().parts[-3:-1]
+    kind, stated, sentences = beside(file)
+    goal, problem = _goal(grammar, file), game["pddl_problem"]
     return GameRecord(
-        f"{task}/{trial}",
-        split,
-        _task_type(file),
-        _goal(grammar, file),
-        domain,
-        grammar,
-        game["pddl_problem"],
-        _walkthrough(game),
+        f"{task}/{trial}", split, kind, goal, domain, grammar, problem, _walkthrough(game), stated, sentences
     )
 
 
@@ -249,32 +263,24 @@ def _walkthrough(game: dict[str, Any]) -> tuple[str, ...]:
     return tuple(game.get("walkthrough") or ())
 
 
-def _task_type(file: Path) -> str:
-    """Return the task type that ``traj_data.json`` gives, or else the name of the TASK folder."""
-    description = file.with_name("traj_data.json")
-    row = _json(description) if description.exists() else {"task_type": file.parents[1].name.split("-", 1)[0]}
-    _check(row, ("task_type",), str(description if description.exists() else file))
-    return str(row["task_type"])
-
-
 def _check(row: Any, fields: tuple[str, ...], where: str) -> None:
     if not isinstance(row, dict):
-        raise InputError(f"{where}: a {type(row).__name__}, where a game is a JSON object. {_REMEDY}")
+        raise InputError(f"{where}: a {type(row).__name__}, where a game is a JSON object. {REMEDY}")
     walkthrough = row.get("walkthrough") or ()
     if not isinstance(walkthrough, list | tuple) or not all(isinstance(action, str) for action in walkthrough):
-        raise InputError(f"{where}: 'walkthrough' is not a list of commands. {_REMEDY}")
+        raise InputError(f"{where}: 'walkthrough' is not a list of commands. {REMEDY}")
     missing = [name for name in fields if not isinstance(row.get(name), str)]
     if missing:
-        raise InputError(f"{where}: no text field {missing[0]!r} as a game has it. {_REMEDY}")
-    if "task_type" in fields and row["task_type"] not in TASK_TYPES:
-        raise InputError(f"{where}: unknown task type {row['task_type']!r}; expected one of {', '.join(TASK_TYPES)}")
+        raise InputError(f"{where}: no text field {missing[0]!r} as a game has it. {REMEDY}")
+    if "task_type" in fields:
+        in_row(row, where)
 
 
 def _goal(grammar: str, file: Path) -> str:
     try:
         return goal_of(grammar)
     except InputError as error:
-        raise InputError(f"{file}: {error}. {_REMEDY}") from error
+        raise InputError(f"{file}: {error}. {REMEDY}") from error
 
 
 def _text(file: Path) -> str:
@@ -282,12 +288,5 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{file}: not readable ({error}); the compact form needs it beside its games. {_REMEDY}"
+            f"{file}: not readable ({error}); the compact form needs it beside its games. {REMEDY}"
         ) from error
-
-
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{file}: broken or truncated ({error}). {_REMEDY}") from error

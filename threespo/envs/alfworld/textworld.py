@@ -87,16 +87,8 @@ class TextWorldAlfworld:
         self._actions = None
         if self._game != game:
             self._game = None
-            self._engine = _new_engine()
-            record = game.record
-            self._engine.load(
-                {
-                    "pddl_domain": record.domain,
-                    "grammar": record.grammar,
-                    "pddl_problem": record.problem,
-                    "walkthrough": list(record.walkthrough),
-                }
-            )
+            self._engine = stock_engine()
+            self._engine.load(game_data(game))
             self._game = game
 
         answer = self._engine.reset()
@@ -110,7 +102,26 @@ class TextWorldAlfworld:
         return ReplayState(game, actions, answer.feedback, tuple(answer["admissible_commands"]), int(won), won)
 
 
-def _new_engine() -> Any:
+def game_data(game: Game) -> dict[str, Any]:
+    """Return a game in the form that the stock engine loads."""
+    record = game.record
+    return {
+        "pddl_domain": record.domain,
+        "grammar": record.grammar,
+        "pddl_problem": record.problem,
+        "walkthrough": list(record.walkthrough),
+    }
+
+
+def stock_engine(otherwise: str = "engine: native") -> Any:
+    """Return an engine with ALFWorld's names; no game is loaded.
+
+    Args:
+        otherwise: what can be used if it is not installed.
+
+    Raises:
+        InputError: if it is not installed.
+    """
     try:
         import textworld
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
@@ -118,6 +129,6 @@ def _new_engine() -> Any:
     except ImportError as error:
         raise InputError(
             f"the stock engine cannot be imported ({error}). Install it with pip install threespo[oracle], or use "
-            "engine: native"
+            f"{otherwise}"
         ) from error
     return AlfredDemangler(PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True)))

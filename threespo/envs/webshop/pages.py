@@ -7,6 +7,9 @@ from typing import NamedTuple
 from threespo.envs.webshop.products import Product
 
 PAGE_SIZE = 10
+BASE_ADDRESS = "http://127.0.0.1:3000"
+SESSION = "threespo"
+"""Name of the session in addresses, where none is given."""
 SEPARATOR = " [SEP] "
 SEARCH, BACK, PREVIOUS, NEXT, BUY = "Search", "Back to Search", "< Prev", "Next >", "Buy Now"
 SUB_PAGES = ("description", "features", "reviews")
@@ -163,14 +166,37 @@ def with_chosen(page: Page, chosen: Chosen) -> Page:
     return page._replace(text=joined, anchor=quoted(joined))
 
 
-def address(query: str, chosen: Chosen) -> str:
+def item_address(query: str, chosen: Chosen) -> str:
     """Return the part of an item page's address that holds quotes in the original.
 
     Args:
         query: the search that led to the page.
         chosen: options that are chosen.
     """
-    return f"{'+'.join(query.split(' '))}/{json.dumps(dict(chosen))}"
+    return f"{query.replace(' ', '+')}/{json.dumps(dict(chosen))}"
+
+
+def address(session: str, kind: str, asin: str, query: str, number: int, chosen: Chosen) -> str:
+    """Return the address of a page, as the original's simulated server writes it: nothing is escaped.
+
+    Args:
+        session: name of the session.
+        kind: index, results, item, description, features, reviews, or done.
+        asin: of the product, where the page has one.
+        query: the search that led to the page.
+        number: of the result page.
+        chosen: options, in the order in which they were first chosen: JSON on an item page, Python's form elsewhere.
+    """
+    words, options = query.replace(" ", "+"), dict(chosen)
+    if kind == "index":
+        return f"{BASE_ADDRESS}/{session}"
+    if kind == "results":
+        return f"{BASE_ADDRESS}/search_results/{session}/{words}/{number}"
+    if kind == "item":
+        return f"{BASE_ADDRESS}/item_page/{session}/{asin}/{words}/{number}/{json.dumps(options)}"
+    if kind == "done":
+        return f"{BASE_ADDRESS}/done/{session}/{asin}/{options}"
+    return f"{BASE_ADDRESS}/item_sub_page/{session}/{asin}/{words}/{number}/{kind.capitalize()}/{options}"
 
 
 def done_text(asin: str, chosen: Chosen, score: float) -> str:

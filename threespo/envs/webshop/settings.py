@@ -84,7 +84,8 @@ class WebshopTasks(TaskSettings):
 class WebshopEpisode(EpisodeSettings):
     """How an episode in the shop runs."""
 
-    mode: Literal["text", "text_rich"] = "text"
+    mode: Literal["text", "text_rich", "url"] = "text"
+    """What is observed: the page in plain or marked text, or its address."""
     fidelity: Literal["original", "repaired"] = "repaired"
     """With all quirks of the original, or as it was meant (docs/webshop.md)."""
     max_steps: int = Field(default=30, ge=1, le=MOST_STEPS)

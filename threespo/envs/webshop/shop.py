@@ -3,7 +3,7 @@
 import functools
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from threespo import rng
@@ -16,10 +16,11 @@ from threespo.envs.webshop.goals import ShopGoal, drawn_prices, highest_price
 from threespo.envs.webshop.nouns import pattern_nouns
 from threespo.envs.webshop.pages import Chosen, Node, Page
 from threespo.envs.webshop.reward import Nouns, Reward, reward_of
+from threespo.envs.webshop.state import ShopState
 from threespo.envs.webshop.text import TEXT
 from threespo.errors import InputError
 
-Mode = Literal["text", "text_rich"]
+Mode = Literal["text", "text_rich", "url"]
 Fidelity = Literal["original", "repaired"]
 
 _ACTION = re.compile(r"(.+)\[(.+)\]")
@@ -29,48 +30,17 @@ LONGEST_TEXT = 3_000
 _REMEMBERED_PAGES = 1 << 12
 
 
-@dataclass(frozen=True, slots=True)
-class ShopState:
-    """A point in an episode: the page and what leads on from it, and the goal. Texts follow from the rest."""
-
-    goal: ShopGoal
-    kind: str = "index"
-    """index, results, item, description, features, reviews, or done."""
-    query: str = ""
-    number: int = 1
-    """Of the result page."""
-    product: int = -1
-    chosen: Chosen = ()
-    visited: frozenset[int] = frozenset()
-    """Products looked at since the start page; kept in mode ``text_rich`` of the original only, where it shows."""
-    score: float = 0.0
-    """The reward of the purchase, in [0, 1]."""
-    page: str = field(default="", compare=False, repr=False)
-    """The text that the original's environment returns."""
-    observation: str = field(default="", compare=False, repr=False)
-    """The text that the agent sees, and the anchor of the state: ``page`` without instruction, its parts in quotes."""
-
-    @property
-    def done(self) -> bool:
-        """Whether something was bought."""
-        return self.kind == "done"
-
-    @property
-    def anchor(self) -> str:
-        """The observation, by the name that methods which compare states use."""
-        return self.observation
-
-
 class WebShop:
     """The shop. Holds no episode: every method is a function of its arguments and of what the shop was opened with.
 
     Args:
         catalogue: what is for sale.
-        mode: ``text`` or ``text_rich``.
+        mode: what is observed: ``text``, ``text_rich``, or ``url``, the page's address.
         fidelity: ``original`` with all quirks, or ``repaired`` (docs/webshop.md lists them).
         price_seed: the seed from which the original's prices are drawn, for goals that name no worker of their own; the
             repaired shop has no random price.
         nouns: the noun tagger.
+        session: its name in addresses (mode ``url``); the original draws ten letters where none is given.
     """
 
     name = "webshop"
@@ -84,23 +54,26 @@ class WebShop:
         fidelity: Fidelity = "repaired",
         price_seed: int = 0,
         nouns: Nouns = pattern_nouns,
+        session: str = pages.SESSION,
     ) -> None:
         for field_name, value, allowed in (("mode", mode, get_args(Mode)), ("fidelity", fidelity, get_args(Fidelity))):
             if value not in allowed:
                 raise InputError(f"webshop: field {field_name!r} is {value!r}; expected one of {', '.join(allowed)}")
         self.catalogue, self.mode, self.fidelity, self.price_seed = catalogue, mode, fidelity, price_seed
-        self._nouns = nouns
+        if not isinstance(session, str) or not session:
+            raise InputError(f"webshop: field 'session' is {session!r}; expected a text that is not empty")
+        self._nouns, self.session = nouns, session
         # Patterns, stemmer and lexicon load when they are first used; no step shall wait for that.
         terms("caf\u00e9s")
         nouns("shop of unheardofs")
-        self._repaired, self._rich = fidelity == "repaired", mode == "text_rich"
+        self._repaired, self._rich, self._url = fidelity == "repaired", mode == "text_rich", mode == "url"
         self._page = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(self._make_page)
         # Training and test goals of the original order have a worker each.
         self._prices = functools.lru_cache(maxsize=2)(self._draw_prices)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Caches and memory-mapped files do not travel between processes.
-        return _reopen, (self.catalogue, self.mode, self.fidelity, self.price_seed, self._nouns)
+        return _reopen, (self.catalogue, self.mode, self.fidelity, self.price_seed, self._nouns, self.session)
 
     def _draw_prices(self, seed: int) -> list[float]:
         return drawn_prices(self.catalogue, random.Random(seed))
@@ -192,14 +165,15 @@ class WebShop:
         if self._repaired:
             name = next((name for name in names if chosen.get(name) != value), name)
         chosen[name.lower()] = value
-        return self._shown(
-            ShopState(
-                state.goal, "item", state.query, state.number, state.product, tuple(sorted(chosen.items())), state.visited
-            )
-        )
+        # An address has the options in the order in which they were first chosen, so there the order is part of the state.
+        pairs = tuple(chosen.items()) if self._url else tuple(sorted(chosen.items()))
+        return self._shown(ShopState(state.goal, "item", state.query, state.number, state.product, pairs, state.visited))
 
     def _bought(self, state: ShopState) -> ShopState:
         score = self.reward(state).total
+        if self._url:
+            address = self._address("done", state)
+            return replace(state, kind="done", score=score, page=address, observation=address)
         text = pages.done_text(self.catalogue.head(state.product)[0], state.chosen, score)
         return ShopState(
             state.goal,
@@ -215,6 +189,9 @@ class WebShop:
 
     def _shown(self, state: ShopState) -> ShopState:
         """Return the state with its texts."""
+        if self._url:
+            address = self._address(state.kind, state)
+            return replace(state, page=address, observation=address)
         page = self.page(state)
         goal, start = state.goal, state.kind == "index"
         if self._rich:
@@ -238,12 +215,16 @@ class WebShop:
             observation=seen,
         )
 
+    def _address(self, kind: str, state: ShopState) -> str:
+        asin = self.catalogue.head(state.product)[0] if state.product >= 0 else ""
+        return pages.address(self.session, kind, asin, state.query, state.number, state.chosen)
+
     def _marked(self, state: ShopState, page: Page) -> list[Node]:
         """Return what mode ``text_rich`` shows as clicked; the original looks for a value anywhere in the page's address."""
         if self._repaired:
             chosen = dict(state.chosen)
             return [node for node in page.nodes if node.kind == "label" and chosen.get(node.name) == node.text]
-        address = pages.address(state.query, state.chosen)
+        address = pages.item_address(state.query, state.chosen)
         return [
             node
             for node in page.nodes
@@ -254,7 +235,7 @@ class WebShop:
     def page(self, state: ShopState) -> Page:
         """Return the page of a state before a purchase, in its parts."""
         # A page's key leaves out whatever does not show on it, the goal above all: episodes share their pages.
-        shown = state.chosen if self._repaired and not self._rich else ()
+        shown = state.chosen if self._repaired and self.mode == "text" else ()
         if state.kind == "results":
             return self._page("results", state.query, state.number, -1, ())
         return self._page(state.kind, "", 1, state.product, shown)
@@ -295,5 +276,7 @@ def _crashes(query: str) -> bool:
     return words[0] == "<a>" or words == ["<c>"]
 
 
-def _reopen(catalogue: Catalogue, mode: Mode, fidelity: Fidelity, price_seed: int, nouns: Nouns) -> WebShop:
-    return WebShop(catalogue, mode=mode, fidelity=fidelity, price_seed=price_seed, nouns=nouns)
+def _reopen(
+    catalogue: Catalogue, mode: Mode, fidelity: Fidelity, price_seed: int, nouns: Nouns, session: str
+) -> WebShop:
+    return WebShop(catalogue, mode=mode, fidelity=fidelity, price_seed=price_seed, nouns=nouns, session=session)

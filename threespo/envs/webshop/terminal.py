@@ -4,7 +4,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from threespo.envs.webshop.pages import Node
-from threespo.envs.webshop.shop import ShopState, WebShop
+from threespo.envs.webshop.shop import WebShop
+from threespo.envs.webshop.state import ShopState
 
 WIDTH = 100
 
