@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-# A bitmap and its counts take products · 12 / 64 bytes. Below these lengths adding a list costs no more than its bitmap would,
-# in time for a small shop, in bytes (12 / 64 · 128 = 24 per posting) for a large one.
+# Longer lists have a bitmap: in a small shop where that saves time; in a large one where it takes few bytes, of which it and
+# its counts have 12 per 64 products, so at most 24 per posting.
 _FREQUENT = 1 << 10
 _ONE_IN = 128
-# Each term may double the work of `reaching`. What the terms after these could add is not looked at one by one.
-_DEPTH = 10
+# Each term may double the work of `reaching`; the terms after these are taken together.
+_DEPTH = 9
 
 _WORD, _IN_WORD = 6, 63
 _ONE = np.uint64(1)
@@ -71,9 +71,9 @@ class Bitmaps:
         self._bits = np.asarray(np.load(folder / "bits.npy", mmap_mode="r"))
         self._before = np.asarray(np.load(folder / "before.npy", mmap_mode="r"))
 
-    def row(self, term: int) -> int | None:
-        """Return the row of a term, None if it is not frequent."""
-        return self._rows.get(term)
+    def row(self, term: int) -> int:
+        """Return the row of a term, -1 if it is not frequent."""
+        return self._rows.get(term, -1)
 
     def common(self, rows: Sequence[int], least: int) -> np.ndarray:
         """Return the set of products that have as many of the terms as possible, the first ones before the others.
@@ -98,7 +98,8 @@ class Bitmaps:
             need: the sum to reach; every product with a term can reach zero.
         """
         left = [sum(bounds[first:]) for first in range(len(bounds))]
-        rest = functools.reduce(np.bitwise_or, (self._bits[row] for row in rows[_DEPTH:])) if len(rows) > _DEPTH else None
+        others = [self._bits[row] for row in rows[_DEPTH:]]
+        rest: np.ndarray | None = functools.reduce(np.bitwise_or, others) if others else None
 
         def reach(first: int, need: float) -> np.ndarray | None:
             """Return the set that reaches ``need`` by the terms from ``first`` on, None if they cannot."""
@@ -106,11 +107,11 @@ class Bitmaps:
                 return None
             if first == _DEPTH:
                 return rest
-            having = self._bits[rows[first]]
-            if bounds[first] < need and (others := reach(first + 1, need - bounds[first])) is not None:
-                having = having & others
+            having: np.ndarray = self._bits[rows[first]]
+            if bounds[first] < need and (helped := reach(first + 1, need - bounds[first])) is not None:
+                having = having & helped
             without = reach(first + 1, need)
-            return having if without is None else having | without
+            return having if without is None else np.bitwise_or(having, without)
 
         found = reach(0, need)
         return self._bits[rows[0]][:0] if found is None else found

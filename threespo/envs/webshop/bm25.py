@@ -5,9 +5,9 @@ term, quantised length). A term has few different pairs, so its scores are compu
 """
 
 import functools
+import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,9 @@ _REMEMBERED = 1 << 12
 _REMEMBERED_TERMS = 1 << 16
 # Products scored in full to get a threshold from, of the rare and of the frequent terms each.
 _SEEDS = 128
+# Postings: how many are added in one go, and how many are all added in less time than candidates could be found.
+_TOGETHER = 1 << 12
+_SHORT = 1 << 16
 # A product that is looked up in a list takes as long as this many that are added with all the list.
 _FAR_FEWER = 8
 _NOTHING = np.empty(0, dtype=np.int32)
@@ -37,8 +40,8 @@ class _List(NamedTuple):
     length: int
     start: int
     """Of its postings."""
-    row: int | None
-    """Of its bitmap, None for a rare term."""
+    row: int
+    """Of its bitmap, -1 for a rare term."""
     weight: float
     bound: float
     """The most that it can add to a score."""
@@ -87,11 +90,12 @@ def _hits_th(scores: np.ndarray) -> float:
 
 def _distinct(*documents: np.ndarray) -> np.ndarray:
     """Return the different ones of all documents, ascending."""
-    # Neither numpy's own function, which puts them into a hash table, nor an unstable sort, which does not merge what is sorted.
+    # Numpy's own function puts them into a hash table; a stable sort merges what is sorted.
     ordered = np.sort(np.concatenate(documents), kind="stable")
     new = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
-    return ordered[new]
+    distinct: np.ndarray = ordered[new]
+    return distinct
 
 
 class SearchIndex:
@@ -135,34 +139,46 @@ class SearchIndex:
         if not lists:
             return ()
 
-        rare = [item for item in lists if item.row is None]
-        frequent = lists[len(rare) :]
         scores = self._zeros.pop() if self._zeros else np.zeros(self._count)
-        touched = self._add_together(scores, rare) if rare else _NOTHING
-        if frequent:
-            candidates, totals = self._with_frequent(scores, touched, frequent)
-        else:
-            candidates = self._of_rare(scores, touched, rare[-1])
-            totals = scores[candidates]
-        scores[touched] = 0
+        # A term without a bitmap cannot be looked up.
+        add_all = lists[-1].row < 0 or sum(item.length for item in lists) <= _SHORT
+        candidates, totals = (self._all_added if add_all else self._some_looked_up)(scores, lists)
         self._zeros.append(scores)
         return self._best(candidates, totals.astype(np.float32))
 
-    def _of_rare(self, scores: np.ndarray, touched: np.ndarray, longest: _List) -> np.ndarray:
-        """Return those of ``touched``, which may name a product twice, that are as good as the 50th best of one term."""
-        threshold = _hits_th(scores[self._postings(longest)[0]]) * _NEARLY
-        return _distinct(touched[scores[touched] >= threshold])
+    def _all_added(self, scores: np.ndarray, lists: list[_List]) -> tuple[np.ndarray, np.ndarray]:
+        """Return candidates and their scores: products that are as good as the 50th best of one term."""
+        self._add(scores, lists)
+        seeds = next((item for item in lists if item.length > _TOGETHER), lists[-1])
+        threshold = _hits_th(scores[self._postings(seeds)[0]]) * _NEARLY
+        if sum(item.length for item in lists) * _FAR_FEWER > len(scores):
+            candidates = np.flatnonzero(scores >= threshold if threshold else scores > 0)
+            totals = scores[candidates]
+            scores.fill(0)
+        else:
+            touched = self._touched(lists)
+            candidates = _distinct(touched[scores[touched] >= threshold])
+            totals = scores[candidates]
+            scores[touched] = 0
+        return candidates, totals
 
-    def _with_frequent(
-        self, scores: np.ndarray, touched: np.ndarray, frequent: list[_List]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return candidates and what they score in full; ``scores`` has the rare terms alone, which ``touched`` have.
+    def _touched(self, lists: list[_List]) -> np.ndarray:
+        """Return the products with any of these terms, one once for each of its terms."""
+        return np.concatenate([_NOTHING, *(self._postings(item)[0] for item in lists)])
+
+    def _some_looked_up(self, scores: np.ndarray, lists: list[_List]) -> tuple[np.ndarray, np.ndarray]:
+        """Return candidates and their scores, the rare terms added, the frequent ones looked up where they matter.
 
         Products that have most of the terms give a threshold; candidates are those that can get over it.
         """
+        rare = [item for item in lists if item.row < 0]
+        frequent = lists[len(rare) :]
+        self._add(scores, rare)
+        touched = self._touched(rare)
+        so_far = scores[touched]
+
         falling = sorted(frequent, key=lambda item: -item.bound)
         rows, bounds = [item.row for item in falling], [item.bound for item in falling]
-        so_far = scores[touched]
         best = touched[np.argpartition(so_far, -_SEEDS)[-_SEEDS:]] if len(touched) > _SEEDS else touched
         seeds = _distinct(best, documents_of(self._bitmaps.common(rows, HITS), _SEEDS))
         threshold = _hits_th(self._looked_up(scores, seeds, frequent, 0.0)[1]) * _NEARLY
@@ -172,14 +188,14 @@ class SearchIndex:
         if len(able):
             candidates = _distinct(able, candidates)
         if len(candidates) * len(frequent) * _FAR_FEWER < sum(item.length for item in frequent):
-            return self._looked_up(scores, candidates, frequent, threshold)
+            found = self._looked_up(scores, candidates, frequent, threshold)
+            scores[touched] = 0
+            return found
 
-        for item in frequent:
-            self._add(scores, item)
+        self._add(scores, frequent)
         totals = scores[candidates]
         scores.fill(0)
-        kept = totals >= threshold
-        return candidates[kept], totals[kept]
+        return candidates, totals
 
     def _make_list(self, term: str, repeats: int) -> _List | None:
         """Return what there is of a term that stands ``repeats`` times in the query."""
@@ -199,19 +215,22 @@ class SearchIndex:
         postings = slice(item.start, item.start + item.length)
         return self._documents[postings], self._codes[postings]
 
-    def _add_together(self, scores: np.ndarray, lists: list[_List]) -> np.ndarray:
-        """Add the scores of several terms and return whose they are, a product once for each of its terms."""
-        documents, codes = map(np.concatenate, zip(*map(self._postings, lists), strict=True))
-        lengths = [item.length for item in lists]
-        weight = np.repeat(np.array([item.weight for item in lists], dtype=np.float32), lengths)
-        # Each term's score is a float32, their sum a float64, as in Lucene.
-        np.add.at(scores, documents, (weight - weight / self._divisors[codes]).astype(np.float64))
-        return documents
+    def _add(self, scores: np.ndarray, lists: list[_List]) -> None:
+        """Add the scores of several terms, the first of them in one go."""
+        ends = itertools.accumulate(item.length for item in lists)
+        together = sum(end <= _TOGETHER for end in ends)
 
-    def _add(self, scores: np.ndarray, item: _List) -> None:
-        """Add the scores of a term with many postings."""
-        weight, (documents, codes) = item.weight, self._postings(item)
-        np.add.at(scores, documents, (weight - weight / self._divisors).astype(np.float64).take(codes))
+        # Each term's score is a float32, their sum a float64, as in Lucene.
+        if together:
+            documents, codes = map(np.concatenate, zip(*map(self._postings, lists[:together]), strict=True))
+            lengths = [item.length for item in lists[:together]]
+            weight = np.repeat(np.array([item.weight for item in lists[:together]], dtype=np.float32), lengths)
+            np.add.at(scores, documents, (weight - weight / self._divisors[codes]).astype(np.float64))
+
+        for item in lists[together:]:
+            documents, codes = self._postings(item)
+            of_pair = item.weight - item.weight / self._divisors
+            np.add.at(scores, documents, of_pair.astype(np.float64).take(codes))
 
     def _looked_up(
         self, scores: np.ndarray, documents: np.ndarray, lists: list[_List], need: float
