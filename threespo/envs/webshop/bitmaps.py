@@ -32,18 +32,19 @@ def write_bitmaps(folder: Path, documents: np.ndarray, starts: np.ndarray, count
         count: products.
     """
     terms = np.flatnonzero(np.diff(starts) > max(_FREQUENT, count // _ONE_IN))
-    shape = len(terms), -(-count // (_IN_WORD + 1))
+    # One row at least, because an empty file cannot be mapped.
+    shape = max(1, len(terms)), -(-count // (_IN_WORD + 1))
     np.save(folder / "frequent.npy", terms)
-    bits, before = (
-        np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=kind, shape=shape)
-        for name, kind in (("bits", np.uint64), ("before", np.uint32))
-    )
+    bits = np.memmap(folder / "bits.bin", dtype=np.uint64, mode="w+", shape=shape)
+    before = np.memmap(folder / "before.bin", dtype=np.uint32, mode="w+", shape=shape)
     for row, term in enumerate(terms):
         there = np.zeros(shape[1] << _WORD, dtype=bool)
         there[documents[starts[term] : starts[term + 1]]] = True
         bits[row] = np.packbits(there, bitorder="little").view(np.uint64)
         ones = _ones(bits[row])
         before[row] = np.cumsum(ones) - ones
+    bits.flush()
+    before.flush()
 
 
 def _ones(words: np.ndarray) -> np.ndarray:
@@ -68,8 +69,9 @@ class Bitmaps:
 
     def __init__(self, folder: Path) -> None:
         self._rows = {term: row for row, term in enumerate(np.load(folder / "frequent.npy").tolist())}
-        self._bits = np.asarray(np.load(folder / "bits.npy", mmap_mode="r"))
-        self._before = np.asarray(np.load(folder / "before.npy", mmap_mode="r"))
+        shape = max(1, len(self._rows)), -1
+        self._bits = np.asarray(np.memmap(folder / "bits.bin", dtype=np.uint64, mode="r")).reshape(shape)
+        self._before = np.asarray(np.memmap(folder / "before.bin", dtype=np.uint32, mode="r")).reshape(shape)
 
     def row(self, term: int) -> int:
         """Return the row of a term, -1 if it is not frequent."""
@@ -82,7 +84,7 @@ class Bitmaps:
             rows: of the terms, at least one.
             least: a term is passed over if fewer words than this would have a product left.
         """
-        common = self._bits[rows[0]]
+        common: np.ndarray = self._bits[rows[0]]
         for row in rows[1:]:
             narrower = common & self._bits[row]
             if np.count_nonzero(narrower != 0) >= least:
