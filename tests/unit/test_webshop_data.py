@@ -130,6 +130,16 @@ def test_catalogue_errors(tmp_path):
         Catalogue(tmp_path / "files")
 
 
+def test_a_catalogue_of_another_version_is_refused(tmp_path):
+    """One of before the bitmaps, say, which lacks files."""
+    folder = open_mini(tmp_path).folder
+    facts = json.loads((folder / "catalogue.json").read_text())
+    (folder / "catalogue.json").write_text(json.dumps({**facts, "format": facts["format"] - 1}))
+    (folder / "bits.bin").unlink()
+    with pytest.raises(InputError, match="another version; remove it and prepare the data again"):
+        Catalogue(folder)
+
+
 def test_a_goal_of_a_missing_product_is_refused(tmp_path):
     catalogue = open_mini(tmp_path)
     row = json.loads(json.dumps(goal().as_row()))

@@ -9,6 +9,7 @@ import pytest
 
 from threespo.envs.webshop import Catalogue, compile_catalogue
 from threespo.envs.webshop.analyzer import terms, tokens
+from threespo.envs.webshop.bitmaps import Bitmaps, documents_of, write_bitmaps
 from threespo.envs.webshop.bm25 import dequantise, quantise
 from threespo.envs.webshop.embedded import generate
 
@@ -86,25 +87,101 @@ def _scan(counted, query):
     return [f32(score) for score in total]
 
 
-def test_ranking_equals_a_plain_scan(shop, monkeypatch):
-    """Also where lists are long enough to be added one by one, and to candidates alone."""
-    counted = [Counter(terms(shop.product(number).searched_text)) for number in range(len(shop))]
-    asins = [shop.head(number)[0] for number in range(len(shop))]
+def _queries(counted):
+    source = random.Random(5)
     frequent = [word for counts in counted for word in counts]
     words = sorted(set(frequent))
-    monkeypatch.setattr("threespo.envs.webshop.bm25._FAR_FEWER", 2)
-    source = random.Random(5)
-    for number in range(160):
+    for number in range(120):
         chosen = source.choices(frequent if number % 2 else words, k=source.choice((1, 2, 3, 6, 12, 40)))
-        # A word repeated decides so early that candidates are sifted more than once.
-        query = " ".join([*chosen, *[source.choice(frequent)] * source.choice((0, 30))])
+        # A word repeated outweighs all the others.
+        yield " ".join([*chosen, *[source.choice(frequent)] * source.choice((0, 30))])
+    for number in range(0, len(counted), 20):
+        yield " ".join(counted[number])
+
+
+def test_ranking_equals_a_plain_scan(tmp_path, monkeypatch):
+    """By each way to find candidates, with constants small enough that a small shop takes it."""
+    monkeypatch.setattr("threespo.envs.webshop.bitmaps._FREQUENT", 40)
+    monkeypatch.setattr("threespo.envs.webshop.bitmaps._ONE_IN", 1000)
+    compile_catalogue(generate(700, 3), tmp_path / "catalogue")
+    shop = Catalogue(tmp_path / "catalogue")
+    counted = [Counter(terms(shop.product(number).searched_text)) for number in range(len(shop))]
+    asins = [shop.head(number)[0] for number in range(len(shop))]
+    taken = Counter()
+
+    def counting(name):
+        method = getattr(shop.index, name)
+
+        def call(*arguments):
+            taken[name] += 1
+            return method(*arguments)
+
+        return call
+
+    for name in ("_all_added", "_some_looked_up", "_touched", "_looked_up"):
+        monkeypatch.setattr(shop.index, name, counting(name))
+
+    expected = {}
+    for query in _queries(counted):
         scores = _scan(counted, query)
         order = sorted((index for index, score in enumerate(scores) if score > 0), key=lambda i: (-scores[i], asins[i]))
-        for together, long in ((1 << 12, 1 << 15), (1 << 12, 0), (20, 0), (20, 100)):
-            monkeypatch.setattr("threespo.envs.webshop.bm25._TOGETHER", together)
-            monkeypatch.setattr("threespo.envs.webshop.bm25._LONG", long)
-            shop.index.search.cache_clear()
-            assert list(shop.index.search(query)) == order[:50], (query, together, long)
+        if order:
+            expected[query] = tuple(order[:50])
+
+    def check(ways):
+        taken.clear()
+        shop.index.search.cache_clear()
+        for query, order in expected.items():
+            assert shop.index.search(query) == order, (query, ways)
+        return taken.copy()
+
+    # All postings are added; then passes over the products, or only over those touched, find the best.
+    for far_fewer, sparse in ((1000, False), (0, True)):
+        monkeypatch.setattr("threespo.envs.webshop.bm25._FAR_FEWER", far_fewer)
+        monkeypatch.setattr("threespo.envs.webshop.bm25._TOGETHER", 100)
+        calls = check(far_fewer)
+        assert calls["_all_added"] == len(expected) - calls["_some_looked_up"] > 100
+        assert bool(calls["_touched"]) == sparse
+
+    # Frequent terms are looked up: for the candidates, or, where these are many, for seeds alone.
+    monkeypatch.setattr("threespo.envs.webshop.bm25._SHORT", 0)
+    for far_fewer, depth, seeds in ((0, 10, 128), (0, 2, 1), (1, 3, 60), (1000, 10, 128)):
+        monkeypatch.setattr("threespo.envs.webshop.bm25._FAR_FEWER", far_fewer)
+        monkeypatch.setattr("threespo.envs.webshop.bm25._SEEDS", seeds)
+        monkeypatch.setattr("threespo.envs.webshop.bitmaps._DEPTH", depth)
+        calls = check((far_fewer, depth, seeds))
+        assert calls["_some_looked_up"] > 100
+        candidates = calls["_looked_up"] - calls["_some_looked_up"]
+        assert candidates == {0: calls["_some_looked_up"], 1: candidates, 1000: 0}[far_fewer]
+        assert candidates or far_fewer == 1000
+
+
+def test_bitmaps_are_the_lists(tmp_path, monkeypatch):
+    """Sets, ranks within lists and bounds of sums, each against the postings themselves."""
+    source = np.random.default_rng(0)
+    monkeypatch.setattr("threespo.envs.webshop.bitmaps._FREQUENT", 30)
+    count = 1000
+    lists = [np.sort(source.choice(count, size, replace=False)) for size in (30, 31, 999, 1000, 64, 500, 400, 300)]
+    starts = np.cumsum([0, *map(len, lists)])
+    write_bitmaps(tmp_path, np.concatenate(lists), starts, count)
+    bitmaps = Bitmaps(tmp_path)
+    assert [bitmaps.row(term) for term in range(len(lists) + 1)] == [-1, 0, 1, 2, 3, 4, 5, 6, -1]
+
+    frequent, rows = lists[1:], np.arange(7)
+    have, places = bitmaps.look_up(rows, np.arange(count))
+    for row, documents in enumerate(frequent):
+        assert np.flatnonzero(have[row]).tolist() == documents.tolist()
+        assert places[row, documents].tolist() == list(range(len(documents)))
+
+    assert documents_of(bitmaps.common([2, 1], 1)).tolist() == frequent[1].tolist()
+    bounds = sorted(source.random(7).tolist(), reverse=True)
+    able = np.array(bounds) @ have
+    for need in (0.0, 0.3, 1.0, 2.0, 3.0, sum(bounds) * 0.999, sum(bounds) * 1.001):
+        found = documents_of(bitmaps.reaching(rows.tolist(), bounds, need))
+        assert found.tolist() == np.flatnonzero((able >= need) & (able > 0)).tolist()
+        monkeypatch.setattr("threespo.envs.webshop.bitmaps._DEPTH", 3)
+        assert set(found) <= set(documents_of(bitmaps.reaching(rows.tolist(), bounds, need)))
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("query", ["", " ", "_", "the of", "zzzz", "x" * 10_000, "lamp " * 2000, "\ud800", "★" * 300])

@@ -9,11 +9,12 @@ import itertools
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from threespo.envs.webshop.analyzer import terms
+from threespo.envs.webshop.bitmaps import Bitmaps, documents_of
 from threespo.envs.webshop.blobs import Blobs
 
 K1, B = np.float32(0.9), np.float32(0.4)
@@ -21,15 +22,29 @@ HITS = 50
 _EXACT_LENGTHS = 24
 _REMEMBERED = 1 << 12
 _REMEMBERED_TERMS = 1 << 16
-# Postings: how many are added in one go, and how many at least make it worth while to look for candidates before.
+# Products scored in full to get a threshold from, of the rare and of the frequent terms each.
+_SEEDS = 128
+# Postings: how many are added in one go, and how many are all added in less time than candidates could be found.
 _TOGETHER = 1 << 12
-_LONG = 1 << 15
-_FAR_FEWER = 16
+_SHORT = 1 << 16
+# A product that is looked up in a list takes as long as this many that are added with all the list.
+_FAR_FEWER = 8
+_NOTHING = np.empty(0, dtype=np.int32)
 # Covers the rounding of sums, and of a sum to float32.
 _NEARLY = 1 - 1e-6
 
-_List = tuple[int, int, float, float]
-"""Length and start of a term's postings, the term's weight, and the most that it can add to a score."""
+
+class _List(NamedTuple):
+    """A term of a query."""
+
+    length: int
+    start: int
+    """Of its postings."""
+    row: int
+    """Of its bitmap, -1 for a rare term."""
+    weight: float
+    bound: float
+    """The most that it can add to a score."""
 
 
 def quantise(length: int) -> int:
@@ -73,16 +88,14 @@ def _hits_th(scores: np.ndarray) -> float:
     return float(np.partition(scores, place)[place]) if place >= 0 else 0.0
 
 
-def _narrowed(
-    scores: np.ndarray, seeds: np.ndarray, candidates: np.ndarray | None, remaining: float
-) -> np.ndarray | None:
-    """Return the documents that can be among the best if ``remaining`` can still be added, None while all can."""
-    so_far = scores[seeds if candidates is None else candidates]
-    threshold = _hits_th(so_far) * _NEARLY
-    if candidates is None:
-        return np.flatnonzero(scores >= threshold - remaining) if threshold > remaining else None
-    narrowed: np.ndarray = candidates[so_far >= threshold - remaining]
-    return narrowed
+def _distinct(*documents: np.ndarray) -> np.ndarray:
+    """Return the different ones of all documents, ascending."""
+    # Numpy's own function puts them into a hash table; a stable sort merges what is sorted.
+    ordered = np.sort(np.concatenate(documents), kind="stable")
+    new = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    distinct: np.ndarray = ordered[new]
+    return distinct
 
 
 class SearchIndex:
@@ -97,7 +110,7 @@ class SearchIndex:
             total_terms: terms of all documents together.
             documents: documents with at least one term.
         """
-        self._terms = Blobs(folder, "terms")
+        self._terms, self._bitmaps = Blobs(folder, "terms"), Bitmaps(folder)
         # Plain arrays over the mapped files: slices of numpy's own class for these are slow.
         self._starts = np.asarray(np.load(folder / "starts.npy", mmap_mode="r"))
         self._strongest = np.asarray(np.load(folder / "strongest.npy", mmap_mode="r"))
@@ -119,44 +132,70 @@ class SearchIndex:
     def _search(self, query: str) -> tuple[int, ...]:
         """Return the numbers of at most 50 products, best first; ties go by asin.
 
-        The rarest terms are scored in full, the most frequent ones only where they matter.
+        The rare terms are scored in full, the frequent ones only where they matter.
         """
         counted = Counter(terms(query))
         lists = sorted(item for term, repeats in counted.items() if (item := self._list(term, repeats)))
         if not lists:
             return ()
 
-        ends = itertools.accumulate(length for length, _, _, _ in lists)
-        together = max(1, sum(end <= _TOGETHER for end in ends))
-
         scores = self._zeros.pop() if self._zeros else np.zeros(self._count)
-        self._add_together(scores, lists[:together])
-        candidates = self._add_rest(scores, lists, together) if lists[together:] else None
-        if candidates is None:
-            # A term adds something to every document that has it.
-            candidates = np.flatnonzero(scores)
-
-        found = self._best(candidates, scores[candidates].astype(np.float32))
-        scores.fill(0)
+        # A term without a bitmap cannot be looked up.
+        add_all = lists[-1].row < 0 or sum(item.length for item in lists) <= _SHORT
+        candidates, totals = (self._all_added if add_all else self._some_looked_up)(scores, lists)
         self._zeros.append(scores)
-        return found
+        return self._best(candidates, totals.astype(np.float32))
 
-    def _add_rest(self, scores: np.ndarray, lists: list[_List], done: int) -> np.ndarray | None:
-        """Add the terms after the first ``done`` and return the candidates, None for all that have a score.
+    def _all_added(self, scores: np.ndarray, lists: list[_List]) -> tuple[np.ndarray, np.ndarray]:
+        """Return candidates and their scores: products that are as good as the 50th best of one term."""
+        self._add(scores, lists)
+        seeds = next((item for item in lists if item.length > _TOGETHER), lists[-1])
+        threshold = _hits_th(scores[self._postings(seeds)[0]]) * _NEARLY
+        if sum(item.length for item in lists) * _FAR_FEWER > len(scores):
+            candidates = np.flatnonzero(scores >= threshold if threshold else scores > 0)
+            totals = scores[candidates]
+            scores.fill(0)
+        else:
+            touched = self._touched(lists)
+            candidates = _distinct(touched[scores[touched] >= threshold])
+            totals = scores[candidates]
+            scores[touched] = 0
+        return candidates, totals
 
-        The 50th best document of one term, ``seeds``, is a threshold. Once the terms to come cannot lift a document over it
-        that has nothing yet, candidates are those that they still can lift over it.
+    def _touched(self, lists: list[_List]) -> np.ndarray:
+        """Return the products with any of these terms, one once for each of its terms."""
+        return np.concatenate([_NOTHING, *(self._postings(item)[0] for item in lists)])
+
+    def _some_looked_up(self, scores: np.ndarray, lists: list[_List]) -> tuple[np.ndarray, np.ndarray]:
+        """Return candidates and their scores, the rare terms added, the frequent ones looked up where they matter.
+
+        Products that have most of the terms give a threshold; candidates are those that can get over it.
         """
-        seeds = self._postings(lists[done - 1 if lists[done - 1][0] >= HITS else done])[0]
-        candidates, remaining = None, sum(bound for _, _, _, bound in lists[done:])
+        rare = [item for item in lists if item.row < 0]
+        frequent = lists[len(rare) :]
+        self._add(scores, rare)
+        touched = self._touched(rare)
+        so_far = scores[touched]
 
-        for item in lists[done:]:
-            if item[0] > _LONG:
-                candidates = _narrowed(scores, seeds, candidates, remaining)
-            self._add(scores, item, candidates)
-            remaining -= item[3]
+        falling = sorted(frequent, key=lambda item: -item.bound)
+        rows, bounds = [item.row for item in falling], [item.bound for item in falling]
+        best = touched[np.argpartition(so_far, -_SEEDS)[-_SEEDS:]] if len(touched) > _SEEDS else touched
+        seeds = _distinct(best, documents_of(self._bitmaps.common(rows, HITS), _SEEDS))
+        threshold = _hits_th(self._looked_up(scores, seeds, frequent, 0.0)[1]) * _NEARLY
 
-        return _narrowed(scores, seeds, candidates, 0.0)
+        able = touched[so_far >= threshold - sum(bounds)]
+        candidates = documents_of(self._bitmaps.reaching(rows, bounds, threshold))
+        if len(able):
+            candidates = _distinct(able, candidates)
+        if len(candidates) * len(frequent) * _FAR_FEWER < sum(item.length for item in frequent):
+            found = self._looked_up(scores, candidates, frequent, threshold)
+            scores[touched] = 0
+            return found
+
+        self._add(scores, frequent)
+        totals = scores[candidates]
+        scores.fill(0)
+        return candidates, totals
 
     def _make_list(self, term: str, repeats: int) -> _List | None:
         """Return what there is of a term that stands ``repeats`` times in the query."""
@@ -170,30 +209,45 @@ class SearchIndex:
         weight = np.float32(repeats) * np.float32(rarity)
         # Lucene's form of weight · f / (f + 1 / norm), f the occurrences, here and below: other forms round otherwise.
         bound = weight - weight / self._divisors[self._strongest[number]]
-        return length, start, float(weight), float(bound)
+        return _List(length, start, self._bitmaps.row(number), float(weight), float(bound))
 
     def _postings(self, item: _List) -> tuple[np.ndarray, np.ndarray]:
-        length, start, _, _ = item
-        return self._documents[start : start + length], self._codes[start : start + length]
+        postings = slice(item.start, item.start + item.length)
+        return self._documents[postings], self._codes[postings]
 
-    def _add_together(self, scores: np.ndarray, lists: list[_List]) -> None:
-        """Add the scores of several terms."""
-        documents, codes = map(np.concatenate, zip(*map(self._postings, lists), strict=True))
-        lengths, _, weights, _ = zip(*lists, strict=True)
-        weight = np.repeat(np.array(weights, dtype=np.float32), lengths)
+    def _add(self, scores: np.ndarray, lists: list[_List]) -> None:
+        """Add the scores of several terms, the first of them in one go."""
+        ends = itertools.accumulate(item.length for item in lists)
+        together = sum(end <= _TOGETHER for end in ends)
+
         # Each term's score is a float32, their sum a float64, as in Lucene.
-        np.add.at(scores, documents, (weight - weight / self._divisors[codes]).astype(np.float64))
+        if together:
+            documents, codes = map(np.concatenate, zip(*map(self._postings, lists[:together]), strict=True))
+            lengths = [item.length for item in lists[:together]]
+            weight = np.repeat(np.array([item.weight for item in lists[:together]], dtype=np.float32), lengths)
+            np.add.at(scores, documents, (weight - weight / self._divisors[codes]).astype(np.float64))
 
-    def _add(self, scores: np.ndarray, item: _List, candidates: np.ndarray | None) -> None:
-        """Add a term's scores, where ``candidates`` are far fewer than its documents to these alone."""
-        weight, (documents, codes) = item[2], self._postings(item)
-        if candidates is not None and len(candidates) * _FAR_FEWER < len(documents):
-            places = np.searchsorted(documents, candidates)
-            places[places == len(documents)] = 0
-            there = np.flatnonzero(documents[places] == candidates)
-            scores[candidates[there]] += weight - weight / self._divisors[codes[places[there]]]
-        else:
-            np.add.at(scores, documents, (weight - weight / self._divisors).astype(np.float64).take(codes))
+        for item in lists[together:]:
+            documents, codes = self._postings(item)
+            of_pair = item.weight - item.weight / self._divisors
+            np.add.at(scores, documents, of_pair.astype(np.float64).take(codes))
+
+    def _looked_up(
+        self, scores: np.ndarray, documents: np.ndarray, lists: list[_List], need: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return those of ``documents`` that can reach ``need``, and their scores with those of frequent terms."""
+        _, starts, rows, weights, bounds = map(np.array, zip(*lists, strict=True))
+        have, places = self._bitmaps.look_up(rows, documents)
+        totals = scores[documents]
+        able = totals + np.add.reduce(have * bounds[:, None]) >= need
+
+        # In the order of terms, so that sums are the same as of whole lists.
+        found = np.flatnonzero(have & able)
+        of_list, of_document = np.divmod(found, len(documents))
+        weight = weights.astype(np.float32)[of_list]
+        codes = self._codes[(places + starts[:, None]).take(found)]
+        np.add.at(totals, of_document, (weight - weight / self._divisors[codes]).astype(np.float64))
+        return documents[able], totals[able]
 
     def _best(self, candidates: np.ndarray, scores: np.ndarray) -> tuple[int, ...]:
         if len(candidates) > HITS:

@@ -22,7 +22,7 @@ from threespo.envs.webshop.products import HumanInstruction, Product
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json
 
-FORMAT = 2
+FORMAT = 3
 _META = "catalogue.json"
 _REMEMBERED = 1 << 12
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from threespo.envs.webshop.analyzer import terms
+from threespo.envs.webshop.bitmaps import write_bitmaps
 from threespo.envs.webshop.blobs import write_blobs
 from threespo.envs.webshop.bm25 import code_type, length_norms, quantise
 
@@ -69,7 +70,7 @@ class IndexWriter:
         starts = np.cumsum(counts)
 
         pairs = np.array(list(self._pairs), dtype=np.int32).reshape(-1, 2)
-        codes = self._merge(place, starts)
+        documents, codes = self._merge(place, starts)
 
         # A term's score grows with occurrences times length norm, so this orders pairs by the score that they give.
         strength = pairs[:, 0] * length_norms(self.total_terms, self.documents)[pairs[:, 1]]
@@ -82,8 +83,9 @@ class IndexWriter:
         np.save(self._folder / "starts.npy", starts)
         np.save(self._folder / "pairs.npy", pairs)
         np.save(self._folder / "strongest.npy", np.array(strongest, dtype=np.int32))
+        write_bitmaps(self._folder, documents, starts, self._count)
 
-    def _merge(self, place: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    def _merge(self, place: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         documents, codes = (
             np.memmap(self._folder / f"{name}.bin", dtype=kind, mode="w+", shape=(int(starts[-1]),))
             for name, kind in (("documents", np.int32), ("codes", code_type(len(self._pairs))))
@@ -102,7 +104,7 @@ class IndexWriter:
             path.unlink()
         documents.flush()
         codes.flush()
-        return codes
+        return documents, codes
 
 
 def _no_postings() -> tuple["array[int]", "array[int]", "array[int]"]:
