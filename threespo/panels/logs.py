@@ -4,8 +4,8 @@ Understood are our own names (``task``, ``seed``, ``success``, and where they ar
 ``split``, ``content``), the infos of verl-agent's environments (``extra.gamefile``, ``won``, ``task_score``), the
 validation dumps of verl (``input``,
 ``output``, ``score``, ``step``: the score of an episode is 10 or 0 there), and the results of AgentGym (``item_id``,
-``conversations``, ``reward``, ``success``). Where a line has the agent's commands (``actions``, ``commands``, ``output``,
-``conversations``), ALFWorld's wording is read from them.
+``conversations``, ``reward``, ``success``). Where a line has the agent's commands (``actions``, ``action``, ``commands``,
+``output``, ``conversations``), ALFWorld's wording is read from them.
 """
 
 import json
