@@ -253,15 +253,15 @@ def parallel(games: Path | None, steps: int, seed: int) -> dict[str, float]:
         "steps_per_cpu_s": played / spent,
         "steps_per_cpu_s_with_reset": played / (time.process_time() - start),
         "peak_rss_mib": peak,
-        **points(seed),
+        **points(games, seed),
     }
 
 
-def points(seed: int) -> dict[str, float]:
+def points(games: Path | None, seed: int) -> dict[str, float]:
     """Return the times of copies and snapshots, in the middle of an episode."""
     from threespo.gym import ALFWorldEnv
 
-    env = ALFWorldEnv(split="train")
+    env = ALFWorldEnv(split="train", path=str(games) if games else None)
     _, info = env.reset(seed=seed)
     for _ in range(10):
         *_, info = env.step(random.Random(seed).choice(info["admissible_commands"]))

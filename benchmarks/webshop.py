@@ -62,6 +62,8 @@ def main() -> None:
         parser.error("--peer and --peer-python go together")
     if options.peer and not (options.peer / "web_agent_site").is_dir():
         parser.error(f"--peer: {options.peer} has no folder web_agent_site; give a checkout of WebShop")
+    if options.peer and shutil.which(options.peer_python) is None:
+        parser.error(f"--peer-python: {options.peer_python} is no program; give the interpreter with WebShop's requirements")
     if options.peer and options.catalogue is None:
         options.catalogue = options.peer / "data"
     folder = Path(tempfile.mkdtemp(prefix="webshop-benchmark-"))

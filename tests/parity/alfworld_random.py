@@ -22,6 +22,7 @@ from threespo.envs.alfworld.embedded import generate
 from threespo.envs.alfworld.sources import load, splits
 from threespo.envs.alfworld.textworld import TextWorldAlfworld
 
+_ROW = {"game", "steps", "seed", "difference"}
 _SPACES = (" ", "  ", "\t", "\n", "\u00a0", " \r\n")
 
 
@@ -100,6 +101,8 @@ def main() -> None:
         records += everything[: options.count]
     for index, difficulty in enumerate(("small", "medium", "full")):
         records += generate("valid_unseen", len(range(index, options.embedded, 3)), options.seed, difficulty)
+    if not records:
+        parser.error("nothing to play: give --games with --count of 1 or more, or --embedded")
     played = read_log(options.log, options.steps, options.seed) if options.log else {}
     stock, rows = TextWorldAlfworld(), []
     for number, record in enumerate(records, start=1):
@@ -120,15 +123,23 @@ def main() -> None:
 
 def read_log(file: Path, steps: int, seed: int) -> dict[str, dict[str, Any]]:
     """Return the lines of a log that were played with these numbers, by game; a last line that was cut is played again."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    data = file.read_bytes() if file.exists() else b""
+    # A line ends with its newline, so what comes after the last one was cut. It goes once the lines before it are known to
+    # be of this program: nobody else's file is changed.
+    end = data.rfind(b"\n") + 1
     rows = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(data[:end].splitlines(), start=1):
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except ValueError:
-            if number < len(lines):
-                sys.exit(f"{file}, line {number}: not a line of this program; name another file")
-            file.write_text("".join(f"{one}\n" for one in lines[:-1]), encoding="utf-8")
+            row = None
+        if not isinstance(row, dict) or row.keys() != _ROW:
+            sys.exit(f"{file}, line {number}: not a line of this program; name another file")
+        rows.append(row)
+    if data[end:]:
+        if not data[end:].startswith(b'{"game"'[: len(data) - end]):
+            sys.exit(f"{file}: what stands after its last whole line is not of this program; name another file")
+        file.write_bytes(data[:end])
     return {row["game"]: row for row in rows if (row["steps"], row["seed"]) == (steps, seed)}
 
 

@@ -129,7 +129,7 @@ def test_a_game_without_annotations_is_one_error_that_names_the_file(sentences, 
     assert str(tmp_path / "train" / mini().game_id / "traj_data.json") in str(raised.value)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, "human", float("nan")])
+@pytest.mark.parametrize("share", [-0.1, 1.5, "human", float("nan"), None, (1,)])
 def test_a_share_is_one(share, tmp_path):
     with pytest.raises(InputError, match="human_goals: expected a share"):
         sources.load(tmp_path, "train", human_goals=share)

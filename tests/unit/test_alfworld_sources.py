@@ -241,6 +241,7 @@ def test_what_a_task_is_about_is_read_beside_the_game_and_kept(records: list[Gam
         ({"turk_annotations": {"anns": "all"}}, "'anns' of objects"),
         ({"turk_annotations": {"anns": [{"task_desc": 4}]}}, "'task_desc' of 'turk_annotations': not a list of texts"),
         ({"turk_annotations": 7}, "'anns' of objects"),
+        ({"turk_annotations": [{"task_desc": "Put a mug away."}]}, "'anns' of objects"),
     ],
 )
 def test_broken_descriptions_are_said(

@@ -283,6 +283,9 @@ def turns(*commands):
         ([{"actions": ["look", PUT]}, {"commands": [MOVE]}], {"mixed_wordings": 1, "other_wording": 1}),
         ([{"actions": [PUT]}, {"actions": ["inventory"]}], {"other_wording": 1}),
         ([{"conversations": turns("Thought: now.\nAction:\n" + PUT)}] * 2, {"other_wording": 2}),
+        ([{"output": f"<think>Now {PUT}.</think><action>{MOVE}</action>"}, {"actions": [MOVE]}], {}),
+        ([{"output": f"Now {MOVE}. <action>look</action> <ACTION>{PUT}</ACTION>"}, {"output": PUT}], {"other_wording": 2}),
+        ([{"conversations": turns(f"Thought: {PUT}.\nAction:\n{MOVE}")}] * 2, {}),
         ([{"conversations": turns("put it in/on a shelf", "move to shelf 1")}] * 2, {}),
     ],
 )

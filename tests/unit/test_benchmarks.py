@@ -99,3 +99,11 @@ def test_a_checkout_that_is_none(arguments, message, monkeypatch, capsys, tmp_pa
     with pytest.raises(SystemExit):
         webshop.main()
     assert message in capsys.readouterr().err
+
+
+def test_an_interpreter_that_is_none_is_said_before_anything_is_timed(checkout, monkeypatch, capsys, tmp_path):
+    arguments = ["--peer", str(checkout), "--peer-python", str(tmp_path / "python3.8"), "--catalogue", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["webshop", *arguments])
+    with pytest.raises(SystemExit):
+        webshop.main()
+    assert "--peer-python: " in capsys.readouterr().err

@@ -4,8 +4,8 @@ Understood are our own names (``task``, ``seed``, ``success``, and where they ar
 ``split``, ``content``), the infos of verl-agent's environments (``extra.gamefile``, ``won``, ``task_score``), the
 validation dumps of verl (``input``,
 ``output``, ``score``, ``step``: the score of an episode is 10 or 0 there), and the results of AgentGym (``item_id``,
-``conversations``, ``reward``, ``success``). Where a line has the agent's commands (``actions``, ``commands``, ``output``,
-``conversations``), ALFWorld's wording is read from them.
+``conversations``, ``reward``, ``success``). Where a line has the agent's commands (``actions``, ``action``, ``commands``,
+``output``, ``conversations``), ALFWorld's wording is read from them.
 """
 
 import json
@@ -34,6 +34,7 @@ _WORDINGS = {
     "move": re.compile(r"\bmove [a-z]+ \d+ to [a-z]+ \d+", re.IGNORECASE),
 }
 """ALFWorld's two ways to put a thing down, as commands of an agent; the names are those of ``GameRecord.wording``."""
+_TAGGED = re.compile("<action>(.*?)</action>", re.IGNORECASE | re.DOTALL)
 _WON = 10.0
 
 
@@ -125,7 +126,8 @@ def _commands(row: Mapping[str, Any]) -> list[str]:
     if isinstance(row.get("conversations"), list):
         turns = (turn for turn in row["conversations"] if isinstance(turn, dict))
         found += [str(turn.get("value", "")) for turn in turns if turn.get("from") in ("gpt", "assistant")]
-    return found
+    # What an agent thinks before it acts may have the other wording.
+    return [command for text in found for command in (_TAGGED.findall(text) or [text.rpartition("Action:")[2]])]
 
 
 def _said_task(row: Mapping[str, Any], where: str) -> tuple[str, str | None]:

@@ -44,7 +44,7 @@ def beside(game_file: Path) -> Description:
     kind = _task_type(row, str(file))
     stated = _targets(row.get("pddl_params"), str(file))
     turk = row.get("turk_annotations") or {}
-    given = turk.get("anns") or () if isinstance(turk, dict) else turk
+    given = (turk.get("anns") or ()) if isinstance(turk, dict) else None
     if not isinstance(given, list | tuple) or not all(isinstance(one, dict) for one in given):
         raise InputError(f"{file}: 'turk_annotations' is not an object with a list 'anns' of objects. {REMEDY}")
     texts = _texts([one["task_desc"] for one in given if "task_desc" in one], f"{file}: 'task_desc' of 'turk_annotations'")

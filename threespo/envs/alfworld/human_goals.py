@@ -1,6 +1,7 @@
 """Goals in people's words: what ``alfworld-generate`` does with ``goal_desc_human_anns_prob``, where games are loaded."""
 
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 
 from threespo.envs.alfworld.game import GameRecord
@@ -11,7 +12,7 @@ from threespo.rng import derive
 
 def check_share(share: float) -> None:
     """Raise ``InputError`` unless this is a share of games."""
-    if isinstance(share, str) or not 0 <= share <= 1:
+    if not isinstance(share, Real) or not 0 <= share <= 1:
         raise InputError(f"human_goals: expected a share of the games, from 0 to 1 (or False, True), found {share!r}")
 
 

@@ -22,7 +22,7 @@ HITS = 50
 _EXACT_LENGTHS = 24
 _REMEMBERED = 1 << 12
 _REMEMBERED_TERMS = 1 << 16
-# Products scored in full to get a threshold from, of the rare and of the frequent terms each.
+# What is scored in full to get a threshold from: products of rare terms, and words of 64 products of frequent ones.
 _SEEDS = 128
 # Postings: how many are added in one go, and how many are all added in less time than candidates could be found.
 _TOGETHER = 1 << 12
