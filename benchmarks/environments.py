@@ -46,8 +46,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if options.count < REPEATED:
-        parser.error(f"--count: expected {REPEATED} or more")
+    if options.count < REPEATED or options.count % REPEATED:
+        parser.error(f"--count: expected a multiple of {REPEATED}")
 
     result: dict[str, Any] = {"seed": options.seed, "steps": options.steps, "games_played": options.count}
     result["source"] = "real games" if options.games else "embedded games, difficulty full"

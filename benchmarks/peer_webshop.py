@@ -37,6 +37,8 @@ def main():
         available, done, played = env.get_available_actions(), False, 0
         while not done and played < steps:
             actions = ["search"] * available["has_search_bar"] + available["clickables"]
+            if not actions:
+                break
             action = source.choice(actions)
             is_search = available["has_search_bar"] and action == "search"
             text = "search[" + env.instruction_text + "]" if is_search else "click[" + action + "]"
@@ -47,7 +49,7 @@ def main():
             played += 1
 
     result = {
-        "products": products,
+        "products": len(env.server.all_products),
         "load_cpu_s": load,
         "load_s": load_wall,
         "steps_s": times,

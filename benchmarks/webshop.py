@@ -149,6 +149,11 @@ def compare(
     command = [options.peer_python, script, options.peer, *map(str, numbers)]
     print(f"timing {options.peer} (its log follows)", file=sys.stderr)
     answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    if answer["products"] != (count := env.catalogue.facts["products"]):
+        sys.exit(
+            f"{options.peer} has {answer['products']} products and {options.catalogue} {count}: a comparison would be void. "
+            "Name with --catalogue a folder of the files that it loads, and with --peer-products their number"
+        )
     theirs = {"step_ms": summary(answer.pop("steps_s")), "reset_ms": summary(answer.pop("resets_s")), **answer}
     steps = [time_ for number, goal in enumerate(goals) for time_ in walk(forgetful(), goal, number, options, whole=True)]
     ours = {"step_ms": summary(steps), "reset_ms": summary(resets(env, goals))}

@@ -129,6 +129,12 @@ def test_a_game_without_annotations_is_one_error_that_names_the_file(sentences, 
     assert str(tmp_path / "train" / mini().game_id / "traj_data.json") in str(raised.value)
 
 
+@pytest.mark.parametrize("seed", [None, 1.5, "a", False])
+def test_a_seed_is_a_whole_number(seed, tmp_path):
+    with pytest.raises(InputError, match="goal_seed: expected a whole number"):
+        sources.load(tmp_path, "train", human_goals=True, goal_seed=seed)
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.5, "human", float("nan"), None, (1,)])
 def test_a_share_is_one(share, tmp_path):
     with pytest.raises(InputError, match="human_goals: expected a share"):

@@ -17,8 +17,11 @@ CHECKOUT = """
 import json, pathlib
 assert pathlib.Path("web_agent_site").is_dir(), "not run in the checkout"
 
+class Server:
+    all_products = [None] * 1000
+
 class WebAgentTextEnv:
-    instruction_text = "i need a [red] lamp"
+    server, instruction_text = Server(), "i need a [red] lamp"
 
     def __init__(self, observation_mode, num_products, human_goals):
         print("Loaded 12 goals.")
@@ -84,6 +87,16 @@ def test_both_programs_stand_in_one_result(checkout, shared, tmp_path, monkeypat
         for kind in ("median", "mean"):
             ratio = result["original"][f"{what}_ms"][kind] / result["ours"][f"{what}_ms"][kind]
             assert result["speedup"][f"{what}_{kind}"] == pytest.approx(ratio)
+
+
+def test_shops_of_different_sizes_are_not_compared(checkout, shared, tmp_path, monkeypatch):
+    module = checkout / "web_agent_site" / "envs" / "__init__.py"
+    module.write_text(module.read_text().replace("[None] * 1000", "[None] * 999"))
+    arguments = ["--peer", str(checkout), "--peer-python", sys.executable, "--catalogue", str(shared / "data" / "webshop_1k")]
+    monkeypatch.setattr(sys, "argv", ["webshop", *arguments, "--goals", "2", "--out", str(tmp_path / "out.json")])
+    with pytest.raises(SystemExit, match="has 999 products and .* 1000: a comparison would be void"):
+        webshop.main()
+    assert not (tmp_path / "out.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,8 @@ def test_what_is_no_text_is_refused(env, action):
 
 
 def test_misuse_is_said(env):
+    with pytest.raises(InputError, match="split: expected one value, found a list"):
+        type(env)(split=["train"])
     fresh = type(env)()
     with pytest.raises(InputError, match=r"no episode yet: call reset\(\)"):
         fresh.step("look")

@@ -252,6 +252,9 @@ def open_tasks(environment: str, **options: Any) -> Tasks:
         raise InputError(f"no environment {environment!r}; there are: {', '.join(TASKS)}")
     # A folder may come as a path; one that is given twice in two ways is opened twice, and no harm is done.
     given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    for name, value in given.items():
+        if isinstance(value, list | set | dict):
+            raise InputError(f"{environment}: {name}: expected one value, found a {type(value).__name__}")
     try:
         return TASKS[environment](**given)
     except TypeError as error:

@@ -10,8 +10,10 @@ from threespo.errors import InputError
 from threespo.rng import derive
 
 
-def check_share(share: float) -> None:
-    """Raise ``InputError`` unless this is a share of games."""
+def check_choice(share: float, seed: int) -> None:
+    """Raise ``InputError`` unless this is a share of games, and a seed that can decide which."""
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise InputError(f"goal_seed: expected a whole number, found {seed!r}")
     if not isinstance(share, Real) or not 0 <= share <= 1:
         raise InputError(f"human_goals: expected a share of the games, from 0 to 1 (or False, True), found {share!r}")
 

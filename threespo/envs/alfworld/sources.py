@@ -17,7 +17,7 @@ from typing import Any
 from threespo.envs.alfworld.description import ANNOTATIONS_FILE, REMEDY, TASK_TYPES, as_row, beside, in_row, read_json
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.grammar import goal_of, split_task
-from threespo.envs.alfworld.human_goals import check_share, drawn, with_human_goal
+from threespo.envs.alfworld.human_goals import check_choice, drawn, with_human_goal
 from threespo.errors import InputError
 from threespo.files import atomic_path, atomic_text, open_text
 
@@ -52,7 +52,7 @@ def load(
         InputError: if the split is missing, empty or broken, or a game lacks annotations that are asked for; names the file
             and what to do.
     """
-    check_share(human_goals)
+    check_choice(human_goals, goal_seed)
     unknown = sorted(set(task_types or ()) - set(TASK_TYPES))
     if unknown:
         raise InputError(f"unknown task type {unknown[0]!r}; the task types are {', '.join(TASK_TYPES)}")
