@@ -92,9 +92,10 @@ def test_both_programs_stand_in_one_result(checkout, shared, tmp_path, monkeypat
 def test_shops_of_different_sizes_are_not_compared(checkout, shared, tmp_path, monkeypatch):
     module = checkout / "web_agent_site" / "envs" / "__init__.py"
     module.write_text(module.read_text().replace("[None] * 1000", "[None] * 999"))
-    arguments = ["--peer", str(checkout), "--peer-python", sys.executable, "--catalogue", str(shared / "data" / "webshop_1k")]
-    monkeypatch.setattr(sys, "argv", ["webshop", *arguments, "--goals", "2", "--out", str(tmp_path / "out.json")])
-    with pytest.raises(SystemExit, match="has 999 products and .* 1000: a comparison would be void"):
+    peer = ["--peer", str(checkout), "--peer-python", sys.executable]
+    data = ["--catalogue", str(shared / "data" / "webshop_1k")]
+    monkeypatch.setattr(sys, "argv", ["webshop", *data, *peer, "--goals", "2", "--out", str(tmp_path / "out.json")])
+    with pytest.raises(SystemExit, match=r"has 999 products and .* 1000: a comparison would be void"):
         webshop.main()
     assert not (tmp_path / "out.json").exists()
 
