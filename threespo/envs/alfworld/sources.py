@@ -14,7 +14,16 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from threespo.envs.alfworld.description import ANNOTATIONS_FILE, REMEDY, TASK_TYPES, as_row, beside, in_row, read_json
+from threespo.envs.alfworld.description import (
+    ANNOTATIONS_FILE,
+    REMEDY,
+    TASK_TYPES,
+    Description,
+    as_row,
+    beside,
+    in_row,
+    read_json,
+)
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.grammar import goal_of, split_task
 from threespo.envs.alfworld.human_goals import check_choice, drawn, with_human_goal
@@ -198,28 +207,29 @@ def _read_compact(file: Path, split: str) -> Iterator[GameRecord]:
             f"{file.with_name(GRAMMAR_FILE)}: no {TASK_MARK} in it, where the task sentence belongs. {REMEDY}"
         )
     grammars: dict[str, str] = {}
-    for row in sorted(_rows(file), key=lambda row: str(row["game_id"])):
+    for row, (kind, stated, sentences) in sorted(_rows(file), key=lambda found: str(found[0]["game_id"])):
         task = row["task"]
         if task not in grammars:
             grammars[task] = _fill(grammar, task)
         full = grammars[task]
         goal, problem = _goal(full, file), row["pddl_problem"]
-        kind, stated, sentences = in_row(row, f"{file}, game {row['game_id']}")
         yield GameRecord(row["game_id"], split, kind, goal, domain, full, problem, _walkthrough(row), stated, sentences)
 
 
-def _rows(file: Path) -> list[dict[str, Any]]:
-    rows: dict[str, dict[str, Any]] = {}
+def _rows(file: Path) -> list[tuple[dict[str, Any], Description]]:
+    rows: dict[str, tuple[dict[str, Any], Description]] = {}
     number = 0
     try:
         with open_text(file) as lines:
             for number, line in enumerate(lines, start=1):
                 row = json.loads(line)
-                _check(row, ("game_id", "task_type", "task", "pddl_problem"), f"{file}, line {number}")
+                where = f"{file}, line {number}"
+                _check(row, ("game_id", "task_type", "task", "pddl_problem"), where)
+                description = in_row(row, where)
                 if row["game_id"] in rows:
-                    raise InputError(f"{file}, line {number}: a second game {row['game_id']!r}; ids name games. {REMEDY}")
+                    raise InputError(f"{where}: a second game {row['game_id']!r}; ids name games. {REMEDY}")
                 if row.get("solvable", True):
-                    rows[row["game_id"]] = row
+                    rows[row["game_id"]] = row, description
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{file}, after line {number}: broken or truncated ({error}). {REMEDY}") from error
     return list(rows.values())
@@ -272,8 +282,6 @@ def _check(row: Any, fields: tuple[str, ...], where: str) -> None:
     missing = [name for name in fields if not isinstance(row.get(name), str)]
     if missing:
         raise InputError(f"{where}: no text field {missing[0]!r} as a game has it. {REMEDY}")
-    if "task_type" in fields:
-        in_row(row, where)
 
 
 def _goal(grammar: str, file: Path) -> str:
