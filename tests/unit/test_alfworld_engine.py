@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.alfworld_mini import DOMAIN, GRAMMAR, OLD_DOMAIN, OLD_GRAMMAR, SEEN_DOMAIN, TASK, TWO_MUGS, mini, replaced
-from threespo.envs.alfworld import Alfworld, Game, GameState, compile_game
+from threespo.envs.alfworld import Alfworld, Game, GameState, commands, compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
 
@@ -262,6 +262,31 @@ def test_every_admissible_command_does_something(game: Game, choices: list[int])
         assert transition.observation != "Nothing happens."
         assert transition.won == ENV.won(transition.state) == game.is_won(transition.state.facts)
         state = transition.state
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(_GAMES), st.lists(st.integers(0, 10**6), min_size=10, max_size=60))
+def test_what_is_remembered_of_a_situation_is_what_it_admits(game: Game, choices: list[int]) -> None:
+    # Two games of the same texts: one remembers all, the other at most two situations.
+    forgetful, state = compile_game(game.record), ENV.initial(game)
+    other = ENV.initial(forgetful)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "_REMEMBERED", 2)
+        for choice in choices:
+            expected = sorted((*commands.elsewhere(game, state.facts.place), *commands.commands(game, state.facts)))
+            assert list(ENV.admissible(state)) == list(ENV.admissible(other)) == expected
+            command = expected[choice % len(expected)]
+            state, other = ENV.step(state, command).state, ENV.step(other, command).state
+            assert state == other
+            assert len(forgetful.cache["admitted"]) <= 2
+
+
+def test_texts_may_hold_signs_of_formats_and_joined_attributes() -> None:
+    grammar = replaced(
+        GRAMMAR, ("You open the {r.name}. ", "100 % %s: {'the %d ' + r.name} ({r.indefinite or r.name}, {r}). ")
+    )
+    told = texts(compile_game(mini(grammar=grammar)), "go to drawer 1", "open drawer 1")
+    assert told[1].startswith("100 % %s: the %d drawer 1 (a, drawer 1). ")
 
 
 def test_what_a_game_tells_about_itself() -> None:

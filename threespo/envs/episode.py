@@ -51,7 +51,7 @@ class Episode:
     @property
     def done(self) -> bool:
         """Over by itself, or at the step limit T_max."""
-        return self.ended or self.steps >= self.setup.max_steps
+        return self.ended or len(self.history) >= self.setup.max_steps
 
     @property
     def prompt(self) -> str:

@@ -201,9 +201,9 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
     def _information(self) -> dict[str, Any]:
         rows = [information(e, list(listed), self.tasks) for e, listed in zip(self.episodes, self._admissible, strict=True)]
         info: dict[str, Any] = {}
-        for key in rows[0]:
+        for key, values in zip(rows[0], zip(*[row.values() for row in rows], strict=True), strict=True):
             column = np.empty(self.num_envs, dtype=object)
-            column[:] = [row[key] for row in rows]
+            column[:] = values
             info[key], info[f"_{key}"] = column, np.ones(self.num_envs, dtype=bool)
         return info
 

@@ -1,12 +1,46 @@
 """Which commands a state admits, and what each one changes."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from threespo.envs.alfworld.model import Action, ActionRule, Entity, Environment, Facts, Game
+from threespo.envs.alfworld.model import Action, ActionRule, Environment, Facts, Game
 from threespo.envs.alfworld.relations import bits
 
 Commands = dict[str, Action]
 """Command -> what it does. Where two actions are worded alike, the one that is found first has the command."""
+_REMEMBERED = 256
+"""Situations of a game whose commands are kept: half a megabyte at most."""
+
+
+class Admitted(NamedTuple):
+    """What a state admits."""
+
+    actions: Commands
+    """All but :func:`travels`."""
+    listed: tuple[str, ...]
+    """All commands, sorted."""
+
+
+def admitted(game: Game, facts: Facts) -> Admitted:
+    """Return what a state admits.
+
+    That depends on the agent's hand and on what is around it alone, to which episodes come back again and again.
+
+    Args:
+        game: the game.
+        facts: what is the case in the state.
+    """
+    place, held, opened, contents, _, lying, _ = facts
+    around = [contents[receptacle] for receptacle in game.receptacles_at[place]]
+    situation = (place, held, opened & game.masks_at[place], lying[place], *around)
+    remembered: dict[tuple[int, ...], Admitted] = game.cache.setdefault("admitted", {})
+    found = remembered.get(situation)
+    if found is None:
+        if len(remembered) == _REMEMBERED:
+            remembered.clear()
+        actions = commands(game, facts)
+        found = remembered[situation] = Admitted(actions, tuple(sorted((*elsewhere(game, place), *actions))))
+    return found
 
 
 def travels(game: Game) -> Commands:
@@ -135,15 +169,7 @@ def _add(found: Commands, game: Game, rule: ActionRule, item: int, receptacle: i
 
 def bindings(game: Game, action: Action) -> Environment:
     """Return the entities that the variables of an action's texts stand for, all but where a trip starts."""
-    number, item, receptacle, place, tool = action
-    roles: dict[str, Entity] = {"?a": game.agent, "?l": game.locations_[place], "?to": game.locations_[place]}
-    if item >= 0:
-        roles["?o"] = game.objects_[item]
-    if receptacle >= 0:
-        roles["?r"] = game.receptacles_[receptacle]
-    if tool >= 0:
-        roles["?tool"] = game.objects_[tool]
-    return {name: roles[role] for name, _, role in game.rules[number].schema.parameters if role in roles}
+    return {name: entities[action[position]] for name, position, entities in game.rules[action[0]].roles}
 
 
 def effect(game: Game, facts: Facts, action: Action) -> Facts:

@@ -57,9 +57,16 @@ def _compile(record: GameRecord) -> Game:
     scene = Scene(words.domain, problem.types, facts, _index(objects), _index(receptacles), _index(locations), marks)
     start, place_of = _start(facts, scene)
 
+    receptacles_at = _group(place_of, len(locations))
     openable = _bits(scene.receptacles, (row[0] for row in facts.get("openable", ())))
 
     rules = _rules(words, facts, scene, goal)
+    # An action says nothing of the agent, who is one and the same at every location.
+    agent = (agents[0],) * len(locations)
+    there, thing = (3, locations), (1, objects)
+    kept = {"?a": (3, agent), "?o": thing, "?r": (2, receptacles), "?l": there, "?to": there, "?tool": (4, objects)}
+    for rule in rules:
+        rule.roles = tuple((name, *kept[role]) for name, _, role in rule.schema.parameters if role in kept)
 
     return Game(
         record=record,
@@ -68,7 +75,8 @@ def _compile(record: GameRecord) -> Game:
         locations_=locations,
         agent=agents[0],
         place_of=place_of,
-        receptacles_at=_group(place_of, len(locations)),
+        receptacles_at=receptacles_at,
+        masks_at=tuple(sum(1 << receptacle for receptacle in here) for here in receptacles_at),
         openable=openable,
         accepts=_accepts(facts, scene),
         static=_static(facts, words, entities),

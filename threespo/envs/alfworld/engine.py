@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from threespo.envs.alfworld.commands import Commands, bindings, commands, effect, elsewhere, travels
+from threespo.envs.alfworld.commands import Admitted, admitted, bindings, effect, travels
 from threespo.envs.alfworld.model import Facts, Game
 from threespo.envs.alfworld.text import NOTHING_HAPPENS, TEXT
 from threespo.envs.base import Transition
@@ -12,20 +12,20 @@ from threespo.envs.base import Transition
 class GameState:
     """A point in an episode: the game, what is the case, and the text that led here."""
 
-    __slots__ = ("_commands", "_won", "facts", "game", "observation")
+    __slots__ = ("_admitted", "_won", "facts", "game", "observation")
 
     game: Game
     facts: Facts
     observation: str
     _won: bool
-    _commands: Commands | None
+    _admitted: Admitted | None
 
     def __init__(self, game: Game, facts: Facts, observation: str, won: bool) -> None:
         _set_game(self, game)
         _set_facts(self, facts)
         _set_observation(self, observation)
         _set_won(self, won)
-        _set_commands(self, None)
+        _set_admitted(self, None)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a state is immutable; {name!r} cannot be set")
@@ -54,7 +54,7 @@ def _setter(name: str) -> Callable[[GameState, Any], None]:
 
 
 _set_game, _set_facts, _set_observation = _setter("game"), _setter("facts"), _setter("observation")
-_set_won, _set_commands = _setter("_won"), _setter("_commands")
+_set_won, _set_admitted = _setter("_won"), _setter("_admitted")
 
 
 class Alfworld:
@@ -85,7 +85,7 @@ class Alfworld:
         # Trips are most of all commands, and the same in all states but for the place where the agent is.
         found = travels(game).get(command)
         if found is None:
-            found = _commands(state).get(command)
+            found = _admitted(state).actions.get(command)
         elif found[3] == facts.place:
             found = None
         if found is None:
@@ -103,7 +103,7 @@ class Alfworld:
 
     def admissible(self, state: GameState) -> tuple[str, ...]:
         """Return all commands that do something, sorted, as the stock engine lists them."""
-        return tuple(sorted((*elsewhere(state.game, state.facts.place), *_commands(state))))
+        return _admitted(state).listed
 
     def won(self, state: GameState) -> bool:
         """Return whether the goal holds now."""
@@ -114,17 +114,17 @@ class Alfworld:
         return int(state._won)
 
 
-def _commands(state: GameState) -> Commands:
-    """Return the state's commands (trips apart), computed once."""
-    found = state._commands
+def _admitted(state: GameState) -> Admitted:
+    """Return what a state admits, looked up once."""
+    found = state._admitted
     if found is None:
-        found = commands(state.game, state.facts)
-        _set_commands(state, found)
+        found = admitted(state.game, state.facts)
+        _set_admitted(state, found)
     return found
 
 
 def _stay(state: GameState) -> Transition[GameState]:
-    # Equal facts admit equal commands, so what was computed for them goes along.
+    # Equal facts admit equal commands, so what was found for them goes along.
     after = GameState(state.game, state.facts, NOTHING_HAPPENS, state._won)
-    _set_commands(after, state._commands)
+    _set_admitted(after, state._admitted)
     return Transition(after, NOTHING_HAPPENS, int(state._won), state._won)

@@ -77,6 +77,7 @@ class ActionRule:
         "objects",
         "order",
         "receptacles",
+        "roles",
         "schema",
         "start_variable",
         "template",
@@ -95,6 +96,8 @@ class ActionRule:
         """(index of the mark, "set" | "clear" | "flip"); marks that nothing reads are left out."""
         self.decides = True
         """Whether the action can change whether the goal holds."""
+        self.roles: tuple[tuple[str, int, tuple[Entity, ...]], ...] = ()
+        """(variable of the texts, position in an :data:`Action`, entities that the index there is of)."""
         self.start_variable = next((name for name, _, role in schema.parameters if role == "?from"), "")
 
 
@@ -111,6 +114,8 @@ class Game:
     """For each receptacle, the index of its location, or -1."""
     receptacles_at: tuple[tuple[int, ...], ...]
     """For each location, its receptacles."""
+    masks_at: tuple[int, ...]
+    """The same as masks."""
     openable: int
     accepts: tuple[int, ...]
     """For each receptacle, the objects that may be put there."""

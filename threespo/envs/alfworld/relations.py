@@ -3,16 +3,18 @@
 Rows come in the order of the stock engine: sorted by the entities' ids, which is the order of their indices.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from threespo.envs.alfworld.model import Entity, Facts, Game
+from threespo.envs.alfworld.model import Entity, Environment, Facts, Game
 from threespo.envs.alfworld.pddl import ANY_TYPE
 from threespo.envs.alfworld.schemas import Domain
 from threespo.errors import InputError
 
 Row = Sequence[Entity]
 Known = Sequence[Entity | None]
+Test = Callable[[Game, Facts, Environment], bool]
+"""Says whether something is the case, given a text's variables."""
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -27,13 +29,11 @@ def bits(mask: int) -> Iterator[int]:
 class Relation(Protocol):
     """A predicate as a table."""
 
-    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
-        """Return whether a row is in the table.
+    def test(self, names: Sequence[str]) -> Test:
+        """Return the test of whether the entities that variables stand for are a row of the table.
 
         Args:
-            game: the game.
-            facts: what is the case.
-            row: an entity for each of the predicate's arguments.
+            names: a variable for each of the predicate's arguments, bound wherever the test is asked.
         """
         ...
 
@@ -61,9 +61,9 @@ class AgentRelation:
             return None
         return (game.agent,) if self.name == "holdsany" else (game.agent, game.objects_[facts.held])
 
-    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
-        """Return whether ``row`` is in the table."""
-        return tuple(row) == self._row(game, facts)
+    def test(self, names: Sequence[str]) -> Test:
+        """Return the test of a row."""
+        return lambda game, facts, bound: tuple([bound[name] for name in names]) == self._row(game, facts)
 
     def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
         """Return the row if it agrees with ``known``."""
@@ -80,12 +80,13 @@ class MaskRelation:
     def _mask(self, game: Game, facts: Facts) -> int:
         return facts.opened if self.name == "opened" else facts.marks[game.mark_index[self.name]]
 
-    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
-        """Return whether ``row`` is in the table."""
-        return bool(self._mask(game, facts) >> row[0].index & 1)
+    def test(self, names: Sequence[str]) -> Test:
+        """Return the test of a row."""
+        (one,) = names
+        return lambda game, facts, bound: bool(self._mask(game, facts) >> bound[one].index & 1)
 
     def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
-        """Return all rows: one variable is either known, which :meth:`holds` answers, or free."""
+        """Return all rows: one variable is either known, which :meth:`test` answers, or free."""
         entities = game.receptacles_ if self.name == "opened" else game.objects_
         return [(entities[index],) for index in bits(self._mask(game, facts))]
 
@@ -97,14 +98,14 @@ class TableRelation:
         self.column = Facts._fields.index(column)
         self.at_locations = column == "lying"
 
-    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
-        """Return whether ``row`` is in the table."""
-        table: tuple[int, ...] = facts[self.column]  # type: ignore[assignment]
-        return bool(table[row[1].index] >> row[0].index & 1)
+    def test(self, names: Sequence[str]) -> Test:
+        """Return the test of a row."""
+        item, place = names
+        return lambda game, facts, bound: bool(self._table(facts)[bound[place].index] >> bound[item].index & 1)
 
     def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
         """Return the rows that agree with ``known``, sorted by object, then place."""
-        table: tuple[int, ...] = facts[self.column]  # type: ignore[assignment]
+        table = self._table(facts)
         item, place = known
         if place is not None:
             if item is not None:
@@ -113,6 +114,9 @@ class TableRelation:
         places = game.locations_ if self.at_locations else game.receptacles_
         items = game.objects_ if item is None else (item,)
         return [(entity, where) for entity in items for where in places if table[where.index] >> entity.index & 1]
+
+    def _table(self, facts: Facts) -> tuple[int, ...]:
+        return facts[self.column]  # type: ignore[return-value]
 
 
 class StaticRelation:
@@ -127,12 +131,18 @@ class StaticRelation:
         """
         self.name, self.kinds = name, kinds
 
-    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
-        """Return whether ``row`` is in the table."""
-        found: set[Row] | None = game.cache.get(self)
-        if found is None:
-            found = game.cache[self] = {one for one in game.static[self.name] if self._fits(one)}
-        return tuple(row) in found
+    def test(self, names: Sequence[str]) -> Test:
+        """Return the test of a row."""
+        alone = names[0] if len(names) == 1 else ""
+
+        def holds(game: Game, facts: Facts, bound: Environment) -> bool:
+            found = game.cache.get(self)
+            if found is None:
+                rows = [row for row in game.static[self.name] if self._fits(row)]
+                found = game.cache[self] = {row[0] for row in rows} if alone else set(rows)
+            return (bound[alone] if alone else tuple([bound[name] for name in names])) in found
+
+        return holds
 
     def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
         """Return the rows that agree with ``known`` and the variables' types."""
@@ -152,9 +162,9 @@ class StaticRelation:
 class NeverRelation:
     """A negated predicate that no action can make false: the stock engine never learns such a fact."""
 
-    def holds(self, game: Game, facts: Facts, row: Row) -> bool:
-        """Return False."""
-        return False
+    def test(self, names: Sequence[str]) -> Test:
+        """Return the test of a row."""
+        return lambda game, facts, bound: False
 
     def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
         """Return nothing."""

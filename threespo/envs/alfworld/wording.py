@@ -1,9 +1,9 @@
 """From a grammar to functions that write an engine's texts."""
 
-import ast
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, reduce
 
+from threespo.envs.alfworld.expressions import Types, plain, value
 from threespo.envs.alfworld.grammar import (
     Each,
     Grammar,
@@ -18,12 +18,11 @@ from threespo.envs.alfworld.grammar import (
 )
 from threespo.envs.alfworld.model import Environment, Facts, Game, Writer
 from threespo.envs.alfworld.pddl import ANY_TYPE
-from threespo.envs.alfworld.relations import Relation, Row, StaticRelation, relation
+from threespo.envs.alfworld.relations import Relation, Row, StaticRelation, Test, relation
 from threespo.envs.alfworld.schemas import DYNAMIC, Domain, parse_domain
 from threespo.errors import InputError
 
 Driver = Callable[[Game, Facts, Environment], list[Environment]]
-Types = dict[str, str]
 
 TASK = "task"
 """The symbol for the task sentence, the one thing in a grammar that differs between games."""
@@ -100,18 +99,20 @@ class Wording:
 
     def _writer(self, parts: Iterable[Part], types: Types) -> Writer:
         """Return the writer of a text; ``types`` are the variables that will be bound."""
-        writers = [self._part(part, types) for part in parts]
-        if len(writers) == 1:
-            return writers[0]
+        parts, simple = tuple(parts), plain(parts, types)
+        if simple is not None:
+            form, reads = simple
+            return lambda game, facts, bound: form % tuple([read(bound[name]) for name, read in reads])
+        if len(parts) == 1:
+            return self._part(parts[0], types)
+        writers = [self._writer([part], types) for part in parts]
         return lambda game, facts, bound: "".join([write(game, facts, bound) for write in writers])
 
     def _part(self, part: Part, types: Types) -> Writer:
-        if isinstance(part, Text):
-            text = part.text
-            return lambda game, facts, bound: text
+        assert not isinstance(part, Text), "a constant is plain"
         if isinstance(part, Value):
-            value = _value(part.tree, types, part.source)
-            return lambda game, facts, bound: value(bound)
+            evaluate = value(part.tree, types, part.source)
+            return lambda game, facts, bound: evaluate(bound)
         if isinstance(part, Symbol):
             return self._symbol(part.name, types)
         return self._each(part, types)
@@ -143,46 +144,59 @@ class Wording:
 
         return write
 
-    def _rule(self, rule: Rule, types: Types) -> tuple[Driver | None, Writer]:
-        condition = self._query(rule.condition, types) if rule.condition else None
+    def _rule(self, rule: Rule, types: Types) -> tuple[Test | None, Writer]:
+        condition = self._condition(rule.condition, types) if rule.condition else None
         return condition, self._writer(rule.parts, types)
 
+    def _condition(self, query: Query, types: Types) -> Test:
+        """Return whether ``query`` has an answer."""
+        if any(name not in types for literal in query for name, _ in literal.variables):
+            answers = self._query(query, types)
+            return lambda game, facts, bound: bool(answers(game, facts, bound))
+        return reduce(_both, [table.test(names) for table, names, _, _ in self._tables(query, types)])
+
     def _each(self, part: Each, types: Types) -> Writer:
-        answers = self._query(part.query, types)
-        inner = {**types, **{name: kind for literal in part.query for name, kind in literal.variables}}
-        element = self._part(part.element, inner)
+        items = self._items(part, types)
         if not part.listed:
-            return lambda game, facts, bound: "".join(
-                [element(game, facts, answer) for answer in answers(game, facts, bound)]
-            )
+            return lambda game, facts, bound: "".join(items(game, facts, bound))
 
         empty, between, last = (
             self._symbol(f"list_{name}", types) for name in ("empty", "separator", "last_separator")
         )
 
         def enumerate_all(game: Game, facts: Facts, bound: Environment) -> str:
-            items = [element(game, facts, answer) for answer in answers(game, facts, bound)]
-            if len(items) < 2:
-                return items[0] if items else empty(game, facts, bound)
-            head = between(game, facts, bound).join(items[:-1])
-            return head + last(game, facts, bound) + items[-1]
+            found = items(game, facts, bound)
+            if len(found) < 2:
+                return found[0] if found else empty(game, facts, bound)
+            head = between(game, facts, bound).join(found[:-1])
+            return head + last(game, facts, bound) + found[-1]
 
         return enumerate_all
 
+    def _items(self, part: Each, types: Types) -> Callable[[Game, Facts, Environment], list[str]]:
+        """Return the function that writes ``part``'s element for each answer to its query."""
+        inner = {**types, **{name: kind for literal in part.query for name, kind in literal.variables}}
+        element, tables = self._writer([part.element], inner), self._tables(part.query, types)
+        table, names, _, _ = tables[0]
+        position = _free(*tables[0])
+
+        # What most lists are, and most of an observation: one thing said of each object that is somewhere.
+        simple = plain([part.element], inner)
+        if len(tables) == 1 and position is not None and simple and {name for name, _ in simple[1]} == {names[position]}:
+            form, reads = simple
+
+            def said(game: Game, facts: Facts, bound: Environment) -> list[str]:
+                rows = table.rows(game, facts, [bound.get(name) for name in names])
+                return [form % tuple([read(row[position]) for _, read in reads]) for row in rows]
+
+            return said
+
+        answers = self._query(part.query, types)
+        return lambda game, facts, bound: [element(game, facts, answer) for answer in answers(game, facts, bound)]
+
     def _query(self, query: Query, types: Types) -> Driver:
         """Return a function from bindings to all of their extensions that satisfy ``query``."""
-        known = dict(types)
-        steps: list[Driver] = []
-        for literal in query:
-            names = tuple(name for name, _ in literal.variables)
-            kinds = tuple(kind for _, kind in literal.variables)
-            earlier = dict(known)
-            for name, kind in literal.variables:
-                if known.setdefault(name, kind) != kind:
-                    raise InputError(f"the grammar uses the variable {name!r} as {kind!r} and as {known[name]!r}")
-            self.reads.add(literal.predicate)
-            steps.append(_search(relation(literal.predicate, kinds, self.domain), names, kinds, earlier))
-
+        steps = [_search(*step) for step in self._tables(query, types)]
         if len(steps) == 1:
             return steps[0]
 
@@ -194,34 +208,61 @@ class Wording:
 
         return answers
 
+    def _tables(self, query: Query, types: Types) -> list[tuple[Relation, tuple[str, ...], tuple[str, ...], Types]]:
+        """Return for each literal its table, its variables and their types, and the types of all that is bound before."""
+        known = dict(types)
+        tables = []
+        for literal in query:
+            names = tuple(name for name, _ in literal.variables)
+            kinds = tuple(kind for _, kind in literal.variables)
+            earlier = dict(known)
+            for name, kind in literal.variables:
+                if known.setdefault(name, kind) != kind:
+                    raise InputError(f"the grammar uses the variable {name!r} as {kind!r} and as {known[name]!r}")
+            self.reads.add(literal.predicate)
+            tables.append((relation(literal.predicate, kinds, self.domain), names, kinds, earlier))
+        return tables
+
 
 def _search(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], types: Types) -> Driver:
     """Return the function that extends bindings of ``types`` by one literal.
 
     Different variables stand for different entities, as in the stock engine.
     """
-    free = [position for position, name in enumerate(names) if name not in types]
+    if all(name in types for name in names):
+        holds = table.test(names)
+        return lambda game, facts, bound: [bound] if holds(game, facts, bound) else []
+    position = _free(table, names, kinds, types)
+    if position is not None:
+        only = names[position]
 
-    def filtered(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
-        return [bound] if table.holds(game, facts, [bound[name] for name in names]) else []
+        def extended(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
+            rows = table.rows(game, facts, [bound.get(name) for name in names])
+            return [{**bound, only: row[position]} for row in rows]
 
-    if not free:
-        return filtered
-    position, only = free[0], names[free[0]]
-    # Types under which another variable may stand for the same entity; without any, rows need no check for that.
-    rivals = {*types.values(), *kinds[:position], *kinds[position + 1 :]} & {kinds[position], ANY_TYPE}
-
-    def extended(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
-        rows = table.rows(game, facts, [bound.get(name) for name in names])
-        return [{**bound, only: row[position]} for row in rows]
+        return extended
 
     def unified(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
         rows = table.rows(game, facts, [bound.get(name) for name in names])
         return [new for row in rows if (new := _extend(bound, names, row)) is not None]
 
+    return unified
+
+
+def _free(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], types: Types) -> int | None:
+    """Return the position of a literal's one unbound variable, if no other variable can stand for the same entity."""
+    free = [position for position, name in enumerate(names) if name not in types]
+    if len(free) != 1:
+        return None
+    position = free[0]
+    rivals = {*types.values(), *kinds[:position], *kinds[position + 1 :]} & {kinds[position], ANY_TYPE}
     # Such a table has rows of several types, so here, too, an entity may come up twice.
     loose = isinstance(table, StaticRelation) and ANY_TYPE in kinds
-    return unified if len(free) > 1 or rivals or loose else extended
+    return None if rivals or loose else position
+
+
+def _both(first: Test, second: Test) -> Test:
+    return lambda game, facts, bound: first(game, facts, bound) and second(game, facts, bound)
 
 
 def _extend(bound: Environment, names: tuple[str, ...], row: Row) -> Environment | None:
@@ -233,26 +274,3 @@ def _extend(bound: Environment, names: tuple[str, ...], row: Row) -> Environment
                 return None
             result[name] = entity
     return result
-
-
-def _value(tree: ast.expr, types: Types, source: str) -> Callable[[Environment], str]:
-    """Return the function that evaluates an expression, as ``grammar`` admits them."""
-    if isinstance(tree, ast.Constant):
-        constant = str(tree.value)
-        return lambda bound: constant
-
-    if isinstance(tree, ast.BinOp):
-        left, right = _value(tree.left, types, source), _value(tree.right, types, source)
-        return lambda bound: left(bound) + right(bound)
-    if isinstance(tree, ast.BoolOp):
-        choices = [_value(choice, types, source) for choice in tree.values]
-        return lambda bound: (
-            next((text for choice in choices[:-1] if (text := choice(bound))), "") or choices[-1](bound)
-        )
-
-    attribute = tree.attr if isinstance(tree, ast.Attribute) else "name"
-    node = tree.value if isinstance(tree, ast.Attribute) else tree
-    name = node.id if isinstance(node, ast.Name) else ""
-    if name not in types:
-        raise InputError(f"the grammar's expression {{{source}}} names {name!r}, which is not bound there")
-    return lambda bound: str(getattr(bound[name], attribute))
