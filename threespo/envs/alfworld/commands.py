@@ -169,7 +169,8 @@ def _add(found: Commands, game: Game, rule: ActionRule, item: int, receptacle: i
 
 def bindings(game: Game, action: Action) -> Environment:
     """Return the entities that the variables of an action's texts stand for, all but where a trip starts."""
-    return {name: entities[action[position]] for name, position, entities in game.rules[action[0]].roles}
+    entities = game.entities
+    return {name: entities[position][action[position]] for name, position in game.rules[action[0]].schema.variables}
 
 
 def effect(game: Game, facts: Facts, action: Action) -> Facts:

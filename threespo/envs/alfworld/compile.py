@@ -61,19 +61,13 @@ def _compile(record: GameRecord) -> Game:
     openable = _bits(scene.receptacles, (row[0] for row in facts.get("openable", ())))
 
     rules = _rules(words, facts, scene, goal)
-    # An action says nothing of the agent, who is one and the same at every location.
-    agent = (agents[0],) * len(locations)
-    there, thing = (3, locations), (1, objects)
-    kept = {"?a": (3, agent), "?o": thing, "?r": (2, receptacles), "?l": there, "?to": there, "?tool": (4, objects)}
-    for rule in rules:
-        rule.roles = tuple((name, *kept[role]) for name, _, role in rule.schema.parameters if role in kept)
-
     return Game(
         record=record,
         objects_=objects,
         receptacles_=receptacles,
         locations_=locations,
         agent=agents[0],
+        entities=((agents[0],) * len(rules), objects, receptacles, locations, objects),
         place_of=place_of,
         receptacles_at=receptacles_at,
         masks_at=tuple(sum(1 << receptacle for receptacle in here) for here in receptacles_at),

@@ -77,7 +77,6 @@ class ActionRule:
         "objects",
         "order",
         "receptacles",
-        "roles",
         "schema",
         "start_variable",
         "template",
@@ -96,8 +95,6 @@ class ActionRule:
         """(index of the mark, "set" | "clear" | "flip"); marks that nothing reads are left out."""
         self.decides = True
         """Whether the action can change whether the goal holds."""
-        self.roles: tuple[tuple[str, int, tuple[Entity, ...]], ...] = ()
-        """(variable of the texts, position in an :data:`Action`, entities that the index there is of)."""
         self.start_variable = next((name for name, _, role in schema.parameters if role == "?from"), "")
 
 
@@ -110,6 +107,8 @@ class Game:
     receptacles_: tuple[Entity, ...]
     locations_: tuple[Entity, ...]
     agent: Entity
+    entities: tuple[tuple[Entity, ...], ...]
+    """What the numbers of an :data:`Action` are indices of; the first, for any rule, is the agent."""
     place_of: tuple[int, ...]
     """For each receptacle, the index of its location, or -1."""
     receptacles_at: tuple[tuple[int, ...], ...]

@@ -7,6 +7,7 @@ conditions on a single object or receptacle, such as ``(cleanable ?o)`` or ``(re
 action that belongs to no kind is refused: the engine would otherwise play another game than the one on disk.
 """
 
+import functools
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,7 @@ _MARKED = {"take", "put", "treat", "toggle", "slice", "examine object", "examine
 
 DYNAMIC = frozenset({"atlocation", "opened", "inreceptacle", "objectatlocation", "holds", "holdsany"})
 """Predicates that the kinds themselves change; what else changes are marks, or bookkeeping that nothing reads."""
+_POSITIONS = {"?a": 0, "?o": 1, "?r": 2, "?l": 3, "?to": 3, "?tool": 4}
 FALSE: Canonical = ("or", frozenset())
 TRUE: Canonical = ("and", frozenset())
 
@@ -97,6 +99,11 @@ class Schema:
     filters: tuple[Filter, ...]
     marks: tuple[tuple[str, str], ...]
     """(predicate, "set" | "clear" | "flip") of each effect on the object ``?o``."""
+
+    @functools.cached_property
+    def variables(self) -> tuple[tuple[str, int], ...]:
+        """(parameter, position in an ``Action``) of each parameter that an action fixes; 0 stands for the agent."""
+        return tuple((name, _POSITIONS[role]) for name, _, role in self.parameters if role in _POSITIONS)
 
 
 @dataclass(frozen=True)
