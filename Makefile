@@ -12,6 +12,9 @@ CORES ?= all
 comma := ,
 ARGS ?=
 
+# Images of containers often set it; the workflow's hundreds of processes would compile the package anew, each of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install test test-all test-fast test-vllm test-adapters test-extras lint docs reproduce push pull parity soak bench clean
 

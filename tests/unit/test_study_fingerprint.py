@@ -1,5 +1,7 @@
 """A fingerprint changes with the meaning of code, and with nothing else."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,71 @@ def test_a_change_of_anything_imported_changes_it(package, name, text):
     before = fresh("threespo.a")
     (package / name).write_text(text)
     assert fresh("threespo.a") != before
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Return where digests are kept, and a function that does what a new process does."""
+    path = tmp_path / "kept" / "fingerprints.json"
+    monkeypatch.setattr(module, "_kept", lambda: path)
+    monkeypatch.setattr(module.sys, "dont_write_bytecode", False)
+
+    def new_process():
+        module._known.cache_clear()
+        module._saved.clear()
+        return fresh("threespo.a")
+
+    yield path, new_process
+    module._known.cache_clear()
+    module._saved.clear()
+
+
+def test_what_was_read_once_is_not_read_again_before_it_changes(package, kept, monkeypatch):
+    path, new_process = kept
+    before = new_process()
+    assert path.is_file()
+    read, asked = module._read, []
+    monkeypatch.setattr(module, "_read", lambda content, package: asked.append(content) or read(content, package))
+    assert new_process() == before
+    assert asked == []
+
+    # Also a change that leaves size and times as they are.
+    times = (package / "b.py").stat()
+    (package / "b.py").write_text(FILES["b.py"].replace("deep.h", "deep.i"))
+    os.utime(package / "b.py", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert new_process() != before
+    assert len(asked) == 1
+    (package / "b.py").write_text(FILES["b.py"])
+    assert new_process() == before
+    assert len(asked) == 1
+
+
+def test_a_module_that_appears_is_seen_though_nothing_that_was_read_changes(package, kept):
+    _, new_process = kept
+    (package / "a.py").write_text(FILES["a.py"].replace("import g", "import g, late"))
+    before = new_process()
+    (package / "b.py").unlink()
+    (package / "b").mkdir()
+    (package / "b" / "__init__.py").write_text(FILES["b.py"])
+    assert new_process() == before, "the same module as a package"
+    (package / "b" / "late.py").write_text("")
+    assert new_process() != before
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"made_by": 1}', '{"made_by": "other", "modules": {"a": ["b", [], []]}}'])
+def test_what_is_kept_and_cannot_be_used_is_read_anew(package, kept, damage):
+    path, new_process = kept
+    before = new_process()
+    path.write_text(damage)
+    assert new_process() == before
+    assert json.loads(path.read_text())["made_by"] == module._maker()
+
+
+def test_where_nothing_can_be_kept_nothing_is(package, kept):
+    path, new_process = kept
+    path.parent.write_text("a file where the folder should be")
+    before = new_process()
+    assert new_process() == before
 
 
 def test_the_registry_is_left_out(package):

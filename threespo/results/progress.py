@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from threespo.errors import InputError
-from threespo.runs.artifacts import RunArtifacts
 from threespo.study import journal, records
 from threespo.study.config import Study
 from threespo.study.paths import Paths
 from threespo.study.run_settings import TrainSettings
 from threespo.study.stages import Job, jobs
 from threespo.study.training import TrainingSettings
+
+if TYPE_CHECKING:
+    from threespo.runs.artifacts import RunArtifacts
 
 State = Literal["finished", "running", "waiting", "failed"]
 
@@ -87,6 +89,9 @@ class Progress:
     def _trained(self, job: Job) -> Trained | None:
         if job.stage != "train":
             return None
+        # Only here: it brings pandas along, and every call of the workflow would wait for that.
+        from threespo.runs.artifacts import RunArtifacts
+
         artifacts = RunArtifacts(self.paths.checkpoints(job.name))
         # The run may end, and remove them, while they are looked at.
         with contextlib.suppress(InputError, FileNotFoundError):
@@ -94,7 +99,7 @@ class Progress:
             return self._after(job, artifacts, epochs) if epochs else None
         return None
 
-    def _after(self, job: Job, artifacts: RunArtifacts, epochs: list[int]) -> Trained:
+    def _after(self, job: Job, artifacts: "RunArtifacts", epochs: list[int]) -> Trained:
         training, recent = self._training(job), epochs[-RECENT:]
         timing = [artifacts.rows("timing", epoch).iloc[0] for epoch in recent]
         # Of the epochs that are looked at, from the end of the one before them.

@@ -11,8 +11,12 @@ studies, whose values reach a stage as its settings. What a job takes from a reg
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
+import json
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
@@ -28,6 +32,9 @@ LEFT_OUT = ("threespo.methods.registry", "threespo.envs.registry", "threespo.stu
 
 NOT_DATA = (".py", ".pyc", ".md")
 """Endings of files that are code or documentation."""
+
+_Read = tuple[str, list[str], list[str]]
+"""What :func:`_read` returns, also as JSON keeps it."""
 
 
 @functools.cache
@@ -59,6 +66,7 @@ def describe(modules: Iterable[str]) -> dict[str, str]:
         found[name] = module.digest
         found.update(_data_beside(source, module.strings))
         waiting += module.imports
+    _remember()
     return found
 
 
@@ -88,17 +96,29 @@ class _Module(NamedTuple):
     imports: tuple[str, ...]
     """Modules of this package that it imports, and the packages that contain them; without those that are left out."""
     strings: frozenset[str]
-    """All strings in it but docstrings."""
+    """All strings in it but docstrings that a file or folder could be named by."""
 
 
 @functools.cache
 def _module(source: Path, name: str) -> _Module:
-    try:
-        tree = ast.parse(source.read_text(encoding="utf-8"))
-    except SyntaxError as error:
-        raise InputError(f"{source}: line {error.lineno}: {error.msg}") from error
+    package, content = name if source.name == "__init__.py" else name.rpartition(".")[0], source.read_bytes()
+    known, key = _known(), hashlib.sha256(f"{package}\n".encode() + content).hexdigest()
+    if key not in known:
+        try:
+            known[key] = _read(content, package)
+        except SyntaxError as error:
+            raise InputError(f"{source}: line {error.lineno}: {error.msg}") from error
+    digest, targets, strings = known[key]
+    imports = (module for target in targets for module in _existing(target))
+    counted = (other for other in dict.fromkeys(imports) if not _lies_in(other, LEFT_OUT))
+    return _Module(digest, tuple(counted), frozenset(strings))
 
-    # One walk, and no copy of the tree: every job of the workflow waits for this.
+
+def _read(content: bytes, package: str) -> _Read:
+    """Return a module's digest, what it imports of this package, as far as its text says, and its strings."""
+    tree = ast.parse(content)
+
+    # One walk, and no copy of the tree: it takes long enough.
     imports: list[str] = []
     strings: set[str] = set()
     texts: set[int] = set()
@@ -111,11 +131,57 @@ def _module(source: Path, name: str) -> _Module:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
             strings.add(node.value)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            imports += _imports(node, name if source.name == "__init__.py" else name.rpartition(".")[0])
+            imports += _imports(node, package)
 
     dumped = ast.dump(tree, include_attributes=False)
-    counted = (other for other in dict.fromkeys(imports) if not _lies_in(other, LEFT_OUT))
-    return _Module(hashlib.sha256(dumped.encode()).hexdigest(), tuple(counted), frozenset(strings))
+    names = sorted(string for string in strings if "/" not in string and 0 < len(string) < 256)
+    return hashlib.sha256(dumped.encode()).hexdigest(), list(dict.fromkeys(imports)), names
+
+
+# Every job of the workflow asks for the digests of some hundred modules, and reading them takes longer than all else that a
+# short job does. So they are kept beside the compiled modules, by what was read: as there, what is kept is never stale, and
+# where nothing can be written nothing is kept.
+_KEPT = "fingerprints.json"
+
+
+@functools.cache
+def _known() -> dict[str, _Read]:
+    """Return what has been read of modules, by the digest of their bytes and package."""
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+        kept = json.loads(_kept().read_text(encoding="utf-8"))
+        if kept["made_by"] == _maker():
+            _saved.update(kept["modules"])
+            return dict(kept["modules"])
+    return {}
+
+
+_saved: set[str] = set()
+"""Keys of what is kept."""
+
+
+def _remember() -> None:
+    """Keep what has been read and is not kept yet."""
+    known = _known()
+    if known.keys() <= _saved or sys.dont_write_bytecode:
+        return
+    _saved.update(known)
+    path = _kept()
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        beside.write_text(json.dumps({"made_by": _maker(), "modules": known}), encoding="utf-8")
+        beside.replace(path)
+
+
+def _kept() -> Path:
+    return Path(__file__).parent / "__pycache__" / _KEPT
+
+
+@functools.cache
+def _maker() -> str:
+    """Return what else the digests depend on: this file, and the version of Python, whose syntax trees differ."""
+    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    return f"{own} {sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _is_text(node: ast.stmt) -> TypeGuard[ast.Expr]:
@@ -123,7 +189,7 @@ def _is_text(node: ast.stmt) -> TypeGuard[ast.Expr]:
 
 
 def _imports(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
-    """Yield the modules of this package that a statement in ``package`` imports, and the packages that contain them."""
+    """Yield what a statement in ``package`` imports of this package: modules, and names in modules."""
     if isinstance(node, ast.Import):
         targets = [alias.name for alias in node.names]
     else:
@@ -136,7 +202,7 @@ def _imports(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
 
     for target in targets:
         if target.split(".")[0] == PACKAGE:
-            yield from _existing(target)
+            yield target
 
 
 def _existing(target: str) -> Iterator[str]:

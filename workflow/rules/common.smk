@@ -8,8 +8,6 @@ from pathlib import Path
 
 from threespo.cli import STUDY_DIGEST
 from threespo.errors import InputError
-from threespo.results.index import write_index
-from threespo.results.outcome import outcome
 from threespo.runs.gpus import check_granted
 from threespo.scaling.resources import Allotment
 from threespo.results.status import StudyBar
