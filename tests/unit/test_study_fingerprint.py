@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -79,44 +82,51 @@ def test_a_change_of_anything_imported_changes_it(package, name, text):
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch):
-    """Return where digests are kept, and a function that does what a new process does."""
-    path = tmp_path / "kept" / "fingerprints.json"
-    monkeypatch.setattr(module, "_kept", lambda: path)
+def cache(tmp_path, monkeypatch):
+    """Return where what was parsed is kept, and a function that does what a new process does."""
+    path = tmp_path / "kept" / "fingerprints.cache"
+    monkeypatch.setattr(module, "_cache_file", lambda: path)
     monkeypatch.setattr(module.sys, "dont_write_bytecode", False)
 
     def new_process():
-        module._known.cache_clear()
-        module._saved.clear()
+        module._cache.cache_clear()
+        module._written.clear()
         return fresh("threespo.a")
 
     yield path, new_process
-    module._known.cache_clear()
-    module._saved.clear()
+    module._cache.cache_clear()
+    module._written.clear()
 
 
-def test_what_was_read_once_is_not_read_again_before_it_changes(package, kept, monkeypatch):
-    path, new_process = kept
+@pytest.fixture
+def parsed(monkeypatch):
+    """Return the list of what is parsed from now on."""
+    parse, asked = module._parse, []
+    monkeypatch.setattr(module, "_parse", lambda content, package: asked.append(content) or parse(content, package))
+    return asked
+
+
+def test_what_was_parsed_once_is_not_parsed_again_before_it_changes(package, cache, parsed):
+    path, new_process = cache
     before = new_process()
     assert path.is_file()
-    read, asked = module._read, []
-    monkeypatch.setattr(module, "_read", lambda content, package: asked.append(content) or read(content, package))
+    parsed.clear()
     assert new_process() == before
-    assert asked == []
+    assert parsed == []
 
     # Also a change that leaves size and times as they are.
     times = (package / "b.py").stat()
     (package / "b.py").write_text(FILES["b.py"].replace("deep.h", "deep.i"))
     os.utime(package / "b.py", ns=(times.st_atime_ns, times.st_mtime_ns))
     assert new_process() != before
-    assert len(asked) == 1
+    assert len(parsed) == 1
     (package / "b.py").write_text(FILES["b.py"])
     assert new_process() == before
-    assert len(asked) == 1
+    assert len(parsed) == 1
 
 
-def test_a_module_that_appears_is_seen_though_nothing_that_was_read_changes(package, kept):
-    _, new_process = kept
+def test_a_module_that_appears_is_seen_though_nothing_that_was_parsed_changes(package, cache):
+    _, new_process = cache
     (package / "a.py").write_text(FILES["a.py"].replace("import g", "import g, late"))
     before = new_process()
     (package / "b.py").unlink()
@@ -127,20 +137,65 @@ def test_a_module_that_appears_is_seen_though_nothing_that_was_read_changes(pack
     assert new_process() != before
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"made_by": 1}', '{"made_by": "x", "modules": {"a": ["b", [], []]}}'])
-def test_what_is_kept_and_cannot_be_used_is_read_anew(package, kept, damage):
-    path, new_process = kept
+MADE_BY = f'"made_by": "{module._MADE_BY}"'
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        "[" * 200_000,
+        '{"made_by": 1}',
+        '{"made_by": "x", "modules": {"a": ["b", [], []]}}',
+        f"{{{MADE_BY}}}",
+        f'{{{MADE_BY}, "modules": []}}',
+        f'{{{MADE_BY}, "modules": {{"KEY": ["x"]}}}}',
+        f'{{{MADE_BY}, "modules": {{"KEY": 1}}}}',
+    ],
+)
+def test_what_is_kept_and_cannot_be_used_is_parsed_anew(package, cache, damage):
+    path, new_process = cache
     before = new_process()
-    path.write_text(damage)
+    # A key that is asked for, so that its entry would be taken.
+    path.write_text(damage.replace("KEY", next(iter(module._cache()))))
     assert new_process() == before
-    assert json.loads(path.read_text())["made_by"] == module._maker()
+    assert json.loads(path.read_text())["made_by"] == module._MADE_BY
 
 
-def test_where_nothing_can_be_kept_nothing_is(package, kept):
-    path, new_process = kept
+def test_the_oldest_of_what_was_parsed_go(package, cache, parsed, monkeypatch):
+    path, new_process = cache
+    monkeypatch.setattr(module, "_MOST", 3)
+    before = new_process()
+    assert len(json.loads(path.read_text())["modules"]) == 3
+    parsed.clear()
+    assert new_process() == before
+    assert parsed
+
+
+def test_where_nothing_can_be_kept_nothing_is(package, cache):
+    path, new_process = cache
     path.parent.write_text("a file where the folder should be")
     before = new_process()
     assert new_process() == before
+
+
+def test_what_is_kept_is_no_part_of_the_package_and_no_data_of_a_module():
+    patterns = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["*"]
+    assert not [pattern for pattern in patterns if module._cache_file().match(pattern)]
+    assert not [name for name in module.describe(["threespo.study.fingerprint"]) if "__pycache__" in name]
+
+
+def test_a_call_of_the_workflow_waits_for_neither_pandas_nor_scipy():
+    files = [Path("workflow/Snakefile"), *sorted(Path("workflow/rules").glob("*.smk"))]
+    # Statements at the top of a file; what stands deeper is imported where it is needed.
+    lines = [line for file in files for line in file.read_text().splitlines() if line.startswith("from threespo")]
+    assert len(lines) > 3
+    program = "\n".join([*lines, "import sys", "print({'pandas', 'scipy'} & set(sys.modules))"])
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
 
 
 def test_the_registry_is_left_out(package):

@@ -15,13 +15,13 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
 from threespo.errors import InputError
+from threespo.files import atomic_text
 from threespo.study.digests import file_digest
 
 PACKAGE = "threespo"
@@ -33,8 +33,8 @@ LEFT_OUT = ("threespo.methods.registry", "threespo.envs.registry", "threespo.stu
 NOT_DATA = (".py", ".pyc", ".md")
 """Endings of files that are code or documentation."""
 
-_Read = tuple[str, list[str], list[str]]
-"""What :func:`_read` returns, also as JSON keeps it."""
+_Parsed = tuple[str, list[str], list[str]]
+"""What :func:`_parse` returns, also as JSON keeps it."""
 
 
 @functools.cache
@@ -66,7 +66,7 @@ def describe(modules: Iterable[str]) -> dict[str, str]:
         found[name] = module.digest
         found.update(_data_beside(source, module.strings))
         waiting += module.imports
-    _remember()
+    _write_cache()
     return found
 
 
@@ -96,25 +96,25 @@ class _Module(NamedTuple):
     imports: tuple[str, ...]
     """Modules of this package that it imports, and the packages that contain them; without those that are left out."""
     strings: frozenset[str]
-    """All strings in it but docstrings that a file or folder could be named by."""
+    """Its strings that a file or folder could be named by; docstrings do not count."""
 
 
 @functools.cache
 def _module(source: Path, name: str) -> _Module:
     package, content = name if source.name == "__init__.py" else name.rpartition(".")[0], source.read_bytes()
-    known, key = _known(), hashlib.sha256(f"{package}\n".encode() + content).hexdigest()
-    if key not in known:
+    cache, key = _cache(), hashlib.sha256(f"{package}\n".encode() + content).hexdigest()
+    if key not in cache:
         try:
-            known[key] = _read(content, package)
+            cache[key] = _parse(content, package)
         except SyntaxError as error:
             raise InputError(f"{source}: line {error.lineno}: {error.msg}") from error
-    digest, targets, strings = known[key]
+    digest, targets, strings = cache[key]
     imports = (module for target in targets for module in _existing(target))
     counted = (other for other in dict.fromkeys(imports) if not _lies_in(other, LEFT_OUT))
     return _Module(digest, tuple(counted), frozenset(strings))
 
 
-def _read(content: bytes, package: str) -> _Read:
+def _parse(content: bytes, package: str) -> _Parsed:
     """Return a module's digest, what it imports of this package, as far as its text says, and its strings."""
     tree = ast.parse(content)
 
@@ -138,50 +138,46 @@ def _read(content: bytes, package: str) -> _Read:
     return hashlib.sha256(dumped.encode()).hexdigest(), list(dict.fromkeys(imports)), names
 
 
-# Every job of the workflow asks for the digests of some hundred modules, and reading them takes longer than all else that a
-# short job does. So they are kept beside the compiled modules, by what was read: as there, what is kept is never stale, and
-# where nothing can be written nothing is kept.
-_KEPT = "fingerprints.json"
+# Every job of the workflow asks for the digests of some hundred modules, and parsing them takes longer than all else that a
+# short job does. So what was parsed is kept beside the compiled modules, by the digest of its bytes: it is never stale. Once
+# this file has changed all of it is void; that is asked when the code is loaded, since the file may be edited later.
+_MADE_BY = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+_MOST = 2000
+"""Modules, in all their versions, that are kept: two megabytes."""
 
 
 @functools.cache
-def _known() -> dict[str, _Read]:
-    """Return what has been read of modules, by the digest of their bytes and package."""
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        kept = json.loads(_kept().read_text(encoding="utf-8"))
-        if kept["made_by"] == _maker():
-            _saved.update(kept["modules"])
-            return dict(kept["modules"])
+def _cache() -> dict[str, _Parsed]:
+    """Return what has been parsed of modules, by the digest of their bytes and package."""
+    # Whatever else is found under the name is like no file at all.
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        kept = json.loads(_cache_file().read_text(encoding="utf-8"))
+        if kept["made_by"] == _MADE_BY:
+            parsed = {key: (digest, imports, strings) for key, (digest, imports, strings) in kept["modules"].items()}
+            _written.update(parsed)
+            return parsed
     return {}
 
 
-_saved: set[str] = set()
-"""Keys of what is kept."""
+_written: set[str] = set()
+"""Keys of what the file holds."""
 
 
-def _remember() -> None:
-    """Keep what has been read and is not kept yet."""
-    known = _known()
-    if known.keys() <= _saved or sys.dont_write_bytecode:
+def _write_cache() -> None:
+    cache = _cache()
+    if cache.keys() <= _written or sys.dont_write_bytecode:
         return
-    _saved.update(known)
-    path = _kept()
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        beside.write_text(json.dumps({"made_by": _maker(), "modules": known}), encoding="utf-8")
-        beside.replace(path)
+    _written.update(cache)
+    # Dictionaries keep the order of insertion, so the oldest go.
+    modules = dict([*cache.items()][-_MOST:])
+    # Where nothing can be written, as in a read-only installation, nothing is kept.
+    with contextlib.suppress(InputError):
+        atomic_text(_cache_file(), json.dumps({"made_by": _MADE_BY, "modules": modules}))
 
 
-def _kept() -> Path:
-    return Path(__file__).parent / "__pycache__" / _KEPT
-
-
-@functools.cache
-def _maker() -> str:
-    """Return what else the digests depend on: this file, and the version of Python, whose syntax trees differ."""
-    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    return f"{own} {sys.version_info.major}.{sys.version_info.minor}"
+def _cache_file() -> Path:
+    # Syntax trees differ between versions of Python, and several may use one checkout.
+    return Path(__file__).parent / "__pycache__" / f"fingerprints.{sys.implementation.cache_tag}.cache"
 
 
 def _is_text(node: ast.stmt) -> TypeGuard[ast.Expr]:
@@ -222,7 +218,7 @@ def _data_beside(source: Path, strings: frozenset[str]) -> dict[str, str]:
     below = [
         path
         for path in folder.iterdir()
-        if path.is_dir() and path.name in strings and not (path / "__init__.py").exists()
+        if path.is_dir() and path.name in strings - {"__pycache__"} and not (path / "__init__.py").exists()
     ]
     paths = [*folder.iterdir(), *(path for part in below for path in part.rglob("*"))]
     data = [path for path in paths if path.is_file() and path.suffix not in NOT_DATA and not path.name.startswith(".")]

@@ -9,7 +9,7 @@ from threespo.envs.alfworld.relations import bits
 Commands = dict[str, Action]
 """Command -> what it does. Where two actions are worded alike, the one that is found first has the command."""
 _REMEMBERED = 256
-"""Situations of a game whose commands are kept: half a megabyte at most."""
+"""Situations of a game whose commands are kept: some 150 kB."""
 
 
 class Admitted(NamedTuple):
@@ -36,7 +36,8 @@ def admitted(game: Game, facts: Facts) -> Admitted:
     remembered: dict[tuple[int, ...], Admitted] = game.cache.setdefault("admitted", {})
     found = remembered.get(situation)
     if found is None:
-        if len(remembered) == _REMEMBERED:
+        # Not ``==``: threads that add at the same time may have gone past it.
+        if len(remembered) >= _REMEMBERED:
             remembered.clear()
         actions = commands(game, facts)
         found = remembered[situation] = Admitted(actions, tuple(sorted((*elsewhere(game, place), *actions))))

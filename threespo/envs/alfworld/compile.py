@@ -213,13 +213,13 @@ def _rules(words: Wording, facts: FactSets, scene: Scene, goal: frozenset[str]) 
         rule = ActionRule(order, schema, words)
         for item in schema.filters:
             index = scene.receptacles if item.role == "?r" else scene.objects
-            admitted = _admitted(item, facts, index)
+            passing = _filtered(item, facts, index)
             if item.role == "?r":
-                rule.receptacles &= admitted
+                rule.receptacles &= passing
             elif item.role == "?o":
-                rule.objects &= admitted
+                rule.objects &= passing
             else:
-                rule.tools &= admitted
+                rule.tools &= passing
 
         # A mark that neither goal nor texts ask for is not followed: states that differ in nothing else are equal.
         read = scene.mark_index.keys() & (goal | words.reads)
@@ -230,7 +230,7 @@ def _rules(words: Wording, facts: FactSets, scene: Scene, goal: frozenset[str]) 
     return tuple(rules)
 
 
-def _admitted(condition: Filter, facts: FactSets, index: Mapping[str, int]) -> int:
+def _filtered(condition: Filter, facts: FactSets, index: Mapping[str, int]) -> int:
     mask = 0
     for predicate, *constants in condition.alternatives:
         rows = facts.get(predicate, ())

@@ -10,7 +10,8 @@ from threespo.errors import InputError
 
 Types = dict[str, str]
 """Type of each variable that is bound."""
-Reads = list[tuple[str, Callable[[Entity], str]]]
+Read = Callable[[Entity], str]
+Reads = list[tuple[str, Read]]
 """Variables, and what is read of each."""
 
 
@@ -47,20 +48,21 @@ def value(tree: ast.expr, types: Types, source: str) -> Callable[[Environment], 
 def plain(parts: Iterable[Part], types: Types) -> tuple[str, Reads] | None:
     """Return a text as a format and what fills it, in order; ``None`` if it holds more than constants and attributes.
 
-    Most commands and sentences are of that kind, and one format is far quicker than a function for each part.
+    Most commands and sentences are of that kind, and one format is far quicker than a function for each part. ``None`` also
+    for a variable that is not bound, of which :func:`value` says what is wrong.
 
     Args:
         parts: of the text.
         types: of all variables that will be bound.
     """
     form, reads = "", Reads()
-    left: list[Part | ast.expr] = [*reversed(list(parts))]
-    while left:
-        part = left.pop()
+    waiting: list[Part | ast.expr] = [*reversed(list(parts))]
+    while waiting:
+        part = waiting.pop()
         if isinstance(part, Value):
-            left.append(part.tree)
+            waiting.append(part.tree)
         elif isinstance(part, ast.BinOp):
-            left += [part.right, part.left]
+            waiting += [part.right, part.left]
         elif isinstance(part, Text | ast.Constant):
             form += (part.text if isinstance(part, Text) else str(part.value)).replace("%", "%%")
         elif isinstance(part, ast.Name | ast.Attribute):

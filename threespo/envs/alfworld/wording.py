@@ -1,9 +1,9 @@
 """From a grammar to functions that write an engine's texts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
 
-from threespo.envs.alfworld.expressions import Types, plain, value
+from threespo.envs.alfworld.expressions import Read, Types, plain, value
 from threespo.envs.alfworld.grammar import (
     Each,
     Grammar,
@@ -23,6 +23,7 @@ from threespo.envs.alfworld.schemas import DYNAMIC, Domain, parse_domain
 from threespo.errors import InputError
 
 Driver = Callable[[Game, Facts, Environment], list[Environment]]
+Items = Callable[[Game, Facts, Environment], list[str]]
 
 TASK = "task"
 """The symbol for the task sentence, the one thing in a grammar that differs between games."""
@@ -149,7 +150,7 @@ class Wording:
         return condition, self._writer(rule.parts, types)
 
     def _condition(self, query: Query, types: Types) -> Test:
-        """Return whether ``query`` has an answer."""
+        """Return the test of whether ``query`` has an answer."""
         if any(name not in types for literal in query for name, _ in literal.variables):
             answers = self._query(query, types)
             return lambda game, facts, bound: bool(answers(game, facts, bound))
@@ -173,23 +174,18 @@ class Wording:
 
         return enumerate_all
 
-    def _items(self, part: Each, types: Types) -> Callable[[Game, Facts, Environment], list[str]]:
+    def _items(self, part: Each, types: Types) -> Items:
         """Return the function that writes ``part``'s element for each answer to its query."""
         inner = {**types, **{name: kind for literal in part.query for name, kind in literal.variables}}
         element, tables = self._writer([part.element], inner), self._tables(part.query, types)
-        table, names, _, _ = tables[0]
-        position = _free(*tables[0])
 
         # What most lists are, and most of an observation: one thing said of each object that is somewhere.
         simple = plain([part.element], inner)
-        if len(tables) == 1 and position is not None and simple and {name for name, _ in simple[1]} == {names[position]}:
-            form, reads = simple
-
-            def said(game: Game, facts: Facts, bound: Environment) -> list[str]:
-                rows = table.rows(game, facts, [bound.get(name) for name in names])
-                return [form % tuple([read(row[position]) for _, read in reads]) for row in rows]
-
-            return said
+        if simple is not None and len(tables) == 1:
+            (form, reads), (table, names, _, _) = simple, tables[0]
+            position = _free(*tables[0])
+            if position is not None and {name for name, _ in reads} == {names[position]}:
+                return _listing(form, [read for _, read in reads], table, names, position)
 
         answers = self._query(part.query, types)
         return lambda game, facts, bound: [element(game, facts, answer) for answer in answers(game, facts, bound)]
@@ -259,6 +255,16 @@ def _free(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], types
     # Such a table has rows of several types, so here, too, an entity may come up twice.
     loose = isinstance(table, StaticRelation) and ANY_TYPE in kinds
     return None if rivals or loose else position
+
+
+def _listing(form: str, reads: Sequence[Read], table: Relation, names: Sequence[str], position: int) -> Items:
+    """Return the function that writes ``form`` for each entity that a literal's one unbound variable can stand for."""
+
+    def items(game: Game, facts: Facts, bound: Environment) -> list[str]:
+        rows = table.rows(game, facts, [bound.get(name) for name in names])
+        return [form % tuple([read(row[position]) for read in reads]) for row in rows]
+
+    return items
 
 
 def _both(first: Test, second: Test) -> Test:
