@@ -160,8 +160,10 @@ def test_pi_old_is_the_policy_before_the_first_of_several_steps(tmp_path: Path) 
         tokens = [(x, y) for r, o in zip(batch, logprobs, strict=True) for x, y in zip(r.old_logprobs, o, strict=True)]
         expected["sampler_gap"] = sum(abs(x - y) for x, y in tokens) / len(tokens)
         expected["recomputed"] = len(tokens)
-        # Two steps of Adam magnify the last bits of float32: gradient norms were 0.2 % apart once, on a busy machine.
-        assert dataclasses.asdict(stats) == pytest.approx(expected, rel=1e-2, abs=1e-6)
+        found = dataclasses.asdict(stats)
+        # Steps of Adam magnify the last bits of float32: gradient norms, and nothing else, were once 0.204 % apart.
+        assert found.pop("grad_norm") == pytest.approx(expected.pop("grad_norm"), rel=1e-2)
+        assert found == pytest.approx(expected, rel=2e-3, abs=1e-6)
     assert got[0].approx_kl == pytest.approx(0, abs=1e-6)
     assert got[2].approx_kl != pytest.approx(0, abs=1e-3), "the third batch is off-policy after two steps"
 

@@ -218,7 +218,7 @@ def _data_beside(source: Path, strings: frozenset[str]) -> dict[str, str]:
     below = [
         path
         for path in folder.iterdir()
-        if path.is_dir() and path.name in strings - {"__pycache__"} and not (path / "__init__.py").exists()
+        if path.name in strings and path.name != "__pycache__" and path.is_dir() and not (path / "__init__.py").exists()
     ]
     paths = [*folder.iterdir(), *(path for part in below for path in part.rglob("*"))]
     data = [path for path in paths if path.is_file() and path.suffix not in NOT_DATA and not path.name.startswith(".")]
