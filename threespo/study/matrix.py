@@ -130,9 +130,17 @@ def probed_runs(study: Study) -> list[Run]:
 
 
 def learning_runs(study: Study) -> list[Run]:
-    """Return the runs whose snapshots are evaluated (stage ``learning``), and the bases that their curves begin with."""
+    """Return the runs whose snapshots are evaluated (stage ``learning``), and the bases that their curves begin with.
+
+    In a study with a part ``figures`` they are those of that part, as the paper draws curves of one environment and policy;
+    otherwise all.
+    """
+    drawn = {name for name, entry in study.methods.items() if "figures" in entry.parts}
     bases = [run for run in reference_runs(study) if run.method == "base"]
-    return [run for run in (*trained_runs(study), *bases) if study.at(run.env).training.snapshots]
+    runs = [run for run in (*trained_runs(study), *bases) if study.at(run.env).training.snapshots]
+    if not drawn:
+        return runs
+    return [run for run in runs if run.method in {*drawn, "base"} and study.covers(("figures",), run.env, run.policy)]
 
 
 def decision_tree_rows(study: Study) -> list[tuple[str, str]]:
