@@ -268,4 +268,8 @@ def _add_study(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from threespo.study.fork_server import run_forked
+
+    # Jobs only: a person calls the console script, which is ``main``.
+    code = run_forked(sys.argv[1:])
+    sys.exit(main() if code is None else code)

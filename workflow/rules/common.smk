@@ -11,6 +11,7 @@ from threespo.errors import InputError
 from threespo.runs.gpus import check_granted
 from threespo.scaling.resources import Allotment
 from threespo.results.status import StudyBar
+from threespo.study import fork_server
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
