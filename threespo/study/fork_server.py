@@ -1,9 +1,9 @@
-"""Jobs that begin with PyTorch and transformers imported: forked from a server that lives as long as one call of the workflow.
+"""Jobs that begin with PyTorch and transformers imported: forked from a server that lives as long as one workflow call.
 
 A job of an embedded study computes for some ten seconds, and importing these libraries takes it five more. The workflow's
-main process calls :func:`start`; a job's command calls :func:`run_forked`, and the server's copy of itself does the job, with
-the command's arguments, environment, folder and standard streams. Modules of this package are imported after the fork, so a
-job takes them from the disk when it begins, as ever. Where no server answers the command does the job itself.
+main process calls :func:`start`; a job's command calls :func:`run_forked`, and the server's copy of itself does the job,
+with the command's arguments, environment, folder and standard streams. Modules of this package are imported after the fork,
+so a job takes them from the disk when it begins, as ever. Where no server answers the command does the job itself.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ def run_forked(arguments: Sequence[str]) -> int | None:
             return None
         # A terminal interrupts all processes: the job's own answers, and this one waits for it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        request = json.dumps([list(arguments), str(Path.cwd()), dict(os.environ)]).encode("utf-8", "surrogateescape")
+        request = json.dumps([list(arguments), str(Path.cwd()), dict(os.environ)]).encode()
         try:
             socket.send_fds(connection, [_HEADER.pack(len(request))], [0, 1, 2])
             connection.sendall(request)
@@ -171,7 +171,7 @@ class _Server:
                 return None
             header, streams, _, _ = socket.recv_fds(connection, _HEADER.size, 3, socket.MSG_WAITALL)
             (size,) = _HEADER.unpack(header)
-            arguments, folder, environment = json.loads(connection.recv(size, socket.MSG_WAITALL).decode("utf-8", "surrogateescape"))
+            arguments, folder, environment = json.loads(connection.recv(size, socket.MSG_WAITALL))
         except (OSError, struct.error, ValueError):
             # Killed while it asked.
             for stream in streams:
