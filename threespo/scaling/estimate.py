@@ -13,8 +13,9 @@ from threespo.scaling.shapes import Shape
 from threespo.study.config import Study
 from threespo.study.matrix import local_policies
 
-START_SECONDS = {"cpu": 8.0, "gpu": 120.0}
-"""Of a job: imports, tasks, weights, on a GPU the sampler's graphs. Measured on a CPU core (7 to 9), assumed on a GPU."""
+START_SECONDS = {"cpu": 3.5, "gpu": 120.0}
+"""Of a job: imports, tasks, weights, on a GPU the sampler's graphs. Measured on a CPU core for forked jobs (2.5 to 4; 8 for others),
+assumed on a GPU."""
 
 HOST_SECONDS = 0.25e-3
 """Of a generation: environment, method, tables (0.1 to 0.3 ms in `smoke`)."""
