@@ -189,14 +189,14 @@ def test_what_is_set_for_all_reaches_an_environment_with_a_value_of_its_own_unle
         found = resolve({"study": "smoke", "set": fields}, None)
         return {env: found.study.at(env).training.generations for env in found.study.environments}, found.notes
 
-    assert generations(seeds=[7]) == ({"alfworld": 6000, "webshop": 3000}, [])
-    both, notes = generations(training={"generations": 2500})
-    assert both == {"alfworld": 2500, "webshop": 2500}
+    assert generations(seeds=[7]) == ({"alfworld": 5000, "webshop": 2500}, [])
+    both, notes = generations(training={"generations": 2000})
+    assert both == {"alfworld": 2000, "webshop": 2000}
     assert notes == [
-        "training.generations is 2500 in webshop too, which has 3000 of its own; to keep that: webshop.training.generations"
+        "training.generations is 2000 in webshop too, which has 2500 of its own; to keep that: webshop.training.generations"
     ]
-    apart = {"webshop": {"training": {"generations": 3000}}}
-    assert generations(training={"generations": 2500}, **apart) == ({"alfworld": 2500, "webshop": 3000}, [])
+    apart = {"webshop": {"training": {"generations": 2500}}}
+    assert generations(training={"generations": 2000}, **apart) == ({"alfworld": 2000, "webshop": 2500}, [])
 
 
 def test_a_budget_below_one_epoch_is_said():
