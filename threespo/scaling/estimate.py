@@ -14,8 +14,8 @@ from threespo.study.config import Study
 from threespo.study.matrix import local_policies
 
 START_SECONDS = {"cpu": 3.5, "gpu": 120.0}
-"""Of a job: imports, tasks, weights, on a GPU the sampler's graphs. Measured on a CPU core for forked jobs (2.5 to 4; 8 for others),
-assumed on a GPU."""
+"""Of a job: imports, tasks, weights, on a GPU the sampler's graphs. Measured on a CPU core for forked jobs (2.5 to 4; others
+take 8), assumed on a GPU."""
 
 HOST_SECONDS = 0.25e-3
 """Of a generation: environment, method, tables (0.1 to 0.3 ms in `smoke`)."""

@@ -18,7 +18,7 @@ from threespo.study.config import Study
 from threespo.study.explain import explain, field_of
 from threespo.study.matrix import learning_runs, searching_runs
 from threespo.study.parts import Part
-from threespo.study.paths import PAPER, Run
+from threespo.study.paths import PAPER, PUBLISHED, Run
 from threespo.study.reading import read_text, read_yaml
 
 FIGURE_KINDS = ("svg", "pdf", "png", "csv")
@@ -36,7 +36,7 @@ PAPER_NUMBERS = tuple(
 )
 """What the tables compare ours with."""
 
-REPORT_NUMBERS = tuple(PAPER / name for name in ("compute.yaml", "limitations.yaml"))
+REPORT_NUMBERS = (*(PAPER / name for name in ("compute.yaml", "limitations.yaml")), PUBLISHED)
 """What the report's tables show beside ours and the study's tables do not hold."""
 
 ITEMS = PAPER / "items.yaml"

@@ -18,6 +18,9 @@ POLICY_FILE = "policy.json"
 PAPER = Path("config") / "paper"
 """The paper's numbers and claims, in the repository."""
 
+PUBLISHED = Path("config") / "published" / "mini.csv"
+"""Our own published results of the study ``mini``, in the repository."""
+
 NOTEBOOKS = Path("notebooks")
 """The notebooks' sources, in the repository."""
 
