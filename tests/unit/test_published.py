@@ -30,7 +30,8 @@ def test_rows_stand_beside_those_of_the_same_method_split_and_model():
             row("grpo", 75.0, env="webshop", split="test"),
         ]
     )
-    ours = pd.DataFrame([row("grpo", 55.0), row("grpo", 56.0, split="valid_seen"), row("grpo", 77.0, env="webshop", split="test")])
+    alike = row("grpo", 56.0, split="valid_seen"), row("grpo", 77.0, env="webshop", split="test")
+    ours = pd.DataFrame([row("grpo", 55.0), *alike])
     found = beside(SMOKE, ours, theirs)
     assert found["places"] == [{"env": "alfworld", "split": "valid_unseen"}, {"env": "webshop", "split": "test"}]
     shown = {
