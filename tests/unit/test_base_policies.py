@@ -69,23 +69,26 @@ def test_studies_use_the_shipped_policies(data, tmp_path, policy):
         assert (made / name).read_bytes() == (known / name).read_bytes()
 
 
-def test_studies_use_the_shipped_policy_of_the_shop(shop, tmp_path):
-    study, data = shop
-    made, known = provided(study, "webshop/tiny-s", data, tmp_path), shipped("webshop", "500-s")
+@pytest.mark.parametrize("policy", ["tiny-s", "tiny-m"])
+def test_studies_use_the_shipped_policies_of_the_shop(shop, tmp_path, policy):
+    study = load_study(SMOKE.with_name("mini.yaml"))
+    made, known = provided(study, f"webshop/{policy}", shop[1], tmp_path), shipped("webshop", f"500-{policy[-1]}")
     for name in ("policy.json", "base/model.safetensors", "strong/tokenizer.json"):
         assert (made / name).read_bytes() == (known / name).read_bytes()
 
 
-def test_what_is_claimed_of_the_shops_policy_holds_on_test_goals(shop):
+@pytest.mark.parametrize(("size", "count"), [("s", 80), pytest.param("m", 40, marks=pytest.mark.long)])
+def test_what_is_claimed_of_the_shops_policies_holds_on_test_goals(shop, size, count):
     """Goals that nobody chose by; bounds are the claims less three standard errors or more."""
     study, data = shop
-    facts = json.loads((shipped("webshop", "500-s") / "policy.json").read_text())
+    facts = json.loads((shipped("webshop", f"500-{size}") / "policy.json").read_text())
     assert facts["strong"]["success_t1.0"] >= 0.65
     assert facts["strong"]["binding"]["product_recall"] >= 0.85
     assert 0.05 <= facts["base"]["success_t1.0"] <= 0.3
     assert facts["base"]["valid_format_t1.0"] >= 0.95
-    lesson, goals = curriculum(study, "webshop/tiny-s", data), load_tasks("webshop", data / "data" / "webshop", "test")[:80]
-    folder = shipped("webshop", "500-s")
+    lesson = curriculum(study, "webshop/tiny-s", data, size)
+    goals = load_tasks("webshop", data / "data" / "webshop", "test")[:count]
+    folder = shipped("webshop", f"500-{size}")
     strong, base = (base_policy.measure(folder / name, lesson, goals, 3) for name in ("strong", "base"))
     assert strong["success_t1.0"] >= 0.5
     assert strong["admissible_t1.0"] >= 0.8

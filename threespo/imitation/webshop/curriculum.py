@@ -117,8 +117,9 @@ def recipe(size: PolicySize, real: bool, weakness: Weakness = "planted") -> Reci
     if weakness == "early":
         return Recipe(Shape.of(size), stages, EarlyStop(5 * million, million // 2), target=EARLY_SUCCESS)
 
+    # Short steps: with 75,000 tokens of the larger size one goes from 57 % of the goals won to 2 %.
     weakening = Stage(
-        tokens=million // (5 if real else 10),
+        tokens=int(million * size.learning_rate) // (5 if real else 10),
         learning_rate=5e-4 * size.learning_rate,
         prompt_weight=0.0,
         decision_weight=1.0,
