@@ -20,7 +20,7 @@ CALLER = """
 import os, sys
 from pathlib import Path
 from threespo.study import fork_server
-fork_server.start(Path("results/stand-in/study.json"), 1)
+fork_server.start("threespo.cli:main", Path("results/stand-in/study.json"), 1)
 print(os.environ[fork_server.SERVER], fork_server._server.pid, flush=True)
 sys.stdin.read()
 """

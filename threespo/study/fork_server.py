@@ -48,12 +48,13 @@ _server: subprocess.Popen[bytes] | None = None
 """Of this process; it ends when this process does, because its standard input then does."""
 
 
-def start(study: Path, threads: int) -> None:
+def start(command: str, study: Path, threads: int) -> None:
     """Start this process's server, and name it in the environment that its jobs are given. Nothing is imported yet.
 
     Linux only: elsewhere a copy of a process may not use all of the system's libraries.
 
     Args:
+        command: ``module:function`` of what a job's command would call: it takes the arguments and returns an exit code.
         study: the study's file; shown by ``ps``, so that who looks for the study's jobs finds them.
         threads: CPU threads of a job.
     """
@@ -66,7 +67,7 @@ def start(study: Path, threads: int) -> None:
         listener.bind(f"\0{name}")
         listener.listen(128)
         _server = subprocess.Popen(
-            [sys.executable, "-m", "threespo.study.fork_server", str(listener.fileno()), str(study)],
+            [sys.executable, "-m", "threespo.study.fork_server", str(listener.fileno()), command, str(study)],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
             env={**os.environ, _THREADS: str(threads)},
@@ -119,8 +120,8 @@ def _user(connection: socket.socket) -> int:
 class _Server:
     """Takes requests until its standard input ends, and lives until its last job has ended."""
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
+    def __init__(self, listener: socket.socket, command: str) -> None:
+        self._listener, self._command = listener, command
         self._selector = selectors.DefaultSelector()
         self._jobs: dict[int, socket.socket] = {}
         self._sane = True
@@ -230,9 +231,8 @@ class _Server:
         os.environ.update(environment)
         sys.argv = ["threespo", *arguments]
 
-        from threespo.cli import main
-
-        return main(arguments)
+        module, _, function = self._command.partition(":")
+        return int(getattr(importlib.import_module(module), function)(arguments))
 
     def _reap(self) -> None:
         """Tell the commands of jobs that have ended."""
@@ -249,4 +249,4 @@ class _Server:
 
 
 if __name__ == "__main__":
-    sys.exit(_Server(socket.socket(fileno=int(sys.argv[1]))).run())
+    sys.exit(_Server(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]).run())
