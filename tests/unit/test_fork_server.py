@@ -158,8 +158,8 @@ def test_a_killed_command_takes_its_job_along(workflow):
 def test_an_interrupt_reaches_the_job_and_the_command_waits_for_it(workflow):
     """A terminal sends it to all processes; the job says what it has to say, and the command ends with its code."""
     does = (
-        "import os, time\nprint(os.getpid(), flush=True)\n"
-        "try: time.sleep(600)\nexcept KeyboardInterrupt: raise SystemExit(130)"
+        "import os, time\ntry:\n print(os.getpid(), flush=True)\n time.sleep(600)\n"
+        "except KeyboardInterrupt: raise SystemExit(130)"
     )
     job = workflow.command("train", does)
     pid = int(job.stdout.readline())

@@ -166,3 +166,12 @@ def test_the_whole_paper_has_all_four_parts_with_three_seeds(name):
     fair = load_study(STUDIES / "paper-fair.yaml")
     assert [*fair.methods] == [*load_study(STUDIES / "paper.yaml").methods]
     assert all(entry.options.get("max_generations_per_task") is None for entry in fair.methods.values())
+
+
+def test_curves_are_drawn_of_the_part_figures_where_a_study_has_it_and_else_of_every_row():
+    mini, smoke = (load_study(ROOT / "config" / "studies" / f"{name}.yaml") for name in ("mini", "smoke"))
+    drawn = {(run.env, run.policy, run.method) for run in learning_runs(mini)}
+    named = {name for name, entry in mini.methods.items() if "figures" in entry.parts}
+    assert drawn == {("alfworld", "tiny-s", name) for name in (*named, "base")}
+    assert {run.method for run in learning_runs(smoke)} == {*smoke.methods, "base"}
+    assert {run.env for run in learning_runs(smoke)} == {"alfworld", "webshop"}

@@ -5,7 +5,7 @@ from typing import Literal
 from threespo.errors import InputError, listed
 from threespo.methods.registry import searches
 from threespo.study.config import Study
-from threespo.study.parts import MAIN, PARTS, Part
+from threespo.study.parts import FIGURES, MAIN, PARTS, Part
 from threespo.study.paths import Run
 
 REFERENCE_METHODS = ("base", "strong")
@@ -140,7 +140,7 @@ def learning_runs(study: Study) -> list[Run]:
     runs = [run for run in (*trained_runs(study), *bases) if study.at(run.env).training.snapshots]
     if not drawn:
         return runs
-    return [run for run in runs if run.method in {*drawn, "base"} and study.covers(("figures",), run.env, run.policy)]
+    return [run for run in runs if run.method in {*drawn, "base"} and study.covers(FIGURES, run.env, run.policy)]
 
 
 def decision_tree_rows(study: Study) -> list[tuple[str, str]]:
