@@ -11,8 +11,6 @@ from threespo.study import records
 from threespo.study.paths import PUBLISHED, Paths
 from threespo.tables import read_table
 
-NAME = "mini"
-
 
 def publish(paths: Paths) -> int:
     """Write the study's table of main results to ``config/published``, and return the number of rows.
@@ -20,15 +18,15 @@ def publish(paths: Paths) -> int:
     Raises:
         InputError: if this is another study, or its tables are missing or damaged.
     """
-    if paths.root.name != NAME:
-        raise InputError(f"{paths.root}: {PUBLISHED} is of the study {NAME!r} alone, in the folder results/{NAME}")
+    name = PUBLISHED.stem
+    if paths.root.name != name:
+        raise InputError(f"{paths.root}: {PUBLISHED} is of the study {name!r} alone, in the folder results/{name}")
     files = [paths.table("main"), paths.table("runs")]
     for file in files:
         records.check_used(file)
     main, runs = (read_table(file) for file in files)
     commits = sorted(runs["commit"].unique())
     rows = main[main["mean"].notna()].assign(commit=" ".join(commits))[[*COLUMNS]]
-    PUBLISHED.parent.mkdir(parents=True, exist_ok=True)
     atomic_text(PUBLISHED, rows.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
     return len(rows)
 

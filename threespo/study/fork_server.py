@@ -8,6 +8,7 @@ so a job takes them from the disk when it begins, as ever. Where no server answe
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import json
 import os
@@ -124,7 +125,6 @@ class _Server:
         self._listener, self._command = listener, command
         self._selector = selectors.DefaultSelector()
         self._jobs: dict[int, socket.socket] = {}
-        self._sane = True
 
     def run(self) -> int:
         """Return an exit code: in the server its own, in each of its copies that of the job."""
@@ -180,11 +180,9 @@ class _Server:
             connection.close()
             return None
 
-        self._import()
-        if not self._sane or environment.get(_THREADS) != os.environ.get(_THREADS):
+        if not self._imported or environment.get(_THREADS) != os.environ.get(_THREADS):
             connection.sendall(b"declined")
             connection.close()
-            pid = 0
         else:
             server = os.getpid()
             pid = os.fork()
@@ -196,13 +194,15 @@ class _Server:
             os.close(stream)
         return None
 
-    def _import(self) -> None:
-        for library in _LIBRARIES if self._sane else ():
+    @functools.cached_property
+    def _imported(self) -> bool:
+        """Import the libraries, once, and return whether this process may be copied: none of them has started a thread."""
+        for library in _LIBRARIES:
             importlib.import_module(library)
-        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
-        if threads > 1 and self._sane:
-            self._sane = False
+        alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
+        if not alone:
             print("threespo: a library has started a thread when it was imported, so each job imports anew", file=sys.stderr)
+        return alone
 
     def _job(
         self,

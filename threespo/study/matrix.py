@@ -5,7 +5,7 @@ from typing import Literal
 from threespo.errors import InputError, listed
 from threespo.methods.registry import searches
 from threespo.study.config import Study
-from threespo.study.parts import FIGURES, MAIN, PARTS, Part
+from threespo.study.parts import MAIN, PARTS, Part
 from threespo.study.paths import Run
 
 REFERENCE_METHODS = ("base", "strong")
@@ -135,12 +135,9 @@ def learning_runs(study: Study) -> list[Run]:
     In a study with a part ``figures`` they are those of that part, as the paper draws curves of one environment and policy;
     otherwise all.
     """
-    drawn = {name for name, entry in study.methods.items() if "figures" in entry.parts}
-    bases = [run for run in reference_runs(study) if run.method == "base"]
-    runs = [run for run in (*trained_runs(study), *bases) if study.at(run.env).training.snapshots]
-    if not drawn:
-        return runs
-    return [run for run in runs if run.method in {*drawn, "base"} and study.covers(FIGURES, run.env, run.policy)]
+    apart = any("figures" in entry.parts for entry in study.methods.values())
+    runs = runs_of(study, "figures") if apart else [*trained_runs(study), *reference_runs(study)]
+    return [run for run in runs if run.method != "strong" and study.at(run.env).training.snapshots]
 
 
 def decision_tree_rows(study: Study) -> list[tuple[str, str]]:

@@ -13,9 +13,6 @@ and ζ; ``figures``: the figures of the course of training, and the table of eff
 MAIN: tuple[Part, ...] = ("main",)
 """Where prompting agents stand."""
 
-FIGURES: tuple[Part, ...] = ("figures",)
-"""Where the curves of the course of training stand."""
-
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
