@@ -137,10 +137,10 @@ def test_a_wider_grid_adds_trials_and_retrains_what_then_chose_otherwise(finishe
     runs = [run for run in RUNS if run.endswith("seed-0")]
     trials = [f"alfworld/tiny-s/{method}/rate" for method in ("grpo", "threespo-calibrated")]
 
-    first = [f"{trial}-{rate}" for trial in trials for rate in ("0.0001", "0.01")]
+    first = [f"{trial}-{rate}" for trial in trials for rate in ("0.0001-seed-1000", "0.01-seed-1000")]
     assert tuned("0.0001, 0.01", "two") == sorted([*first, *runs])
-    assert tuned("0.0001, 0.01, 0.1", "three") == sorted(f"{trial}-0.1" for trial in trials), "the choice stays"
-    assert tuned("0.0001, 0.001, 0.01, 0.1", "four") == sorted([*(f"{trial}-0.001" for trial in trials), *runs])
+    assert tuned("0.0001, 0.01, 0.1", "three") == sorted(f"{trial}-0.1-seed-1000" for trial in trials), "the choice stays"
+    assert tuned("0.0001, 0.001, 0.01, 0.1", "four") == sorted([*(f"{trial}-0.001-seed-1000" for trial in trials), *runs])
     table = pd.read_parquet(finished_copy.results("ci-four") / "tables" / "tuning.parquet")
     assert set(table.loc[table["chosen"], "learning_rate"]) == {1e-3}
     assert table.groupby("learning_rate")["success"].first().to_dict() == {1e-4: 50.0, 1e-3: 75.0, 1e-2: 50.0, 0.1: 50.0}
@@ -235,11 +235,28 @@ def test_the_report_says_what_each_stage_took(finished):
     assert "<tr><td>GRPO</td><td>tiny-s</td><td>4.0</td>" in html
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux only")
+def test_jobs_are_forked_from_the_calls_own_server(finished):
+    trained = [line for line in finished.log.read_text().splitlines() if line.startswith("train")]
+    assert len(trained) == 4
+    assert {line.split()[-1] for line in trained} == {"forked=True"}
+
+
+def test_the_scheduler_wakes_when_a_job_ends_and_not_ever_more_often(checkout):
+    """Each job that had ended woke it once more in every second, to look at the files of all jobs that wait."""
+    done = checkout.snakemake("--verbose", "--until", "train", FAKE_SECONDS="3")
+    assert done.returncode == 0, done.stderr
+    ended = len(re.findall(r"^Finished jobid", done.stderr, re.MULTILINE))
+    woken = len(re.findall(r"^Ready jobs", done.stderr, re.MULTILINE))
+    assert ended >= 6
+    assert woken <= ended + 2
+
+
 @pytest.mark.long
 def test_threads_come_from_the_study_and_not_from_the_scheduler(checkout):
     done = checkout.snakemake("--until", "train", config=("study=ci", "set={training: {threads: 4}}"))
     assert done.returncode == 0
-    assert {line.split()[-1] for line in checkout.log.read_text().splitlines() if line.startswith("train")} == {"threads=4"}
+    assert {line.split()[2] for line in checkout.log.read_text().splitlines() if line.startswith("train")} == {"threads=4"}
 
 
 @pytest.mark.long
