@@ -17,7 +17,8 @@ import pytest
 from threespo.study import fork_server
 
 CALLER = """
-import os, sys
+import os, signal, sys
+if "--background" in sys.argv: signal.signal(signal.SIGINT, signal.SIG_IGN)
 from pathlib import Path
 from threespo.study import fork_server
 fork_server.start("threespo.cli:main", Path("results/stand-in/study.json"), 1)
@@ -56,10 +57,11 @@ def environment(package, **more):
 class Workflow:
     """A process that has started a server, as the workflow's main process does."""
 
-    def __init__(self, package):
+    def __init__(self, package, *arguments):
         self.package = package
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.caller = subprocess.Popen([sys.executable, "-c", CALLER], cwd=package, env=environment(package), **pipes)
+        command = [sys.executable, "-c", CALLER, *arguments]
+        self.caller = subprocess.Popen(command, cwd=package, env=environment(package), **pipes)
         self.name, server = self.caller.stdout.readline().split()
         self.server = int(server)
 
@@ -155,8 +157,9 @@ def test_a_killed_command_takes_its_job_along(workflow):
     assert workflow.command("train", "pass").wait() == 0, "the server goes on"
 
 
-def test_an_interrupt_reaches_the_job_and_the_command_waits_for_it(workflow):
+def test_an_interrupt_reaches_the_job_and_the_command_waits_for_it(package):
     """A terminal sends it to all processes; the job says what it has to say, and the command ends with its code."""
+    workflow = Workflow(package)
     does = (
         "import os, time\ntry:\n print(os.getpid(), flush=True)\n time.sleep(600)\n"
         "except KeyboardInterrupt: raise SystemExit(130)"
@@ -166,6 +169,42 @@ def test_an_interrupt_reaches_the_job_and_the_command_waits_for_it(workflow):
     for process in (job.pid, workflow.server, pid):
         os.kill(process, signal.SIGINT)
     assert job.wait(60) == 130
+    workflow.end()
+
+
+def catches_interrupts(pid):
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1)
+
+
+def test_a_job_that_waits_for_the_libraries_does_not_begin_after_an_interrupt(package, tmp_path):
+    workflow = Workflow(package)
+    while not catches_interrupts(workflow.server):
+        time.sleep(0.01)
+    job = workflow.command("train", f"import pathlib; pathlib.Path({str(tmp_path / 'begun')!r}).touch()")
+    # Importing takes seconds, and has begun when PyTorch's library is there.
+    while "libtorch" not in Path(f"/proc/{workflow.server}/maps").read_text():
+        time.sleep(0.01)
+    os.kill(workflow.server, signal.SIGINT)
+    assert job.wait(60) == 130
+    assert not (tmp_path / "begun").exists()
+    workflow.end()
+
+
+def test_what_runs_in_the_background_of_a_shell_ignores_interrupts_and_so_do_its_jobs(package):
+    workflow = Workflow(package, "--background")
+    job = workflow.command("train", "import signal; print(signal.getsignal(signal.SIGINT).name)")
+    assert job.communicate()[0].strip() == "SIG_IGN"
+    workflow.end()
+
+
+def test_a_library_that_cannot_be_imported_is_left_to_the_jobs(package, tmp_path):
+    shutil.copytree(package / "threespo", tmp_path / "threespo")
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers" / "__init__.py").write_text("raise RuntimeError('half installed')")
+    workflow = Workflow(tmp_path)
+    assert [workflow.command("train", "pass").wait(60) for _ in range(2)] == [99, 99]
+    workflow.end()
 
 
 @pytest.mark.parametrize("changes", [{"OMP_NUM_THREADS": "2"}, {fork_server.SERVER: "threespo-nobody"}])

@@ -45,6 +45,9 @@ _THREADS = "OMP_NUM_THREADS"
 _HEADER = struct.Struct("!Q")
 _PR_SET_PDEATHSIG = 1
 
+_INTERRUPTED = 130
+"""Exit code of a command that a person has interrupted."""
+
 _server: subprocess.Popen[bytes] | None = None
 """Of this process; it ends when this process does, because its standard input then does."""
 
@@ -93,7 +96,7 @@ def run_forked(arguments: Sequence[str]) -> int | None:
         if _user(connection) != os.getuid():
             return None
         # A terminal interrupts all processes: the job's own answers, and this one waits for it.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
         request = json.dumps([list(arguments), str(Path.cwd()), dict(os.environ)]).encode()
         try:
             socket.send_fds(connection, [_HEADER.pack(len(request))], [0, 1, 2])
@@ -102,7 +105,7 @@ def run_forked(arguments: Sequence[str]) -> int | None:
         except OSError:
             answer = b""
     if answer == b"declined":
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupted)
         return None
     if not answer:
         print("threespo: the process that forks jobs has ended before this one; run again", file=sys.stderr)
@@ -125,11 +128,15 @@ class _Server:
         self._listener, self._command = listener, command
         self._selector = selectors.DefaultSelector()
         self._jobs: dict[int, socket.socket] = {}
+        self._interrupted = False
+        self._answers = signal.getsignal(signal.SIGINT)
 
     def run(self) -> int:
         """Return an exit code: in the server its own, in each of its copies that of the job."""
-        # The jobs answer a terminal's interrupt; this process ends after them.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # The jobs answer a terminal's interrupt; this process ends after them, and begins no more. What runs in the
+        # background of a shell ignores interrupts, and so do its jobs.
+        if self._answers is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._interrupt)
         ended, wake = socket.socketpair()
         wake.setblocking(False)
         ended.setblocking(False)
@@ -156,11 +163,14 @@ class _Server:
                 elif key.data == "ended":
                     ended.recv(4096)
                     self._reap()
-                else:
+                elif key.data in self._jobs:
                     # The command has been killed, and so is its job.
                     self._selector.unregister(key.fileobj)
                     os.kill(key.data, signal.SIGKILL)
         return 0
+
+    def _interrupt(self, *_: object) -> None:
+        self._interrupted = True
 
     def _accept(self) -> int | None:
         """Fork a job; return its exit code in the copy, else ``None``."""
@@ -170,9 +180,10 @@ class _Server:
             if _user(connection) != os.getuid():
                 connection.close()
                 return None
-            header, streams, _, _ = socket.recv_fds(connection, _HEADER.size, 3, socket.MSG_WAITALL)
+            header, streams, _, _ = socket.recv_fds(connection, _HEADER.size, 3)
             (size,) = _HEADER.unpack(header)
-            arguments, folder, environment = json.loads(connection.recv(size, socket.MSG_WAITALL))
+            with connection.makefile("rb") as request:
+                arguments, folder, environment = json.loads(request.read(size))
         except (OSError, struct.error, ValueError):
             # Killed while it asked.
             for stream in streams:
@@ -180,16 +191,18 @@ class _Server:
             connection.close()
             return None
 
-        if not self._imported or environment.get(_THREADS) != os.environ.get(_THREADS):
-            connection.sendall(b"declined")
-            connection.close()
-        else:
-            server = os.getpid()
-            pid = os.fork()
-            if pid == 0:
-                return self._job(server, connection, streams, arguments, folder, environment)
+        server, pid = os.getpid(), None
+        if environment.get(_THREADS) == os.environ.get(_THREADS) and self._imported and not self._interrupted:
+            # Without memory for a copy, the command may still find some.
+            with contextlib.suppress(OSError):
+                pid = os.fork()
+        if pid == 0:
+            return self._job(server, connection, streams, arguments, folder, environment)
+        if pid:
             self._jobs[pid] = connection
             self._selector.register(connection, selectors.EVENT_READ, pid)
+        else:
+            self._answer(connection, str(_INTERRUPTED) if self._interrupted else "declined")
         for stream in streams:
             os.close(stream)
         return None
@@ -197,11 +210,16 @@ class _Server:
     @functools.cached_property
     def _imported(self) -> bool:
         """Import the libraries, once, and return whether this process may be copied: none of them has started a thread."""
-        for library in _LIBRARIES:
-            importlib.import_module(library)
+        try:
+            for library in _LIBRARIES:
+                importlib.import_module(library)
+        except Exception as error:
+            # Where it matters, a job that imports it itself fails with its own message.
+            print(f"threespo: {error!r} on importing {library}, so each job imports by itself", file=sys.stderr)
+            return False
         alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
         if not alone:
-            print("threespo: a library has started a thread when it was imported, so each job imports anew", file=sys.stderr)
+            print("threespo: an imported library has started a thread, so each job imports by itself", file=sys.stderr)
         return alone
 
     def _job(
@@ -219,7 +237,9 @@ class _Server:
             return 1
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, self._answers)
+        if self._interrupted:
+            return _INTERRUPTED
         self._selector.close()
         for other in (self._listener, connection, *self._jobs.values()):
             other.close()
@@ -243,9 +263,13 @@ class _Server:
             connection = self._jobs.pop(pid)
             with contextlib.suppress(KeyError):
                 self._selector.unregister(connection)
-            with contextlib.suppress(OSError):
-                connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
-            connection.close()
+            self._answer(connection, str(os.waitstatus_to_exitcode(status)))
+
+    def _answer(self, connection: socket.socket, answer: str) -> None:
+        """Tell a command what it waits for, unless it has been killed."""
+        with contextlib.suppress(OSError):
+            connection.sendall(answer.encode())
+        connection.close()
 
 
 if __name__ == "__main__":

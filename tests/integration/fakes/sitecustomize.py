@@ -42,7 +42,9 @@ def _train(settings):
     from threespo.tables import write_table
 
     run, folder = settings.run, settings.paths.run(settings.run)
-    _note(f"train {run.run_id} threads={os.environ['OMP_NUM_THREADS']}")
+    server = Path(f"/proc/{os.getppid()}/cmdline")
+    forked = server.exists() and b"fork_server" in server.read_bytes()
+    _note(f"train {run.run_id} threads={os.environ['OMP_NUM_THREADS']} {forked=}")
     if os.environ.get("FAKE_FAIL") == run.run_id:
         from threespo.errors import InputError
 
