@@ -216,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(stage=name)
         _add_study(added)
         for argument in stage.arguments:
-            what = "ENV/POLICY/METHOD/seed-N, of a trial rate-R" if argument == "run" else None
+            what = "ENV/POLICY/METHOD/seed-N, of a trial rate-R-seed-N" if argument == "run" else None
             added.add_argument(f"--{argument}", required=name != "data", help=what)
         if name == "train":
             added.add_argument("--profile", action="store_true", help="train apart, keep nothing but the time by function")

@@ -24,9 +24,11 @@ from threespo.study.matrix import trained_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Processor seconds of training in `smoke` with these budgets, means of three seeds, and of all its jobs (docs/LOG.md).
+# Processor seconds of training in `smoke` as it once was, means of three seeds, and of all its jobs (docs/LOG.md).
 BUDGETS = {
-    "training": {"generations": 10000}, "webshop": {"training": {"generations": 5000}}, "evaluation": {"seeds": [123, 456]},
+    "training": {"generations": 10000}, "evaluation": {"seeds": [123, 456]},
+    "alfworld": {"games": {"train": 256, "calibration": 200, "valid_seen": 100, "valid_unseen": 200}},
+    "webshop": {"goals": {"calibration": 200, "test": 200}, "training": {"generations": 5000}},
 }  # fmt: skip
 SMOKE = {
     "alfworld/tiny-s/grpo": 146.0, "alfworld/tiny-s/threespo-literal": 55.2, "alfworld/tiny-s/threespo-calibrated": 40.1,

@@ -94,7 +94,7 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
         ({"study": "ci", "set": {"policies": {"tiny-s": {"endpoint": GPT}}}}, None, "other kinds must not have it"),
         ({"study": "ci", "set": {"tuning": GRID}}, None, r"learning_rate: found 0\.0003; remove it"),
         ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1, 0.1]}}}, None, "in rising order"),
-        ({"study": "ci", "set": {"methods": UNTUNED, "tuning": GRID | {"seed": 1}}}, None, "one of the study's seeds"),
+        ({"study": "ci", "set": {"methods": UNTUNED, "tuning": GRID | {"seeds": [1]}}}, None, "one of the study's seeds"),
         ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1e-4, 1.0000001e-4]}}}, None, "in six digits"),
         ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1e-4, float("inf")]}}}, None, "a finite number"),
         ({"study": "ci", "set": {"policies": {"gpt": CLOSED}}}, None, "no entry of 'agents' plays it"),
@@ -189,14 +189,14 @@ def test_what_is_set_for_all_reaches_an_environment_with_a_value_of_its_own_unle
         found = resolve({"study": "smoke", "set": fields}, None)
         return {env: found.study.at(env).training.generations for env in found.study.environments}, found.notes
 
-    assert generations(seeds=[7]) == ({"alfworld": 5000, "webshop": 2500}, [])
-    both, notes = generations(training={"generations": 2000})
-    assert both == {"alfworld": 2000, "webshop": 2000}
+    assert generations(seeds=[7]) == ({"alfworld": 2500, "webshop": 2000}, [])
+    both, notes = generations(training={"generations": 3000})
+    assert both == {"alfworld": 3000, "webshop": 3000}
     assert notes == [
-        "training.generations is 2000 in webshop too, which has 2500 of its own; to keep that: webshop.training.generations"
+        "training.generations is 3000 in webshop too, which has 2000 of its own; to keep that: webshop.training.generations"
     ]
-    apart = {"webshop": {"training": {"generations": 2500}}}
-    assert generations(training={"generations": 2000}, **apart) == ({"alfworld": 2000, "webshop": 2500}, [])
+    apart = {"webshop": {"training": {"generations": 2000}}}
+    assert generations(training={"generations": 3000}, **apart) == ({"alfworld": 3000, "webshop": 2000}, [])
 
 
 def test_a_budget_below_one_epoch_is_said():

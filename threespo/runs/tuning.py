@@ -1,6 +1,7 @@
 """Choosing a method's learning rate from the trials of the study's grid."""
 
 import sys
+from statistics import fmean
 
 from threespo.files import atomic_json
 from threespo.study.paths import Paths, Run
@@ -9,12 +10,15 @@ from threespo.tables import read_table
 
 
 def tune(settings: TuneSettings) -> None:
-    """Write the rate whose trial won the most games of the calibration split; the smallest of equal ones.
+    """Write the rate whose trials won the most games of the calibration split; the smallest of equal ones.
 
     Raises:
         InputError: if a trial's evaluation is missing.
     """
-    success = {run.rate: trial_success(run, settings.paths) for run in settings.trials}
+    trials: dict[float | None, list[float]] = {}
+    for run in settings.trials:
+        trials.setdefault(run.rate, []).append(trial_success(run, settings.paths))
+    success = {rate: fmean(values) for rate, values in trials.items()}
     # Trials come with rising rates, and ``max`` returns the first of equals.
     best = max(success, key=lambda rate: success[rate])
     atomic_json(settings.paths.choice(settings.env, settings.policy, settings.method), {"learning_rate": best})

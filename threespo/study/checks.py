@@ -232,8 +232,8 @@ def _sections(study: Study) -> Iterator[str]:
         searching = [name for name, entry in study.methods.items() if searches(entry.method)]
         for name in sorted(set(study.probe.methods) - set(searching)):
             yield f"probe.methods: {name!r} is not an entry of 'methods' that searches; there are {listed(searching)}"
-    if study.tuning and study.tuning.seed in study.seeds:
-        yield f"tuning.seed: {study.tuning.seed} is one of the study's seeds; choose another"
+    if study.tuning and (both := set(study.tuning.seeds) & set(study.seeds)):
+        yield f"tuning.seeds: {min(both)} is one of the study's seeds; choose another"
 
 
 def _of_paper(study: Study) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pydantic import Field, create_model, model_validator
 
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
-from threespo.settings import REVISION, Execution, Label, LearningRate, Name, Seed, Seeds, Settings, Several
+from threespo.settings import REVISION, Execution, Label, LearningRate, Name, Seeds, Settings, Several
 from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
@@ -138,11 +138,12 @@ class TuningSettings(Settings):
     """How every method's learning rate is chosen: one grid and one budget for all, compared on the calibration split."""
 
     learning_rates: Annotated[Several[LearningRate], Field(min_length=2, max_length=32)]
-    """The grid. Every method tries each rate once on every policy; the best success wins, the smallest rate of equals."""
+    """The grid. Every method tries each rate on every policy; the best mean success wins, the smallest rate of equals."""
     generations: Generations
     """Budget of a trial in single-step generations."""
-    seed: Seed = 1000
-    """Training seed of the trials, none of the study's own."""
+    seeds: Seeds = (1000,)
+    """Training seeds of a rate's trials, none of the study's own. One is enough to avoid a rate that does not suit a method,
+    not to find its best: two runs of one rate may be 40 points apart."""
 
     @model_validator(mode="after")
     def _rates_are_a_grid(self) -> "TuningSettings":

@@ -42,9 +42,10 @@ def trial_runs(study: Study) -> list[Run]:
     if study.tuning is None:
         return []
     return [
-        Run(env, policy, method, study.tuning.seed, rate)
+        Run(env, policy, method, seed, rate)
         for env, policy, method in _rows(study)
         for rate in study.tuning.learning_rates
+        for seed in study.tuning.seeds
     ]
 
 

@@ -1,7 +1,7 @@
 """Where the files of a study lie: every path of a result is spelled here and nowhere else.
 
 ``results/STUDY/`` holds ``study.json``, ``data/ENV/``, ``policy/ENV/POLICY/{base,strong}/``,
-``runs/ENV/POLICY/METHOD/{seed-N,rate-R}/``, ``tuning/``, ``laboratory/``, ``tables/``, ``notebooks/``, ``figures/``,
+``runs/ENV/POLICY/METHOD/{seed-N,rate-R-seed-N}/``, ``tuning/``, ``laboratory/``, ``tables/``, ``notebooks/``, ``figures/``,
 ``report.html``, and the records of what each job was made of in ``stages/``. Checkpoints of unfinished runs lie in
 ``checkpoints/``, outside the workflow's outputs.
 """
@@ -38,8 +38,8 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """ENV/POLICY/METHOD/seed-N, of a trial ENV/POLICY/METHOD/rate-R."""
-        which = f"seed-{self.seed}" if self.rate is None else f"rate-{self.rate:g}"
+        """ENV/POLICY/METHOD/seed-N, of a trial ENV/POLICY/METHOD/rate-R-seed-N."""
+        which = f"seed-{self.seed}" if self.rate is None else f"rate-{self.rate:g}-seed-{self.seed}"
         return f"{self.env}/{self.policy}/{self.method}/{which}"
 
 

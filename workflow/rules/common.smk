@@ -64,7 +64,7 @@ wildcard_constraints:
     family=NAME,
     method=NAME,
     name=NAME,
-    which="seed-[0-9]+|rate-[0-9.e+-]+",
+    which="(?:rate-[0-9.e+-]+-)?seed-[0-9]+",
 
 
 def job_of(stage, wildcards):
