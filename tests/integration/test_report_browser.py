@@ -10,6 +10,7 @@ from threespo.results.tables import write_tables
 from threespo.study.catalogue import notebooks
 
 WIDTHS = (400, 1400)
+LIMITS = {"max_prompt_tokens": 1024, "max_response_tokens": 32}
 
 CUT = "() => [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
 DEAD = """() => [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))
@@ -19,7 +20,9 @@ PICTURES = "() => [...document.images].map(i => i.naturalWidth)"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    study = study_with("alfworld", "webshop")
+    # Two environments and two policies: as many columns as any study has.
+    larger = {"tiny-m": {"kind": "tiny", "size": "m", "stands_for": "qwen2.5-7b-instruct", **LIMITS}}
+    study = study_with("alfworld", "webshop", policies=larger)
     paths = finish(study, tmp_path_factory.mktemp("results"))
     write_tables(study, paths)
     for name in notebooks(study):
@@ -42,12 +45,14 @@ def opened(browser, report):
     """Return a function that opens the report at a width; no error may come and no other file may be asked for."""
     pages, said = [], []
 
-    def show(width, scheme="light"):
+    def show(width, scheme="light", unfolded=False):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
         page.goto(report.as_uri())
+        if unfolded:
+            page.evaluate("() => document.querySelectorAll('details').forEach(one => one.open = true)")
         pages.append(page)
         return page
 
@@ -60,7 +65,7 @@ def opened(browser, report):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_is_cut_missing_or_dead(opened, width, scheme):
-    page = opened(width, scheme)
+    page = opened(width, scheme, unfolded=True)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate(CUT) == []
     assert page.evaluate(DEAD) == []
@@ -69,7 +74,7 @@ def test_nothing_is_cut_missing_or_dead(opened, width, scheme):
 
 def test_nothing_is_cut_on_paper(opened):
     # A4 across, less its margins, at 96 dots an inch.
-    page = opened(1040)
+    page = opened(1040, unfolded=True)
     page.emulate_media(media="print")
     assert page.evaluate(CUT) == []
     assert page.locator("nav").is_hidden()

@@ -180,6 +180,16 @@ def test_a_caption_says_the_task_types_of_the_studys_environments():
     assert text.endswith(f"{presentation('alfworld').task_types} {presentation('webshop').task_types}")
 
 
+def test_a_caption_says_how_many_runs_and_tasks_its_numbers_are_means_of():
+    study = load_study(ROOT / "config" / "studies" / "mini.yaml")
+    assert caption(study, ITEMS["main_results"])[1].endswith("n = 3 training seeds a row.")
+    curves = caption(study, ITEMS["learning_curves"])[1]
+    assert curves.endswith("n = 3 training seeds a curve; tasks a point: ALFWorld: at most 32, WebShop: at most 32.")
+    alone = load_study(ROOT / "config" / "studies" / "mini.yaml", {"seeds": [5], "evaluation": {"learning": {"games": 20}}})
+    assert "n = 1 training seed a curve; tasks a point: ALFWorld: 20" in caption(alone, ITEMS["learning_curves"])[1]
+    assert "n = " not in caption(study, ITEMS["lemmas"])[1]
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -47,8 +47,9 @@ def _in_repository(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-def study_with(*environments):
-    return load_study(CI, {name: {"alfworld": {}, "webshop": SHOP}[name] for name in environments} | dropped(environments))
+def study_with(*environments, **changes):
+    here = {name: {"alfworld": {}, "webshop": SHOP}[name] for name in environments}
+    return load_study(CI, here | dropped(environments) | changes)
 
 
 def dropped(environments):

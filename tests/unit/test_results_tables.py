@@ -12,7 +12,7 @@ from tests.jobs import record
 from threespo.cli import main
 from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS
-from threespo.results import collect
+from threespo.results import collect, sections
 from threespo.results.caveats import caveats
 from threespo.results.curves import UNITS, learning, learning_time, soonest, time_to, training_curves, wall_time
 from threespo.results.dvc_files import learning_curves, success_by_method
@@ -180,6 +180,22 @@ def test_the_verdicts_are_printed_and_a_study_without_tables_is_named(study, pat
     write_table(paths.table("claims"), table.assign(verdict="holds"))
     assert main(["claims", str(paths.study)]) == 2
     assert "claims.parquet: is damaged or was edited" in capsys.readouterr().err
+
+
+def test_the_trials_of_a_rate_are_shown_with_their_mean():
+    same = {"env": "alfworld", "policy": "tiny-s", "method": "grpo"}
+    tried = [(1e-4, 1, 40.0), (1e-4, 2, 20.0), (1e-3, 1, 35.0), (1e-3, 2, 45.0)]
+    trials = pd.DataFrame(
+        [
+            {**same, "learning_rate": rate, "training_seed": seed, "success": won, "chosen": rate == 1e-3}
+            for rate, seed, won in tried
+        ]
+    )
+    rates = [
+        {"learning_rate": 1e-4, "success": 30.0, "runs": [40.0, 20.0], "chosen": False},
+        {"learning_rate": 1e-3, "success": 40.0, "runs": [35.0, 45.0], "chosen": True},
+    ]
+    assert sections.trials(trials) == [{**same, "rates": rates}]
 
 
 def test_states_and_generations_stand_beside_the_papers(study, paths):

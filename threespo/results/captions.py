@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING
 
 from threespo.envs.registry import presentation
+from threespo.results.figures import label
+from threespo.study.learning import MOST_GAMES
 
 if TYPE_CHECKING:
     from threespo.study.catalogue import Item
@@ -12,4 +14,16 @@ if TYPE_CHECKING:
 def caption(study: "Study", item: "Item") -> tuple[str, str]:
     """Return the title and the caption of an item in a study's report."""
     kinds = [presentation(env).task_types for env in study.environments] if item.task_types else []
-    return item.title, " ".join([item.caption, *kinds])
+    return item.title, " ".join([item.caption, *_counted(study, item), *kinds])
+
+
+def _counted(study: "Study", item: "Item") -> list[str]:
+    """Return the sentence on how many runs and tasks the numbers are means of."""
+    if item.mean_of is None:
+        return []
+    seeds = f"n = {len(study.seeds)} training seed{'s' * (len(study.seeds) > 1)}"
+    if item.mean_of == "seeds":
+        return [f"{seeds} a row."]
+    games = {env: study.at(env).evaluation.learning.games or f"at most {MOST_GAMES}" for env in study.environments}
+    shown = [f"{label(env)}: {count}" for env, count in games.items()]
+    return [f"{seeds} a curve; tasks a point: {', '.join(shown)}."]

@@ -72,8 +72,9 @@ def _rates_in_words(study: "Study") -> str:
     if study.tuning:
         grid = ", ".join(f"{rate:g}" for rate in study.tuning.learning_rates)
         return (
-            f"Every method's learning rate is the best of {grid} on the calibration tasks, after one trial each of "
-            f"{study.tuning.generations:,} generations: the same small search for all, on one seed."
+            f"Every method's learning rate is the best of {grid} on the calibration tasks, after trials of "
+            f"{study.tuning.generations:,} generations: the same small search for all, with "
+            f"{len(study.tuning.seeds)} training seed{'s' * (len(study.tuning.seeds) > 1)} a rate."
         )
     rates = _each({env: _rates_of(study, env) for env in study.environments})
     return f"Learning rates stand in the study ({rates}); this study does not search for them, one with 'tuning' does."

@@ -115,12 +115,18 @@ def runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
                 **{name: float(value) for name, value in cost.items()},
                 "seconds": record.took["seconds"] if record else math.nan,
                 "learning_rate": given or chosen_rate(paths, run),
-                "commit": record.made.get("commit", "unknown")[:12] if record else "unknown",
+                "commit": _short(record.made.get("commit", "unknown")) if record else "unknown",
                 "folder": paths.run(run).folder.relative_to(paths.root).as_posix(),
                 "log": paths.log(job.stage, job.name).relative_to(paths.root).as_posix(),
             }
         )
     return pd.DataFrame(rows)
+
+
+def _short(commit: str) -> str:
+    """Return the first digits of a commit, with a plus where files differed from it."""
+    found, _, changed = commit.partition(" ")
+    return found[:12] + "+" * changed.startswith("with")
 
 
 def not_run(study: "Study", paths: Paths) -> list[Run]:

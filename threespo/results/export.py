@@ -44,7 +44,7 @@ def export(paths: "Paths", folder: Path) -> list[str]:
     """
     study = load_study(paths.study)
     made = notebooks(study)
-    items = {item: _files(paths, item) for item in catalogue().items if item.notebook in made}
+    items = {item: item_files(paths, item) for item in catalogue().items if item.notebook in made}
     _check_ours(folder)
     records.check_made(study, paths, [file for files in items.values() for file in files])
 
@@ -61,6 +61,12 @@ def export(paths: "Paths", folder: Path) -> list[str]:
     return [*digests, INDEX]
 
 
+def item_files(paths: "Paths", item: Item) -> list[Path]:
+    """Return the files that an item's notebook has to write of it, in ``tables`` or ``figures``."""
+    written = Job("notebook", item.notebook).outputs(paths).paths()
+    return [file for file in written if file.stem == item.name and file.parent in (paths.tables, paths.figures)]
+
+
 def bibliography(study: "Study", commit: str, year: str) -> str:
     """Return a BibTeX entry of a study's results, with the commit that they were gathered at."""
     short = re.match("[0-9a-f]{7}", commit)
@@ -73,12 +79,6 @@ def bibliography(study: "Study", commit: str, year: str) -> str:
         "note": f"{_in_bibtex(study.description)}; {len(study.seeds)} training seeds; commit {_in_bibtex(commit)}",
     }
     return f"@misc{{{key},\n" + "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items()) + "}\n"
-
-
-def _files(paths: "Paths", item: Item) -> list[Path]:
-    """Return the files that an item's notebook has to write of it, in ``tables`` or ``figures``."""
-    written = Job("notebook", item.notebook).outputs(paths).paths()
-    return [file for file in written if file.stem == item.name and file.parent in (paths.tables, paths.figures)]
 
 
 def _check_ours(folder: Path) -> None:

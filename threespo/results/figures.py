@@ -79,6 +79,12 @@ LABELS = {
     "tick": "update after each tick",
     "post-trajectory": "update after the path",
     "epoch-end": "update after the epoch",
+    "alpha-35": "α = 35",
+    "alpha-50": "α = 50",
+    "alpha-70": "α = 70",
+    "xi-5": "ξ = 5, ζ = 0.05",
+    "xi-20": "ξ = 20, ζ = 0.2",
+    "xi-50": "ξ = 50, ζ = 0.3",
 }
 """Display names of methods; those of environments, splits and measures are the environments' own
 (``envs/ENVIRONMENT/presentation.py``). Anything else is shown under its own name."""

@@ -52,20 +52,29 @@ def set_style() -> None:
 
 
 def canvas(
-    width: Width | None, panels: int, height: float, *, across: int, stack: int = 1, sharey: bool = True
+    width: Width | None,
+    panels: int,
+    height: float | Sequence[float],
+    *,
+    across: int,
+    stack: int = 1,
+    sharey: bool = True,
 ) -> "tuple[Figure, list[Any]]":
-    """Return a figure with a number of equal panels, from left to right and then below.
+    """Return a figure with a number of panels, from left to right and then below.
 
     Args:
         width: of the whole figure (``WIDTHS``); ``None`` is a column for a single panel and a page for several.
         panels: how many; with none there is an empty one.
-        height: of a panel with all its axes, in inches.
+        height: of a panel with all its axes, in inches; of each row of panels where they differ.
         across: panels beside each other, at most.
         stack: axes above each other in a panel.
         sharey: whether the panels of a row share their vertical axis.
 
     Returns:
         The figure, and the axes of each panel; a list of them where ``stack`` is more than 1.
+
+    Raises:
+        ValueError: if there are more or fewer heights than rows of panels.
     """
     import matplotlib.pyplot as plt
 
@@ -73,8 +82,12 @@ def canvas(
     width = width or ("page" if panels > 1 else "column")
     columns = min(across, panels)
     rows = math.ceil(panels / columns)
-    figure = plt.figure(figsize=(WIDTHS[width], height * rows), layout="constrained")
-    grid = figure.subplots(rows * stack, columns, squeeze=False, sharey="row" if sharey else False)
+    heights = [height] * rows if isinstance(height, int | float) else list(height)
+    if len(heights) != rows:
+        raise ValueError(f"{len(heights)} heights for {rows} rows of panels")
+    figure = plt.figure(figsize=(WIDTHS[width], sum(heights)), layout="constrained")
+    ratios = {"height_ratios": [of_row for of_row in heights for _ in range(stack)]}
+    grid = figure.subplots(rows * stack, columns, squeeze=False, sharey="row" if sharey else False, gridspec_kw=ratios)
 
     places = [grid[stack * (at // columns) :, at % columns][:stack] for at in range(rows * columns)]
     for spare in places[panels:]:

@@ -42,13 +42,45 @@ def opening(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
         ``mark`` (what is said of a confirmatory study, or ""), ``verdicts`` (sentences on the paper's claims), ``outcome``
         (the table's ``settings`` and ``rows``, the name of its ``reference``), ``doubt`` (the strongest caveat).
     """
-    outcome = _outcome(study, tables["main"], tables["episodes"])
+    found = outcome(study, tables["main"], tables["episodes"])
     return {
         "mark": mark_in_words(study) or "",
         "verdicts": list(_verdicts(tables["claims"])),
-        "outcome": outcome,
-        "doubt": _doubt(study, outcome),
+        "outcome": found,
+        "doubt": _doubt(study, found),
     }
+
+
+def outcome(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> dict[str, Any]:
+    """Return success on each environment's last split, and what each method is above the reference.
+
+    Differences are called *above* or *below* where their Welch interval excludes zero and Holm's correction for all
+    differences of the table leaves them so.
+
+    Returns:
+        ``settings`` (``env``, ``policy``, ``split``, ``name``), the name of the ``reference`` (``None`` without one), and
+        ``rows`` with ``method``, ``trained`` and a cell for each setting: ``None`` where it was not run, else the row of the
+        table ``main``, of methods that are compared also ``gap``, ``gap_low``, ``gap_high``, ``p``, ``p_holm`` and ``side``.
+    """
+    names = {entry.method: name for name, entry in reversed(study.methods.items())}
+    reference = next((names[method] for method in REFERENCES if method in names), None)
+    settings = [_setting(study, env, policy) for env in study.environments for policy in local_policies(study)]
+    cells = {
+        (index, method): _cell(study, setting, method, reference, main, episodes)
+        for index, setting in enumerate(settings)
+        for method in ("base", *study.methods, "strong")
+    }
+    compared = [cell for cell in cells.values() if cell is not None and "p" in cell]
+    for cell, p in zip(compared, holm([cell["p"] for cell in compared]), strict=True):
+        cell["p_holm"] = p
+        cell["side"] = "undecided" if not p < LEVEL else "above" if cell["gap"] > 0 else "below"
+
+    rows = []
+    for method in ("base", *study.methods, "strong"):
+        row = [cells[index, method] for index in range(len(settings))]
+        if any(row):
+            rows.append({"method": method, "trained": method in study.methods, "cells": row})
+    return {"settings": settings, "rows": rows, "reference": reference}
 
 
 def _verdicts(claims: pd.DataFrame) -> Iterator[str]:
@@ -86,32 +118,6 @@ def counts_of_claims(claims: pd.DataFrame) -> tuple[int, int, int]:
 
 def _worst(verdicts: "pd.Series[str]") -> str:
     return next(verdict for verdict in ("fails", "unsupported", "vacuous", "holds") if (verdicts == verdict).any())
-
-
-def _outcome(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> dict[str, Any]:
-    """Return success on each environment's last split, and what each method is above the reference.
-
-    Differences are called *above* or *below* where their Welch interval excludes zero and Holm's correction for all
-    differences of the table leaves them so.
-    """
-    names = {entry.method: name for name, entry in reversed(study.methods.items())}
-    reference = next((names[method] for method in REFERENCES if method in names), None)
-    settings = [_setting(study, env, policy) for env in study.environments for policy in local_policies(study)]
-    cells = {
-        (index, method): _cell(study, setting, method, reference, main, episodes)
-        for index, setting in enumerate(settings)
-        for method in ("base", *study.methods, "strong")
-    }
-    compared = [cell for cell in cells.values() if cell is not None and "p" in cell]
-    for cell, p in zip(compared, holm([cell["p"] for cell in compared]), strict=True):
-        cell["side"] = "undecided" if not p < LEVEL else "above" if cell["gap"] > 0 else "below"
-
-    rows = []
-    for method in ("base", *study.methods, "strong"):
-        row = [cells[index, method] for index in range(len(settings))]
-        if any(row):
-            rows.append({"method": method, "trained": method in study.methods, "cells": row})
-    return {"settings": settings, "rows": rows, "reference": reference}
 
 
 def _setting(study: "Study", env: str, policy: str) -> dict[str, str]:

@@ -18,6 +18,11 @@ COLUMNS = (
 )
 """Of ``config/published/mini.csv``: those of the table ``main``, and the commit."""
 
+_NUMBERS = ("seeds", "mean", "low", "high", "paper_mean", "score_mean")
+
+_WHOLE = ("env", "policy", "stands_for", "split", "method", "seeds", "mean", "commit")
+"""Without a value there is no row."""
+
 _KEY = ["env", "split", "stands_for", "method"]
 
 
@@ -29,29 +34,34 @@ def read_published() -> pd.DataFrame:
     """
     remedy = "Restore it with git checkout"
     try:
-        rows = pd.read_csv(PUBLISHED)
+        rows = pd.read_csv(PUBLISHED, dtype={name: float if name in _NUMBERS else str for name in COLUMNS})
     except (OSError, ValueError) as error:
         raise InputError(f"{PUBLISHED}: cannot be read ({error}). {remedy}") from error
     if missing := [name for name in COLUMNS if name not in rows]:
         raise InputError(f"{PUBLISHED}: has no column {missing[0]!r}. {remedy}")
+    if empty := [name for name in _WHOLE if rows[name].isna().any()]:
+        raise InputError(f"{PUBLISHED}: column {empty[0]!r} has an empty field. {remedy}")
     return rows
 
 
-def beside(study: "Study", main: pd.DataFrame, published: pd.DataFrame) -> dict[str, Any] | None:
+def beside(study: "Study", main: pd.DataFrame, published: pd.DataFrame | None = None) -> dict[str, Any] | None:
     """Return the published study's success on unseen tasks with ours of the same rows.
 
     Args:
         study: the study that the report is of.
         main: its table ``main``.
-        published: the rows of another study, as ``read_published`` returns them.
+        published: the rows of the published study; by default they are read.
 
     Returns:
         ``places`` (environment and split), ``rows`` with ``stands_for``, ``method`` and for each place a cell (``None``
         where there is none) of ``mean``, ``low``, ``high``, ``paper_mean`` and ``here``; ``seeds``, ``commits``. ``None``
         where nothing is published, for the published study itself, and where the two have no environment in common.
     """
+    if study.name == PUBLISHED.stem:
+        return None
+    published = read_published() if published is None else published
     unseen = published[published["split"].isin(UNSEEN) & published["env"].isin([*study.environments])]
-    if study.name == PUBLISHED.stem or unseen.empty:
+    if unseen.empty:
         return None
     ours: Mapping[Any, float] = main.drop_duplicates(_KEY).set_index(_KEY)["mean"].to_dict()
     places = [*unseen[["env", "split"]].drop_duplicates().itertuples(index=False, name=None)]

@@ -25,7 +25,7 @@ from threespo.results.findings import findings
 from threespo.results.layout import WIDTHS
 from threespo.results.opening import opening
 from threespo.results.paper_tables.registry import MAKERS
-from threespo.results.published import beside, read_published
+from threespo.results.published import beside
 from threespo.results.reasoning import told
 from threespo.results.viewer import render_trees
 from threespo.study import catalogue
@@ -107,7 +107,7 @@ def _sections(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]
     return {
         "claims": page(tables["claims"]),
         "main_tables": sections.main_tables(study, tables["main"]),
-        "published": beside(study, tables["main"], read_published()),
+        "published": beside(study, tables["main"]),
         "task_types": sections.task_types(study, tables["episodes"]),
         "efficiency": tables["efficiency"].to_dict("records"),
         "costs": sections.costs(tables["metrics"], tables["timing"]),

@@ -83,14 +83,15 @@ def _cell(row: dict[Hashable, Any], measure: str, several: bool) -> dict[str, An
 
 
 def task_types(study: "Study", episodes: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return success by task type on the last split of each environment, with methods as columns.
+    """Return success by task type on the last split of each environment.
 
     Args:
         study: the study.
         episodes: the table ``episodes``, a row for each evaluated episode.
 
     Returns:
-        For each environment ``name``, ``columns`` (policy, method) and ``rows`` with ``values`` in percent.
+        For each environment ``name``, ``types`` (name, number of tasks) and ``rows`` with ``policy``, ``method`` and
+        ``values`` in percent.
     """
     return [_task_types(study, episodes[episodes["env"] == env], env) for env in study.environments]
 
@@ -98,21 +99,18 @@ def task_types(study: "Study", episodes: pd.DataFrame) -> list[dict[str, Any]]:
 def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, Any]:
     split = study.at(env).evaluation.splits[-1]
     played = episodes[episodes["split"] == split]
-    wide = 100 * played.pivot_table(index="task_type", columns=["policy", "method"], values="success", aggfunc="mean")
+    wide = 100 * played.pivot_table(index=["policy", "method"], columns="task_type", values="success", aggfunc="mean")
     games = played.groupby("task_type")["task_id"].nunique()
 
-    # ``wide`` has the columns of rows that were played; this is the order of the main table.
-    order = [
-        (policy, method)
+    # ``wide`` has the rows that were played; this is the order of the main table.
+    rows = [
+        {"policy": policy, "method": method, "values": wide.loc[policy, method].to_list()}
         for policy in study.policies
         for method in ("base", *study.agents, *study.methods, "strong")
-        if (policy, method) in wide
+        if (policy, method) in wide.index
     ]
-    rows = [
-        {"task_type": name, "games": games[name], "values": [wide.loc[name, key] for key in order]}
-        for name in wide.index
-    ]
-    return {"name": titled(label(split, env), env, study.environments), "columns": order, "rows": rows}
+    types = [(name, games[name]) for name in wide]
+    return {"name": titled(label(split, env), env, study.environments), "types": types, "rows": rows}
 
 
 def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
@@ -150,10 +148,21 @@ def _share(times: list[pd.DataFrame], column: str) -> float:
 
 
 def trials(tuning: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the trials of learning rates by environment, policy and method; none where rates are given by hand."""
+    """Return the learning rates that were tried by environment, policy and method; none where they are given by hand.
+
+    Returns:
+        ``env``, ``policy``, ``method`` and ``rates``, with ``learning_rate``, ``success`` (the mean over trials), ``runs``
+        (of each trial) and ``chosen``.
+    """
     names = ["env", "policy", "method"]
     groups: Iterable[tuple[Any, pd.DataFrame]] = tuning.groupby(names, sort=False)
-    return [{**dict(zip(names, key, strict=True)), "trials": rows.to_dict("records")} for key, rows in groups]
+    found = []
+    for key, rows in groups:
+        rates = rows.groupby("learning_rate", sort=False).agg(
+            success=("success", "mean"), runs=("success", list), chosen=("chosen", "first")
+        )
+        found.append({**dict(zip(names, key, strict=True)), "rates": rates.reset_index().to_dict("records")})
+    return found
 
 
 def families(laboratory: pd.DataFrame) -> list[dict[str, Any]]:

@@ -159,19 +159,20 @@ def main_results(
 
 
 def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
-    """Return each learning rate's success on the calibration split, in percent; no rows where rates are given by hand."""
+    """Return each trial's success on the calibration split, in percent; no rows where rates are given by hand."""
     rows = [
         {
             "env": run.env,
             "policy": run.policy,
             "method": run.method,
             "learning_rate": run.rate,
+            "training_seed": run.seed,
             "success": 100.0 * trial_success(run, paths),
             "chosen": run.rate == chosen_rate(paths, run),
         }
         for run in trial_runs(study)
     ]
-    return pd.DataFrame(rows, columns=["env", "policy", "method", "learning_rate", "success", "chosen"])
+    return pd.DataFrame(rows, columns=["env", "policy", "method", "learning_rate", "training_seed", "success", "chosen"])
 
 
 def efficiency(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:

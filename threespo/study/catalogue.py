@@ -18,7 +18,7 @@ from threespo.study.config import Study
 from threespo.study.explain import explain, field_of
 from threespo.study.matrix import learning_runs, searching_runs
 from threespo.study.parts import Part
-from threespo.study.paths import PAPER, PUBLISHED, Run
+from threespo.study.paths import PAPER, Run
 from threespo.study.reading import read_text, read_yaml
 
 FIGURE_KINDS = ("svg", "pdf", "png", "csv")
@@ -36,8 +36,8 @@ PAPER_NUMBERS = tuple(
 )
 """What the tables compare ours with."""
 
-REPORT_NUMBERS = (*(PAPER / name for name in ("compute.yaml", "limitations.yaml")), PUBLISHED)
-"""What the report's tables show beside ours and the study's tables do not hold."""
+REPORT_NUMBERS = (PAPER / "compute.yaml", PAPER / "limitations.yaml")
+"""What every report shows beside ours and the study's tables do not hold. All but one also show ``PUBLISHED``."""
 
 ITEMS = PAPER / "items.yaml"
 """The catalogue of items."""
@@ -105,6 +105,8 @@ class Item(Settings):
     """The notebook that makes it."""
     title: Text
     caption: Text
+    mean_of: Literal["seeds", "snapshots"] | None = None
+    """What its numbers are means of; the caption says how many training seeds, of snapshots also how many tasks."""
     task_types: bool = False
     """Whether the caption ends with what the task types of the study's environments are."""
 

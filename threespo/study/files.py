@@ -35,7 +35,7 @@ from threespo.study.matrix import (
     trial_runs,
     trials_of,
 )
-from threespo.study.paths import NOTEBOOKS, PAPER, Paths, Run, RunFolder
+from threespo.study.paths import NOTEBOOKS, PAPER, PUBLISHED, Paths, Run, RunFolder
 
 Files = dict[str, list[Path]]
 """Paths by the names that rules have for them."""
@@ -202,7 +202,8 @@ def report_inputs(study: Study, paths: Paths, _: str) -> Files:
         "notebooks": [paths.notebook(name) for name in notebooks(study)],
         "figures": [paths.figure(item.name, "svg") for item in figures(study)],
         "texts": [paths.figure(item.name, "csv") for item in texts(study)],
-        "catalogue": [ITEMS, *REPORT_NUMBERS],
+        # Of the published study itself it is made, and not shown in it.
+        "catalogue": [ITEMS, *REPORT_NUMBERS, *([] if study.name == PUBLISHED.stem else [PUBLISHED])],
     }
 
 
