@@ -1,42 +1,133 @@
-"""Publishing `mini`: `python -m workflow.publish results/mini` writes what reports of other studies show of it."""
+"""Publishing a study: `python -m workflow.publish results/STUDY` writes its numbers and figures into docs/results/STUDY.
+
+The text beside them, README.md, is written by hand and left alone. Of `mini`, config/published gets what reports of other
+studies show of it.
+"""
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from threespo.errors import InputError
-from threespo.files import atomic_text
+from threespo.files import atomic_path, atomic_text
+from threespo.results.export import item_files
+from threespo.results.opening import outcome
 from threespo.results.published import COLUMNS
-from threespo.study import records
+from threespo.study.catalogue import catalogue, notebooks
+from threespo.study.load import load_study
 from threespo.study.paths import PUBLISHED, Paths
+from threespo.study.plan import check
 from threespo.tables import read_table
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def publish(paths: Paths) -> int:
-    """Write the study's table of main results to ``config/published``, and return the number of rows.
+    from threespo.study.config import Study
+
+DOCS = Path("docs/results")
+
+BY_HAND = "README.md"
+
+CLAIM_COLUMNS = (
+    *("claim", "env", "policy", "split", "measure", "preset"),
+    *("measured", "low", "high", "p", "p_adjusted", "seeds_needed", "verdict"),
+)
+
+RUN = ["env", "policy", "method", "training_seed"]
+
+
+def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
+    """Write what is published of a study, and return the files; others in its folder, all but the text, are removed.
+
+    Args:
+        paths: of the study. All its results are read once more, to the last byte.
+        with_report: whether the report's page is published, too.
 
     Raises:
-        InputError: if this is another study, or its tables are missing or damaged.
+        InputError: if the workflow has something left to do for this study, or a result is missing, damaged or edited.
     """
-    name = PUBLISHED.stem
-    if paths.root.name != name:
-        raise InputError(f"{paths.root}: {PUBLISHED} is of the study {name!r} alone, in the folder results/{name}")
-    files = [paths.table("main"), paths.table("runs")]
-    for file in files:
-        records.check_used(file)
-    main, runs = (read_table(file) for file in files)
-    commits = sorted(runs["commit"].unique())
-    rows = main[main["mean"].notna()].assign(commit=" ".join(commits))[[*COLUMNS]]
-    atomic_text(PUBLISHED, rows.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
-    return len(rows)
+    study = load_study(paths.study)
+    lines, well = check(study, paths, deep=True)
+    if not well:
+        raise InputError(f"{lines[0]}. Run the workflow for this study, and publish what is finished")
+
+    folder = DOCS / paths.root.name
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = _tables(study, paths, folder)
+    for file, frame in tables.items():
+        atomic_text(file, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+
+    made = [item for item in catalogue().items if item.notebook in notebooks(study)]
+    kinds = {paths.tables: ".csv", paths.figures: ".svg"}
+    copies = [file for item in made for file in item_files(paths, item) if file.suffix == kinds[file.parent]]
+    copies += [paths.report] * with_report
+    for source in copies:
+        with atomic_path(folder / source.name) as target:
+            shutil.copyfile(source, target)
+
+    written = [*tables, *(folder / source.name for source in copies)]
+    for file in folder.iterdir():
+        if file not in written and file.name != BY_HAND:
+            file.unlink()
+    return written
+
+
+def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFrame]":
+    """Return the tables that are published, by file."""
+    names = ("main", "runs", "metrics", "episodes", "claims")
+    main, runs, metrics, episodes, claims = (read_table(paths.table(name)) for name in names)
+    tables = {
+        folder / "runs.csv": per_run(runs, metrics, episodes),
+        folder / "differences.csv": differences(study, main, episodes),
+        folder / "claims.csv": claims.loc[claims["measured"].notna(), [*CLAIM_COLUMNS]],
+    }
+    if paths.root.name == PUBLISHED.stem:
+        commits = " ".join(sorted(runs["commit"].unique()))
+        tables[PUBLISHED] = main[main["mean"].notna()].assign(commit=commits)[[*COLUMNS]]
+    return tables
+
+
+def per_run(runs: "pd.DataFrame", metrics: "pd.DataFrame", episodes: "pd.DataFrame") -> "pd.DataFrame":
+    """Return success and task score in percent of every run on every split, with what the run cost."""
+    played = episodes.assign(success_percent=100 * episodes["success"], score_percent=100 * episodes["score"])
+    found = played.groupby([*RUN, "split"]).agg(
+        success_percent=("success_percent", "mean"), score_percent=("score_percent", "mean"), episodes=("success", "size")
+    )
+    epochs = metrics.groupby(RUN)["epoch"].max().rename("epochs").reset_index()
+    costs = runs[[*RUN, "generations", "optimizer_steps", "learning_rate", "commit"]].merge(epochs, on=RUN)
+    return found.reset_index().merge(costs, how="left", on=RUN)
+
+
+def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") -> "pd.DataFrame":
+    """Return how many points of success each trained method is above the reference, as the report's first table has it."""
+    import pandas as pd
+
+    found = outcome(study, main, episodes)
+    rows = [
+        {
+            **{name: setting[name] for name in ("env", "policy", "split")},
+            **{"first": row["method"], "second": found["reference"], "points": cell["gap"]},
+            **{"low": cell["gap_low"], "high": cell["gap_high"]},
+            **{name: cell[name] for name in ("p", "p_holm", "side")},
+        }
+        for row in found["rows"]
+        for setting, cell in zip(found["settings"], row["cells"], strict=True)
+        if cell and "side" in cell
+    ]
+    return pd.DataFrame(rows)
 
 
 def main() -> int:
     """Publish the study in the folder that is given; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.publish", description=__doc__)
-    parser.add_argument("results", type=Path, metavar="FOLDER", help="results/mini")
+    parser.add_argument("results", type=Path, metavar="FOLDER", help="results/STUDY")
+    parser.add_argument("--report", action="store_true", help="publish the report's page, too")
+    arguments = parser.parse_args()
     try:
-        print(f"{PUBLISHED}: {publish(Paths(parser.parse_args().results))} rows")
+        for file in publish(Paths(arguments.results), with_report=arguments.report):
+            print(file)
     except InputError as error:
         print(f"publish: {error}", file=sys.stderr)
         return 2

@@ -1,14 +1,20 @@
-"""What reports show of the published miniature study."""
+"""What is published of studies, and what reports show of the published miniature study."""
 
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from threespo.errors import InputError
 from threespo.results import published
 from threespo.results.published import COLUMNS, beside, read_published
+from threespo.results.statistics import difference, holm
 from threespo.study.load import load_study
+from threespo.study.matrix import evaluated_runs
+from workflow.publish import differences, per_run
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = load_study(ROOT / "config" / "studies" / "smoke.yaml")
@@ -53,20 +59,138 @@ def test_nothing_is_shown_beside_the_published_study_itself_or_where_nothing_is_
 
 
 def test_the_file_in_the_repository_has_the_rows_of_the_study():
-    """Every row of its main table, and no other; each has the paper's number where the paper prints one."""
+    """Every row of its main table, and no other, with the number of the paper's table."""
     rows = read_published()
+    key = ["env", "policy", "method", "split"]
+    assert not rows.duplicated(key).any()
+    expected = {
+        (run.env, run.policy, run.method, split)
+        for run in evaluated_runs(MINI)
+        for split in MINI.at(run.env).evaluation.splits
+    }
+    assert set(rows[key].itertuples(index=False, name=None)) == expected
     trained = rows[rows["method"].isin(MINI.methods)]
-    main = {name for name, entry in MINI.methods.items() if "main" in entry.parts}
-    assert main <= set(trained["method"])
-    assert set(trained["policy"]) == set(MINI.policies)
-    assert set(rows["env"]) == {"alfworld", "webshop"}
     assert (trained["seeds"] == len(MINI.seeds)).all()
     assert rows["mean"].between(0, 100).all()
+    literal = rows.set_index(key)["paper_mean"]
+    assert literal["alfworld", "tiny-s", "threespo-literal", "valid_unseen"] == 93.18
+    assert literal["webshop", "tiny-s", "threespo-literal", "test"] == 79.46
 
 
-@pytest.mark.parametrize(("text", "says"), [("", "cannot be read"), ("env,split\n", "has no column 'policy'")])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "cannot be read"),
+        ("env,split\n", "has no column 'policy'"),
+        (",".join(COLUMNS) + "\n" + ",".join("x" for _ in COLUMNS), "cannot be read"),
+        (",".join(COLUMNS) + "\n" + ",".join("1" if name != "policy" else "" for name in COLUMNS), "'policy' has an empty"),
+    ],
+)
 def test_a_damaged_file_is_named(tmp_path, monkeypatch, text, says):
     monkeypatch.setattr(published, "PUBLISHED", tmp_path / "mini.csv")
     (tmp_path / "mini.csv").write_text(text)
     with pytest.raises(InputError, match=says):
         read_published()
+
+
+def episodes(rates, env="alfworld", split="valid_unseen", games=10):
+    """Return episodes in which run ``seed`` of a method wins the first ``rates[method][seed]`` of ten games."""
+    return pd.DataFrame(
+        [
+            {"env": env, "policy": "tiny-s", "method": method, "split": split, "training_seed": seed, "evaluation_seed": 123,
+             "task_id": f"game-{game}", "success": game < won, "score": float(game < won)}
+            for method, wins in rates.items()
+            for (seed, won), game in product(enumerate(wins), range(games))
+        ]
+    )  # fmt: skip
+
+
+def of(rates):
+    """Return the tables that differences are computed from."""
+    played = episodes(rates)
+    main = pd.DataFrame({"method": [*rates], "episodes": 10, "paper_mean": np.nan})
+    main = main.assign(env="alfworld", policy="tiny-s", split="valid_unseen")
+    seen = episodes({name: [9] * len(wins) for name, wins in rates.items()}, split="valid_seen")
+    return main, pd.concat([played, seen])
+
+
+def test_differences_from_grpo_are_welchs_on_the_split_that_is_judged_last():
+    rates = {"grpo": [5, 6, 7], "threespo-literal": [1, 2, 1], "threespo-improved": [7, 4, 6], "base": [1]}
+    found = differences(SMOKE, *of(rates)).set_index("first")
+    assert [*found.index] == ["threespo-literal", "threespo-improved"]
+    assert set(found["second"]) == {"grpo"}
+    for name, row in found.iterrows():
+        welch = stats.ttest_ind(rates[name], rates["grpo"], equal_var=False)
+        ends = welch.confidence_interval(0.95)
+        assert row["points"] == pytest.approx(10 * (np.mean(rates[name]) - np.mean(rates["grpo"])))
+        # Degrees of freedom are rounded down.
+        assert 20 * ends.low < row["low"] <= 10 * ends.low + 1e-9
+        assert welch.pvalue <= row["p"] <= 2 * welch.pvalue
+    smaller, larger = sorted(found["p"])
+    assert sorted(found["p_holm"]) == pytest.approx([min(1.0, 2 * smaller), max(2 * smaller, larger)])
+
+
+def test_without_a_reference_there_are_no_differences():
+    assert differences(SMOKE, *of({"threespo-literal": [1, 2, 3]})).empty
+
+
+def test_a_run_is_published_with_what_it_cost():
+    key = {"env": "alfworld", "policy": "tiny-s", "method": "grpo"}
+    costs = {"generations": 2500.0, "optimizer_steps": 9.0, "learning_rate": 3e-4, "commit": "abc"}
+    runs = pd.DataFrame([{**key, "training_seed": seed, **costs} for seed in (0, 1)])
+    metrics = pd.DataFrame([{**key, "training_seed": seed, "epoch": epoch} for seed in (0, 1) for epoch in (1, 2, 3)])
+    found = per_run(runs, metrics, episodes({"grpo": [5, 6], "base": [1]}))
+    assert found["epochs"].to_list()[1:] == [3, 3]
+    assert found["success_percent"].to_list() == [10.0, 50.0, 60.0]
+    assert found["episodes"].to_list() == [10, 10, 10]
+    assert found["generations"].isna().to_list() == [True, False, False]
+
+
+PUBLISHED_HERE = [ROOT / "docs" / "results" / name for name in ("mini", "smoke")]
+
+
+@pytest.mark.parametrize("folder", PUBLISHED_HERE, ids=lambda folder: folder.name)
+def test_the_published_differences_are_those_of_the_published_runs(folder):
+    runs, found = pd.read_csv(folder / "runs.csv"), pd.read_csv(folder / "differences.csv")
+    assert len(found)
+    of_row = runs.groupby(["env", "policy", "split", "method"])["success_percent"].apply(list)
+    gaps = [
+        difference(*(of_row[row["env"], row["policy"], row["split"], row[side]] for side in ("first", "second")))
+        for row in found.to_dict("records")
+    ]
+    assert found["points"].to_list() == pytest.approx([gap.estimate for gap in gaps], abs=1e-3)
+    assert found["low"].to_list() == pytest.approx([gap.low for gap in gaps], abs=1e-3)
+    assert found["high"].to_list() == pytest.approx([gap.high for gap in gaps], abs=1e-3)
+    adjusted = holm([gap.p for gap in gaps])
+    assert found["p_holm"].to_list() == pytest.approx(adjusted, rel=1e-2)
+    for p, gap, side in zip(adjusted, gaps, found["side"], strict=True):
+        assert side == ("undecided" if p >= 0.05 else "above" if gap.estimate > 0 else "below")
+
+
+@pytest.mark.parametrize("folder", PUBLISHED_HERE, ids=lambda folder: folder.name)
+def test_the_page_beside_them_says_their_numbers(folder):
+    """Each cell of its table: a method's mean, and minus GRPO's with the interval, in bold where that is decided."""
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    runs, found = pd.read_csv(folder / "runs.csv"), pd.read_csv(folder / "differences.csv")
+    runs = runs[runs["split"].isin(["valid_unseen", "test"])]
+    means = runs.groupby(["env", "policy", "method"])["success_percent"].mean()
+    gaps = found.set_index(["env", "policy", "first"])
+    table = text[text.index("| | row |") :].partition("\n\n")[0].splitlines()
+    header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
+    places = [cell.strip("`").split("/") for cell in header[2:]]
+    said = set()
+    for _, name, *cells in rows:
+        for (env, policy), cell in zip(places, cells, strict=True):
+            key = (env, policy, name.strip("`"))
+            assert bool(cell) == (key in means.index), key
+            if not cell:
+                continue
+            said.add(key)
+            expected = f"{means[key]:.1f}"
+            if key in gaps.index:
+                gap = gaps.loc[key]
+                side = "" if gap["side"] == "undecided" else f"; **{gap['side']}**"
+                points, low, high = (round(float(gap[end])) for end in ("points", "low", "high"))
+                expected += f" ({points}, {low} to {high}{side})"
+            assert cell.replace("−", "-") == expected, key
+    assert said >= set(gaps.index)

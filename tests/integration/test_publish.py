@@ -1,0 +1,86 @@
+"""`python -m workflow.publish`: what goes from a finished study into docs/results."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import threespo.results.published
+import workflow.publish
+from threespo.results.published import read_published
+from threespo.study.paths import Paths
+
+
+def publish(checkout):
+    return subprocess.run(
+        [sys.executable, "-m", "workflow.publish", "results/ci"],
+        cwd=checkout.folder, env=checkout.environment(), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def published(checkout):
+    return {path.name: path.read_bytes() for path in (checkout.folder / "docs" / "results" / "ci").glob("*")}
+
+
+@pytest.mark.slow
+def test_every_run_is_published_with_its_own_episodes_and_the_reports_figures(finished_copy):
+    ours = finished_copy.folder / "config" / "published" / "mini.csv"
+    before = ours.read_bytes()
+    done = publish(finished_copy)
+    assert done.returncode == 0, done.stderr
+    there = published(finished_copy)
+    assert {"runs.csv", "differences.csv", "claims.csv", "main_table.csv", "main_results.svg"} <= there.keys()
+    assert "report.html" not in there
+    assert sorted(line.rpartition("/")[2] for line in done.stdout.split()) == sorted(there)
+    # Other studies' reports show `mini`, and no other.
+    assert ours.read_bytes() == before
+
+    runs = pd.read_csv(finished_copy.folder / "docs" / "results" / "ci" / "runs.csv").set_index(
+        ["env", "policy", "method", "training_seed", "split"]
+    )
+    files = sorted(finished_copy.results().glob("runs/*/*/*/seed-*/evaluation.parquet"))
+    assert files
+    for file in files:
+        env, policy, method, seed = file.parent.parts[-4:]
+        for split, episodes in pd.read_parquet(file).groupby("split"):
+            row = runs.loc[(env, policy, method, int(seed.removeprefix("seed-")), split)]
+            assert row["success_percent"] == pytest.approx(100 * episodes["success"].mean(), rel=1e-5)
+            assert row["episodes"] == len(episodes)
+    assert there["main_results.svg"] == (finished_copy.results() / "figures" / "main_results.svg").read_bytes()
+
+    # The text is kept, what the study does not make any more is not.
+    folder = finished_copy.folder / "docs" / "results" / "ci"
+    (folder / "README.md").write_text("by hand")
+    (folder / "left_over.svg").write_text("<svg/>")
+    assert publish(finished_copy).returncode == 0
+    assert published(finished_copy) == {**there, "README.md": b"by hand"}
+
+
+@pytest.mark.slow
+def test_of_mini_reports_get_every_row_that_was_run(finished_copy, monkeypatch):
+    monkeypatch.chdir(finished_copy.folder)
+    for module in (workflow.publish, threespo.results.published):
+        monkeypatch.setattr(module, "PUBLISHED", Path("config/published/ci.csv"))
+    files = workflow.publish.publish(Paths(Path("results/ci")), with_report=True)
+    assert {Path("config/published/ci.csv"), Path("docs/results/ci/report.html")} <= set(files)
+    rows, main = read_published(), pd.read_parquet("results/ci/tables/main.parquet")
+    key = ["env", "policy", "method", "split"]
+    expected = main[main["mean"].notna()].set_index(key)["mean"]
+    assert rows.set_index(key)["mean"].to_dict() == pytest.approx(expected.to_dict(), rel=1e-5)
+    assert rows["commit"].str.match(r"[0-9a-f]{12}|unknown").all()
+
+
+@pytest.mark.slow
+def test_of_an_edited_table_nothing_is_published(finished_copy):
+    table = finished_copy.results() / "tables" / "episodes.parquet"
+    episodes = pd.read_parquet(table)
+    episodes["success"] = True
+    table.unlink()
+    episodes.to_parquet(table)
+    done = publish(finished_copy)
+    assert done.returncode == 2
+    assert "episodes.parquet" in done.stderr
+    assert "Run the workflow" in done.stderr
+    assert not published(finished_copy)
