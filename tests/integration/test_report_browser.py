@@ -88,6 +88,16 @@ def test_links_to_files_lead_to_files(opened, report):
     assert all((report.parent / link).is_dir() for link in folders)
 
 
+def test_the_number_of_a_claim_leads_to_the_row_of_its_method(opened):
+    page = opened(1400, unfolded=True)
+    links = page.evaluate("() => [...document.querySelectorAll('[data-claims] td.ours a')].map(a => a.getAttribute('href'))")
+    presets = [link.rpartition("threespo-")[2] for link in links]
+    assert set(presets) == {"literal", "calibrated"}
+    rows = page.locator(links[0])
+    assert rows.count() == 1
+    assert "3SPO" in rows.locator("td").first.inner_text()
+
+
 def test_on_a_phone_every_number_has_the_name_of_its_column(opened):
     page = opened(400)
     cell = page.locator("#main-alfworld-tiny-s-grpo td").nth(3)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.jobs import do
 from tests.unit import test_results_environments as made
 from threespo.envs.registry import presentation
 from threespo.errors import InputError
@@ -17,11 +18,12 @@ from threespo.results.paper import printed_cell, read_results
 from threespo.results.paper_tables.cells import LABELS, SAME_ROW
 from threespo.results.paper_tables.registry import MAKERS
 from threespo.results.report import write_report
-from threespo.results.tables import write_tables
+from threespo.results.tables import laboratory, write_tables
 from threespo.study.catalogue import TABLES, catalogue, figures, notebooks
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, runs_of, searching_runs, trained_runs
-from threespo.tables import read_table
+from threespo.study.paths import Paths
+from threespo.tables import read_table, write_table
 from workflow import items
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,7 +170,7 @@ def test_every_table_is_one_that_the_study_writes():
 
 def test_a_study_has_the_figures_that_its_rows_can_fill():
     whole = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper.yaml"))}
-    assert whole == {name for name, item in ITEMS.items() if item.kind == "figure"} - {"score_reliability"}
+    assert whole == {name for name, item in ITEMS.items() if item.kind == "figure"} - {"score_reliability", "decision_trees"}
     core = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper-core.yaml"))}
     assert whole - core == {"adaptive_curves", "adaptive_time"}
 
@@ -240,6 +242,34 @@ def test_what_the_paper_shows_and_no_item_has_is_told(shown, says, tmp_path):
         items.table(items.read_shown(file), CATALOGUE)
 
 
+def test_decision_trees_are_drawn_where_a_study_has_them(tmp_path):
+    family = {"depth": 2, "branching": 2, "solutions": 1, "generations": 400, "trees": 2, "trees_per_epoch": 2}
+    settings = {
+        "families": {"tiny": family, "late": family | {"depth": 3}},
+        "methods": {name: {"method": name} for name in ("grpo", "rloo")},
+        "learning_rates": [50.0], "seeds": 3, "tuning_seeds": 1,
+    }  # fmt: skip
+    study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml", {"laboratory": settings}), Paths(tmp_path)
+    assert "decision_trees" in notebooks(study)
+    for family in settings["families"]:
+        for method in settings["methods"]:
+            do("decision_trees", study, f"{family}/{method}", paths)
+    write_table(paths.table("laboratory"), laboratory(study, paths))
+    (figure,) = made.draw("decision_trees", paths)
+    assert {file.suffix for file in paths.figures.glob("decision_trees.*")} == {".svg", ".pdf", ".png", ".csv"}
+
+    # Panels beside each other share the names.
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["GRPO", "RLOO"]
+    for axis, (family, untrained) in zip(figure.axes, [("tiny", 25.0), ("late", 12.5)], strict=True):
+        assert axis.get_title() == family
+        for place, method in enumerate(settings["methods"]):
+            points = [line for line in axis.lines if len(line.get_xdata()) == 1 and line.get_ydata()[0] == place]
+            ends = read_table(paths.decision_trees(family, method)).groupby("seed")["success"].last()
+            # A uniform policy finds the one leaf among 2^depth that is won.
+            assert [line.get_xdata()[0] for line in points] == pytest.approx([untrained, 100 * ends.mean()], rel=1e-6)
+    assert caption(study, ITEMS["decision_trees"])[1].endswith("n = 3 seeds a row.")
+
+
 @pytest.mark.long
 def test_every_item_of_the_whole_paper_is_drawn_from_what_its_runs_leave(tmp_path):
     """With the rows, holes and parts of `mini`, whose runs are made up."""
@@ -249,7 +279,7 @@ def test_every_item_of_the_whole_paper_is_drawn_from_what_its_runs_leave(tmp_pat
     for notebook in notebooks(study):
         made.draw(notebook, paths)
     drawn = {item.name for item in figures(study)}
-    wanted = {name for name, item in ITEMS.items() if item.kind == "figure"} - {"score_reliability"}
+    wanted = {name for name, item in ITEMS.items() if item.kind == "figure"} - {"score_reliability", "decision_trees"}
     assert drawn == {path.stem for path in paths.figures.glob("*.svg")} == wanted
     write_report(study, paths)
     html = paths.report.read_text(encoding="utf-8")

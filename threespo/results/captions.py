@@ -21,6 +21,9 @@ def _counted(study: "Study", item: "Item") -> list[str]:
     """Return the sentence on how many runs and tasks the numbers are means of."""
     if item.mean_of is None:
         return []
+    if item.mean_of == "trees":
+        assert study.laboratory is not None, "or the study has no such item"
+        return [f"n = {study.laboratory.seeds} seeds a row."]
     seeds = f"n = {len(study.seeds)} training seed{'s' * (len(study.seeds) > 1)}"
     if item.mean_of == "seeds":
         return [f"{seeds} a row."]

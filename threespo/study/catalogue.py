@@ -80,7 +80,7 @@ class Notebook(Settings):
 
     tables: Several[Literal[TABLES]] = ()  # type: ignore[valid-type]
     """Tables of the study that it reads; none where it draws what is the same in every study."""
-    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform"] = "nothing"
+    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform", "laboratory"] = "nothing"
     """What a study must have for the notebook to have data."""
     paper: Several[Annotated[str, Field(pattern=r"^[\w.-]+$")]] = ()
     """Files of ``config/paper`` that it reads besides tables."""
@@ -105,8 +105,8 @@ class Item(Settings):
     """The notebook that makes it."""
     title: Text
     caption: Text
-    mean_of: Literal["seeds", "snapshots"] | None = None
-    """What its numbers are means of; the caption says how many training seeds, of snapshots also how many tasks."""
+    mean_of: Literal["seeds", "snapshots", "trees"] | None = None
+    """What its numbers are means of; the caption says how many (training) seeds, of snapshots also how many tasks."""
     task_types: bool = False
     """Whether the caption ends with what the task types of the study's environments are."""
 
@@ -189,6 +189,7 @@ def notebooks(study: Study) -> list[str]:
         "searches": bool(searching_runs(study)),
         "probe": study.probe is not None,
         "snapshots": bool(learning_runs(study)),
+        "laboratory": study.laboratory is not None,
         "uniform": any(study.methods[run.method].paper_row == UNIFORM_ROW for run in _curves(study)),
     }
     return [name for name, entry in catalogue().notebooks.items() if has[entry.needs]]
