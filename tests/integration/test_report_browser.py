@@ -92,7 +92,7 @@ def test_the_number_of_a_claim_leads_to_the_row_of_its_method(opened):
     page = opened(1400, unfolded=True)
     links = page.evaluate("() => [...document.querySelectorAll('[data-claims] td.ours a')].map(a => a.getAttribute('href'))")
     presets = [link.rpartition("threespo-")[2] for link in links]
-    assert set(presets) == {"literal", "calibrated"}
+    assert set(presets) == {"calibrated"}
     rows = page.locator(links[0])
     assert rows.count() == 1
     assert "3SPO" in rows.locator("td").first.inner_text()
