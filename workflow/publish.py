@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from threespo.errors import InputError
 from threespo.files import atomic_path, atomic_text
+from threespo.results.collect import RUN_COLUMNS
 from threespo.results.export import item_files
 from threespo.results.opening import outcome
 from threespo.results.published import COLUMNS
 from threespo.study.catalogue import catalogue, notebooks
+from threespo.study.digests import file_digest
 from threespo.study.load import load_study
+from threespo.study.matrix import evaluated_runs
 from threespo.study.paths import PUBLISHED, Paths
 from threespo.study.plan import check
 from threespo.tables import read_table
@@ -31,12 +34,9 @@ DOCS = Path("docs/results")
 BY_HAND = "README.md"
 
 CLAIM_COLUMNS = (
-    *("claim", "env", "policy", "split", "measure", "preset"),
+    *("claim", "rule", "env", "policy", "split", "measure", "preset", "method_of_paper"),
     *("measured", "low", "high", "p", "p_adjusted", "seeds_needed", "verdict"),
 )
-
-RUN = ["env", "policy", "method", "training_seed"]
-
 
 def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
     """Write what is published of a study, and return the files; others in its folder, all but the text, are removed.
@@ -79,7 +79,7 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
     names = ("main", "runs", "metrics", "episodes", "claims")
     main, runs, metrics, episodes, claims = (read_table(paths.table(name)) for name in names)
     tables = {
-        folder / "runs.csv": per_run(runs, metrics, episodes),
+        folder / "runs.csv": per_run(runs, metrics, episodes, evaluation_digests(study, paths)),
         folder / "differences.csv": differences(study, main, episodes),
         folder / "claims.csv": claims.loc[claims["measured"].notna(), [*CLAIM_COLUMNS]],
     }
@@ -89,15 +89,39 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
     return tables
 
 
-def per_run(runs: "pd.DataFrame", metrics: "pd.DataFrame", episodes: "pd.DataFrame") -> "pd.DataFrame":
-    """Return success and task score in percent of every run on every split, with what the run cost."""
+def evaluation_digests(study: "Study", paths: Paths) -> "pd.DataFrame":
+    """Return the first 16 hexadecimal digits of each evaluation's SHA-256, which who runs it again compares with theirs."""
+    import pandas as pd
+
+    rows = [
+        (run.env, run.policy, run.method, run.seed, file_digest(paths.run(run).evaluation)[:16])
+        for run in evaluated_runs(study)
+    ]
+    return pd.DataFrame(rows, columns=[*RUN_COLUMNS, "evaluation_sha256"])
+
+
+def per_run(
+    runs: "pd.DataFrame", metrics: "pd.DataFrame", episodes: "pd.DataFrame", digests: "pd.DataFrame"
+) -> "pd.DataFrame":
+    """Return success and task score in percent of every run on every split, and what the run cost.
+
+    ``unvisited_percent`` is the share of a search's expanded states that had no count yet (N = 0), over the whole run.
+    """
     played = episodes.assign(success_percent=100 * episodes["success"], score_percent=100 * episodes["score"])
-    found = played.groupby([*RUN, "split"]).agg(
+    found = played.groupby([*RUN_COLUMNS, "split"]).agg(
         success_percent=("success_percent", "mean"), score_percent=("score_percent", "mean"), episodes=("success", "size")
     )
-    epochs = metrics.groupby(RUN)["epoch"].max().rename("epochs").reset_index()
-    costs = runs[[*RUN, "generations", "optimizer_steps", "learning_rate", "commit"]].merge(epochs, on=RUN)
-    return found.reset_index().merge(costs, how="left", on=RUN)
+    # A study without searches has not these columns.
+    searched = metrics.reindex(columns=list(dict.fromkeys([*metrics, "detail_unvisited_share", "detail_expansions"])))
+    searched["unvisited"] = searched["detail_unvisited_share"] * searched["detail_expansions"]
+    whole = searched.groupby(RUN_COLUMNS).agg(
+        epochs=("epoch", "max"), unvisited=("unvisited", "sum"), expansions=("detail_expansions", "sum")
+    )
+    whole["unvisited_percent"] = 100 * whole["unvisited"] / whole["expansions"]
+
+    costs = runs[[*RUN_COLUMNS, "generations", "optimizer_steps", "learning_rate", "commit"]]
+    costs = costs.merge(whole[["epochs", "unvisited_percent"]].reset_index(), on=RUN_COLUMNS)
+    return found.reset_index().merge(costs, how="left", on=RUN_COLUMNS).merge(digests, how="left", on=RUN_COLUMNS)
 
 
 def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") -> "pd.DataFrame":

@@ -1,5 +1,6 @@
 """`python -m workflow.publish`: what goes from a finished study into docs/results."""
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,15 @@ def test_every_run_is_published_with_its_own_episodes_and_the_reports_figures(fi
             row = runs.loc[(env, policy, method, int(seed.removeprefix("seed-")), split)]
             assert row["success_percent"] == pytest.approx(100 * episodes["success"].mean(), rel=1e-5)
             assert row["episodes"] == len(episodes)
+            assert row["evaluation_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        metrics = file.with_name("metrics.parquet")
+        if metrics.exists() and "threespo" in method:
+            epochs = pd.read_parquet(metrics)
+            share = (epochs["detail_unvisited_share"] * epochs["detail_expansions"]).sum() / epochs["detail_expansions"].sum()
+            assert 0 < share < 1
+            assert row["unvisited_percent"] == pytest.approx(100 * share, rel=1e-5)
+        else:
+            assert pd.isna(row["unvisited_percent"])
     assert there["main_results.svg"] == (finished_copy.results() / "figures" / "main_results.svg").read_bytes()
 
     # The text is kept, what the study does not make any more is not.
