@@ -5,9 +5,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from threespo.results.statistics import FEWEST_SEEDS
-from threespo.rng import derive
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -17,21 +14,21 @@ CELL = ["env", "policy", "split"]
 LEVELS = np.linspace(0.0, 1.0, 101)
 """Levels of success, tau."""
 
-RESAMPLES = 2000
-
-COLUMNS = ("method", "cells", "seeds", "level", "share", "low", "high")
+COLUMNS = ("method", "cells", "seeds", "level", "share")
 
 
 def performance_profiles(episodes: pd.DataFrame) -> pd.DataFrame:
     """Return the share of a method's runs and cells whose success is at least each of ``LEVELS``.
+
+    The usual band, of a bootstrap over seeds, is left out: with the few seeds that studies have it is too narrow
+    (docs/method.md, Statistics).
 
     Args:
         episodes: the table ``episodes``; a run's success in a cell (environment, base policy, split) is its mean.
 
     Returns:
         A row for each method and level. Only methods that were run in every cell in which any method was trained are
-        there, since cells differ in difficulty. ``low`` and ``high`` are the 95 % interval of a stratified bootstrap, which
-        draws seeds within each cell; NaN with fewer than ``FEWEST_SEEDS`` seeds in one of them.
+        there, since cells differ in difficulty; ``seeds`` is the least number of runs in a cell.
     """
     success = episodes.groupby([*CELL, "method", "training_seed"], sort=False)["success"].mean().reset_index()
     cells = list(dict.fromkeys(success[CELL].itertuples(index=False, name=None)))
@@ -41,11 +38,8 @@ def performance_profiles(episodes: pd.DataFrame) -> pd.DataFrame:
         found = [group["success"].to_numpy(dtype=np.float64) for _, group in runs.groupby(CELL, sort=False)]
         if len(found) < len(cells):
             continue
-        share = _share(found)
-        seeds = min(map(len, found))
-        low, high = _interval(str(method), found) if seeds >= FEWEST_SEEDS else np.full((2, len(LEVELS)), np.nan)
-        for place, level in enumerate(LEVELS):
-            rows.append((method, len(found), seeds, level, share[place], low[place], high[place]))
+        for level, share in zip(LEVELS, _share(found), strict=True):
+            rows.append((method, len(found), min(map(len, found)), level, share))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -55,11 +49,3 @@ def _share(cells: "list[NDArray[np.float64]]") -> "NDArray[np.float64]":
     of_cells = [(values[:, None] >= LEVELS[None, :] - 1e-9).mean(axis=0) for values in cells]
     share: NDArray[np.float64] = np.mean(of_cells, axis=0)
     return share
-
-
-def _interval(method: str, cells: "list[NDArray[np.float64]]") -> "NDArray[np.float64]":
-    """Return the ends of the bootstrap's interval, (2, levels)."""
-    random = np.random.Generator(np.random.Philox(key=derive("profiles", method)))
-    drawn = [_share([random.choice(values, len(values)) for values in cells]) for _ in range(RESAMPLES)]
-    ends: NDArray[np.float64] = np.quantile(drawn, (0.025, 0.975), axis=0)
-    return ends
