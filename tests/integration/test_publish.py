@@ -62,7 +62,8 @@ def test_every_run_is_published_with_its_own_episodes_and_the_reports_figures(fi
         metrics = file.with_name("metrics.parquet")
         if metrics.exists() and "threespo" in method:
             epochs = pd.read_parquet(metrics)
-            share = (epochs["detail_unvisited_share"] * epochs["detail_expansions"]).sum() / epochs["detail_expansions"].sum()
+            expansions = epochs["detail_expansions"]
+            share = (epochs["detail_unvisited_share"] * expansions).sum() / expansions.sum()
             assert 0 < share < 1
             assert row["unvisited_percent"] == pytest.approx(100 * share, rel=1e-5)
         else:

@@ -107,7 +107,7 @@ def _sections(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]
     return {
         "claims": page(tables["claims"]),
         "main_tables": sections.main_tables(study, tables["main"]),
-        "main_rows": {anchor("main", *names) for names in tables["main"][RUN_COLUMNS[:3]].itertuples(index=False, name=None)},
+        "main_rows": {anchor("main", *names) for names in tables["main"][["env", "policy", "method"]].to_numpy()},
         "published": beside(study, tables["main"]),
         "task_types": sections.task_types(study, tables["episodes"]),
         "efficiency": tables["efficiency"].to_dict("records"),
