@@ -88,8 +88,10 @@ def test_novelty_is_not_on_the_path_or_not_the_last_observation():
     """s2's action a leads back to s1: changed, but not new on the path. b leads to s3."""
     graph = {"s1": {"x": "s2"}, "s2": {"a": "s1", "b": "s3", "c": "s2"}}
     rewards = {}
-    for reading in ("path", "changed", "none"):
-        method = Threespo(ThreespoOptions(novelty=reading, normalise=False), common(group_size=3))
+    keys = {"path": "obs", "changed": "obs", "none": "obs", "observation": "history", "path, with history": "history"}
+    for reading, key in keys.items():
+        options = ThreespoOptions(novelty=reading.split(",")[0], state_key=key, normalise=False)
+        method = Threespo(options, common(group_size=3))
         choose = lambda request: (  # noqa: E731
             [answer("x")] * 3 if observed(request) == "s1" else [answer(kind, tokens=i + 1) for i, kind in enumerate("abc")]
         )
@@ -99,6 +101,9 @@ def test_novelty_is_not_on_the_path_or_not_the_last_observation():
     assert rewards["path"] == pytest.approx([-1 / 6, 1 / 3, -1 / 6])
     assert rewards["changed"] == pytest.approx([1 / 6, 1 / 6, -1 / 3])
     assert rewards["none"] == [], "all rewards are equal"
+    # With the last steps in its key every state is new, unless observations are compared.
+    assert rewards["path, with history"] == []
+    assert rewards["observation"] == rewards["path"]
 
 
 def test_without_backtracking_one_path_or_restarts_from_the_root():
@@ -436,7 +441,7 @@ def test_duplicates_can_be_tried_each_for_itself():
             "count_siblings": st.booleans(),
             "count_gated": st.booleans(),
             "omega_fixed": st.sampled_from([None, 0.25]),
-            "novelty": st.sampled_from(["path", "changed", "global", "none"]),
+            "novelty": st.sampled_from(["path", "observation", "changed", "global", "none"]),
             "difference": st.booleans(),
             "uniform": st.booleans(),
             "gate": st.booleans(),

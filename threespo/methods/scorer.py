@@ -53,9 +53,9 @@ class SearchOptions(MethodOptions):
     """Decay of the novelty weight (tab:hyperparams: 0.1)."""
     omega_fixed: float | None = Field(default=None, ge=0, le=0.5)
     """Ablation w/o adaptive omega: 0.25 weighs both terms alike; the printed 0.5 removes the difference."""
-    novelty: Literal["path", "changed", "global", "none"] = "path"
-    """Novel is an observation that is not on the path (tau^t), that differs from the last, or that no path has completed
-    through; ``none`` is the ablation w/o R_novel."""
+    novelty: Literal["path", "observation", "changed", "global", "none"] = "path"
+    """Novel is a state that is not on the path (tau^t), an observation that is not, whatever ``state_key`` is, a state that
+    differs from the last, or one that no path has completed through; ``none`` is the ablation w/o R_novel."""
     difference: bool = True
     """False is the ablation w/o Delta S."""
     success: Literal["won", "score"] = "won"
@@ -204,6 +204,8 @@ class StateScorer:
         match self.settings.novelty:
             case "path":
                 return child.path[-1] not in node.path
+            case "observation":
+                return state_key(child.episode.observation) not in {state_key(seen) for seen, _ in child.episode.history}
             case "changed":
                 return child.path[-1] != node.path[-1]
             case "global":
