@@ -1,6 +1,6 @@
 """How often the intervals and tests that decide verdicts are wrong, by simulation.
 
-    python -m benchmarks.intervals [--seed 0] [--trials 12000] [--old-trials 400] [--out FILE]
+    python -m benchmarks.intervals [--seed 0] [--trials 12000] [--old-trials 400] [--only NAME …] [--out FILE]
 
 The functions are those in use. A trial is a study: each arm has training seeds whose true success spreads by so many points
 (standard deviation), all are judged on one panel of 200 games of unequal difficulty, twice per game. Rates are in percent.
@@ -10,25 +10,34 @@ others, and the true difference is that over all games, not those of the panel. 
 over seeds and games that was used before. ``power`` is the share of trials that see a true difference of 10 points.
 ``equivalence``: verdicts of equality within 5 points where the truth is 5 points apart. ``ratio``: seeds with lognormal
 counts. ``one policy``: how often the interval over clusters of games misses the true success; ``bootstrap`` there resamples
-games as if independent. ``against a policy``: the same of the difference of a trained method to one policy.
+games as if independent. ``against a policy``: the same of the difference of a trained method to one policy. ``one mean``: a
+mean against a bound that it is at; ``near``: that it is within 5 points of a number 5 points away; ``over bases``: a
+difference that bases have in both directions, each with four seeds an arm; ``sooner``: which of two equal methods reaches a
+success first, where a share of runs ends before it does.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import norm
 
 from benchmarks.machine import machine
 from threespo.files import atomic_json
 from threespo.results.claims.finding import inside, side
+from threespo.results.claims.learning import AXES, sooner
+from threespo.results.claims.rules import Sooner
+from threespo.results.claims.seeds import alone, near
 from threespo.results.statistics import (
     against_policy,
     cluster_interval,
     difference,
     equivalent,
+    over_bases,
     ratio,
 )
 
@@ -57,14 +66,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trials", type=int, default=12000, help="of each cell of ``equal``, half of it elsewhere")
     parser.add_argument("--old-trials", type=int, default=400, help="of the bootstrap, which is slow")
+    parser.add_argument("--only", nargs="+", choices=list(CELLS), default=list(CELLS), help="the rest of FILE stays")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "intervals.json")
     options = parser.parse_args()
-    result: dict[str, Any] = {"machine": machine("numpy", "scipy"), "seed": options.seed, "trials": options.trials}
+    result: dict[str, Any] = json.loads(options.out.read_text()) if len(options.only) < len(CELLS) else {}
+    result |= {"machine": machine("numpy", "scipy"), "seed": options.seed, "trials": options.trials}
     result["bootstrap_trials"] = options.old_trials
 
-    for name, cells in CELLS.items():
+    for name in options.only:
         rows = []
-        for place, (labels, trial) in enumerate(cells()):
+        for place, (labels, trial) in enumerate(CELLS[name]()):
             random = np.random.default_rng([options.seed, list(CELLS).index(name), place])
             trials = options.old_trials if "bootstrap" in name else options.trials // (1 if name == "equal" else 2)
             rows.append({**labels, "percent": round(100 * float(np.mean(list(_played(trial, trials, random)))), 2)})
@@ -280,6 +291,64 @@ def _against_policy() -> Iterator[tuple[dict[str, Any], Trial]]:
             yield {"layouts": layouts, "seeds": seeds, "spread": spread}, trial
 
 
+def _one_mean() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds in (3, 4, 6, 12):
+        for spread in (0, 3, 6, 13):
+
+            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+                found = alone(arm(random, panel, seeds, spread).mean(axis=1).tolist(), 50.0)
+                return found.verdict != "unclear"
+
+            yield {"seeds": seeds, "spread": spread}, trial
+
+
+def _near() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds in (3, 4, 6, 12):
+        for spread in (0, 3, 6):
+
+            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+                return near(arm(random, panel, seeds, spread).mean(axis=1).tolist(), 5.0, around=45.0).verdict == "holds"
+
+            yield {"seeds": seeds, "spread": spread}, trial
+
+
+def _over_bases() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for bases in (3, 4, 6):
+        for effect in (0, 5, 15):
+
+            def trial(random: np.random.Generator, panel: Panel, bases: int = bases, effect: float = effect) -> bool:
+                gaps = {}
+                for base in range(bases):
+                    means = (50 + effect * random.standard_normal(), 50)
+                    gaps[str(base)] = difference(*(arm(random, panel, 4, 6, mean).mean(axis=1) for mean in means))
+                found = over_bases(gaps)
+                return _verdict(found.low, found.high)
+
+            yield {"bases": bases, "effect": effect}, trial
+
+
+def _sooner() -> Iterator[tuple[dict[str, Any], Trial]]:
+    rule = Sooner(kind="sooner", upper="one", lower=("other",), success=0.6)
+    for seeds in (3, 4, 6, 12):
+        for late in (0.0, 0.2, 0.5):
+
+            def trial(random: np.random.Generator, _: Panel, seeds: int = seeds, late: float = late) -> bool:
+                # Arrivals are lognormal; the budget is where so many of them would be later.
+                end = float(np.exp(0.5 * norm.ppf(1 - late))) if late else 1e6
+                arrivals = np.exp(0.5 * random.standard_normal((2, seeds)))
+                first, second = ([_rising(float(at), end) for at in one] for one in arrivals)
+                return sooner(rule, first, second, "other").verdict != "unclear"
+
+            yield {"seeds": seeds, "late": late}, trial
+
+
+def _rising(arrival: float, end: float) -> pd.DataFrame:
+    """Return the snapshots of a run that has 60 % at ``arrival``, or would have."""
+    spent = [0.0, arrival, end] if arrival < end else [0.0, end]
+    curve = pd.DataFrame({"generations": spent, "success": [0.6 * min(1.0, at / arrival) for at in spent]})
+    return curve.assign(**dict.fromkeys(AXES, curve["generations"]))
+
+
 CELLS: dict[str, Callable[[], Iterator[tuple[dict[str, Any], Trial]]]] = {
     "equal": _equal,
     "unequal": _unequal,
@@ -292,6 +361,10 @@ CELLS: dict[str, Callable[[], Iterator[tuple[dict[str, Any], Trial]]]] = {
     "one policy": _one_policy(_over_clusters),
     "one policy, bootstrap": _one_policy(_over_games),
     "against a policy": _against_policy,
+    "one mean": _one_mean,
+    "near": _near,
+    "over bases": _over_bases,
+    "sooner": _sooner,
 }
 
 

@@ -10,6 +10,7 @@ from scipy import stats
 
 from threespo.errors import InputError
 from threespo.results import published
+from threespo.results.collect import RUN_COLUMNS
 from threespo.results.published import COLUMNS, beside, read_published
 from threespo.results.statistics import difference, holm
 from threespo.study.load import load_study
@@ -139,11 +140,25 @@ def test_a_run_is_published_with_what_it_cost():
     costs = {"generations": 2500.0, "optimizer_steps": 9.0, "learning_rate": 3e-4, "commit": "abc"}
     runs = pd.DataFrame([{**key, "training_seed": seed, **costs} for seed in (0, 1)])
     metrics = pd.DataFrame([{**key, "training_seed": seed, "epoch": epoch} for seed in (0, 1) for epoch in (1, 2, 3)])
-    found = per_run(runs, metrics, episodes({"grpo": [5, 6], "base": [1]}))
+    digests = pd.DataFrame([{**key, "training_seed": seed, "evaluation_sha256": f"{seed}"} for seed in (0, 1)])
+    found = per_run(runs, metrics, episodes({"grpo": [5, 6], "base": [1]}), digests)
     assert found["epochs"].to_list()[1:] == [3, 3]
     assert found["success_percent"].to_list() == [10.0, 50.0, 60.0]
     assert found["episodes"].to_list() == [10, 10, 10]
     assert found["generations"].isna().to_list() == [True, False, False]
+    assert found["evaluation_sha256"].to_list()[1:] == ["0", "1"]
+    # No search, no counts.
+    assert found["unvisited_percent"].isna().all()
+
+
+def test_states_without_a_count_are_weighted_by_the_epochs_states():
+    key = {"env": "alfworld", "policy": "tiny-s", "method": "threespo-literal", "training_seed": 0}
+    runs = pd.DataFrame([{**key, "generations": 9, "optimizer_steps": 1, "learning_rate": 1e-4, "commit": "abc"}])
+    names = ("epoch", "detail_unvisited_share", "detail_expansions")
+    metrics = pd.DataFrame([{**key, **dict(zip(names, values, strict=True))} for values in ((1, 1.0, 30.0), (2, 0.2, 10.0))])
+    found = per_run(runs, metrics, episodes({"threespo-literal": [1]}), runs[RUN_COLUMNS])
+    # 30 and 2 of 40.
+    assert found["unvisited_percent"].to_list() == [80.0]
 
 
 PUBLISHED_HERE = [ROOT / "docs" / "results" / name for name in ("mini", "smoke")]

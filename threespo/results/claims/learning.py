@@ -41,7 +41,7 @@ def of_curves(rule: OfCurves, arms: Arms, evidence: Evidence) -> Finding:
     for row in there:
         upper, other = curves[rule.upper], curves[row]
         if isinstance(rule, Sooner):
-            each[f"{rule.upper} and {row}"] = _sooner(rule, upper, other, row)
+            each[f"{rule.upper} and {row}"] = sooner(rule, upper, other, row)
         elif isinstance(rule, Steady):
             each[f"{row} and {rule.upper}"] = _steady(upper, other)
         elif isinstance(rule, Ahead):
@@ -64,7 +64,7 @@ def _success(run: Run, at: float) -> float:
     return 100.0 * float(np.interp(at, run["generations"], run["success"]))
 
 
-def _sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Finding:
+def sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Finding:
     """Decide by the ratio of the generations after which a success is first reached, ``lower`` over ``upper``.
 
     Where a run never reaches it only the order of runs is known, if its last snapshot is later than all that reached it:
