@@ -60,8 +60,8 @@ def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
         atomic_text(file, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
     made = [item for item in catalogue().items if item.notebook in notebooks(study)]
-    kinds = {paths.tables: ".csv", paths.figures: ".svg"}
-    copies = [file for item in made for file in item_files(paths, item) if file.suffix == kinds[file.parent]]
+    kinds = {"table": ".csv", "figure": ".svg", "text": ".csv"}
+    copies = [file for item in made for file in item_files(paths, item) if file.suffix == kinds[item.kind]]
     copies += [paths.report] * with_report
     for source in copies:
         with atomic_path(folder / source.name) as target:
@@ -76,13 +76,15 @@ def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
 
 def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFrame]":
     """Return the tables that are published, by file."""
-    names = ("main", "runs", "metrics", "episodes", "claims")
-    main, runs, metrics, episodes, claims = (read_table(paths.table(name)) for name in names)
+    names = ("main", "runs", "metrics", "episodes", "claims", "learning")
+    main, runs, metrics, episodes, claims, learning = (read_table(paths.table(name)) for name in names)
     tables = {
         folder / "runs.csv": per_run(runs, metrics, episodes, evaluation_digests(study, paths)),
         folder / "differences.csv": differences(study, main, episodes),
         folder / "claims.csv": claims.loc[claims["measured"].notna(), [*CLAIM_COLUMNS]],
     }
+    if len(learning):
+        tables[folder / "learning.csv"] = learning
     if paths.root.name == PUBLISHED.stem:
         commits = " ".join(sorted(runs["commit"].unique()))
         tables[PUBLISHED] = main[main["mean"].notna()].assign(commit=commits)[[*COLUMNS]]

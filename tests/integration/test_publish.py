@@ -41,7 +41,9 @@ def test_every_run_is_published_with_its_own_episodes_and_the_reports_figures(fi
     done = publish(finished_copy)
     assert done.returncode == 0, done.stderr
     there = published(finished_copy)
-    assert {"runs.csv", "differences.csv", "claims.csv", "main_table.csv", "main_results.svg"} <= there.keys()
+    assert {"runs.csv", "differences.csv", "claims.csv", "learning.csv"} <= there.keys()
+    assert {"main_table.csv", "main_results.svg"} <= there.keys()
+    assert {"reasoning.csv", "lemmas.csv"} <= there.keys(), "texts are published as their data"
     assert "report.html" not in there
     assert sorted(line.rpartition("/")[2] for line in done.stdout.split()) == sorted(there)
     # Other studies' reports show `mini`, and no other.

@@ -19,7 +19,7 @@ from threespo.results.paper_tables.cells import LABELS, SAME_ROW
 from threespo.results.paper_tables.registry import MAKERS
 from threespo.results.report import write_report
 from threespo.results.tables import laboratory, write_tables
-from threespo.study.catalogue import TABLES, catalogue, figures, notebooks
+from threespo.study.catalogue import TABLES, catalogue, figures, left_out, notebooks, texts
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, runs_of, searching_runs, trained_runs
 from threespo.study.paths import Paths
@@ -186,9 +186,9 @@ def test_a_caption_says_how_many_runs_and_tasks_its_numbers_are_means_of():
     study = load_study(ROOT / "config" / "studies" / "mini.yaml")
     assert caption(study, ITEMS["main_results"])[1].endswith("n = 3 training seeds a row.")
     curves = caption(study, ITEMS["learning_curves"])[1]
-    assert curves.endswith("n = 3 training seeds a curve; tasks a point: ALFWorld: at most 32, WebShop: at most 32.")
+    assert curves.endswith("n = 3 training seeds a curve; tasks a point: ALFWorld: at most 32.")
     alone = load_study(ROOT / "config" / "studies" / "mini.yaml", {"seeds": [5], "evaluation": {"learning": {"games": 20}}})
-    assert "n = 1 training seed a curve; tasks a point: ALFWorld: 20" in caption(alone, ITEMS["learning_curves"])[1]
+    assert "n = 1 training seed a curve; tasks a point: ALFWorld: 20." in caption(alone, ITEMS["learning_curves"])[1]
     assert "n = " not in caption(study, ITEMS["lemmas"])[1]
 
 
@@ -240,6 +240,18 @@ def test_what_the_paper_shows_and_no_item_has_is_told(shown, says, tmp_path):
     file.write_text(shown)
     with pytest.raises(InputError, match=says):
         items.table(items.read_shown(file), CATALOGUE)
+
+
+def test_what_a_study_cannot_draw_is_named_with_what_it_lacks():
+    for name in ("smoke", "mini", "paper", "trees", "ablations", "ci"):
+        study = load_study(ROOT / "config" / "studies" / f"{name}.yaml")
+        left, there = {item.name for item, _ in left_out(study)}, {item.name for item in (*figures(study), *texts(study))}
+        assert not left & there
+        assert left | there == {item.name for item in CATALOGUE.items if item.kind != "table"}
+        # The study that is named for it has it.
+        for item, lack in left_out(study):
+            other = load_study(ROOT / "config" / "studies" / f"{lack.rpartition('; ')[2].split()[0]}.yaml")
+            assert item.notebook in notebooks(other)
 
 
 def test_decision_trees_are_drawn_where_a_study_has_them(tmp_path):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from threespo.envs.registry import presentation
 from threespo.results.figures import label
 from threespo.study.learning import MOST_GAMES
+from threespo.study.matrix import learning_runs
 
 if TYPE_CHECKING:
     from threespo.study.catalogue import Item
@@ -27,6 +28,7 @@ def _counted(study: "Study", item: "Item") -> list[str]:
     seeds = f"n = {len(study.seeds)} training seed{'s' * (len(study.seeds) > 1)}"
     if item.mean_of == "seeds":
         return [f"{seeds} a row."]
-    games = {env: study.at(env).evaluation.learning.games or f"at most {MOST_GAMES}" for env in study.environments}
+    environments = dict.fromkeys(run.env for run in learning_runs(study))
+    games = {env: study.at(env).evaluation.learning.games or f"at most {MOST_GAMES}" for env in environments}
     shown = [f"{label(env)}: {count}" for env, count in games.items()]
     return [f"{seeds} a curve; tasks a point: {', '.join(shown)}."]

@@ -76,6 +76,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
             **_head(study),
             opening=opening(study, tables),
             findings=findings(study, tables["main"], tables["episodes"]),
+            left_out=catalogue.left_out(study),
             figures=[_figure(study, paths, item) for item in catalogue.figures(study)],
             paper_tables=[_paper_table(study, item, tables) for item in catalogue.paper_tables()],
             texts=[_text(study, paths, item) for item in catalogue.texts(study)],

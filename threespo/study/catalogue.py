@@ -182,6 +182,16 @@ def notebook(name: str) -> Notebook:
     return catalogue().notebooks[name]
 
 
+LACKS = {
+    "searches": "no row searches",
+    "probe": "no `probe` of scores; ablations has one",
+    "snapshots": "no snapshots of training; smoke has them",
+    "uniform": "no row with equally many samples in every state; mini has one",
+    "laboratory": "no decision trees; trees has them",
+}
+"""What is said where a study lacks what a notebook needs."""
+
+
 def notebooks(study: Study) -> list[str]:
     """Return the notebooks that a study has data for."""
     has = {
@@ -220,6 +230,16 @@ def figures(study: Study) -> list[Item]:
     """Return the figures that a study has, in the order of the report."""
     drawn = notebooks(study)
     return [item for item in catalogue().items if item.notebook in drawn and item.kind == "figure"]
+
+
+def left_out(study: Study) -> list[tuple[Item, str]]:
+    """Return the figures and texts that a study has no data for, each with what it lacks."""
+    drawn, needs = notebooks(study), catalogue().notebooks
+    return [
+        (item, LACKS[needs[item.notebook].needs])
+        for item in catalogue().items
+        if item.notebook not in drawn and item.kind != "table"
+    ]
 
 
 def texts(study: Study) -> list[Item]:
