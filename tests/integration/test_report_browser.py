@@ -15,6 +15,8 @@ LIMITS = {"max_prompt_tokens": 1024, "max_response_tokens": 32}
 CUT = "() => [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
 DEAD = """() => [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))
     .filter(to => to.startsWith('#') && !document.getElementById(to.slice(1)))"""
+TALL = """() => [...document.querySelectorAll('img.whole')].map(whole => [whole.naturalWidth / whole.naturalHeight,
+    [...whole.parentElement.querySelectorAll('img.part')].map(part => part.clientWidth / part.clientHeight)])"""
 PICTURES = "() => [...document.images].map(i => i.naturalWidth)"
 
 
@@ -78,6 +80,22 @@ def test_nothing_is_cut_on_paper(opened):
     page.emulate_media(media="print")
     assert page.evaluate(CUT) == []
     assert page.locator("nav").is_hidden()
+
+
+def test_on_paper_a_tall_figure_is_its_pages(opened):
+    page = opened(1040)
+    page.emulate_media(media="print")
+    before = page.evaluate("document.images.length")
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    shapes = page.evaluate(TALL)
+    assert shapes, "no figure of this report is taller than a page"
+    for whole, parts in shapes:
+        assert len(parts) > 1
+        # As wide as each other in the picture, and together as tall as the whole, whose pages they are.
+        assert sum(1 / part for part in parts) == pytest.approx(1 / whole, rel=0.01)
+        assert min(parts) > 0.7, "a page is no taller than paper"
+    page.evaluate("() => dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.images.length") == before
 
 
 def test_links_to_files_lead_to_files(opened, report):

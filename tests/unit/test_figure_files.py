@@ -89,6 +89,11 @@ def test_a_tall_figure_is_cut_between_its_rows_into_pages_that_hold_every_row(tm
     files = saved(tmp_path, panels=31)
     assert len(boxes(files["pdf"])) == 3
     assert {round(width, 2) for width, _ in boxes(files["pdf"])} == {WIDTHS["page"]}
+    # The SVG file's views are the same pages, from the top.
+    boxes_of_views = re.findall(r'<view id="page-\d" viewBox="([^"]*)"', files["svg"].decode())
+    views = np.array([list(map(float, box.split())) for box in boxes_of_views])
+    assert views[:, 2:] / 72 == pytest.approx(np.array(boxes(files["pdf"])), abs=0.02)
+    assert views[:, 1] == pytest.approx([0, *np.cumsum(views[:-1, 3])], abs=0.02)
 
 
 def test_a_figure_that_fits_is_one_page():

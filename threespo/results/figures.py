@@ -11,6 +11,7 @@ from threespo.results.layout import WIDTHS, pages
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 COLOURS = {
     "base": "#a3a3a3",
@@ -156,6 +157,8 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataFrame") -> None:
     """Write ``NAME.svg``, ``NAME.pdf``, ``NAME.png`` and ``NAME.csv`` into ``folder``, at the width that the figure has.
 
+    A figure that is taller than a page has several in its PDF file, and views ``#page-1`` and so on in its SVG file.
+
     Args:
         figure: what is drawn, as ``layout.canvas`` begins it.
         folder: the study's folder of figures.
@@ -177,16 +180,30 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
 
     # Dates and version numbers would make equal figures differ.
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+    parts = pages(figure)
     for kind, fields in metadata.items():
         with atomic_path(Path(folder) / f"{name}.{kind}") as path:
             figure.savefig(path, format=kind, dpi=300, metadata=fields)
+            if kind == "svg" and len(parts) > 1:
+                drawn = path.read_text(encoding="utf-8")
+                path.write_text(drawn.replace("</svg>", f"{_views(figure, parts)}</svg>"), encoding="utf-8")
 
     undated = dict.fromkeys(("CreationDate", "Creator", "Producer"))
     with atomic_path(Path(folder) / f"{name}.pdf") as path, PdfPages(path, metadata=undated) as file:
-        for part in pages(figure):
+        for part in parts:
             file.savefig(figure, bbox_inches=part)
 
     _write_data(data, folder, name)
+
+
+def _views(figure: "Figure", parts: "Sequence[Bbox]") -> str:
+    """Return an SVG view for each page of a figure, in points from the top; ``none``: it fills what it is shown in."""
+    height = float(figure.get_size_inches()[1])
+    boxes = [[72 * length for length in (part.x0, height - part.y1, part.width, part.height)] for part in parts]
+    return "".join(
+        f'<view id="page-{number}" viewBox="{" ".join(f"{length:.2f}" for length in box)}" preserveAspectRatio="none"/>\n'
+        for number, box in enumerate(boxes, start=1)
+    )
 
 
 def save_text(html: str, folder: str | Path, name: str, data: "pd.DataFrame") -> None:

@@ -146,7 +146,10 @@ def _figure(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, s
 
     title, text = caption(study, item)
     source = f"data:image/svg+xml;base64,{encoded}"
-    return {"name": item.name, "title": title, "caption": text, "width": kind, "source": source}
+    # Width and height of each page of one that is too tall for paper.
+    parts = re.findall(rb'<view id="page-\d+" viewBox="\S+ \S+ (\S+) (\S+)"', drawn)
+    pages = " ".join(f"{part[0].decode()}/{part[1].decode()}" for part in parts)
+    return {"name": item.name, "title": title, "caption": text, "width": kind, "source": source, "pages": pages}
 
 
 def _text(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, Any]:

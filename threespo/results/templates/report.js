@@ -73,6 +73,28 @@ if (filters) {
   search.addEventListener("input", apply);
 }
 
+// On paper a tall figure is its pages: views of the one picture, each with a shape of its own.
+addEventListener("beforeprint", () => {
+  for (const image of document.querySelectorAll("img[data-pages]")) {
+    const sizes = image.dataset.pages.split(" ").map((size) => size.split("/").map(Number));
+    const tallest = Math.max(...sizes.map(([, height]) => height));
+    sizes.forEach(([width, height], place) => {
+      const part = document.createElement("img");
+      part.className = "part";
+      part.src = `${image.src}#page-${place + 1}`;
+      // All at one scale, at which the tallest fits the paper (report.css).
+      part.style.setProperty("--width", width / tallest);
+      part.style.setProperty("--height", height / tallest);
+      image.before(part);
+    });
+    image.classList.add("whole");
+  }
+});
+addEventListener("afterprint", () => {
+  document.querySelectorAll("img.part").forEach((part) => part.remove());
+  document.querySelectorAll("img.whole").forEach((image) => image.classList.remove("whole"));
+});
+
 // A link into a folded part opens it.
 const unfold = () => {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
