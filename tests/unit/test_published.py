@@ -187,7 +187,7 @@ def test_the_page_beside_them_says_their_numbers(folder):
     """Each cell of its table: a method's mean, and minus GRPO's with the interval, in bold where that is decided."""
     text = (folder / "README.md").read_text(encoding="utf-8")
     runs, found = pd.read_csv(folder / "runs.csv"), pd.read_csv(folder / "differences.csv")
-    runs = runs[runs["split"].isin(["valid_unseen", "test"])]
+    runs = runs[runs["split"].isin(["valid_unseen", "test", "confirmation"])]
     means = runs.groupby(["env", "policy", "method"])["success_percent"].mean()
     gaps = found.set_index(["env", "policy", "first"])
     table = text[text.index("| | row |") :].partition("\n\n")[0].splitlines()
