@@ -76,15 +76,16 @@ def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
 
 def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFrame]":
     """Return the tables that are published, by file."""
-    names = ("main", "runs", "metrics", "episodes", "claims", "learning")
-    main, runs, metrics, episodes, claims, learning = (read_table(paths.table(name)) for name in names)
+    names = ("main", "runs", "metrics", "episodes", "claims")
+    main, runs, metrics, episodes, claims = (read_table(paths.table(name)) for name in names)
     tables = {
         folder / "runs.csv": per_run(runs, metrics, episodes, evaluation_digests(study, paths)),
         folder / "differences.csv": differences(study, main, episodes),
         folder / "claims.csv": claims.loc[claims["measured"].notna(), [*CLAIM_COLUMNS]],
     }
-    if len(learning):
-        tables[folder / "learning.csv"] = learning
+    for name in ("learning", "tuning"):
+        if len(more := read_table(paths.table(name))):
+            tables[folder / f"{name}.csv"] = more
     if paths.root.name == PUBLISHED.stem:
         commits = " ".join(sorted(runs["commit"].unique()))
         tables[PUBLISHED] = main[main["mean"].notna()].assign(commit=commits)[[*COLUMNS]]
