@@ -5,6 +5,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.browser import FLAGS, REMEDY, find
 from tests.unit.test_results_environments import draw, finish, study_with
+from threespo.results import layout
 from threespo.results.report import write_report
 from threespo.results.tables import write_tables
 from threespo.study.catalogue import notebooks
@@ -27,8 +28,11 @@ def report(tmp_path_factory):
     study = study_with("alfworld", "webshop", policies=larger)
     paths = finish(study, tmp_path_factory.mktemp("results"))
     write_tables(study, paths)
-    for name in notebooks(study):
-        draw(name, paths)
+    with pytest.MonkeyPatch.context() as patch:
+        # Paper is as short as a screen, so that some of so small a study's figures are taller.
+        patch.setattr(layout, "PAGE_HEIGHT", 4.0)
+        for name in notebooks(study):
+            draw(name, paths)
     write_report(study, paths)
     return paths.report
 
