@@ -1,6 +1,7 @@
 """Fixtures of all tests: reference data, and the order in which files are run."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ _SHARED = Path(os.environ.get("THREESPO_SHARED", Path(__file__).parent.parent.pa
 
 
 LONGEST_FIRST = ("test_dag", "test_soak", "test_extensions", "test_stages", "test_packaging")
+
+
+def pytest_configure():
+    """Let processes that tests start be interrupted, which those of a shell's background job, as a suite may be, are not."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
