@@ -67,7 +67,7 @@ def _train(settings):
         states = {f"detail_state_{name}": 0.5 for name in ("met", *STATES)}
         search = {"detail_expansions": 9.0, "detail_capped_expansions": 1.0, "detail_n_0": 2.0, "detail_n_1": 7.0}
         search |= dict.fromkeys(("detail_generation_caps", "detail_gated_states", "detail_gated_roots"), 0.0)
-        search["detail_known_states"] = 9.0
+        search |= {"detail_known_states": 9.0, "detail_unvisited_share": 1 / epoch}
         own = {**states, **(search if searches(settings.method) else {})}
         metrics.append({"epoch": epoch, **counts, "train_success": (epoch + run.seed) / 8, "loss": rate, "kl": 0.0, **own})
         kinds = ("pick_and_place_simple", "heat")
