@@ -16,7 +16,7 @@ from threespo.results.collect import RUN_COLUMNS
 from threespo.results.export import item_files
 from threespo.results.opening import outcome
 from threespo.results.published import COLUMNS
-from threespo.study.catalogue import catalogue, notebooks
+from threespo.study.catalogue import made_in
 from threespo.study.digests import file_digest
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs
@@ -37,6 +37,7 @@ CLAIM_COLUMNS = (
     *("claim", "rule", "env", "policy", "split", "measure", "preset", "method_of_paper"),
     *("measured", "low", "high", "p", "p_adjusted", "seeds_needed", "verdict"),
 )
+
 
 def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
     """Write what is published of a study, and return the files; others in its folder, all but the text, are removed.
@@ -59,9 +60,8 @@ def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
     for file, frame in tables.items():
         atomic_text(file, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
-    made = [item for item in catalogue().items if item.notebook in notebooks(study)]
     kinds = {"table": ".csv", "figure": ".svg", "text": ".csv"}
-    copies = [file for item in made for file in item_files(paths, item) if file.suffix == kinds[item.kind]]
+    copies = [file for item in made_in(study) for file in item_files(paths, item) if file.suffix == kinds[item.kind]]
     copies += [paths.report] * with_report
     for source in copies:
         with atomic_path(folder / source.name) as target:

@@ -11,7 +11,7 @@ from threespo.files import atomic_folder, atomic_json, atomic_text, read_json
 from threespo.results.captions import caption
 from threespo.results.paper_tables.latex import escaped
 from threespo.study import records
-from threespo.study.catalogue import Item, catalogue, notebooks
+from threespo.study.catalogue import Item, made_in
 from threespo.study.load import load_study
 from threespo.study.stages import Job
 from threespo.tables import read_table
@@ -43,8 +43,7 @@ def export(paths: "Paths", folder: Path) -> list[str]:
         InputError: if a table or figure is missing or damaged, or something of somebody else's is in the folder.
     """
     study = load_study(paths.study)
-    made = notebooks(study)
-    items = {item: item_files(paths, item) for item in catalogue().items if item.notebook in made}
+    items = {item: item_files(paths, item) for item in made_in(study)}
     _check_ours(folder)
     records.check_made(study, paths, [file for files in items.values() for file in files])
 

@@ -42,6 +42,15 @@ REPORT_NUMBERS = (PAPER / "compute.yaml", PAPER / "limitations.yaml")
 ITEMS = PAPER / "items.yaml"
 """The catalogue of items."""
 
+LACKS = {
+    "searches": "no row searches",
+    "probe": "no `probe` of scores; ablations has one",
+    "snapshots": "no snapshots of training; smoke has them",
+    "uniform": "no row with equally many samples in every state; mini has one",
+    "laboratory": "no decision trees; trees has them",
+}
+"""What is said where a study lacks what a notebook needs."""
+
 UNIFORM_ROW = "3spo_wo_adaptive_n"
 """The paper's row of 3SPO with the same number of samples in every state (figure 3d)."""
 
@@ -182,16 +191,6 @@ def notebook(name: str) -> Notebook:
     return catalogue().notebooks[name]
 
 
-LACKS = {
-    "searches": "no row searches",
-    "probe": "no `probe` of scores; ablations has one",
-    "snapshots": "no snapshots of training; smoke has them",
-    "uniform": "no row with equally many samples in every state; mini has one",
-    "laboratory": "no decision trees; trees has them",
-}
-"""What is said where a study lacks what a notebook needs."""
-
-
 def notebooks(study: Study) -> list[str]:
     """Return the notebooks that a study has data for."""
     has = {
@@ -226,10 +225,15 @@ def paper_tables() -> list[Item]:
     return [item for item in catalogue().items if item.kind == "table"]
 
 
+def made_in(study: Study) -> list[Item]:
+    """Return the items whose notebooks a study has, in the order of the report."""
+    drawn = notebooks(study)
+    return [item for item in catalogue().items if item.notebook in drawn]
+
+
 def figures(study: Study) -> list[Item]:
     """Return the figures that a study has, in the order of the report."""
-    drawn = notebooks(study)
-    return [item for item in catalogue().items if item.notebook in drawn and item.kind == "figure"]
+    return [item for item in made_in(study) if item.kind == "figure"]
 
 
 def left_out(study: Study) -> list[tuple[Item, str]]:
@@ -244,5 +248,4 @@ def left_out(study: Study) -> list[tuple[Item, str]]:
 
 def texts(study: Study) -> list[Item]:
     """Return the texts that a study has, in the order of the report."""
-    drawn = notebooks(study)
-    return [item for item in catalogue().items if item.notebook in drawn and item.kind == "text"]
+    return [item for item in made_in(study) if item.kind == "text"]
