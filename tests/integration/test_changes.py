@@ -49,8 +49,9 @@ def notebooks(*names: str) -> set[str]:
 
 PROBE = {f"probe {SEARCH[0]}"}
 ENDS = {"tables", "report"}
-# The ci study has no row with a uniform number of samples.
-ITEMS = [item for item in catalogue(REPOSITORY / "config" / "paper").items if item.notebook not in (None, "adaptive_curves")]
+# The ci study has neither a row with a uniform number of samples nor decision trees.
+LACKS = (None, "adaptive_curves", "decision_trees")
+ITEMS = [item for item in catalogue(REPOSITORY / "config" / "paper").items if item.notebook not in LACKS]
 DRAWN = notebooks(*(str(item.notebook) for item in ITEMS if item.kind != "table"))
 # They read one table, which has the cells of all of them.
 CELLS = notebooks("main_table", "ablation", "thresholds", "alpha", "efficiency")
