@@ -351,7 +351,7 @@ def test_curves_are_drawn_as_means_with_intervals_or_seed_by_seed():
         }
         for method, row, preset in (
             ("grpo", "grpo", ""), ("a", "3spo", "narrow"), ("b", "3spo", "literal"), ("u", "3spo_wo_adaptive_n", "narrow"),
-            ("own", "", ""),
+            ("g", "3spo_wo_adaptive_n_gated", "narrow"), ("own", "", ""),
         )
         for seed in range(3)
         for snapshot in (range(3) if seed else (0, 1))
@@ -359,7 +359,7 @@ def test_curves_are_drawn_as_means_with_intervals_or_seed_by_seed():
     points = pd.DataFrame(rows)
     assert set(curves_of_methods(points)["method"]) == {"grpo", "a", "b"}
     assert set(curves_of_methods(points[points["method"] == "own"])["method"]) == {"own"}
-    assert set(curves_of_uniform(points)["method"]) == {"a", "u"}
+    assert set(curves_of_uniform(points)["method"]) == {"a", "u", "g"}
     figure, means = draw(curves_of_uniform(points), ["generations"])
     # The second snapshot lacks a seed. The base is one policy: no interval over copies of it.
     assert means[means["method"] == "u"][["snapshot", "seeds", "at", "mean"]].to_numpy().tolist() == [
@@ -370,7 +370,7 @@ def test_curves_are_drawn_as_means_with_intervals_or_seed_by_seed():
     # Student's t with 2 degrees of freedom, standard error sqrt(0.07 / 3).
     half = 4.302653 * (0.07 / 3) ** 0.5
     assert ends[1].tolist() == pytest.approx([0.6 - half, 0.6 + half], abs=1e-5)
-    assert len(figure.axes[0].lines) == 2
+    assert len(figure.axes[0].lines) == 3
     seeds, few = draw(points[(points["method"] == "u") & (points["training_seed"] < 2)], ["generations"])
     assert len(seeds.axes[0].lines) == 2
     assert few["low"].isna().all()

@@ -8,7 +8,7 @@ import pandas as pd
 from threespo.results.figures import label, styles, titled
 from threespo.results.layout import canvas, legend, percent, thousands
 from threespo.results.statistics import FEWEST_SEEDS, mean_interval
-from threespo.study.catalogue import UNIFORM_ROW
+from threespo.study.catalogue import UNIFORM_ROWS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ def curves_of_methods(points: pd.DataFrame) -> pd.DataFrame:
 
 def curves_of_uniform(points: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of figure 3d: 3SPO with a uniform number of samples, and as it is with the same presets."""
-    uniform = points["paper_row"] == UNIFORM_ROW
+    uniform = points["paper_row"].isin(UNIFORM_ROWS)
     adaptive = (points["paper_row"] == "3spo") & points["preset"].isin(points.loc[uniform, "preset"])
     return points[uniform | adaptive]
 

@@ -51,8 +51,8 @@ LACKS = {
 }
 """What is said where a study lacks what a notebook needs."""
 
-UNIFORM_ROW = "3spo_wo_adaptive_n"
-"""The paper's row of 3SPO with the same number of samples in every state (figure 3d)."""
+UNIFORM_ROWS = "3spo_wo_adaptive_n", "3spo_wo_adaptive_n_gated"
+"""3SPO with the same number of samples in every state (figure 3d): the paper's row, and the control that keeps the gate."""
 
 TABLES = (
     "episodes",
@@ -199,7 +199,7 @@ def notebooks(study: Study) -> list[str]:
         "probe": study.probe is not None,
         "snapshots": bool(learning_runs(study)),
         "laboratory": study.laboratory is not None,
-        "uniform": any(study.methods[run.method].paper_row == UNIFORM_ROW for run in _curves(study)),
+        "uniform": any(study.methods[run.method].paper_row in UNIFORM_ROWS for run in _curves(study)),
     }
     return [name for name, entry in catalogue().notebooks.items() if has[entry.needs]]
 
