@@ -184,9 +184,9 @@ def test_a_caption_says_the_task_types_of_the_studys_environments():
 
 def test_a_caption_says_how_many_runs_and_tasks_its_numbers_are_means_of():
     study = load_study(ROOT / "config" / "studies" / "mini.yaml")
-    assert caption(study, ITEMS["main_results"])[1].endswith("n = 3 training seeds a row.")
+    assert caption(study, ITEMS["main_results"])[1].endswith("n = 5 training seeds a row.")
     curves = caption(study, ITEMS["learning_curves"])[1]
-    assert curves.endswith("n = 3 training seeds a curve; tasks a point: ALFWorld: at most 32.")
+    assert curves.endswith("n = 5 training seeds a curve; tasks a point: ALFWorld: at most 32.")
     alone = load_study(ROOT / "config" / "studies" / "mini.yaml", {"seeds": [5], "evaluation": {"learning": {"games": 20}}})
     assert "n = 1 training seed a curve; tasks a point: ALFWorld: 20." in caption(alone, ITEMS["learning_curves"])[1]
     assert "n = " not in caption(study, ITEMS["lemmas"])[1]
@@ -285,7 +285,7 @@ def test_decision_trees_are_drawn_where_a_study_has_them(tmp_path):
 @pytest.mark.long
 def test_every_item_of_the_whole_paper_is_drawn_from_what_its_runs_leave(tmp_path):
     """With the rows, holes and parts of `mini`, whose runs are made up."""
-    study = load_study(ROOT / "config" / "studies" / "mini.yaml", {"laboratory": None, "seeds": [0]})
+    study = load_study(ROOT / "config" / "studies" / "mini.yaml", {"laboratory": None, "probe": None, "seeds": [0]})
     paths = made.finish(study, tmp_path)
     write_tables(study, paths)
     for notebook in notebooks(study):

@@ -158,9 +158,9 @@ def test_the_core_of_the_paper_are_runs_of_the_paper_with_the_same_keys():
 
 
 @pytest.mark.parametrize("name", ["paper", "paper-fair", "mini"])
-def test_the_whole_paper_has_all_four_parts_with_three_seeds(name):
+def test_the_whole_paper_has_all_four_parts_with_at_least_its_three_seeds(name):
     study = load_study(STUDIES / f"{name}.yaml")
-    assert len(study.seeds) == 3
+    assert len(study.seeds) >= 3
     for part in PARTS:
         assert jobs_of(study, part)
     fair = load_study(STUDIES / "paper-fair.yaml")
