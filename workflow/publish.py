@@ -16,6 +16,8 @@ from threespo.results.collect import RUN_COLUMNS
 from threespo.results.export import item_files
 from threespo.results.opening import outcome
 from threespo.results.published import COLUMNS
+from threespo.results.statistics import seeds_needed
+from threespo.results.summaries import by_seed
 from threespo.study.catalogue import made_in
 from threespo.study.digests import file_digest
 from threespo.study.load import load_study
@@ -33,9 +35,12 @@ DOCS = Path("docs/results")
 
 BY_HAND = "README.md"
 
+PLACE = ("env", "policy", "split")
+"""What is compared within."""
+
 CLAIM_COLUMNS = (
     *("claim", "rule", "env", "policy", "split", "measure", "preset", "method_of_paper"),
-    *("measured", "low", "high", "p", "p_adjusted", "seeds_needed", "verdict"),
+    *("measured", "low", "high", "p", "p_adjusted", "seeds_needed", "verdict", "detail"),
 )
 
 
@@ -81,9 +86,9 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
     tables = {
         folder / "runs.csv": per_run(runs, metrics, episodes, evaluation_digests(study, paths)),
         folder / "differences.csv": differences(study, main, episodes),
-        folder / "claims.csv": claims.loc[claims["measured"].notna(), [*CLAIM_COLUMNS]],
+        folder / "claims.csv": claims[[*CLAIM_COLUMNS]],
     }
-    for name in ("learning", "tuning"):
+    for name in ("learning", "time_to", "tuning"):
         if len(more := read_table(paths.table(name))):
             tables[folder / f"{name}.csv"] = more
     if paths.root.name == PUBLISHED.stem:
@@ -128,16 +133,27 @@ def per_run(
 
 
 def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") -> "pd.DataFrame":
-    """Return how many points of success each trained method is above the reference, as the report's first table has it."""
+    """Return how many points of success each trained method is above the reference, as the report's first table has it.
+
+    ``seeds_needed`` is how many training seeds an arm would decide an undecided one, by itself; empty where it is more than
+    a thousand.
+    """
     import pandas as pd
 
     found = outcome(study, main, episodes)
+
+    def needed(setting: dict[str, str], method: str) -> int | None:
+        played = episodes[(episodes[list(PLACE)] == [setting[name] for name in PLACE]).all(axis=1)]
+        arms = (played[played["method"] == name] for name in (method, found["reference"]))
+        return seeds_needed(*(by_seed(arm, "success") for arm in arms))
+
     rows = [
         {
-            **{name: setting[name] for name in ("env", "policy", "split")},
+            **{name: setting[name] for name in PLACE},
             **{"first": row["method"], "second": found["reference"], "points": cell["gap"]},
             **{"low": cell["gap_low"], "high": cell["gap_high"]},
             **{name: cell[name] for name in ("p", "p_holm", "side")},
+            "seeds_needed": needed(setting, row["method"]) if cell["side"] == "undecided" else None,
         }
         for row in found["rows"]
         for setting, cell in zip(found["settings"], row["cells"], strict=True)

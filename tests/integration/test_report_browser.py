@@ -1,14 +1,19 @@
 """The report in a real browser: nothing missing, nothing cut, nothing dead, on a phone, on a screen and on paper."""
 
+import re
+import shutil
+
 import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.browser import FLAGS, REMEDY, find
 from tests.unit.test_results_environments import draw, finish, study_with
 from threespo.results import layout
+from threespo.results.index import write_index
 from threespo.results.report import write_report
 from threespo.results.tables import write_tables
 from threespo.study.catalogue import notebooks
+from threespo.study.load import dump_study
 
 WIDTHS = (400, 1400)
 LIMITS = {"max_prompt_tokens": 1024, "max_response_tokens": 32}
@@ -26,7 +31,7 @@ def report(tmp_path_factory):
     # Two environments and two policies: as many columns as any study has.
     larger = {"tiny-m": {"kind": "tiny", "size": "m", "stands_for": "qwen2.5-7b-instruct", **LIMITS}}
     study = study_with("alfworld", "webshop", policies=larger)
-    paths = finish(study, tmp_path_factory.mktemp("results"))
+    paths = finish(study, tmp_path_factory.mktemp("results") / "study")
     write_tables(study, paths)
     with pytest.MonkeyPatch.context() as patch:
         # Paper is as short as a screen, so that some of so small a study's figures are taller.
@@ -34,7 +39,16 @@ def report(tmp_path_factory):
         for name in notebooks(study):
             draw(name, paths)
     write_report(study, paths)
+    paths.study.write_text(dump_study(study))
     return paths.report
+
+
+@pytest.fixture(scope="module")
+def index(report):
+    """The list of studies: this one, and a copy of it by another name."""
+    copy = report.parent.parent / "copy"
+    shutil.copytree(report.parent, copy)
+    return write_index(report.parent.parent)
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +65,12 @@ def opened(browser, report):
     """Return a function that opens the report at a width; no error may come and no other file may be asked for."""
     pages, said = [], []
 
-    def show(width, scheme="light", unfolded=False):
+    def show(width, scheme="light", unfolded=False, file=report):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
-        page.goto(report.as_uri())
+        page.goto(file.as_uri())
         if unfolded:
             page.evaluate("() => document.querySelectorAll('details').forEach(one => one.open = true)")
         pages.append(page)
@@ -84,6 +98,44 @@ def test_nothing_is_cut_on_paper(opened):
     page.emulate_media(media="print")
     assert page.evaluate(CUT) == []
     assert page.locator("nav").is_hidden()
+
+
+def test_paper_has_all_pages_of_the_report_at_its_own_width(opened):
+    page = opened(1400, unfolded=True)
+    file = page.pdf(format="A4", landscape=True, prefer_css_page_size=True)
+    boxes = set(re.findall(rb"/MediaBox ?\[([\d. ]+)\]", file))
+    sides = {tuple(sorted(float(side) for side in box.split()[2:])) for box in boxes}
+    # A4, in points.
+    assert [pytest.approx(sorted((595.3, 841.9)), abs=1.5)] == list(sides)
+    height = page.evaluate("document.documentElement.scrollHeight")
+    # No page of paper holds more than two screens of a page that is as wide; none is left out.
+    assert len(re.findall(rb"/Type ?/Page\b", file)) > height / 2000
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_two_studies_stand_beside_each_other_and_lead_to_their_rows(opened, index, width):
+    page = opened(width, file=index)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate(CUT) == []
+    page.locator("#left").select_option("copy")
+    page.locator("#right").select_option("study")
+    row = page.locator("#rows tbody tr", has_text="ALFWorld, unseen rooms, tiny-s: GRPO")
+    assert row.count() == 1
+    links = [link.get_attribute("href") for link in row.locator("a").all()]
+    assert links == [f"{name}/report.html#main-alfworld-tiny-s-grpo" for name in ("copy", "study")]
+    row.locator("a").first.click()
+    assert page.locator("#main-alfworld-tiny-s-grpo").is_visible()
+
+
+def test_numbers_of_all_tables_lead_to_the_row_of_their_method_and_rows_to_what_they_are_made_of(opened, report):
+    page = opened(1400, unfolded=True)
+    for table in ("#task-types", "#efficiency", "#costs"):
+        cells = page.locator(f"{table} + .scroll tbody td:first-child").all()
+        links = [cell.locator("a").get_attribute("href") for cell in cells]
+        assert links
+        assert all(link.startswith("#main-") for link in links), (table, links)
+    settings = page.locator("#runs + details a", has_text="settings").first
+    assert settings.get_attribute("href") == "stages/train/alfworld/tiny-s/grpo/seed-0.json"
 
 
 def test_on_paper_a_tall_figure_is_its_pages(opened):

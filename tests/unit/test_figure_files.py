@@ -60,6 +60,16 @@ def test_any_other_width_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_without_data_a_sentence_stands_in_the_place_of_an_empty_frame(tmp_path):
+    for name, says in (("x", "This study has no rows for this figure."), ("case_study", "recorded_tasks: 4}}'")):
+        save_figure(drawn(panels=2), tmp_path, name, DATA.iloc[:0])
+        texts = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / f"{name}.svg").read_text(encoding="utf-8"))
+        # In lines, and nothing of what was drawn.
+        assert " ".join(texts).replace("&apos;", "'").endswith(says)
+        assert not {"generations", "panel 0"} & set(texts)
+        assert [width for width, _ in boxes((tmp_path / f"{name}.pdf").read_bytes())] == pytest.approx([6.9], abs=0.01)
+
+
 def test_text_is_text_and_fonts_are_embedded_as_truetype(tmp_path):
     files = saved(tmp_path)
     assert re.findall(r"<text[^>]*>(generations|panel 0|α)</text>", files["svg"].decode()) == ["generations", "panel 0", "α"]

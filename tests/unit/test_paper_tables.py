@@ -349,7 +349,7 @@ def test_a_table_is_written_whole_as_three_files_and_as_html(tmp_path):
     # No spreadsheet may take text for a formula.
     assert (tmp_path / "t.csv").read_text() == "setting,who,p,p_std,ours\nS,'=1+<b>|*,1,2,3.14159\nT,gone,4,,\n"
     assert (tmp_path / "t.md").read_text() == (
-        "**S**\n\n| who | a & b paper | a & b ours |\n| --- | ---: | ---: |\n| =1+<b>\\|\\* | 1 ± 2 | 3 |\n\nn < 3\n"
+        "**S**\n\n| who | a & b paper | a & b ours |\n| --- | ---: | ---: |\n| =1+\\<b>\\|\\* | 1 ± 2 | 3 |\n\nn \\< 3\n"
     )
     tex = (tmp_path / "t.tex").read_text()
     assert "\\multicolumn{2}{c}{a \\& b} \\\\\n\\cmidrule(lr){2-3}\nwho & paper & ours \\\\\n\\midrule" in tex

@@ -1,5 +1,8 @@
 """The probe on decision trees, where the true success probability is known."""
 
+from pathlib import Path
+
+import pytest
 import torch
 
 from tests.toy import common
@@ -9,7 +12,10 @@ from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities, tree_pr
 from threespo.methods.threespo import Threespo, ThreespoOptions
 from threespo.runs.probe import COLUMNS, Draws, probed
 from threespo.study.config import ProbeSettings
+from threespo.study.load import load_study
+from threespo.study.matrix import probed_runs
 
+STUDIES = Path(__file__).resolve().parents[2] / "config" / "studies"
 TASKS = [TreeTask(number, depth=3, branching=2, solutions=3) for number in range(4)]
 MANY = ProbeSettings(games=4, states=100, continuations=400)
 
@@ -62,3 +68,10 @@ def test_states_are_chosen_within_the_limit_and_again_the_same():
     first, second = rows(scorer_with(), few)[0], rows(scorer_with(), few)[0]
     assert len(first) == 5
     assert first == second
+
+
+@pytest.mark.parametrize(("seeds", "probed"), [({}, [310]), ({"seeds": 3}, [310, 311, 312])])
+def test_the_first_seeds_of_each_method_are_probed(seeds, probed):
+    study = load_study(STUDIES / "mini.yaml", {"probe": {"methods": ["threespo-literal", "one-path"], **seeds}})
+    found = [(run.method, run.seed) for run in probed_runs(study) if (run.env, run.policy) == ("alfworld", "tiny-s")]
+    assert found == [(method, seed) for method in ("threespo-literal", "one-path") for seed in probed]

@@ -1,5 +1,6 @@
 """What is published of studies, and what reports show of the published miniature study."""
 
+import math
 from itertools import product
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from threespo.errors import InputError
 from threespo.results import published
 from threespo.results.collect import RUN_COLUMNS
 from threespo.results.published import COLUMNS, beside, read_published
-from threespo.results.statistics import difference, holm
+from threespo.results.statistics import difference, holm, seeds_needed
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs
 from workflow.publish import differences, per_run
@@ -127,6 +128,8 @@ def test_differences_from_grpo_are_welchs_on_the_split_that_is_judged_last():
         # Degrees of freedom are rounded down.
         assert 20 * ends.low < row["low"] <= 10 * ends.low + 1e-9
         assert welch.pvalue <= row["p"] <= 2 * welch.pvalue
+        needed = seeds_needed([10.0 * won for won in rates[name]], [10.0 * won for won in rates["grpo"]])
+        assert row["seeds_needed"] == (needed if row["side"] == "undecided" else pytest.approx(math.nan, nan_ok=True))
     smaller, larger = sorted(found["p"])
     assert sorted(found["p_holm"]) == pytest.approx([min(1.0, 2 * smaller), max(2 * smaller, larger)])
 

@@ -12,7 +12,7 @@ import pytest
 from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS
 from threespo.policy.endpoint import NOT_RUN
-from threespo.results import collect
+from threespo.results import collect, index
 from threespo.results.caveats import caveats
 from threespo.results.findings import findings
 from threespo.results.index import write_index
@@ -20,6 +20,7 @@ from threespo.results.paper import read_results
 from threespo.results.report import write_report
 from threespo.results.tables import main_results, write_tables
 from threespo.study.catalogue import files_of, notebooks
+from threespo.study.confirmatory import Freeze
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, probed_runs, prompted_runs, trained_runs
 from threespo.study.paths import Paths
@@ -337,6 +338,10 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
     for name, depth in (("case_study", ", depth 2"), ("score_reliability", "")):
         expected = [f"{head}3SPO calibrated{depth}" for head in before]
         assert [title for title in titles(drawn[name][0]) if title] == expected
+    # The episode has two steps of each searching method, and text that LaTeX and Markdown have to escape.
+    told = {kind: paths.figure("reasoning", kind).read_text(encoding="utf-8") for kind in ("md", "tex")}
+    assert told["tex"].count("\\textless{}think\\textgreater{}") == told["md"].count("\\<think>") == 2 * len(environments)
+    assert "with a repair" in paths.figure("lemmas", "tex").read_text(encoding="utf-8")
     written = {(path.stem, path.suffix[1:]) for path in paths.figures.iterdir()}
     assert written == {file for name in notebooks(study) for file in files_of(name)}
     write_report(study, paths)
@@ -349,6 +354,36 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
     assert (">340,000<" in shown, ">grocery<" in shown) == ("alfworld" in environments, "webshop" in environments)
     said = {("alfworld",): "300 gen", ("webshop",): "200 gen"}.get(environments, "300 (ALFWorld) and 200 (WebShop) gen")
     assert f"{said}erations a run" in shown
+
+
+def test_where_no_tree_was_recorded_the_items_say_so_and_the_report_is_there(tmp_path):
+    study = study_with("alfworld")
+    paths = finish(study, tmp_path)
+    for run in trained_runs(study):
+        write_table(paths.run(run).trees, [], COLUMNS)
+    write_tables(study, paths)
+    for name in notebooks(study):
+        draw(name, paths)
+    write_report(study, paths)
+    for name in ("case_study", "scores_by_type"):
+        assert "No search tree of this study was recorded" in paths.figure(name, "svg").read_text(encoding="utf-8")
+    # Of the same notebook, and of runs whose trees need not be recorded.
+    assert "No search tree" not in paths.figure("mean_scores", "svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "column"), [("main", "evaluation_std"), ("time_to", "reached"), ("runs", "record")])
+def test_a_table_of_another_version_is_told_and_the_report_stays(tmp_path, name, column):
+    study = study_with("alfworld")
+    paths = finish(study, tmp_path)
+    write_tables(study, paths)
+    for notebook in notebooks(study):
+        draw(notebook, paths)
+    write_report(study, paths)
+    before = paths.report.read_bytes()
+    write_table(paths.table(name), table(paths, name).drop(columns=column))
+    with pytest.raises(InputError, match=f"{paths.tables}: a table lacks .*{column}.*the workflow makes anew"):
+        write_report(study, paths)
+    assert paths.report.read_bytes() == before
 
 
 def test_the_index_lists_studies_with_a_report_and_has_their_rows(tmp_path):
@@ -365,10 +400,24 @@ def test_the_index_lists_studies_with_a_report_and_has_their_rows(tmp_path):
     rows = json.loads(re.search(r"const STUDIES = (.*);", html)[1])
     assert list(rows) == ["one", "two"]
     grpo = rows["two"]["WebShop, test goals, tiny-s: GRPO"]
-    assert grpo == {"mean": 25.0, "low": None, "high": None, "seeds": 2}
+    assert grpo == {"place": "main-webshop-tiny-s-grpo", "mean": 25.0, "low": None, "high": None, "seeds": 2}
     assert set(rows["two"]) > set(rows["one"])
     assert html.count("</script>") == 2, "a study's words cannot end a script"
     assert 'href="one/report.html"' in html
+    assert re.search(r"Not listed, since .*: broken\.", html)
+
+
+def test_the_index_says_frozen_only_while_the_mark_holds(tmp_path, monkeypatch):
+    mark = {"commit": "0" * 40, "configuration": "0" * 16, "code": "0" * 16}
+    judged = {"alfworld": {"games": {"confirmation": 6}}, "evaluation": {"splits": ["confirmation"]}, "seeds": [0, 1, 2]}
+    study = load_study(CI, judged).model_copy(update={"confirmatory": Freeze(**mark)})
+    paths = finish(study, tmp_path / "one")
+    write_tables(study, paths)
+    paths.study.write_text(dump_study(study))
+    paths.report.write_text("a report")
+    assert "frozen before it ran" not in write_index(tmp_path).read_text()
+    monkeypatch.setattr(index, "changes", lambda _: [])
+    assert "frozen before it ran" in write_index(tmp_path).read_text()
 
 
 def test_no_report_no_index(tmp_path):

@@ -1,6 +1,7 @@
 """Names, colours and files of figures: a method looks the same in all of them, and equal data give equal bytes."""
 
-from collections.abc import Collection, Iterable, Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,10 +155,23 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
+_NO_TREES = (
+    "No search tree of this study was recorded. To record those of four tasks: "
+    "snakemake --config study=NAME 'set={training: {recorded_tasks: 4}}'"
+)
+WITHOUT_ROWS = {
+    "case_study": _NO_TREES,
+    "scores_by_type": _NO_TREES,
+    "claims": "No claim of the paper compares two rows of this study. `smoke` and `mini` have such rows.",
+}
+"""What stands in the place of a figure for which a study has no rows; of others one sentence for all."""
+
+
 def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataFrame") -> None:
     """Write ``NAME.svg``, ``NAME.pdf``, ``NAME.png`` and ``NAME.csv`` into ``folder``, at the width that the figure has.
 
     A figure that is taller than a page has several in its PDF file, and views ``#page-1`` and so on in its SVG file.
+    Without data a sentence stands in its place (``WITHOUT_ROWS``): an empty frame would look like a result.
 
     Args:
         figure: what is drawn, as ``layout.canvas`` begins it.
@@ -173,6 +187,9 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
     width = float(figure.get_size_inches()[0])
     if width not in WIDTHS.values():
         raise ValueError(f"figure {name!r} is {width:g} inches wide; expected one of {list(WIDTHS.values())}")
+
+    if data.empty:
+        figure = _sentence(WITHOUT_ROWS.get(name, "This study has no rows for this figure."), width)
 
     # All files have one layout, which takes longer than writing them.
     figure.draw_without_rendering()
@@ -196,6 +213,16 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
     _write_data(data, folder, name)
 
 
+def _sentence(text: str, width: float) -> "Figure":
+    """Return a figure that is a sentence, in lines that fit its width in inches."""
+    from matplotlib.figure import Figure
+
+    lines = textwrap.wrap(text, int(13 * width), break_on_hyphens=False)
+    figure = Figure(figsize=(width, 0.2 + 0.16 * len(lines)))
+    figure.text(0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=7.5, parse_math=False)
+    return figure
+
+
 def _views(figure: "Figure", parts: "Sequence[Bbox]") -> str:
     """Return an SVG view for each page of a figure, in points from the top; ``none``: it fills what it is shown in."""
     height = float(figure.get_size_inches()[1])
@@ -206,16 +233,17 @@ def _views(figure: "Figure", parts: "Sequence[Bbox]") -> str:
     )
 
 
-def save_text(html: str, folder: str | Path, name: str, data: "pd.DataFrame") -> None:
-    """Write an item that is text: ``NAME.html``, a part of a page, and ``NAME.csv``.
+def save_text(shown: Mapping[str, str], folder: str | Path, name: str, data: "pd.DataFrame") -> None:
+    """Write an item that is text: ``NAME.html``, a part of a page, ``NAME.md``, ``NAME.tex``, and ``NAME.csv``.
 
     Args:
-        html: what is shown, with everything that is data escaped.
+        shown: what is shown, by the file's kind, with everything that is data escaped.
         folder: the study's folder of figures.
         name: of the item, as ``threespo.study.catalogue`` lists it.
         data: what it shows, for the CSV file.
     """
-    atomic_text(Path(folder) / f"{name}.html", html)
+    for kind, text in shown.items():
+        atomic_text(Path(folder) / f"{name}.{kind}", text)
     _write_data(data, folder, name)
 
 

@@ -13,6 +13,8 @@ from threespo.errors import InputError
 from threespo.files import atomic_text
 from threespo.results.figures import label
 from threespo.results.opening import counts_of_claims
+from threespo.results.report import anchor
+from threespo.study.freeze import changes
 from threespo.study.load import load_study
 from threespo.study.paths import Paths
 from threespo.tables import read_table
@@ -31,19 +33,21 @@ NEEDED = ("main", "claims")
 def write_index(results: Path) -> Path:
     """Write ``index.html`` into a folder of studies' results, and return it.
 
-    Studies without a report are left out, and so are those that were made by another version of this package.
+    Studies without a report are left out; those that another version of this package has made are named.
 
     Raises:
         InputError: if the folder has no study with a report.
     """
     studies = list(_studies(results))
+    listed = {study["folder"] for study in studies}
+    others = [file.parent.name for file in sorted(results.glob("*/report.html")) if file.parent.name not in listed]
     if not studies:
         raise InputError(f"{results}: no study with a report; make one with: snakemake --cores all")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     rows = {study["folder"]: study.pop("rows") for study in studies}
-    atomic_text(results / INDEX, environment.get_template("index.html.j2").render(studies=studies, rows=rows))
+    atomic_text(results / INDEX, environment.get_template("index.html.j2").render(studies=studies, rows=rows, others=others))
     return results / INDEX
 
 
@@ -61,17 +65,18 @@ def _studies(results: Path) -> Iterator[dict[str, Any]]:
                 "seeds": len(study.seeds),
                 "environments": ", ".join(label(env) for env in study.environments),
                 "methods": len(study.methods),
-                "frozen": study.confirmatory is not None,
+                "frozen": study.confirmatory is not None and not changes(study),
                 "claims": f"{holds} hold, {fails} fail, {unclear} undecided",
                 "rows": _rows(study, main),
             }
 
 
 def _rows(study: "Study", main: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return success in percent and its interval by setting and method, both in the words that a reader sees."""
+    """Return success in percent, its interval and its place in the report, by setting and method as a reader sees them."""
     shown = main[main["mean"].notna()]
     return {
         f"{label(row['env'])}, {label(row['split'], row['env'])}, {row['policy']}: {label(row['method'])}": {
+            "place": anchor("main", row["env"], row["policy"], row["method"]),
             "mean": _plain(row["mean"]),
             "low": _plain(row["low"]),
             "high": _plain(row["high"]),

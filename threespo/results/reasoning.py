@@ -7,6 +7,7 @@ import jinja2
 import pandas as pd
 
 from threespo.results.figures import label, titled
+from threespo.results.paper_tables.layout import PaperTable, of_words
 from threespo.runs.columns import EXAMPLE_COLUMNS
 from threespo.study.matrix import shown_runs
 from threespo.tables import read_table
@@ -41,6 +42,17 @@ def told(episodes: pd.DataFrame) -> list[dict[str, Any]]:
         }
         for (env, method), rows in episodes.groupby(["env", "method"], sort=False)
     ]
+
+
+def told_in_rows(episodes: pd.DataFrame) -> PaperTable:
+    """Return the episodes of the table ``reasoning`` for Markdown and LaTeX: a section for each, a row for each step."""
+    environments = list(dict.fromkeys(episodes["env"]))
+    sections = [
+        f"{titled(label(row.method), row.env, environments)}, {'won' if row.success else 'not won'}. Task: {row.goal}"
+        for row in episodes.itertuples()
+    ]
+    names = {name: name for name in ("step", "observation", "response", "action")}
+    return of_words(episodes, names, sections)
 
 
 def typeset(episodes: pd.DataFrame) -> str:

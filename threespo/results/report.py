@@ -64,10 +64,23 @@ def write_report(study: "Study", paths: "Paths") -> None:
     """Write ``report.html``.
 
     Raises:
-        InputError: if a table or figure is missing.
+        InputError: if a table or figure is missing, or a table is of another version.
     """
     tables = {name: read_table(paths.table(name)) for name in SHOWN}
-    html = (
+    try:
+        html = _render(study, paths, tables)
+    except (KeyError, jinja2.UndefinedError) as error:
+        # Tables lack a column only where another version has written them.
+        fault = f"{paths.tables}: a table lacks what this version of the report needs ({error})"
+        raise InputError(f"{fault}; the workflow makes anew what another version has made") from error
+
+    atomic_text(paths.report, html)
+    print(f"report: {paths.report}", file=sys.stderr)
+
+
+def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame]) -> str:
+    """Return the page."""
+    return (
         _environment()
         .get_template("report.html.j2")
         .render(
@@ -88,9 +101,6 @@ def write_report(study: "Study", paths: "Paths") -> None:
             **_sections(study, tables),
         )
     )
-
-    atomic_text(paths.report, html)
-    print(f"report: {paths.report}", file=sys.stderr)
 
 
 def _head(study: "Study") -> dict[str, str]:

@@ -90,8 +90,8 @@ def task_types(study: "Study", episodes: pd.DataFrame) -> list[dict[str, Any]]:
         episodes: the table ``episodes``, a row for each evaluated episode.
 
     Returns:
-        For each environment ``name``, ``types`` (name, number of tasks) and ``rows`` with ``policy``, ``method`` and
-        ``values`` in percent.
+        For each environment ``env``, ``name``, ``types`` (name, number of tasks) and ``rows`` with ``policy``, ``method``
+        and ``values`` in percent.
     """
     return [_task_types(study, episodes[episodes["env"] == env], env) for env in study.environments]
 
@@ -110,7 +110,7 @@ def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, A
         if (policy, method) in wide.index
     ]
     types = [(name, games[name]) for name in wide]
-    return {"name": titled(label(split, env), env, study.environments), "types": types, "rows": rows}
+    return {"env": env, "name": titled(label(split, env), env, study.environments), "types": types, "rows": rows}
 
 
 def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:

@@ -22,10 +22,10 @@ from threespo.study.paths import PAPER, Run
 from threespo.study.reading import read_text, read_yaml
 
 FIGURE_KINDS = ("svg", "pdf", "png", "csv")
-"""The files of a figure, at the width of a column or of a page; ``csv`` is the data that it draws."""
+"""The files of a figure, all at one width, a column's or a page's (``results/layout.py``); ``csv`` is what it draws."""
 
-TEXT_KINDS = ("html", "csv")
-"""The files of an item that is text: a part of a page, and its data."""
+TEXT_KINDS = ("html", "md", "tex", "csv")
+"""The files of an item that is text: a part of a page, the same for other documents, and its data."""
 
 TABLE_KINDS = ("csv", "md", "tex")
 """The files of a table in the paper's layout."""

@@ -232,6 +232,8 @@ def _sections(study: Study) -> Iterator[str]:
         searching = [name for name, entry in study.methods.items() if searches(entry.method)]
         for name in sorted(set(study.probe.methods) - set(searching)):
             yield f"probe.methods: {name!r} is not an entry of 'methods' that searches; there are {listed(searching)}"
+        if study.probe.seeds > len(study.seeds):
+            yield f"probe.seeds: found {study.probe.seeds}, but the study has {len(study.seeds)} training seeds ('seeds')"
     if study.tuning and (both := set(study.tuning.seeds) & set(study.seeds)):
         yield f"tuning.seeds: {min(both)} is one of the study's seeds; choose another"
 

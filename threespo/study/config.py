@@ -173,7 +173,9 @@ class ProbeEntry(ProbeSettings):
     """The study's section ``probe``."""
 
     methods: Annotated[Several[Name], Field(min_length=1)]
-    """Entries of ``methods`` that search; their first training seed is probed."""
+    """Entries of ``methods`` that search."""
+    seeds: int = Field(default=1, ge=1, le=1000)
+    """Training seeds of each that are probed, the first ones; a verdict takes three."""
 
 
 class EvaluationSettings(Settings):

@@ -127,7 +127,8 @@ def shown_runs(study: Study) -> list[Run]:
 def probed_runs(study: Study) -> list[Run]:
     """Return the runs whose state scores are compared with success probabilities (stage ``probe``)."""
     methods = study.probe.methods if study.probe else ()
-    return [run for run in trained_runs(study) if run.method in methods and run.seed == study.seeds[0]]
+    seeds = study.seeds[: study.probe.seeds] if study.probe else ()
+    return [run for run in trained_runs(study) if run.method in methods and run.seed in seeds]
 
 
 def learning_runs(study: Study) -> list[Run]:

@@ -3,7 +3,7 @@
 import html
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +17,10 @@ from threespo.results.paper_tables.latex import escaped
 MISSING = "–"
 
 LONG = 0.24
-"""Width of a column of text in LaTeX, as a share of the line."""
+"""Width of a column of text in LaTeX, as a share of the line, at most."""
+
+LINE = 0.9
+"""What columns of text may take of a line together."""
 
 _FIRST = ' class="first"'
 
@@ -129,7 +132,9 @@ class PaperTable:
         if not self.sections():
             return "".join(f"{escaped(note)}\n" for note in self.notes)
 
-        lines = [f"\\begin{{tabular}}{{@{{}}{''.join(map(_latex_column, self.columns))}@{{}}}}", "\\toprule"]
+        width = min(LONG, LINE / max(1, sum(column.kind == "long" for column in self.columns)))
+        widths = "".join(_latex_column(column, width) for column in self.columns)
+        lines = [f"\\begin{{tabular}}{{@{{}}{widths}@{{}}}}", "\\toprule"]
         lines += _latex_head(self.columns)
         for section, rows in self.sections():
             lines.append("\\midrule")
@@ -159,14 +164,28 @@ def text(value: str, shown: str | None = None, link: str = "") -> Cell:
     return Cell(value if shown is None else shown, (value,), link)
 
 
+def of_words(frame: pd.DataFrame, names: Mapping[str, str], sections: Sequence[str] | None = None) -> PaperTable:
+    """Return a table of text.
+
+    Args:
+        frame: a row for each row.
+        names: its columns that are shown -> their headings.
+        sections: what each row stands below, if anything.
+    """
+    columns = tuple(Column(heading, kind="long") for heading in names.values())
+    above = sections if sections is not None else [""] * len(frame)
+    rows = zip(frame[list(names)].astype(str).itertuples(index=False), above, strict=True)
+    return PaperTable(columns, tuple(Row(tuple(map(text, row)), section) for row, section in rows))
+
+
 def _plain(value: object) -> object:
     """Return a cell that no spreadsheet takes for a formula: a study's author has written its text."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def _in_markdown(shown: str) -> str:
-    # Bars end a cell, asterisks and underscores change the type.
-    return re.sub(r"([|*_\\])", r"\\\1", shown).replace("\n", " ")
+    # Bars end a cell, asterisks and underscores change the type, angle brackets begin a tag.
+    return re.sub(r"([|*_<\\])", r"\\\1", shown).replace("\n", " ")
 
 
 def _with_first(columns: Sequence[Column]) -> list[tuple[Column, bool]]:
@@ -201,8 +220,8 @@ def _words(column: Column) -> str:
     return "" if column.kind == "number" else ' class="words"'
 
 
-def _latex_column(column: Column) -> str:
-    return {"text": "l", "long": f"p{{{LONG}\\linewidth}}", "number": "r"}[column.kind]
+def _latex_column(column: Column, width: float) -> str:
+    return {"text": "l", "long": f"p{{{width:g}\\linewidth}}", "number": "r"}[column.kind]
 
 
 def _latex_head(columns: Sequence[Column]) -> list[str]:
