@@ -85,12 +85,11 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
     main, runs, metrics, episodes, claims = (read_table(paths.table(name)) for name in names)
     tables = {
         folder / "runs.csv": per_run(runs, metrics, episodes, evaluation_digests(study, paths)),
-        folder / "differences.csv": differences(study, main, episodes),
         folder / "claims.csv": claims[[*CLAIM_COLUMNS]],
     }
-    for name in ("learning", "time_to", "tuning"):
-        if len(more := read_table(paths.table(name))):
-            tables[folder / f"{name}.csv"] = more
+    more = {name: read_table(paths.table(name)) for name in ("learning", "time_to", "tuning")}
+    more["differences"] = differences(study, main, episodes)
+    tables |= {folder / f"{name}.csv": frame for name, frame in more.items() if len(frame)}
     if paths.root.name == PUBLISHED.stem:
         commits = " ".join(sorted(runs["commit"].unique()))
         tables[PUBLISHED] = main[main["mean"].notna()].assign(commit=commits)[[*COLUMNS]]
@@ -135,8 +134,8 @@ def per_run(
 def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") -> "pd.DataFrame":
     """Return how many points of success each trained method is above the reference, as the report's first table has it.
 
-    ``seeds_needed`` is how many training seeds an arm would decide an undecided one, by itself; empty where it is more than
-    a thousand.
+    ``seeds_alone`` is how many training seeds an arm would decide an undecided one, if it were the only one; empty where it
+    is more than a thousand.
     """
     import pandas as pd
 
@@ -153,7 +152,7 @@ def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") 
             **{"first": row["method"], "second": found["reference"], "points": cell["gap"]},
             **{"low": cell["gap_low"], "high": cell["gap_high"]},
             **{name: cell[name] for name in ("p", "p_holm", "side")},
-            "seeds_needed": needed(setting, row["method"]) if cell["side"] == "undecided" else None,
+            "seeds_alone": needed(setting, row["method"]) if cell["side"] == "undecided" else None,
         }
         for row in found["rows"]
         for setting, cell in zip(found["settings"], row["cells"], strict=True)

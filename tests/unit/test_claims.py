@@ -78,9 +78,10 @@ def test_a_changed_row_changes_the_verdicts_that_name_it_and_no_other_numbers(st
     """Of every claim that episodes decide, judged on a whole study."""
     kinds = {"above", "alike", "order"}
     claims = tuple(claim for claim in read_claims(PAPER) if {rule.kind for rule in claim.rule} <= kinds)
-    wins = dict.fromkeys(("grpo", "gigpo", "hgpo", "threespo-literal", "wo-novelty", "xi-5"), 10)
+    wins = {"grpo": (10, 12, 13, 15), "gigpo": (9, 14, 10, 13), "hgpo": (11, 12, 9, 14), "xi-5": (13, 12, 14, 16)}
+    wins |= {"wo-novelty": (11, 14, 12, 15), "threespo-literal": (19, 22, 18, 23)}
     study, found = only(study, wins), {}
-    for which, changed in (("before", {}), ("after", {"gigpo": 39})):
+    for which, changed in (("before", {}), ("after", {"gigpo": (30, 31, 35, 29)})):
         frame = verdicts(claims, evidence(study, paper, episodes=played(study, wins | changed)))
         place = ["claim", "env", "policy", "split", "measure", "preset", "text"]
         found[which] = frame.set_index(place).sort_index()
@@ -93,6 +94,7 @@ def test_a_changed_row_changes_the_verdicts_that_name_it_and_no_other_numbers(st
     assert {"exp-ord-3spo-hgpo-gigpo-grpo-1-5b"} <= changed <= naming
     # Where another claim's verdict changes, Holm's correction does it, for the tests of the same table.
     others = (before["verdict"] != after["verdict"]) & ~before.index.get_level_values("claim").isin(naming)
+    assert others.any()
     assert (before["p_adjusted"] != after["p_adjusted"])[others].all()
     assert len(naming) < len(claims) / 2
 

@@ -129,7 +129,7 @@ def test_differences_from_grpo_are_welchs_on_the_split_that_is_judged_last():
         assert 20 * ends.low < row["low"] <= 10 * ends.low + 1e-9
         assert welch.pvalue <= row["p"] <= 2 * welch.pvalue
         needed = seeds_needed([10.0 * won for won in rates[name]], [10.0 * won for won in rates["grpo"]])
-        assert row["seeds_needed"] == (needed if row["side"] == "undecided" else pytest.approx(math.nan, nan_ok=True))
+        assert row["seeds_alone"] == (needed if row["side"] == "undecided" else pytest.approx(math.nan, nan_ok=True))
     smaller, larger = sorted(found["p"])
     assert sorted(found["p_holm"]) == pytest.approx([min(1.0, 2 * smaller), max(2 * smaller, larger)])
 

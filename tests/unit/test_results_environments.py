@@ -415,9 +415,12 @@ def test_the_index_says_frozen_only_while_the_mark_holds(tmp_path, monkeypatch):
     write_tables(study, paths)
     paths.study.write_text(dump_study(study))
     paths.report.write_text("a report")
-    assert "frozen before it ran" not in write_index(tmp_path).read_text()
+    assert "frozen, but its configuration and its code has changed since" in write_index(tmp_path).read_text()
     monkeypatch.setattr(index, "changes", lambda _: [])
-    assert "frozen before it ran" in write_index(tmp_path).read_text()
+    assert "<small>frozen before it ran</small>" in write_index(tmp_path).read_text()
+    paths.table("main").unlink()
+    with pytest.raises(InputError, match=r"reports of another version only \(one\)"):
+        write_index(tmp_path)
 
 
 def test_no_report_no_index(tmp_path):

@@ -22,6 +22,9 @@ def _counted(study: "Study", item: "Item") -> list[str]:
     """Return the sentence on how many runs and tasks the numbers are means of."""
     if item.mean_of is None:
         return []
+    if item.mean_of == "probes":
+        assert study.probe is not None, "or the study has no such item"
+        return [f"n = {study.probe.seeds} training seed{'s' * (study.probe.seeds > 1)} a row, pooled."]
     if item.mean_of == "trees":
         assert study.laboratory is not None, "or the study has no such item"
         return [f"n = {study.laboratory.seeds} seeds a row."]

@@ -100,8 +100,8 @@ def runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         study: the study.
-        paths: where its results lie; ``folder``, ``log`` and ``record`` (settings and digests) are relative to the study's
-            folder.
+        paths: where its results lie; ``folder``, ``log`` and ``record`` (settings and digests; "" if there is none) are
+            relative to the study's folder.
         metrics: as :func:`metrics` returns it.
     """
     ends = metrics.groupby(RUN_COLUMNS)[["generations", "optimizer_steps"]].last()
@@ -119,7 +119,7 @@ def runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
                 "commit": _short(record.made.get("commit", "unknown")) if record else "unknown",
                 "folder": paths.run(run).folder.relative_to(paths.root).as_posix(),
                 "log": paths.log(job.stage, job.name).relative_to(paths.root).as_posix(),
-                "record": paths.record(job.stage, job.name).relative_to(paths.root).as_posix(),
+                "record": paths.record(job.stage, job.name).relative_to(paths.root).as_posix() if record else "",
             }
         )
     return pd.DataFrame(rows)

@@ -137,6 +137,7 @@ def _contents(study: "Study", commit: str, items: dict[Item, list[Path]]) -> str
         "",
         f"{study.description[0].upper()}{study.description[1:]}. Gathered at commit {commit}.",
         "Tables need the LaTeX package `booktabs`; `\\input` them into a `table`.",
+        "Texts need `longtable` besides, and no `table` around them.",
     ]
     for item, files in items.items():
         title, text = caption(study, item)

@@ -162,7 +162,7 @@ _NO_TREES = (
 WITHOUT_ROWS = {
     "case_study": _NO_TREES,
     "scores_by_type": _NO_TREES,
-    "claims": "No claim of the paper compares two rows of this study. `smoke` and `mini` have such rows.",
+    "claims": "No two rows of this study are compared by a claim on success or score. `smoke` and `mini` have such rows.",
 }
 """What stands in the place of a figure for which a study has no rows; of others one sentence for all."""
 

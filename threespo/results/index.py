@@ -1,6 +1,5 @@
 """``results/index.html``: the studies of a folder, and two of them set beside each other row by row."""
 
-import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +41,8 @@ def write_index(results: Path) -> Path:
     listed = {study["folder"] for study in studies}
     others = [file.parent.name for file in sorted(results.glob("*/report.html")) if file.parent.name not in listed]
     if not studies:
-        raise InputError(f"{results}: no study with a report; make one with: snakemake --cores all")
+        found = f"reports of another version only ({', '.join(others)})" if others else "no study with a report"
+        raise InputError(f"{results}: {found}; make one with: snakemake --cores all")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -55,20 +55,30 @@ def _studies(results: Path) -> Iterator[dict[str, Any]]:
     """Yield what the index shows of every study with a report, in the order of their names."""
     for file in sorted(results.glob("*/report.html")):
         paths = Paths(file.parent)
-        # Of another version a table may have other columns.
-        with contextlib.suppress(InputError, KeyError):
+        try:
             study, (main, claims) = load_study(paths.study), (read_table(paths.table(name)) for name in NEEDED)
-            holds, fails, unclear = counts_of_claims(claims)
-            yield {
-                "folder": file.parent.name,
-                "description": study.description,
-                "seeds": len(study.seeds),
-                "environments": ", ".join(label(env) for env in study.environments),
-                "methods": len(study.methods),
-                "frozen": study.confirmatory is not None and not changes(study),
-                "claims": f"{holds} hold, {fails} fail, {unclear} undecided",
-                "rows": _rows(study, main),
-            }
+            (holds, fails, unclear), rows = counts_of_claims(claims), _rows(study, main)
+        except (InputError, KeyError):
+            # Of another version a study may have other fields, and a table other columns.
+            continue
+        yield {
+            "folder": file.parent.name,
+            "description": study.description,
+            "seeds": len(study.seeds),
+            "environments": ", ".join(label(env) for env in study.environments),
+            "methods": len(study.methods),
+            "mark": _mark(study),
+            "claims": f"{holds} hold, {fails} fail, {unclear} undecided",
+            "rows": rows,
+        }
+
+
+def _mark(study: "Study") -> str:
+    """Return what is said of a study's mark beside its name."""
+    if study.confirmatory is None:
+        return ""
+    changed = changes(study)
+    return f"frozen, but its {' and its '.join(changed)} has changed since" if changed else "frozen before it ran"
 
 
 def _rows(study: "Study", main: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -70,9 +70,9 @@ def write_report(study: "Study", paths: "Paths") -> None:
     try:
         html = _render(study, paths, tables)
     except (KeyError, jinja2.UndefinedError) as error:
-        # Tables lack a column only where another version has written them.
         fault = f"{paths.tables}: a table lacks what this version of the report needs ({error})"
-        raise InputError(f"{fault}; the workflow makes anew what another version has made") from error
+        remedy = "the workflow makes anew what another version has made; if it has just made this, the report has a bug"
+        raise InputError(f"{fault}; {remedy}") from error
 
     atomic_text(paths.report, html)
     print(f"report: {paths.report}", file=sys.stderr)

@@ -44,7 +44,7 @@ ITEMS = PAPER / "items.yaml"
 
 LACKS = {
     "searches": "no row searches",
-    "probe": "no `probe` of scores; ablations has one",
+    "probe": "no `probe` of scores; mini has one",
     "snapshots": "no snapshots of training; smoke has them",
     "uniform": "no row with equally many samples in every state; mini has one",
     "laboratory": "no decision trees; trees has them",
@@ -114,7 +114,7 @@ class Item(Settings):
     """The notebook that makes it."""
     title: Text
     caption: Text
-    mean_of: Literal["seeds", "snapshots", "trees"] | None = None
+    mean_of: Literal["seeds", "snapshots", "trees", "probes"] | None = None
     """What its numbers are means of; the caption says how many (training) seeds, of snapshots also how many tasks."""
     task_types: bool = False
     """Whether the caption ends with what the task types of the study's environments are."""

@@ -175,7 +175,8 @@ class ProbeEntry(ProbeSettings):
     methods: Annotated[Several[Name], Field(min_length=1)]
     """Entries of ``methods`` that search."""
     seeds: int = Field(default=1, ge=1, le=1000)
-    """Training seeds of each that are probed, the first ones; a verdict takes three."""
+    """Training seeds of each that are probed, the first ones, each with all of these episodes. A verdict on a claim about
+    probed states takes three."""
 
 
 class EvaluationSettings(Settings):

@@ -19,8 +19,8 @@ MISSING = "–"
 LONG = 0.24
 """Width of a column of text in LaTeX, as a share of the line, at most."""
 
-LINE = 0.9
-"""What columns of text may take of a line together."""
+LINE = 0.84
+"""What columns of text may take of a line together, less the space between them."""
 
 _FIRST = ' class="first"'
 
@@ -74,6 +74,8 @@ class PaperTable:
     """Lines below it; all that is shown where the study has none of its rows."""
     over: str = "setting"
     """What the sections are."""
+    breaks: bool = False
+    """Whether LaTeX may break it over pages, for tables of text."""
 
     def sections(self) -> list[tuple[str, list[Row]]]:
         """Return the rows that the study has, by section."""
@@ -128,20 +130,21 @@ class PaperTable:
         return self.html(links=False)
 
     def latex(self) -> str:
-        """Return a ``tabular`` for a document that loads ``booktabs``, with the notes below it."""
+        """Return a table for a document that loads ``booktabs``, with its notes; a ``longtable`` where it may break."""
         if not self.sections():
             return "".join(f"{escaped(note)}\n" for note in self.notes)
 
         width = min(LONG, LINE / max(1, sum(column.kind == "long" for column in self.columns)))
         widths = "".join(_latex_column(column, width) for column in self.columns)
-        lines = [f"\\begin{{tabular}}{{@{{}}{widths}@{{}}}}", "\\toprule"]
+        kind, heading = ("longtable", "p{\\linewidth}") if self.breaks else ("tabular", "l")
+        lines = [f"\\begin{{{kind}}}{{@{{}}{widths}@{{}}}}", "\\toprule"]
         lines += _latex_head(self.columns)
         for section, rows in self.sections():
             lines.append("\\midrule")
             if section:
-                lines.append(f"\\multicolumn{{{len(self.columns)}}}{{@{{}}l}}{{\\emph{{{escaped(section)}}}}} \\\\")
+                lines.append(f"\\multicolumn{{{len(self.columns)}}}{{@{{}}{heading}}}{{\\emph{{{escaped(section)}}}}} \\\\")
             lines += [f"{' & '.join(escaped(cell.text) for cell in row.cells)} \\\\" for row in rows]
-        lines += ["\\bottomrule", "\\end{tabular}"]
+        lines += ["\\bottomrule", f"\\end{{{kind}}}"]
         below = "\n\n".join(map(escaped, self.notes))
         notes = ["\\par\\smallskip", "\\begin{minipage}{\\linewidth}\\footnotesize", below, "\\end{minipage}"]
         return "\n".join([*lines, *(notes if below else []), ""])
@@ -165,17 +168,18 @@ def text(value: str, shown: str | None = None, link: str = "") -> Cell:
 
 
 def of_words(frame: pd.DataFrame, names: Mapping[str, str], sections: Sequence[str] | None = None) -> PaperTable:
-    """Return a table of text.
+    """Return a table of text, which LaTeX may break over pages.
 
     Args:
         frame: a row for each row.
-        names: its columns that are shown -> their headings.
+        names: its columns that are shown -> their headings. Columns of numbers are as narrow as these.
         sections: what each row stands below, if anything.
     """
-    columns = tuple(Column(heading, kind="long") for heading in names.values())
+    numbers = frame.select_dtypes("number").columns
+    columns = tuple(Column(head, kind="text" if name in numbers else "long") for name, head in names.items())
     above = sections if sections is not None else [""] * len(frame)
     rows = zip(frame[list(names)].astype(str).itertuples(index=False), above, strict=True)
-    return PaperTable(columns, tuple(Row(tuple(map(text, row)), section) for row, section in rows))
+    return PaperTable(columns, tuple(Row(tuple(map(text, row)), section) for row, section in rows), breaks=True)
 
 
 def _plain(value: object) -> object:
