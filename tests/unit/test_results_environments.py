@@ -367,6 +367,7 @@ def test_where_no_tree_was_recorded_the_items_say_so_and_the_report_is_there(tmp
     write_report(study, paths)
     for name in ("case_study", "scores_by_type"):
         assert "No search tree of this study was recorded" in paths.figure(name, "svg").read_text(encoding="utf-8")
+    assert 'href="#trees' not in paths.report.read_text(encoding="utf-8")
     # Of the same notebook, and of runs whose trees need not be recorded.
     assert "No search tree" not in paths.figure("mean_scores", "svg").read_text(encoding="utf-8")
 

@@ -80,6 +80,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
 
 def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame]) -> str:
     """Return the page."""
+    trees = [page for run in shown_runs(study) if (page := _trees(study, paths, run))]
     return (
         _environment()
         .get_template("report.html.j2")
@@ -94,9 +95,9 @@ def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame]) -> 
             paper_tables=[_paper_table(study, item, tables) for item in catalogue.paper_tables()],
             texts=[_text(study, paths, item) for item in catalogue.texts(study)],
             episodes=told(tables["reasoning"]),
-            trees=[_trees(study, paths, run) for run in shown_runs(study)],
+            trees=trees,
             caveats=caveats(study),
-            runs=_runs(study, tables["runs"], tables["episodes"]),
+            runs=_runs(study, tables["runs"], tables["episodes"], {page["anchor"] for page in trees}),
             anchor=anchor,
             **_sections(study, tables),
         )
@@ -185,9 +186,11 @@ def _paper_table(study: "Study", item: catalogue.Item, tables: dict[str, pd.Data
     return {"name": item.name, "title": title, "caption": shown, "table": table}
 
 
-def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:
-    """Return the page of a run's search trees, for a frame of its own."""
+def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str] | None:
+    """Return the page of a run's search trees, for a frame of its own; none where none was recorded."""
     trees = read_trees(paths.run(run).trees)
+    if trees.empty:
+        return None
     # Games that were drawn in most epochs show best how a search changes.
     met = trees.groupby("task_id")["epoch"].nunique().sort_values(ascending=False, kind="stable")
     page = render_trees(trees[trees["task_id"].isin(met.index[:SHOWN_TREES])], f"{label(run.method)}, {run.run_id}")
@@ -195,12 +198,14 @@ def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str]:
     return {"name": name, "page": page, "anchor": anchor("trees", run.env, run.policy, run.method)}
 
 
-def _runs(study: "Study", runs: pd.DataFrame, episodes: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Return the training runs with their success on each environment's last split; a method's first one is linked to."""
+def _runs(study: "Study", runs: pd.DataFrame, episodes: pd.DataFrame, trees: set[str]) -> list[dict[Any, Any]]:
+    """Return the training runs with their success on each environment's last split; a method's first one is linked to.
+
+    ``trees`` are the places of the search trees that are shown.
+    """
     last = {env: study.at(env).evaluation.splits[-1] for env in study.environments}
     judged = episodes[episodes["split"] == episodes["env"].map(last)]
     success = 100.0 * judged.groupby(RUN_COLUMNS)["success"].mean()
-    shown = {(run.env, run.policy, run.method) for run in shown_runs(study)}
 
     rows: list[dict[Any, Any]] = runs.to_dict("records")
     met: set[str] = set()
@@ -210,7 +215,7 @@ def _runs(study: "Study", runs: pd.DataFrame, episodes: pd.DataFrame) -> list[di
         row |= {
             "success": success.get((*of_method, row["training_seed"]), math.nan),
             "anchor": "" if name in met else name,
-            "trees": anchor("trees", *of_method) if of_method in shown and name not in met else "",
+            "trees": shown if (shown := anchor("trees", *of_method)) in trees and name not in met else "",
         }
         met.add(name)
     return rows
