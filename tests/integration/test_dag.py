@@ -232,7 +232,8 @@ def test_the_report_says_what_each_stage_took(finished):
     html = (finished.results() / "report.html").read_text()
     for part in ("sampling", "update", "environment", "method", "logging", "peak memory of a job"):
         assert f"<th>{part}</th>" in html
-    assert "<tr><td>GRPO</td><td>tiny-s</td><td>4.0</td>" in html
+    grpo = '<a href="#main-alfworld-tiny-s-grpo">GRPO</a>'
+    assert f"<tr><td>{grpo}</td><td>tiny-s</td><td>4.0</td>" in html
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux only")
