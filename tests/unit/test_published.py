@@ -164,7 +164,7 @@ def test_states_without_a_count_are_weighted_by_the_epochs_states():
     assert found["unvisited_percent"].to_list() == [80.0]
 
 
-PUBLISHED_HERE = [ROOT / "docs" / "results" / name for name in ("mini", "smoke", "shop", "early", "released-cap")]
+PUBLISHED_HERE = [ROOT / "docs" / "results" / name for name in ("mini", "smoke", "shop", "early", "released-cap", "deviations")]
 
 
 @pytest.mark.parametrize("folder", PUBLISHED_HERE, ids=lambda folder: folder.name)
@@ -190,7 +190,7 @@ def test_the_page_beside_them_says_their_numbers(folder):
     """Each cell of its table: a method's mean, and minus GRPO's with the interval, in bold where that is decided."""
     text = (folder / "README.md").read_text(encoding="utf-8")
     runs, found = pd.read_csv(folder / "runs.csv"), pd.read_csv(folder / "differences.csv")
-    runs = runs[runs["split"].isin(["valid_unseen", "test", "confirmation"])]
+    runs = runs[runs["split"].isin(["valid_unseen", "test", "confirmation", "development"])]
     means = runs.groupby(["env", "policy", "method"])["success_percent"].mean()
     gaps = found.set_index(["env", "policy", "first"])
     table = text[text.index("| | row |") :].partition("\n\n")[0].splitlines()
