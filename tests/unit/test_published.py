@@ -164,7 +164,7 @@ def test_states_without_a_count_are_weighted_by_the_epochs_states():
     assert found["unvisited_percent"].to_list() == [80.0]
 
 
-PUBLISHED_HERE = [ROOT / "docs" / "results" / name for name in ("mini", "smoke", "shop", "early", "released-cap", "deviations")]
+PUBLISHED_HERE = [ROOT / "docs" / "results" / name for name in ("mini", "smoke", "shop", "early", "released-cap", "deviations", "credit")]
 
 
 @pytest.mark.parametrize("folder", PUBLISHED_HERE, ids=lambda folder: folder.name)
