@@ -164,7 +164,8 @@ def test_states_without_a_count_are_weighted_by_the_epochs_states():
     assert found["unvisited_percent"].to_list() == [80.0]
 
 
-PUBLISHED_HERE = [ROOT / "docs" / "results" / name for name in ("mini", "smoke", "shop", "early", "released-cap", "deviations", "credit")]
+BY_COMMAND = ("mini", "smoke", "shop", "early", "released-cap", "deviations", "credit")
+PUBLISHED_HERE = [ROOT / "docs" / "results" / name for name in BY_COMMAND]
 
 
 @pytest.mark.parametrize("folder", PUBLISHED_HERE, ids=lambda folder: folder.name)
