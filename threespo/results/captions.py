@@ -22,13 +22,13 @@ def _counted(study: "Study", item: "Item") -> list[str]:
     """Return the sentence on how many runs and tasks the numbers are means of."""
     if item.mean_of is None:
         return []
-    if item.mean_of == "probes":
-        assert study.probe is not None, "or the study has no such item"
-        return [f"n = {study.probe.seeds} training seed{'s' * (study.probe.seeds > 1)} a row, pooled."]
     if item.mean_of == "trees":
         assert study.laboratory is not None, "or the study has no such item"
         return [f"n = {study.laboratory.seeds} seeds a row."]
-    seeds = f"n = {len(study.seeds)} training seed{'s' * (len(study.seeds) > 1)}"
+    count = study.probe.seeds if item.mean_of == "probes" and study.probe else len(study.seeds)
+    seeds = f"n = {count} training seed{'s' * (count > 1)}"
+    if item.mean_of == "probes":
+        return [f"{seeds} a row, pooled."]
     if item.mean_of == "seeds":
         return [f"{seeds} a row."]
     environments = dict.fromkeys(run.env for run in learning_runs(study))

@@ -46,10 +46,10 @@ def told(episodes: pd.DataFrame) -> list[dict[str, Any]]:
 
 def told_in_rows(episodes: pd.DataFrame) -> PaperTable:
     """Return the episodes of the table ``reasoning`` for Markdown and LaTeX: a section for each, a row for each step."""
-    environments = list(dict.fromkeys(episodes["env"]))
     sections = [
-        f"{titled(label(row.method), row.env, environments)}, {'won' if row.success else 'not won'}. Task: {row.goal}"
-        for row in episodes.itertuples()
+        f"{one['name']}, {'won' if one['success'] else 'not won'}. Task: {one['goal']}"
+        for one in told(episodes)
+        for _ in one["steps"]
     ]
     names = {name: name for name in ("step", "observation", "response", "action")}
     return of_words(episodes, names, sections)
