@@ -187,7 +187,8 @@ def test_a_caption_says_how_many_runs_and_tasks_its_numbers_are_means_of():
     assert caption(study, ITEMS["main_results"])[1].endswith("n = 5 training seeds a row.")
     curves = caption(study, ITEMS["learning_curves"])[1]
     assert curves.endswith("n = 5 training seeds a curve; tasks a point: ALFWorld: at most 32.")
-    alone = load_study(ROOT / "config" / "studies" / "mini.yaml", {"seeds": [5], "evaluation": {"learning": {"games": 20}}})
+    changes = {"seeds": [5], "probe": None, "evaluation": {"learning": {"games": 20}}}
+    alone = load_study(ROOT / "config" / "studies" / "mini.yaml", changes)
     assert "n = 1 training seed a curve; tasks a point: ALFWorld: 20." in caption(alone, ITEMS["learning_curves"])[1]
     assert "n = " not in caption(study, ITEMS["lemmas"])[1]
 
