@@ -17,7 +17,6 @@ from threespo.results.export import item_files
 from threespo.results.opening import outcome
 from threespo.results.published import COLUMNS
 from threespo.results.statistics import seeds_needed
-from threespo.results.summaries import by_seed
 from threespo.study.catalogue import made_in
 from threespo.study.digests import file_digest
 from threespo.study.load import load_study
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 DOCS = Path("docs/results")
 
 BY_HAND = "README.md"
-
-PLACE = ("env", "policy", "split")
-"""What is compared within."""
 
 CLAIM_COLUMNS = (
     *("claim", "rule", "env", "policy", "split", "measure", "preset", "method_of_paper"),
@@ -140,19 +136,13 @@ def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") 
     import pandas as pd
 
     found = outcome(study, main, episodes)
-
-    def needed(setting: dict[str, str], method: str) -> int | None:
-        played = episodes[(episodes[list(PLACE)] == [setting[name] for name in PLACE]).all(axis=1)]
-        arms = (played[played["method"] == name] for name in (method, found["reference"]))
-        return seeds_needed(*(by_seed(arm, "success") for arm in arms))
-
     rows = [
         {
-            **{name: setting[name] for name in PLACE},
+            **{name: setting[name] for name in ("env", "policy", "split")},
             **{"first": row["method"], "second": found["reference"], "points": cell["gap"]},
             **{"low": cell["gap_low"], "high": cell["gap_high"]},
             **{name: cell[name] for name in ("p", "p_holm", "side")},
-            "seeds_alone": needed(setting, row["method"]) if cell["side"] == "undecided" else None,
+            "seeds_alone": seeds_needed(*cell["arms"]) if cell["side"] == "undecided" else None,
         }
         for row in found["rows"]
         for setting, cell in zip(found["settings"], row["cells"], strict=True)

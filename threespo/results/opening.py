@@ -14,7 +14,7 @@ from threespo.results.caveats import too_few_seeds
 from threespo.results.claims.page import OWN, SETTLED
 from threespo.results.figures import label, titled
 from threespo.results.statistics import LEVEL, holm
-from threespo.results.summaries import method_difference
+from threespo.results.summaries import by_seed, method_difference
 from threespo.study.freeze import mark_in_words
 from threespo.study.matrix import local_policies
 
@@ -60,7 +60,8 @@ def outcome(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> dict[
     Returns:
         ``settings`` (``env``, ``policy``, ``split``, ``name``), the name of the ``reference`` (``None`` without one), and
         ``rows`` with ``method``, ``trained`` and a cell for each setting: ``None`` where it was not run, else the row of the
-        table ``main``, of methods that are compared also ``gap``, ``gap_low``, ``gap_high``, ``p``, ``p_holm`` and ``side``.
+        table ``main``, of methods that are compared also ``gap``, ``gap_low``, ``gap_high``, ``p``, ``p_holm``, ``side`` and
+        ``arms`` (success in percent of each training seed, of the method and of the reference).
     """
     names = {entry.method: name for name, entry in reversed(study.methods.items())}
     reference = next((names[method] for method in REFERENCES if method in names), None)
@@ -146,6 +147,7 @@ def _cell(
         played = episodes[np.logical_and.reduce([episodes[name] == value for name, value in at.items()])]
         gap = method_difference(played, (method, reference), "success", study.methods)
         cell |= {"gap": gap.estimate, "gap_low": gap.low, "gap_high": gap.high, "p": gap.p}
+        cell["arms"] = [by_seed(played[played["method"] == name], "success") for name in (method, reference)]
         cell["paper_gap"] = here.at[method, "paper_mean"] - here.at[reference, "paper_mean"]
     return cell
 
