@@ -272,12 +272,30 @@ def test_a_claim_of_no_loss_allows_a_gain(study, paper, ours, verdict):
     assert judge(study, paper, rule, episodes=episodes).loc[("tiny-s", "", "valid_seen", "success"), "verdict"] == verdict
 
 
+ALIKE = {"kind": "alike", "upper": "hgpo", "lower": "gigpo", "margin": 5.0}
+
+
 @pytest.mark.parametrize(("ours", "verdict"), [(30, "holds"), (32, "unclear"), (38, "fails"), (22, "fails")])
 def test_rows_are_alike_within_a_margin(study, paper, ours, verdict):
-    rule = {"kind": "alike", "upper": "hgpo", "lower": "gigpo", "margin": 5.0, **SEEN}
-    found = judge(study, paper, rule, episodes=played(study, {"hgpo": ours, "gigpo": 30}))
+    found = judge(study, paper, {**ALIKE, **SEEN}, episodes=played(study, {"hgpo": ours, "gigpo": 30}))
     found = found.loc[("tiny-s", "", "valid_seen", "success")]
     assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(2.5 * (ours - 30)))
+
+
+@pytest.mark.parametrize("kind", [{"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -5.0}, ALIKE])
+@pytest.mark.parametrize(("ours", "other", "room"), [(0, 0, False), (39, 39, False), (6, 6, True), (30, 30, True)])
+def test_rows_that_win_nothing_or_everything_do_not_show_that_a_part_costs_nothing(study, paper, kind, ours, other, room):
+    found = judge(study, paper, {**kind, **SEEN}, episodes=played(study, {"hgpo": ours, "gigpo": other}))
+    found = found.loc[("tiny-s", "", "valid_seen", "success")]
+    assert found["verdict"] == ("holds" if room else "unclear")
+    assert ("cannot be 5 points apart" in found["detail"]) is not room
+    assert math.isnan(found["p"]) is not room, "it is no test of a family either"
+
+
+def test_a_row_that_wins_beside_one_that_does_not_loses_nothing(study, paper):
+    rule = {"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -5.0, **SEEN}
+    found = judge(study, paper, rule, episodes=played(study, {"hgpo": 30, "gigpo": 0}))
+    assert found.loc[("tiny-s", "", "valid_seen", "success"), "verdict"] == "holds"
 
 
 def in_order(study, paper, seeds=SEEDS, **wins):

@@ -21,6 +21,7 @@ from threespo.results.claims.finding import (
     together,
 )
 from threespo.results.claims.rules import Above, Gain
+from threespo.results.claims.seeds import with_room
 from threespo.results.paper import printed_cell
 from threespo.results.statistics import FEWEST_SEEDS, contrast, over_bases, seeds_for
 from threespo.results.summaries import by_seed, method_difference
@@ -114,7 +115,8 @@ def _compare(
     several = len(arms) == 2 and len(places) == 1
     needed = seeds_for([(1.0, arms[0]), (-1.0, arms[1])], bound) if several else None
     seen = of_interval(found, side(found.low, found.high, bound), needed)
-    return " and ".join(names), of_few_seeds(seen, min((len(arm) for arm in arms), default=FEWEST_SEEDS))
+    decided = of_few_seeds(seen, min((len(arm) for arm in arms), default=FEWEST_SEEDS))
+    return " and ".join(names), with_room(decided, arms, -bound) if bound < 0 and arms else decided
 
 
 def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:

@@ -24,7 +24,7 @@ from threespo.results.claims.finding import (
     together,
 )
 from threespo.results.claims.rules import Alike, Level, Longer, LoopsBySize, OfSizes, Order, TypeGap
-from threespo.results.claims.seeds import Values, alike, gap, near
+from threespo.results.claims.seeds import Values, alike, gap, near, with_room
 from threespo.results.paper import DETAILED, PAPER_SEEDS, printed_cell
 from threespo.results.statistics import against_policy
 from threespo.results.summaries import by_game, by_seed, clusters_of
@@ -73,7 +73,8 @@ def of_panel(
                 paper = evidence.paper.results.value(rule.row, model, *cell).mean
             elif isinstance(rule, Alike):
                 pair = f"{rule.upper} and {rule.lower}"
-                found = together({} if missing else {pair: alike(seeds[rule.upper], seeds[rule.lower], rule.margin)})
+                both = () if missing else (seeds[rule.upper], seeds[rule.lower])
+                found = together({pair: with_room(alike(*both, rule.margin), both, rule.margin)} if both else {})
                 paper = paper_gap(evidence, rule.upper, rule.lower, model, cell)
             else:
                 found, paper = _order(rule, seeds, missing, evidence, (model, cell)), None

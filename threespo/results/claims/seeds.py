@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from threespo.results.claims.finding import Finding, Verdict, inside, of_few_seeds, of_interval, side
 from threespo.results.statistics import LEVEL, Interval, contrast, difference, equivalent, mean_interval, ratio, seeds_for
@@ -62,6 +63,23 @@ def alike(first: Values, second: Values, margin: float) -> Finding:
     nearer = math.copysign(margin, found.estimate)
     needed = seeds_for([(1.0, first), (-1.0, second)], nearer)
     return _finding(found, inside(found.low, found.high, margin), min(len(first), len(second)), needed)
+
+
+def with_room(found: Finding, success: Sequence[Values], points: float) -> Finding:
+    """Return the finding, which does not hold where all means are within ``points`` of no success, or of success everywhere.
+
+    Rows that cannot be further apart are no evidence that what differs between them costs nothing.
+
+    Args:
+        found: that rows are no more than ``points`` apart, or one is no more than that below the other.
+        success: of each row, in percent, one number for each training seed.
+        points: the margin of the claim.
+    """
+    means = [mean(values) for values in success]
+    if found.verdict != "holds" or (max(means) > points and min(means) < 100.0 - points):
+        return found
+    words = f"rows of {min(means):.1f} to {max(means):.1f} % cannot be {points:g} points apart"
+    return replace(found, verdict="unclear", p=math.nan, seeds_needed=math.nan).said(words)
 
 
 def _finding(found: Interval, verdict: Verdict, seeds: int, needed: int | None) -> Finding:
