@@ -298,6 +298,12 @@ def test_a_row_that_wins_beside_one_that_does_not_loses_nothing(study, paper):
     assert found.loc[("tiny-s", "", "valid_seen", "success"), "verdict"] == "holds"
 
 
+def test_a_row_that_was_not_run_here_is_no_loss(study, paper):
+    rule = {"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -5.0, **SEEN}
+    found = judge(study, paper, rule, episodes=played(study, {"hgpo": 30}))
+    assert found.loc[("tiny-s", "", "valid_seen", "success"), "verdict"] == "unclear"
+
+
 def in_order(study, paper, seeds=SEEDS, **wins):
     rule = {"kind": "order", "rows": ["3spo", "hgpo", "grpo", "rloo"], **SEEN}
     names = {"ours": "threespo-literal"}
