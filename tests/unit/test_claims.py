@@ -298,10 +298,11 @@ def test_a_row_that_wins_beside_one_that_does_not_loses_nothing(study, paper):
     assert found.loc[("tiny-s", "", "valid_seen", "success"), "verdict"] == "holds"
 
 
-def test_a_row_that_was_not_run_here_is_no_loss(study, paper):
-    rule = {"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -5.0, **SEEN}
-    found = judge(study, paper, rule, episodes=played(study, {"hgpo": 30}))
-    assert found.loc[("tiny-s", "", "valid_seen", "success"), "verdict"] == "unclear"
+def test_a_row_that_was_run_from_another_base_alone_shows_nothing_here(study, paper):
+    rule = {"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -5.0, "columns": {"alfworld_in": None}}
+    found = judge(study, paper, rule, episodes=played(study, {"hgpo": 30, ("gigpo", "tiny-s"): 30}))
+    verdict = found["verdict"].loc[:, "", "valid_seen", "success"]
+    assert verdict.to_dict() == {"tiny-s": "holds", "tiny-m": "unclear"}
 
 
 def in_order(study, paper, seeds=SEEDS, **wins):
