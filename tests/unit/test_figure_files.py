@@ -52,6 +52,15 @@ def test_every_file_has_the_width_of_a_column_or_of_a_page(tmp_path, panels, inc
     assert int.from_bytes(files["png"][16:20]) == pytest.approx(300 * inches, abs=1)
 
 
+def test_a_long_label_is_not_cut_at_the_edge(tmp_path):
+    figure, (axis,) = canvas("page", 1, 2.0, across=1)
+    axis.set_yticks([0.5], ["3SPO is above GRPO in both environments and with both models"], fontsize=6)
+    save_figure(figure, tmp_path, "x", DATA)
+    # Letters of many dots are as wide as those of the files.
+    figure.set_dpi(1200)
+    assert axis.get_tightbbox().x0 > 0
+
+
 def test_any_other_width_is_refused(tmp_path):
     figure = drawn()
     figure.set_size_inches(5, 2)

@@ -159,6 +159,9 @@ _NO_TREES = (
     "No search tree of this study was recorded. To record those of four tasks: "
     "snakemake --config study=NAME 'set={training: {recorded_tasks: 4}}'"
 )
+DOTS = 300
+"""Per inch, of the files that are made of dots."""
+
 WITHOUT_ROWS = {
     "case_study": _NO_TREES,
     "scores_by_type": _NO_TREES,
@@ -191,7 +194,9 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
     if data.empty:
         figure = _sentence(WITHOUT_ROWS.get(name, "This study has no rows for this figure."), width)
 
-    # All files have one layout, which takes longer than writing them.
+    # All files have one layout, which takes longer than writing them. Laid out with few dots to an inch letters are narrower
+    # than in the files, and long labels would be cut at the edge.
+    figure.set_dpi(DOTS)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
 
@@ -200,7 +205,7 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
     parts = pages(figure)
     for kind, fields in metadata.items():
         with atomic_path(Path(folder) / f"{name}.{kind}") as path:
-            figure.savefig(path, format=kind, dpi=300, metadata=fields)
+            figure.savefig(path, format=kind, dpi=DOTS, metadata=fields)
             if kind == "svg" and len(parts) > 1:
                 drawn = path.read_text(encoding="utf-8")
                 path.write_text(drawn.replace("</svg>", f"{_views(figure, parts)}</svg>"), encoding="utf-8")
