@@ -70,17 +70,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "intervals.json")
     options = parser.parse_args()
     result: dict[str, Any] = json.loads(options.out.read_text()) if len(options.only) < len(CELLS) else {}
-    result |= {"machine": machine("numpy", "scipy"), "seed": options.seed, "trials": options.trials}
-    result["bootstrap_trials"] = options.old_trials
+    result |= {"machine": machine("numpy", "scipy"), "seed": options.seed}
 
     for name in options.only:
         rows = []
+        trials = options.old_trials if "bootstrap" in name else options.trials // (1 if name == "equal" else 2)
         for place, (labels, trial) in enumerate(CELLS[name]()):
             random = np.random.default_rng([options.seed, list(CELLS).index(name), place])
-            trials = options.old_trials if "bootstrap" in name else options.trials // (1 if name == "equal" else 2)
             rows.append({**labels, "percent": round(100 * float(np.mean(list(_played(trial, trials, random)))), 2)})
         result[name] = {"largest": max(row["percent"] for row in rows), "smallest": min(row["percent"] for row in rows)}
-        result[name]["cells"] = rows
+        result[name] |= {"cells": rows, "trials": trials}
         print(f"{name}: {result[name]['smallest']} to {result[name]['largest']} %", flush=True)
     atomic_json(options.out, result)
 
