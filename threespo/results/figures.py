@@ -100,6 +100,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 """Solid, dashed, dotted, and both in turn."""
 
+DOTS = 300
+"""Per inch, of the files that are made of dots."""
+
 
 def label(name: str, env: str | None = None) -> str:
     """Return the name that a reader sees.
@@ -159,9 +162,6 @@ _NO_TREES = (
     "No search tree of this study was recorded. To record those of four tasks: "
     "snakemake --config study=NAME 'set={training: {recorded_tasks: 4}}'"
 )
-DOTS = 300
-"""Per inch, of the files that are made of dots."""
-
 WITHOUT_ROWS = {
     "case_study": _NO_TREES,
     "scores_by_type": _NO_TREES,

@@ -13,8 +13,8 @@ from threespo.envs.spec import purpose
 from threespo.results.caveats import too_few_seeds
 from threespo.results.claims.page import OWN, SETTLED
 from threespo.results.figures import label, titled
-from threespo.results.statistics import LEVEL, holm
-from threespo.results.summaries import by_seed, method_difference
+from threespo.results.statistics import LEVEL, difference, holm
+from threespo.results.summaries import by_seed
 from threespo.study.freeze import mark_in_words
 from threespo.study.matrix import local_policies
 
@@ -145,9 +145,10 @@ def _cell(
 
     if reference is not None and reference in here.index and method in study.methods and method != reference:
         played = episodes[np.logical_and.reduce([episodes[name] == value for name, value in at.items()])]
-        gap = method_difference(played, (method, reference), "success", study.methods)
-        cell |= {"gap": gap.estimate, "gap_low": gap.low, "gap_high": gap.high, "p": gap.p}
-        cell["arms"] = [by_seed(played[played["method"] == name], "success") for name in (method, reference)]
+        # Both are trained, so each is one number a training seed.
+        ours, theirs = (by_seed(played[played["method"] == name], "success") for name in (method, reference))
+        gap = difference(ours, theirs)
+        cell |= {"gap": gap.estimate, "gap_low": gap.low, "gap_high": gap.high, "p": gap.p, "arms": (ours, theirs)}
         cell["paper_gap"] = here.at[method, "paper_mean"] - here.at[reference, "paper_mean"]
     return cell
 
