@@ -255,6 +255,16 @@ def test_missing_rows_can_contradict_and_cannot_mend(study, paper):
     assert worse["verdict"] == "fails"
 
 
+def test_a_row_that_is_not_run_with_a_policy_is_not_judged_there(study, paper):
+    """The ablations of the study are of the small policy, as the paper's are: places that the study lacks are left out."""
+    both = [*SMALL, "qwen2.5-7b-instruct"]
+    rule = {"kind": "above", "upper": ["3spo"], "lower": ["3spo_wo_novelty"], **SEEN, "models": both}
+    wins = {"threespo-literal": 38, ("wo-novelty", "tiny-s"): 20}
+    found = judge(study, paper, rule, episodes=played(study, wins))
+    assert found.loc[PLACE, "verdict"] == "holds"
+    assert set(found.index.get_level_values("policy")) == {"tiny-s"}
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_fewer_than_three_training_seeds_decide_nothing(study, paper, seeds):
     rule = {"kind": "above", "upper": ["3spo"], "lower": ["grpo"], **SEEN}

@@ -83,8 +83,9 @@ class Place:
     preset: str | None
 
     def method(self, study: "Study", row: str) -> str | None:
-        """Return the study's method, or prompting agent, for a row of the paper; None if the study has none."""
-        entries = study.at(self.env).methods
+        """Return the study's method, or prompting agent, for a row of the paper; None if none has runs here."""
+        here = study.at(self.env).methods.items()
+        entries = {name: entry for name, entry in here if study.covers(entry.parts, self.env, self.policy)}
 
         # Several methods that search may have the same ``paper_row``, one for each preset; others have no preset.
         for wanted in dict.fromkeys((row, SAME_ROW.get(row, row))):
