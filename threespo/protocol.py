@@ -17,7 +17,7 @@ Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean",
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """Ask for ``count`` responses to one prompt. Response i is drawn from the stream (run seed, *key, i)."""
+    """Ask for ``count`` responses to one prompt. Response i is drawn from the stream of the run's seed, ``key`` and i."""
 
     prompt: str
     count: int
