@@ -16,7 +16,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-all test-fast test-vllm test-adapters test-extras lint docs site reproduce push pull parity soak bench clean
+.PHONY: help install test test-all test-fast test-vllm test-adapters test-extras lint docs dist site reproduce push pull parity soak bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -100,6 +100,10 @@ lint: install ## lints, types, who imports whom, the workflow
 site: install ## the documentation as a site, in build/site
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -c docs/site . build/site
 	@echo "build/site/index.html"
+
+dist: install ## source distribution and wheel, in dist
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 docs: install ## write the generated tables of docs/paper_index.md anew
 	$(BIN)/python -m workflow.hyperparameters

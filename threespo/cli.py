@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from threespo import __version__
 from threespo.cli_watch import add_commands
 from threespo.errors import InputError, StoppedError
 from threespo.terminal import printable
@@ -199,6 +200,7 @@ def _parser() -> argparse.ArgumentParser:
         description="3SPO: train, evaluate and compare policy optimization of LLM agents.",
         epilog="The whole study in one command: snakemake --cores all (see README.md).",
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def command(name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:

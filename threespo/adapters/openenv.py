@@ -18,6 +18,7 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, EnvironmentMetadata, Observation, State
 from pydantic import Field
 
+from threespo import __version__
 from threespo.adapters.tools import Player
 from threespo.errors import InputError
 from threespo.gym.environment import observed
@@ -130,7 +131,7 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
 
     def get_metadata(self) -> EnvironmentMetadata:
         about = f"{self._name}: text equal to the original environment, in one process (3SPO)"
-        return EnvironmentMetadata(name=f"threespo-{self._name}", description=about, version="0.1.0")
+        return EnvironmentMetadata(name=f"threespo-{self._name}", description=about, version=__version__)
 
     def list_splits(self) -> list[str]:
         """Return the splits of the canonical panel of this environment's generated tasks."""
