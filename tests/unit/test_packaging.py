@@ -8,13 +8,14 @@ import subprocess
 import sys
 import tomllib
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from threespo import cli
 from threespo.envs.registry import ENVIRONMENTS
@@ -82,6 +83,15 @@ def test_environment_yml_installs_the_package_itself_at_the_constraints(conda, c
     assert "-c constraints.txt" in lines
     assert "-e .[workflow,dev]" in lines
     assert f"pip={constraints['pip']}" in conda
+
+
+@pytest.mark.parametrize("python", ["3.11.0", "3.12.0"])
+def test_what_is_pinned_admits_the_first_pythons_that_the_readme_names(python, constraints):
+    """Debian 12 has Python 3.11.2: pip says no more than "conflicting dependencies" where one package asks for 3.11.5."""
+    asked = {each.name: each.metadata["Requires-Python"] for each in distributions()}
+    found = {name: asks for name, asks in asked.items() if re.sub(r"[-_.]+", "-", name).lower() in constraints}
+    assert len(found) > 150
+    assert {name: asks for name, asks in found.items() if asks and not SpecifierSet(asks).contains(python)} == {}
 
 
 def test_constraints_name_each_package_once():
