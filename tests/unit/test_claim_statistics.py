@@ -10,6 +10,7 @@ from tests.unit.test_claims import PLACE, SEEN, paper, study
 from threespo.results.caveats import caveats, too_few_seeds
 from threespo.results.claims.finding import Finding, corrected, together
 from threespo.results.statistics import difference, seeds_needed
+from threespo.study.parts import Scope
 
 __all__ = ["paper", "study"]
 """Fixtures."""
@@ -89,6 +90,24 @@ def test_three_base_policies_are_judged_together_too(study, paper):
     two = three.model_copy(update={"policies": dict.fromkeys(("one", "two"), small)})
     apart = judge(two, paper, ABOVE, episodes=played(two, wins))
     assert set(apart.index.get_level_values("policy")) == {"one", "two"}
+
+
+def test_another_method_may_stand_for_a_row_on_one_base(study, paper):
+    """GRPO is run on the third base under another name, with settings of its own: the same numbers, the same verdict."""
+    small, grpo = study.policies["tiny-s"], study.methods["grpo"]
+    three = study.model_copy(update={"policies": dict.fromkeys(("one", "two", "three"), small)})
+    wins = {("threespo-literal", name): (40,) * 3 for name in three.policies}
+    wins |= {("grpo", "one"): (20,) * 3, ("grpo", "two"): (25,) * 3, ("grpo", "three"): (30,) * 3}
+    whole = judge(three, paper, ABOVE, episodes=played(three, wins)).loc[("one, two, three", *PLACE[1:])]
+
+    methods = {**three.methods, "grpo": grpo.model_copy(update={"parts": ("main",)})}
+    methods |= {"grpo-three": grpo.model_copy(update={"parts": ("sensitivity",)})}
+    parts = {"main": Scope(policies=("one", "two")), "sensitivity": Scope(policies=("three",))}
+    split = three.model_copy(update={"methods": methods, "parts": {**three.parts, **parts}})
+    wins["grpo-three", "three"] = wins.pop(("grpo", "three"))
+    apart = judge(split, paper, ABOVE, episodes=played(split, wins)).loc[("one, two, three", *PLACE[1:])]
+    assert whole["measured"] == pytest.approx(37.5)
+    assert apart[["measured", "low", "high", "verdict"]].tolist() == whole[["measured", "low", "high", "verdict"]].tolist()
 
 
 def test_a_study_of_two_seeds_is_told_what_it_lacks(study):

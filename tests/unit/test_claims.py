@@ -250,7 +250,7 @@ def test_a_pair_of_wide_spread_keeps_a_claim_open_though_its_mean_is_larger(stud
 def test_missing_rows_can_contradict_and_cannot_mend(study, paper):
     part = judge(study, paper, BEST, episodes=played(study, {"grpo": 20, "threespo-literal": 38})).loc[PLACE]
     assert part["verdict"] == "unclear"
-    assert part["detail"].endswith("not in this study: ppo, rloo, gigpo, hgpo")
+    assert part["detail"].endswith("not run here: ppo, rloo, gigpo, hgpo")
     worse = judge(study, paper, BEST, episodes=played(study, {"grpo": 38, "threespo-literal": 2})).loc[PLACE]
     assert worse["verdict"] == "fails"
 
@@ -334,7 +334,7 @@ def test_an_order_fails_with_any_pair_the_other_way_round(study, paper):
     wrong = in_order(study, paper, ours=37, hgpo=8, grpo=25, rloo=5)
     assert (wrong["verdict"], wrong["measured"]) == ("fails", pytest.approx(-42.5))
     apart = in_order(study, paper, ours=8, rloo=38)
-    assert (apart["verdict"], "not in this study: hgpo, grpo" in apart["detail"]) == ("fails", True)
+    assert (apart["verdict"], "not run here: hgpo, grpo" in apart["detail"]) == ("fails", True)
 
 
 def test_gains_are_compared_between_models(study, paper):

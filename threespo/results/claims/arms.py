@@ -32,7 +32,7 @@ class Arms:
 
     @property
     def missing(self) -> list[str]:
-        """Rows that the study lacks."""
+        """Rows that the study does not run there."""
         return [row for row in self.rows if row not in self.methods]
 
     def of(self, frame: pd.DataFrame, order: str = "epoch") -> Runs:

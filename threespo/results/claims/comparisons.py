@@ -102,21 +102,23 @@ def _compare(
 ) -> tuple[str, Finding]:
     """Return the names of the two methods and the finding; ``bound`` is the difference in points that must be exceeded.
 
-    On several base policies the difference is that over bases, see ``statistics.over_bases``.
+    On several base policies the difference is that over bases, see ``statistics.over_bases``. The names are those on the
+    first one: a study may have another method for the same row of the paper on another.
     """
-    names = str(places[0].method(study, pair[0])), str(places[0].method(study, pair[1]))
-    there = {place.policy: played[played["policy"] == place.policy] for place in places}
-    gaps = {policy: method_difference(frame, names, measure, study.methods, bound) for policy, frame in there.items()}
+    gaps, arms = {}, []
+    for place in places:
+        there = played[played["policy"] == place.policy]
+        names = str(place.method(study, pair[0])), str(place.method(study, pair[1]))
+        gaps[place.policy] = method_difference(there, names, measure, study.methods, bound)
+        # Prompted rows have no training seeds to spread over, so only trained ones can be too few.
+        arms += [by_seed(there[there["method"] == name], measure) for name in names if name in study.methods]
     found = over_bases(gaps, bound) if len(places) > 1 else gaps[places[0].policy]
-
-    # Prompted rows have no training seeds to spread over, so only trained ones can be too few.
-    trained = [name for name in names if name in study.methods]
-    arms = [by_seed(frame[frame["method"] == name], measure) for frame in there.values() for name in trained]
     several = len(arms) == 2 and len(places) == 1
     needed = seeds_for([(1.0, arms[0]), (-1.0, arms[1])], bound) if several else None
     seen = of_interval(found, side(found.low, found.high, bound), needed)
     decided = of_few_seeds(seen, min((len(arm) for arm in arms), default=FEWEST_SEEDS))
-    return " and ".join(names), with_room(decided, arms, -bound) if bound < 0 and arms else decided
+    words = " and ".join(str(places[0].method(study, row)) for row in pair)
+    return words, with_room(decided, arms, -bound) if bound < 0 and arms else decided
 
 
 def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:

@@ -139,7 +139,7 @@ def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Findi
 
     Args:
         found: the finding of each pair, by a name for readers.
-        missing: rows of the paper that could not be compared.
+        missing: rows of the paper that are not run there, and so could not be compared.
 
     Returns:
         The finding of the pair that decides: the worst, by the end of its interval.
@@ -160,7 +160,7 @@ def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Findi
     # A claim on all rows cannot hold where some were not compared.
     absent = list(dict.fromkeys(missing))
     verdict: Verdict = "unclear" if absent and worst.verdict == "holds" else worst.verdict
-    words = [name, worst.detail, f"not in this study: {', '.join(absent)}" if absent else ""]
+    words = [name, worst.detail, f"not run here: {', '.join(absent)}" if absent else ""]
     return replace(worst, verdict=verdict, p=p, detail="; ".join(filter(None, words)))
 
 
