@@ -98,12 +98,15 @@ lint: install ## lints, types, who imports whom, the workflow
 	$(BIN)/python -m workflow.lint
 
 site: install ## the documentation as a site, in build/site
+	rm -rf build/site
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -c docs/site . build/site
 	@echo "build/site/index.html"
 
-dist: install ## source distribution and wheel, in dist
-	rm -rf dist
-	$(BIN)/python -m build --no-isolation --outdir dist .
+dist: install ## source distribution and wheel of the last commit, in dist
+	rm -rf dist build/dist
+	mkdir -p build/dist
+	git archive HEAD | tar -x -C build/dist
+	$(BIN)/python -m build --no-isolation --outdir dist build/dist
 
 docs: install ## write the generated tables of docs/paper_index.md anew
 	$(BIN)/python -m workflow.hyperparameters

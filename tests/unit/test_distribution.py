@@ -1,4 +1,4 @@
-"""What a release consists of: a wheel that holds the whole package and runs by itself, and one version in all places."""
+"""What a release consists of: a wheel that holds the whole package and runs without the repository; one version in all places."""
 
 import os
 import shutil

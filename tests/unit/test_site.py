@@ -44,6 +44,12 @@ def test_every_document_is_a_page(site):
     assert [name for name in documents if not (site / name).with_suffix(".html").is_file()] == []
 
 
+def test_sentences_of_attributes_are_not_taken_for_types(site):
+    page = (site / "docs" / "site" / "interfaces.html").read_text(encoding="utf-8")
+    assert "The point of the episode that the environment is at: an immutable value." in re.sub(r"<[^>]+>", "", page)
+    assert 'Type<span class="colon">' not in page
+
+
 def test_what_a_page_links_to_is_there(site):
     # The index of the sources, which sphinx makes, names Python's own types as a module.
     files = [file for file in site.rglob("*.html") if not {"_downloads", "_modules"} & set(file.parts)]
