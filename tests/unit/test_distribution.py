@@ -1,4 +1,4 @@
-"""What a release consists of: a wheel that holds the whole package and runs without the repository; one version in all places."""
+"""What a release consists of: a wheel with the whole package, which runs without the repository; one version everywhere."""
 
 import os
 import shutil

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.metadata import distributions, version
 from importlib.util import find_spec
@@ -127,6 +128,20 @@ def test_the_build_server_runs_what_a_person_runs_and_nothing_else():
     lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line and not line.startswith("#")]
     assert lines == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "make lint", "exec make test"]
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+def test_an_image_takes_along_nothing_that_git_ignores():
+    """Credentials of remotes (``.dvc/config.local``) least of all."""
+
+    def patterns(file, before=""):
+        lines = (line.strip("/") for line in (ROOT / file).read_text().splitlines())
+        return {before + line for line in lines if line and not line.startswith("#")}
+
+    ignored = patterns(".gitignore") | patterns(".dvc/.gitignore", ".dvc/")
+    left_out = {pattern.removeprefix("**/") for pattern in patterns(".dockerignore")}
+    assert ".dvc/config.local" in ignored
+    assert [name for name in sorted(ignored) if not any(fnmatchcase(name, pattern) for pattern in left_out)] == []
+    assert not any(fnmatchcase(".git", pattern) for pattern in left_out), "results name the commit"
 
 
 def test_make_help_lists_the_two_commands():
