@@ -5,6 +5,7 @@
 #
 # Needs BuildKit (Docker 23 or later), Podman or Buildah: older builders would make the stage `gpu` on the way to `cpu`.
 FROM debian:bookworm-slim AS system
+# python3-dev: on GPUs Triton compiles code that includes Python's headers.
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates g++ git make python3-dev python3-venv \
  && rm -rf /var/lib/apt/lists/* \

@@ -24,7 +24,8 @@ help: ## show this list
 install: $(STAMP) ## make .venv with everything in it
 
 # torch comes first: DeepSpeed's build imports it, and nothing may replace the build (CPU or CUDA) that pip chose or you
-# installed. DS_BUILD_OPS=0: no compiled DeepSpeed operation is used, so none is built.
+# installed. DS_BUILD_OPS=0: no compiled DeepSpeed operation is used, so none is built. PATH: the build of the stock engine's
+# planner calls `python`, a name that Debian has in environments alone.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || \
 		{ echo "$(PYTHON) is $$($(PYTHON) --version); threespo needs Python 3.11 or 3.12: make install PYTHON=python3.11" >&2; exit 2; }
@@ -35,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) pip setuptools wheel ninja packaging
 	$(PIP) torch
 	DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
-	$(PIP) -e '.[workflow,dev,oracle]'
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) -e '.[workflow,dev,oracle]'
 	touch $(STAMP)
 
 # Two processes at a time, whole files to each: files share what is dear to set up, and runs of the workflow have a core each.
