@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.util
 import re
+import subprocess
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,12 @@ _NEEDS = {
     "threespo.adapters.verifiers": "verifiers",
 }
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def tracked(*places: str) -> list[str]:
+    """Return the files that git knows in these places of the repository, sorted."""
+    listed = subprocess.run(["git", "ls-files", *places], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return sorted(listed.splitlines())
 
 
 @dataclass(frozen=True)

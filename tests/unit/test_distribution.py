@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import threespo
-from tests.documents import ROOT
+from tests.documents import ROOT, tracked
 
 PACKAGES = ("threespo/", "threespo_verifiers/")
 EPISODE = """
@@ -22,11 +22,6 @@ for name in ("ALFWorld", "WebShop"):
     print(env.reset(seed=0)[0].splitlines()[0])
 print(threespo.__file__)
 """
-
-
-def tracked(*places):
-    listed = subprocess.run(["git", "ls-files", *places], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return sorted(listed.splitlines())
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from threespo import cli
 from threespo.envs.registry import ENVIRONMENTS
@@ -31,7 +32,7 @@ def _pins(lines):
     for line in lines:
         match = re.fullmatch(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s;]+)", line.strip())
         if match:
-            found[re.sub(r"[-_.]+", "-", match[1]).lower()] = match[2]
+            found[canonicalize_name(match[1])] = match[2]
     return found
 
 
@@ -53,7 +54,7 @@ def conda():
 def _names(lines):
     """Return the distributions that requirements name, this package's own extras apart."""
     names = {re.split(r"[\[=<>!~ ]", line)[0] for line in lines}
-    return {re.sub(r"[-_.]+", "-", name).lower() for name in names} - {"threespo"}
+    return {canonicalize_name(name) for name in names} - {"threespo"}
 
 
 def _asked(project):
@@ -69,7 +70,7 @@ def test_versions_stand_in_constraints_alone(project, constraints, conda):
 def test_ranges_hold_what_constraints_pin(project, constraints):
     for line in _asked(project):
         requirement = Requirement(line)
-        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        name = canonicalize_name(requirement.name)
         if name != "threespo":
             assert constraints[name] in requirement.specifier, line
 
@@ -90,7 +91,7 @@ def test_environment_yml_installs_the_package_itself_at_the_constraints(conda, c
 def test_what_is_pinned_admits_the_first_pythons_that_the_readme_names(python, constraints):
     """Debian 12 has Python 3.11.2: pip says no more than "conflicting dependencies" where one package asks for 3.11.5."""
     asked = {each.name: each.metadata["Requires-Python"] for each in distributions()}
-    found = {name: asks for name, asks in asked.items() if re.sub(r"[-_.]+", "-", name).lower() in constraints}
+    found = {name: asks for name, asks in asked.items() if canonicalize_name(name) in constraints}
     assert len(found) > 150
     assert {name: asks for name, asks in found.items() if asks and not SpecifierSet(asks).contains(python)} == {}
 

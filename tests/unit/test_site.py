@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.documents import ROOT
+from tests.documents import ROOT, tracked
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +38,7 @@ def site(tmp_path_factory):
 def test_every_document_is_a_page(site):
     # Texts of others beside reference data, and the directives of the table of contents.
     apart = ("tests/golden/", "docs/site/contents.md")
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    documents = [name for name in listed if not name.startswith(apart)]
+    documents = [name for name in tracked("*.md") if not name.startswith(apart)]
     assert len(documents) > 40
     assert [name for name in documents if not (site / name).with_suffix(".html").is_file()] == []
 

@@ -105,10 +105,10 @@ def _compare(
     On several base policies the difference is that over bases, see ``statistics.over_bases``. The names are those on the
     first one: a study may have another method for the same row of the paper on another.
     """
+    named = [(str(place.method(study, pair[0])), str(place.method(study, pair[1]))) for place in places]
     gaps, arms = {}, []
-    for place in places:
+    for place, names in zip(places, named, strict=True):
         there = played[played["policy"] == place.policy]
-        names = str(place.method(study, pair[0])), str(place.method(study, pair[1]))
         gaps[place.policy] = method_difference(there, names, measure, study.methods, bound)
         # Prompted rows have no training seeds to spread over, so only trained ones can be too few.
         arms += [by_seed(there[there["method"] == name], measure) for name in names if name in study.methods]
@@ -117,8 +117,7 @@ def _compare(
     needed = seeds_for([(1.0, arms[0]), (-1.0, arms[1])], bound) if several else None
     seen = of_interval(found, side(found.low, found.high, bound), needed)
     decided = of_few_seeds(seen, min((len(arm) for arm in arms), default=FEWEST_SEEDS))
-    words = " and ".join(str(places[0].method(study, row)) for row in pair)
-    return words, with_room(decided, arms, -bound) if bound < 0 and arms else decided
+    return " and ".join(named[0]), with_room(decided, arms, -bound) if bound < 0 and arms else decided
 
 
 def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:
