@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from benchmarks.machine import machine as described
+from threespo.imitation.sizes import SIZES
 from threespo.policy.model import Policy
 from threespo.policy.random_weights import random_policy as random_weights
-from threespo.study.sizes import SIZES
 
 VOCABULARY = 512
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from threespo.paths import Paths
 from threespo.runs.artifacts import RunArtifacts
 from threespo.study.config import Study
 from threespo.study.load import dump_study, load_study
-from threespo.study.paths import Paths
 from threespo.tables import write_table
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from threespo.envs.registry import environment, load
+from threespo.envs import registry
+from threespo.envs.registry import environment
+from threespo.paths import Paths, Run
+from threespo.pipeline import integrity
+from threespo.pipeline.stages import STAGES, Job
+from threespo.provenance import records
+from threespo.provenance.digests import Digests
 from threespo.runs import setup
-from threespo.study import records
 from threespo.study.config import Study
-from threespo.study.digests import Digests
-from threespo.study.paths import Paths, Run
-from threespo.study.stages import STAGES, Job
 
 NOWHERE = Paths(Path("nowhere"))
 
@@ -26,13 +28,21 @@ def key_of(stage: str, study: Study, name: str | Run = "", paths: Paths = NOWHER
 
 def do(stage: str, study: Study, name: str | Run = "", paths: Paths = NOWHERE) -> None:
     """Do a job's work."""
-    load(STAGES[stage].calls)(settings_of(stage, study, name, paths))
+    STAGES[stage].run(settings_of(stage, study, name, paths))
+
+
+def write_tables(study: Study, paths: Paths) -> None:
+    do("tables", study, paths=paths)
+
+
+def write_report(study: Study, paths: Paths) -> None:
+    do("report", study, paths=paths)
 
 
 def record(stage: str, study: Study, name: str | Run, paths: Paths) -> None:
     """Write the record of a job whose results are there, as its command would have."""
     job = Job(stage, name.run_id if isinstance(name, Run) else name)
-    written = records.outputs(paths, job, Digests())
+    written = integrity.outputs(paths, job, Digests())
     records.write(paths, records.Record(job.stage, job.name, {}, {}, {}, written, {}, {}))
 
 
@@ -54,7 +64,7 @@ def probe(study: Study, run: Run, paths: Paths) -> None:
 
 def prepare(study: Study, env: str, folder: Path) -> None:
     """Prepare the tasks of an environment in ``folder``."""
-    load(environment(env).prepare)(settings_of("data", study, env).tasks, folder)
+    registry.prepare(env)(settings_of("data", study, env).tasks, folder)
 
 
 def load_tasks(env: str, folder: Path, split: str) -> list[Any]:

@@ -19,10 +19,10 @@ from threespo.errors import InputError, StoppedError
 from threespo.terminal import printable
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths
+    from threespo.pipeline.stage import Stage
+    from threespo.runs.settings import TrainSettings
     from threespo.study.config import Study
-    from threespo.study.paths import Paths
-    from threespo.study.run_settings import TrainSettings
-    from threespo.study.stages import Stage
 
 EXTRA_OF = {
     **dict.fromkeys(("deepspeed", "jaxtyping", "openai", "pandas", "pyarrow"), "train"),
@@ -92,9 +92,10 @@ def _study(parsed: argparse.Namespace) -> int:
 
     file, notes = study_file(parsed.study), list[str]()
     if parsed.freeze:
-        from threespo.study.freeze import freeze
+        from threespo.pipeline.freeze import freeze
 
-        print(f"{file}: frozen at commit {freeze(file).commit}; commit this file, then run the study", file=sys.stderr)
+        mark = freeze(file, again=parsed.again)
+        print(f"{file}: frozen at commit {mark.commit}; commit this file, then run the study", file=sys.stderr)
         return 0
 
     study = load_study(file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))])
@@ -104,14 +105,13 @@ def _study(parsed: argparse.Namespace) -> int:
 
 
 def _run_stage(parsed: argparse.Namespace) -> int:
-    """Do the work of one job (``threespo.study.stages``) and write down what it was made of."""
-    from threespo.envs.registry import load
+    """Do the work of one job (``threespo.pipeline.stages``) and write down what it was made of."""
     from threespo.files import try_lock
+    from threespo.pipeline.journal import noted
+    from threespo.pipeline.perform import perform
+    from threespo.pipeline.stages import STAGES, Job, check_job
     from threespo.runs.gpus import claim
     from threespo.runs.launch import gpus_here
-    from threespo.study.journal import noted
-    from threespo.study.perform import perform
-    from threespo.study.stages import STAGES, Job, check_job
 
     study, paths = _load_with_paths(parsed)
     stage = STAGES[parsed.stage]
@@ -119,7 +119,7 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     check_job(study, job)
     # Before anything is waited for: what is noted of the code is what this process has begun to import.
     job.code(study)
-    settings, work = job.settings(study, paths), load(stage.calls)
+    settings, work = job.settings(study, paths), stage.run
 
     # Held with others as long as this process lives: so a new workflow sees that jobs of a killed one are still at work.
     held = try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext()
@@ -135,8 +135,8 @@ def _run_stage(parsed: argparse.Namespace) -> int:
 
 
 def _claims(parsed: argparse.Namespace) -> int:
+    from threespo.pipeline.integrity import check_used
     from threespo.results.claims.page import lines
-    from threespo.study.records import check_used
     from threespo.tables import read_table
 
     _, paths = _load_with_paths(parsed)
@@ -146,14 +146,14 @@ def _claims(parsed: argparse.Namespace) -> int:
 
 
 def _why(parsed: argparse.Namespace) -> int:
-    from threespo.study.plan import why
+    from threespo.pipeline.plan import why
 
     print(printable("\n".join(why(parsed.target))))
     return 0
 
 
 def _check(parsed: argparse.Namespace) -> int:
-    from threespo.study.plan import check
+    from threespo.pipeline.plan import check
     from threespo.study.resolve import present_study, results_of
 
     paths = results_of(parsed.study)
@@ -162,9 +162,23 @@ def _check(parsed: argparse.Namespace) -> int:
     return 0 if well else 1
 
 
-def _unlock(parsed: argparse.Namespace) -> int:
+def _accept(parsed: argparse.Namespace) -> int:
+    from threespo.pipeline.accept import accept
     from threespo.study.resolve import results_of
-    from threespo.study.workflow_run import unlock
+
+    outcome = accept(results_of(parsed.study))
+    for line in outcome.differences:
+        print(printable(line))
+    if outcome.differences:
+        print("nothing was accepted; run the workflow, which makes anew what has changed")
+        return FAILED
+    print(f"{len(outcome.accepted)} jobs accepted, {len(outcome.run)} of them run again to the same bytes")
+    return 0
+
+
+def _unlock(parsed: argparse.Namespace) -> int:
+    from threespo.pipeline.workflow_run import unlock
+    from threespo.study.resolve import results_of
 
     print(f"locks removed: {len(unlock(results_of(parsed.study)))}; nobody is at work on this study")
     return 0
@@ -179,9 +193,9 @@ def _verify(parsed: argparse.Namespace) -> int:
 
 
 def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
-    from threespo.study.digests import file_digest
+    from threespo.paths import Paths
+    from threespo.provenance.digests import file_digest
     from threespo.study.load import load_study
-    from threespo.study.paths import Paths
 
     study = load_study(parsed.study)
     # A job must not go on with another call's settings.
@@ -212,6 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file")
     study.add_argument("--set", metavar="YAML", help="fields to change, e.g. '{training: {generations: 500}}'")
     study.add_argument("--freeze", action="store_true", help="mark it as confirmatory: nothing is chosen from here on")
+    study.add_argument("--again", action="store_true", help="with --freeze: in place of an earlier mark, which is lost")
 
     for name, stage in _stages().items():
         added = command(name.replace("_", "-"), _run_stage, stage.about)
@@ -231,6 +246,9 @@ def _parser() -> argparse.ArgumentParser:
     check = command("check", _check, "compare results with their records; exit code 1 if anything is missing or damaged")
     check.add_argument("study", nargs="?", default="smoke", metavar="STUDY", help="a study or its folder (default: smoke)")
     check.add_argument("--deep", action="store_true", help="read every byte, also where size and times are unchanged")
+
+    accepted = command("accept", _accept, "keep results whose code has changed, if jobs that run again write the same bytes")
+    accepted.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
 
     unlock = command("unlock", _unlock, "remove the lock of a killed Snakemake, if nobody is at work on the study")
     unlock.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
@@ -255,7 +273,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _stages() -> "dict[str, Stage]":
-    from threespo.study.stages import STAGES
+    from threespo.pipeline.stages import STAGES
 
     return STAGES
 
@@ -270,7 +288,7 @@ def _add_study(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    from threespo.study.fork_server import run_forked
+    from threespo.pipeline.fork_server import run_forked
 
     # Jobs only: a person calls the console script, which is ``main``.
     code = run_forked(sys.argv[1:])

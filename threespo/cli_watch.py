@@ -56,24 +56,24 @@ def add_commands(command: Add) -> None:
 
 
 def _index(parsed: argparse.Namespace) -> int:
-    from threespo.results.index import write_index
+    from threespo.watch.index import write_index
 
     print(write_index(parsed.results))
     return 0
 
 
 def _export(parsed: argparse.Namespace) -> int:
-    from threespo.results.export import export
     from threespo.study.resolve import results_of
+    from threespo.watch.export import export
 
     print(f"{parsed.to}: {len(export(results_of(parsed.study), parsed.to))} files")
     return 0
 
 
 def _view(parsed: argparse.Namespace) -> int:
+    from threespo.paths import RunFolder, paths_of_run
+    from threespo.pipeline.integrity import check_used
     from threespo.results.viewer import write_view
-    from threespo.study.paths import RunFolder, paths_of_run
-    from threespo.study.records import check_used
 
     file = parsed.trees if parsed.trees.suffix == ".parquet" else RunFolder(parsed.trees).trees
     try:
@@ -88,15 +88,15 @@ def _view(parsed: argparse.Namespace) -> int:
 
 
 def _track(parsed: argparse.Namespace) -> int:
-    from threespo.results.tracking.follow import track
+    from threespo.watch.tracking.follow import track
 
     track(parsed.results, parsed.to, parsed.dir, project=parsed.project, follow=parsed.follow)
     return 0
 
 
 def _status(parsed: argparse.Namespace) -> int:
-    from threespo.results.status import status
     from threespo.study.resolve import results_of
+    from threespo.watch.status import status
 
     lines, well = status(results_of(parsed.study))
     print(printable("\n".join(lines)))
@@ -105,7 +105,7 @@ def _status(parsed: argparse.Namespace) -> int:
 
 def _play(parsed: argparse.Namespace) -> int:
     from threespo.errors import InputError
-    from threespo.runs.play import catalogue, play
+    from threespo.watch.play import catalogue, play
 
     if parsed.task is None or parsed.list:
         lines = list(catalogue(parsed.task, parsed.split))

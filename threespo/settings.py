@@ -22,6 +22,12 @@ REVISION = r"^[A-Za-z0-9][\w./-]{0,99}$"
 MOST_SEEDS = 100
 """Each one is a run of every method."""
 
+MOST_TOKENS = 10_000_000
+"""Of a prompt, a response or a forward pass; the longest contexts are of a million, so more is a slip."""
+
+HOTTEST = 10.0
+"""Temperature at which every policy draws tokens almost evenly."""
+
 LARGEST_SEED = 2**32 - 1
 """The largest that every library takes; tables and endpoints get the number as it is."""
 

@@ -8,9 +8,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from threespo.errors import InputError
 from threespo.files import atomic_text
+from threespo.paths import PAPER
 from threespo.settings import Listed, Settings
 from threespo.study.catalogue import ITEMS, Catalogue, Item, catalogue
-from threespo.study.paths import PAPER
 from threespo.study.reading import read_text, read_yaml
 from workflow.hyperparameters import PAGE, page
 

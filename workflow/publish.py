@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from threespo.errors import InputError
 from threespo.files import atomic_path, atomic_text
+from threespo.paths import PUBLISHED, Paths
+from threespo.pipeline.plan import check
+from threespo.provenance.digests import file_digest
 from threespo.results.collect import RUN_COLUMNS
-from threespo.results.export import item_files
 from threespo.results.opening import outcome
 from threespo.results.published import COLUMNS
 from threespo.results.statistics import seeds_needed
 from threespo.study.catalogue import made_in
-from threespo.study.digests import file_digest
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs
-from threespo.study.paths import PUBLISHED, Paths
-from threespo.study.plan import check
 from threespo.tables import read_table
+from threespo.watch.export import item_files
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,9 +20,9 @@ import yaml
 from dvc.utils.serialize import modify_yaml
 
 from threespo.errors import InputError
-from threespo.study import plan
+from threespo.paths import Paths
+from threespo.pipeline import plan
 from threespo.study.load import load_study
-from threespo.study.paths import Paths
 from threespo.study.resolve import present_study, resolve
 
 RESULTS = Path("results")

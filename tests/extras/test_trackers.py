@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from tests.followed import GRPO, going_on, judged, study_in, trained
-from threespo.results.tracking.follow import track
-from threespo.results.tracking.rows import rows, tracked_runs
+from threespo.watch.tracking.follow import track
+from threespo.watch.tracking.rows import rows, tracked_runs
 
 SUCCESS = [(1, 0.25), (2, 0.5), (3, 0.75)]
 

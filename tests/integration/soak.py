@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from tests.integration.conftest import FAKES, copy_repository
-from threespo.study.digests import file_digest
+from threespo.provenance.digests import file_digest
 
 VARYING = ("timing", "wall_time", "learning_time", "time_to", "adaptive_time", "stages", "runs", "provenance", "compute")
 """Tables and figures that hold times and machines."""

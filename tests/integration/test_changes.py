@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 
 from tests.integration.conftest import Checkout
+from threespo.paths import Paths
+from threespo.pipeline.plan import plan
+from threespo.pipeline.stages import jobs
+from threespo.provenance.digests import Digests
 from threespo.study.catalogue import catalogue
-from threespo.study.digests import Digests
 from threespo.study.load import load_study
-from threespo.study.paths import Paths
-from threespo.study.plan import plan
-from threespo.study.stages import jobs
 
 pytestmark = pytest.mark.slow
 

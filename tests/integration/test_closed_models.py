@@ -8,6 +8,7 @@ import pytest
 from tests.chat_server import ChatServer, says
 from tests.jobs import evaluate, prepare
 from threespo.errors import InputError
+from threespo.paths import Paths
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.paper import read_results
@@ -15,7 +16,6 @@ from threespo.results.tables import COSTS, main_results
 from threespo.study.config import Study
 from threespo.study.load import parse_study
 from threespo.study.matrix import find_run, prompted_runs
-from threespo.study.paths import Paths
 from threespo.tables import read_table, write_table
 
 KEY = "sk-0123456789abcdef-not-a-real-key"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from threespo.paths import Paths
+from threespo.pipeline import journal
+from threespo.pipeline.stages import Job, jobs
 from threespo.scaling.resources import LEAST_MEGABYTES, LEAST_MINUTES, Allotment
-from threespo.study import journal
 from threespo.study.load import load_study
-from threespo.study.paths import Paths
-from threespo.study.stages import Job, jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 

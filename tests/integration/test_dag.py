@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 from tests.integration.soak import VARYING
+from threespo.pipeline.stages import jobs
+from threespo.provenance.digests import file_digest
 from threespo.study.catalogue import figures
-from threespo.study.digests import file_digest
 from threespo.study.load import load_study
-from threespo.study.stages import jobs
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import yaml
 
 from tests.integration.conftest import Checkout
 from threespo.errors import InputError
-from threespo.study.paths import Paths
+from threespo.paths import Paths
 from workflow import share
 
 pytestmark = pytest.mark.slow

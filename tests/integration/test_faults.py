@@ -19,7 +19,7 @@ from tests.integration import soak
 from tests.integration.conftest import Checkout, copy_repository
 from threespo.envs.alfworld import official
 from threespo.errors import InputError
-from threespo.study.digests import file_digest
+from threespo.provenance.digests import file_digest
 
 pytestmark = pytest.mark.slow
 
@@ -43,13 +43,12 @@ evaluation: {seeds: [123]}
 
 FINISH = """
 import sys
-from threespo.envs.registry import load
-from threespo.study.digests import Digests
-from threespo.study.perform import perform
-from threespo.study.plan import check, plan
+from threespo.provenance.digests import Digests
+from threespo.pipeline.perform import perform
+from threespo.pipeline.plan import check, plan
 from threespo.study.resolve import resolve
-from threespo.study.stages import STAGES
-from threespo.study.workflow_run import WorkflowRun
+from threespo.pipeline.stages import STAGES
+from threespo.pipeline.workflow_run import WorkflowRun
 
 found = resolve({"study": "ci"}, None)
 study, paths = found.study, found.paths
@@ -58,7 +57,7 @@ held.begin(execute=True)
 for verdict in plan(study, paths, Digests()):
     job = verdict.job
     if verdict.runs:
-        perform(study, paths, job, lambda: load(STAGES[job.stage].calls)(job.settings(study, paths)))
+        perform(study, paths, job, lambda: STAGES[job.stage].run(job.settings(study, paths)))
 lines, _ = check(study, paths, deep=True)
 sys.exit(0 if len(lines) == 1 else str(lines))
 """

@@ -14,10 +14,10 @@ import pytest
 from tests.integration.test_train import VALUES, outputs, paths, prepared, study  # noqa: F401
 from tests.jobs import train
 from threespo.errors import InputError, StoppedError
+from threespo.paths import Paths
 from threespo.runs import nodes
 from threespo.study.load import parse_study
 from threespo.study.matrix import find_run
-from threespo.study.paths import Paths
 from threespo.tables import read_table
 
 pytestmark = pytest.mark.slow

@@ -7,13 +7,12 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.browser import FLAGS, REMEDY, find
+from tests.jobs import write_report, write_tables
 from tests.unit.test_results_environments import draw, finish, study_with
 from threespo.results import layout
-from threespo.results.index import write_index
-from threespo.results.report import write_report
-from threespo.results.tables import write_tables
 from threespo.study.catalogue import notebooks
 from threespo.study.load import dump_study
+from threespo.watch.index import write_index
 
 WIDTHS = (400, 1400)
 LIMITS = {"max_prompt_tokens": 1024, "max_response_tokens": 32}

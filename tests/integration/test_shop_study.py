@@ -16,15 +16,15 @@ from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
 from threespo.imitation import base_policy
 from threespo.imitation.curriculum import Recipe, Shape, Stage, curriculum_of
 from threespo.imitation.webshop.expert import CAREFUL, ExpertNoise
+from threespo.paths import Paths
 from threespo.protocol import Sample, SampleRequest
 from threespo.results.viewer import write_view
 from threespo.runs import checkpoint
-from threespo.runs.play import ask, open_task, play, play_task
 from threespo.study.config import Study
 from threespo.study.load import dump_study, load_study, parse_study
 from threespo.study.matrix import find_run
-from threespo.study.paths import Paths
 from threespo.tables import read_table
+from threespo.watch.play import ask, open_task, play, play_task
 
 VALUES = {
     "name": "shop",

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from threespo.paths import Paths
+from threespo.pipeline.stages import STAGES, Job, jobs
 from threespo.settings import Execution, Label
 from threespo.study.catalogue import catalogue
 from threespo.study.load import load_study
-from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
-from threespo.study.stages import STAGES, Job, jobs
 
 pytestmark = pytest.mark.slow
 

@@ -19,6 +19,7 @@ from threespo.imitation.alfworld.expert import CAREFUL
 from threespo.imitation.curriculum import Recipe, Shape, Stage, curriculum_of
 from threespo.learner.engine import DeepSpeedLearner
 from threespo.methods.registry import METHODS
+from threespo.paths import Paths
 from threespo.runs import checkpoint
 from threespo.runs import probe as probes
 from threespo.runs.budget import draw, spent
@@ -28,7 +29,6 @@ from threespo.runs.train import choose_pool, common_settings
 from threespo.study.config import Study
 from threespo.study.load import dump_study, parse_study
 from threespo.study.matrix import find_run, trials_of
-from threespo.study.paths import Paths
 from threespo.tables import read_table, write_table
 
 # Methods whose tasks would take more than about twenty generations.

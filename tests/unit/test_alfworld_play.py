@@ -12,7 +12,7 @@ from threespo.envs.alfworld.sources import write_compact
 from threespo.envs.alfworld.text import alfworld_prompt
 from threespo.envs.episode import Episode, EpisodeSetup, begin
 from threespo.protocol import Sample, SampleRequest
-from threespo.runs.play import ask, catalogue, open_task, play_task, sampled
+from threespo.watch.play import ask, catalogue, open_task, play_task, sampled
 
 GOAL = "(opened Drawer_bar_1)"
 

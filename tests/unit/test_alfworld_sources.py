@@ -10,11 +10,11 @@ import pytest
 from tests.alfworld_mini import GRAMMAR, OLD_GRAMMAR, mini
 from threespo.envs.alfworld import Alfworld, GameRecord, compile_game, sources
 from threespo.envs.alfworld.embedded import generate
-from threespo.envs.alfworld.prepare import prepare_games
+from threespo.envs.alfworld.prepare import prepare as prepare_games
 from threespo.envs.alfworld.schemas import parse_domain
 from threespo.envs.alfworld.settings import AlfworldTasks
 from threespo.errors import InputError
-from threespo.runs.play import open_task
+from threespo.watch.play import open_task
 
 
 @pytest.fixture(scope="module")

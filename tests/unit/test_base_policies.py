@@ -14,10 +14,10 @@ from threespo.errors import InputError
 from threespo.imitation import base_policy
 from threespo.imitation.alfworld.curriculum import CAREFUL, NOISY, recipe
 from threespo.imitation.curriculum import EarlyStop, Recipe, Shape, Stage, curriculum_of
+from threespo.imitation.sizes import SIZES
+from threespo.paths import Paths
 from threespo.study.config import Study
 from threespo.study.load import load_study
-from threespo.study.paths import Paths
-from threespo.study.sizes import SIZES
 
 SMOKE = Path(__file__).parents[2] / "config" / "studies" / "smoke.yaml"
 

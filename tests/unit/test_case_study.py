@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from threespo.methods.tree_table import COLUMNS
+from threespo.paths import Paths
 from threespo.results import case_study as module
 from threespo.results.case_study import case_study
 from threespo.study.load import load_study
 from threespo.study.matrix import shown_runs
-from threespo.study.paths import Paths
 from threespo.tables import write_table
 
 ROOT = Path(__file__).resolve().parents[2]

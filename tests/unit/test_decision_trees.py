@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tests.jobs import do
 from threespo.decision_trees.allocation import allocation, looks
+from threespo.decision_trees.settings import TreeFamily
 from threespo.decision_trees.tabular import TabularCritic, TabularPolicy
 from threespo.decision_trees.train import run_on_trees
 from threespo.envs.episode import EpisodeSetup, begin, respond
 from threespo.envs.tree import CORRIDOR, DEAD_END, TreeEnv, TreeTask, success_probabilities
+from threespo.paths import Paths
 from threespo.protocol import LossSettings, Row, SampleRequest, UpdateRequest, ValueRequest, ValueRow, ValueUpdateRequest
-from threespo.study.decision_trees import TreeFamily
 from threespo.study.load import load_study
-from threespo.study.paths import Paths
 from threespo.tables import read_table
 
 trees = st.builds(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from threespo.study import energy
+from threespo.provenance import energy
 
 
 class NVMLError(Exception):

@@ -6,10 +6,10 @@ import pytest
 
 from tests.toy import ToyEnv, make_task
 from threespo.envs.episode import EpisodeSetup
+from threespo.paths import Run
 from threespo.protocol import Sample
 from threespo.runs import evaluate
 from threespo.runs.columns import EXAMPLE_COLUMNS
-from threespo.study.paths import Run
 
 MAZE = {"s1": {"left": "s2", "right": "s3"}, "s2": {"win": "goal"}, "s3": {"stay": "s3"}}
 TASKS = [make_task(MAZE, {"goal"}, "s1", f"task {number}") for number in range(3)]

@@ -10,13 +10,13 @@ from tests.jobs import record
 from threespo.cli import main
 from threespo.errors import InputError
 from threespo.files import atomic_text
-from threespo.results.export import bibliography, export
+from threespo.paths import Paths
+from threespo.pipeline.stages import Job
 from threespo.results.paper_tables.registry import MAKERS
 from threespo.study.catalogue import figures, notebooks
 from threespo.study.load import dump_study, load_study
-from threespo.study.paths import Paths
-from threespo.study.stages import Job
 from threespo.tables import write_table
+from threespo.watch.export import bibliography, export
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "0123456789abcdef"

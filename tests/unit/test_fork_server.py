@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from threespo.study import fork_server
+from threespo.pipeline import fork_server
 
 CALLER = """
 import os, signal, sys
@@ -28,7 +28,7 @@ sys.stdin.read()
 
 COMMAND = """
 import sys
-from threespo.study.fork_server import run_forked
+from threespo.pipeline.fork_server import run_forked
 code = run_forked(sys.argv[1:])
 sys.exit(99 if code is None else code)
 """

@@ -20,12 +20,12 @@ from threespo.envs.webshop.data import load_goals
 from threespo.envs.webshop.sources import read_products
 from threespo.errors import InputError
 from threespo.methods.tree_table import read_trees
+from threespo.paths import Paths, Run
 from threespo.policy.cassette import Cassette
 from threespo.results.viewer import write_view
 from threespo.runs.learning_rate import chosen_rate
 from threespo.runs.setup import described_source
 from threespo.study.load import load_study, parse_study
-from threespo.study.paths import Paths, Run
 from threespo.tables import read_table, write_table
 
 ROOT = Path(__file__).resolve().parents[2]

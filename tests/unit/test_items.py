@@ -9,20 +9,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.jobs import do
+from tests.jobs import do, write_report, write_tables
 from tests.unit import test_results_environments as made
 from threespo.envs.registry import presentation
 from threespo.errors import InputError
+from threespo.paths import Paths
 from threespo.results.captions import caption
 from threespo.results.paper import printed_cell, read_results
 from threespo.results.paper_tables.cells import LABELS, SAME_ROW
 from threespo.results.paper_tables.registry import MAKERS
-from threespo.results.report import write_report
-from threespo.results.tables import laboratory, write_tables
+from threespo.results.tables import laboratory
 from threespo.study.catalogue import TABLES, catalogue, figures, left_out, notebooks, texts
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, runs_of, searching_runs, trained_runs
-from threespo.study.paths import Paths
 from threespo.tables import read_table, write_table
 from workflow import items
 

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from threespo import cli
 from threespo.envs.registry import ENVIRONMENTS
-from threespo.study.stages import STAGES
+from threespo.pipeline.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = ("snakemake", "torch", "transformers", "vllm", "deepspeed", "alfworld", "pandas", "seaborn", "papermill", "dvc")
@@ -280,7 +280,7 @@ def test_the_bare_package_plays_a_game_and_a_shop_and_starts_at_once(tmp_path):
 
 
 def test_no_torch_is_imported_by_the_package_its_environments_or_its_command_line():
-    code = "import sys, threespo, threespo.cli, threespo.envs, threespo.study.stages; sys.exit('torch' in sys.modules)"
+    code = "import sys, threespo, threespo.cli, threespo.envs, threespo.pipeline.stages; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 

@@ -8,19 +8,23 @@ import yaml
 
 from threespo.cli import main
 from threespo.envs.alfworld.embedded import generate
-from threespo.envs.alfworld.prepare import check_panels, prepare_games
+from threespo.envs.alfworld.prepare import check_panels
+from threespo.envs.alfworld.prepare import prepare as prepare_games
 from threespo.envs.alfworld.settings import SPLITS, AlfworldTasks
 from threespo.envs.alfworld.sources import load
 from threespo.envs.webshop.data import load_goals
 from threespo.envs.webshop.prepare import prepare as prepare_shop_of
 from threespo.envs.webshop.settings import WebshopTasks
 from threespo.errors import InputError
+from threespo.pipeline import freeze as freezing
+from threespo.pipeline.freeze import freeze
+from threespo.pipeline.stages import code_digest, jobs
 from threespo.results.caveats import caveats
-from threespo.study import freeze as freezing
-from threespo.study.freeze import changes, freeze, mark_in_words
+from threespo.study.config import Study
+from threespo.study.confirmatory import RULE
 from threespo.study.load import load_study, parse_study
+from threespo.study.marks import changed_since_mark, mark_in_words
 from threespo.study.reading import read_yaml
-from threespo.study.stages import jobs
 
 COUNTS = {"train": 40, "calibration": 40, "valid_seen": 40, "valid_unseen": 40}
 CONFIG = Path(__file__).parents[2] / "config" / "studies"
@@ -76,6 +80,14 @@ def study_file(tmp_path: Path, **changed: object) -> Path:
     return file
 
 
+def changes(study: Study, steps: set[tuple[str, str]] = frozenset()) -> list[str]:
+    return changed_since_mark(study, code_digest(study), steps)
+
+
+def words(study: Study, steps: set[tuple[str, str]] = frozenset()) -> str:
+    return mark_in_words(study, code_digest(study), steps)
+
+
 def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(tmp_path, monkeypatch):
     monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
     file = study_file(tmp_path)
@@ -87,15 +99,16 @@ def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(
     assert file.read_text().startswith("# A comment that stays\n")
     assert study.model_copy(update={"confirmatory": None}) == before
     assert changes(study) == []
-    assert mark_in_words(before) is None
+    assert words(before) == ""
     kept = f"Confirmatory: frozen at commit {COMMIT[:12]} with the configuration {mark.configuration}"
-    assert caveats(study)[0].startswith(kept)
-    lost = caveats(study.model_copy(update={"seeds": (0, 1, 3)}))[0]
+    assert words(study).startswith(kept)
+    assert caveats(study, words(study))[0] == words(study)
+    lost = words(study.model_copy(update={"seeds": (0, 1, 3)}))
     assert lost.startswith("Not confirmatory: ")
     assert "its configuration has changed since" in lost
     assert not [said for said in caveats(before) if "onfirmatory" in said]
 
-    # A label says nothing of results; a seed does. Freezing again puts the new mark in the place of the old one.
+    # A label says nothing of results; a seed does.
     assert changes(study.model_copy(update={"description": "other words"})) == []
     assert changes(study.model_copy(update={"seeds": (0, 1, 3)})) == ["configuration"]
     # What is compared with what is a label to the jobs, but not to a reader of the verdicts.
@@ -103,17 +116,48 @@ def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(
     assert changes(study.model_copy(update={"methods": renamed})) == ["configuration"]
     # The analysis counts as well: the modules of the tables, and the rules that decide claims.
     asked = set().union(*(job.code(study) for job in jobs(study) if job.stage == "tables"))
-    assert "threespo.results.statistics" in asked
-    monkeypatch.setattr(freezing, "meaning_digest", lambda file: f"other rules in {file.name}")
+    assert "threespo.results.statistics:difference" in asked
+    monkeypatch.setattr("threespo.pipeline.stages.meaning_digest", lambda file: f"other rules in {file.name}")
     assert changes(study) == ["code"]
     monkeypatch.undo()
     monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
-    monkeypatch.setattr("threespo.study.stages.Job.code", lambda job, _: {"module": f"changed {job.stage}"})
+    monkeypatch.setattr("threespo.pipeline.stages.Job.code", lambda job, _: {"module": f"changed {job.stage}"})
     assert changes(study) == ["code"]
-    again = freeze(file)
+
+    # Changes that every method was run again for, to the same bytes, lead from the frozen code to the present one.
+    now = code_digest(study)
+    assert changes(study, {(mark.code, "between"), ("between", now), ("elsewhere", "there")}) == []
+    assert "changed since without an effect" in words(study, {(mark.code, now)})
+    assert changes(study, {("between", now), (now, mark.code)}) == ["code"]
+
+    # A mark is not replaced by accident.
+    text = file.read_text()
+    with pytest.raises(InputError, match=r"is frozen at commit .* no longer be confirmatory\. .*--freeze --again"):
+        freeze(file)
+    assert file.read_text() == text
+    again = freeze(file, again=True)
     assert again.code != mark.code
     assert again.configuration == mark.configuration
     assert file.read_text().count("confirmatory:") == 1
+
+
+def test_a_mark_of_the_earlier_rule_says_where_it_can_be_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
+    file = study_file(tmp_path)
+    freeze(file)
+    assert f"rule: {RULE}" in file.read_text()
+    file.write_text(file.read_text().replace(f"  rule: {RULE}\n", ""))
+    said = words(load_study(file))
+    assert said.startswith(f"This study was frozen at commit {COMMIT[:12]}")
+    assert f"git worktree add ../frozen {COMMIT[:12]}" in said
+
+
+@pytest.mark.parametrize("name", ["decisive", "early", "shop", "title", "released-cap"])
+def test_published_marks_are_read_and_keep_their_meaning(name):
+    study = load_study(CONFIG / f"{name}.yaml")
+    assert study.confirmatory is not None
+    assert study.confirmatory.rule == 1
+    assert "by an earlier rule" in words(study)
 
 
 def test_a_study_that_has_runs_is_not_frozen_any_more(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.jobs import write_tables
 from tests.unit.test_results_environments import finish, study_with
 from threespo.errors import InputError
 from threespo.policy.endpoint import NOT_RUN
@@ -19,7 +20,6 @@ from threespo.results.paper_tables.hyperparameters import hyperparameter_table, 
 from threespo.results.paper_tables.latex import escaped
 from threespo.results.paper_tables.layout import Cell, Column, PaperTable, Row, save_table, text
 from threespo.results.paper_tables.registry import MAKERS
-from threespo.results.tables import write_tables
 from threespo.study.catalogue import catalogue
 from threespo.study.load import load_study
 

@@ -11,7 +11,7 @@ from threespo.envs.episode import EpisodeSetup
 from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities, tree_prompt
 from threespo.methods.threespo import Threespo, ThreespoOptions
 from threespo.runs.probe import COLUMNS, Draws, probed
-from threespo.study.config import ProbeSettings
+from threespo.runs.settings import ProbeSettings
 from threespo.study.load import load_study
 from threespo.study.matrix import probed_runs
 

@@ -11,10 +11,11 @@ import pytest
 
 from tests.followed import GRPO, SEARCH, going_on, study_in, trained
 from threespo import cli
-from threespo.results.progress import Progress
-from threespo.results.status import StudyBar, bar, duration, last_line, status
-from threespo.study import journal, records
-from threespo.study.stages import Job, jobs
+from threespo.pipeline import journal
+from threespo.pipeline.stages import Job, jobs
+from threespo.provenance import records
+from threespo.watch.progress import Progress
+from threespo.watch.status import StudyBar, bar, duration, last_line, status
 
 TRAIN, SEARCHING = Job("train", GRPO), Job("train", SEARCH)
 
@@ -50,7 +51,7 @@ def test_a_failed_job_and_a_killed_one_are_told_apart(study):
 
     code = (
         "import os, pathlib\nfrom threespo.study import journal\n"
-        "from threespo.study.paths import Paths\nfrom threespo.study.stages import Job\n"
+        "from threespo.paths import Paths\nfrom threespo.pipeline.stages import Job\n"
         f"with journal.noted(Paths(pathlib.Path({str(paths.root)!r})), Job('train', {SEARCH!r})): os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9

@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from threespo.errors import InputError
-from threespo.study import digests as module
-from threespo.study import perform as performing
-from threespo.study import records, reuse
-from threespo.study.digests import Digests, file_digest, meaning_digest
+from threespo.paths import Paths
+from threespo.pipeline import perform as performing
+from threespo.pipeline import reuse
+from threespo.pipeline.perform import perform
+from threespo.pipeline.plan import check, plan
+from threespo.pipeline.stages import Job, jobs
+from threespo.pipeline.workflow_run import WorkflowRun, hold, unlock
+from threespo.provenance import digests as module
+from threespo.provenance import records
+from threespo.provenance.digests import Digests, file_digest, meaning_digest
 from threespo.study.load import dump_study, load_study
-from threespo.study.paths import Paths
-from threespo.study.perform import perform
-from threespo.study.plan import check, plan
 from threespo.study.resolve import resolve
-from threespo.study.stages import Job, jobs
-from threespo.study.workflow_run import WorkflowRun, hold, unlock
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA, POLICY = Job("data", "alfworld"), Job("policy", "alfworld/tiny-s")

@@ -9,22 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.jobs import write_report, write_tables
 from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS
+from threespo.paths import Paths
 from threespo.policy.endpoint import NOT_RUN
-from threespo.results import collect, index
+from threespo.results import collect
 from threespo.results.caveats import caveats
 from threespo.results.findings import findings
-from threespo.results.index import write_index
 from threespo.results.paper import read_results
-from threespo.results.report import write_report
-from threespo.results.tables import main_results, write_tables
+from threespo.results.tables import main_results
 from threespo.study.catalogue import files_of, notebooks
 from threespo.study.confirmatory import Freeze
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, probed_runs, prompted_runs, trained_runs
-from threespo.study.paths import Paths
 from threespo.tables import write_table
+from threespo.watch import index
+from threespo.watch.index import write_index
 
 ROOT = Path(__file__).resolve().parents[2]
 CI = ROOT / "config" / "studies" / "ci.yaml"
@@ -409,7 +410,7 @@ def test_the_index_lists_studies_with_a_report_and_has_their_rows(tmp_path):
 
 
 def test_the_index_says_frozen_only_while_the_mark_holds(tmp_path, monkeypatch):
-    mark = {"commit": "0" * 40, "configuration": "0" * 16, "code": "0" * 16}
+    mark = {"rule": 2, "commit": "0" * 40, "configuration": "0" * 16, "code": "0" * 16}
     judged = {"alfworld": {"games": {"confirmation": 6}}, "evaluation": {"splits": ["confirmation"]}, "seeds": [0, 1, 2]}
     study = load_study(CI, judged).model_copy(update={"confirmatory": Freeze(**mark)})
     paths = finish(study, tmp_path / "one")
@@ -417,7 +418,7 @@ def test_the_index_says_frozen_only_while_the_mark_holds(tmp_path, monkeypatch):
     paths.study.write_text(dump_study(study))
     paths.report.write_text("a report")
     assert "frozen, but its configuration and its code has changed since" in write_index(tmp_path).read_text()
-    monkeypatch.setattr(index, "changes", lambda _: [])
+    monkeypatch.setattr(index, "changed_since_mark", lambda *_: [])
     assert "<small>frozen before it ran</small>" in write_index(tmp_path).read_text()
     paths.table("main").unlink()
     with pytest.raises(InputError, match=r"reports of another version only \(one\)"):

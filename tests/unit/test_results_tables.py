@@ -8,22 +8,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.jobs import record
+from tests.jobs import record, write_tables
 from threespo.cli import main
 from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS
+from threespo.paths import Paths
 from threespo.results import collect, sections
 from threespo.results.caveats import caveats
 from threespo.results.curves import UNITS, learning, learning_time, soonest, time_to, training_curves, wall_time
 from threespo.results.dvc_files import learning_curves, success_by_method
 from threespo.results.findings import findings
 from threespo.results.paper import NOTHING, read_results
-from threespo.results.tables import main_results, write_tables
+from threespo.results.tables import main_results
 from threespo.runs.columns import EXAMPLE_COLUMNS
 from threespo.study.catalogue import TABLES
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import learning_runs, probed_runs, reference_runs, trained_runs
-from threespo.study.paths import Paths
 from threespo.tables import read_table, write_table
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,13 +16,13 @@ from tests.models import policy, requests
 from threespo.errors import InputError
 from threespo.policy import vllm_engine
 from threespo.policy.model import Policy
+from threespo.policy.settings import VllmSettings
 from threespo.policy.vllm_engine import Asked, Reply, cache_bytes, check_unpacked
 from threespo.policy.vllm_sampler import VllmSampler
 from threespo.policy.weight_sync import CopyPlan, SyncError
 from threespo.protocol import SampleRequest
 from threespo.rng import derive
 from threespo.study.config import PolicySettings
-from threespo.study.sampling import VllmSettings
 
 
 class Fused(nn.Module):

@@ -23,6 +23,7 @@ import pytest
 
 from tests import webshop_mini
 from tests.chat_server import ChatServer, answers, completion
+from tests.jobs import write_report, write_tables
 from tests.unit import test_results_environments as made
 from threespo import cli, files
 from threespo.envs.alfworld import official, sources
@@ -31,19 +32,17 @@ from threespo.envs.episode import EpisodeSetup, begin
 from threespo.envs.webshop.data import load_goals
 from threespo.envs.webshop.sources import read_products
 from threespo.errors import InputError
+from threespo.paths import Paths
+from threespo.pipeline.stages import STAGES, Job, check_job
 from threespo.policy.cassette import read_replies
 from threespo.results.figures import save_figure, shown_task_types
-from threespo.results.report import write_report
-from threespo.results.tables import write_tables
-from threespo.runs import play
 from threespo.study import catalogue
 from threespo.study.load import dump_study, parse_study
-from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
-from threespo.study.stages import STAGES, Job, check_job
 from threespo.tables import read_table, write_table
 from threespo.terminal import printable
 from threespo.verify import read_cases
+from threespo.watch import play
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -557,7 +556,7 @@ def test_no_text_of_a_game_or_model_can_control_the_terminal(player):
 
 def test_error_messages_and_reasons_cannot_control_the_terminal(tmp_path, monkeypatch, capsys):
     assert cli.main(["view", str(tmp_path / "\x1b[2Jtrees.parquet")]) == 2
-    monkeypatch.setattr("threespo.study.plan.why", lambda _: [f"data: {CONTROLS}", "  more"])
+    monkeypatch.setattr("threespo.pipeline.plan.why", lambda _: [f"data: {CONTROLS}", "  more"])
     assert cli.main(["why", "results"]) == 0
     shown = capsys.readouterr()
     assert "\\x1b[2Jtrees.parquet" in shown.err

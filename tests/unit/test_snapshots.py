@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from threespo.errors import InputError
+from threespo.paths import RunFolder
 from threespo.runs.probe import nearest
 from threespo.runs.snapshots import due, read_index, taken, write_index
-from threespo.study.paths import RunFolder
-from threespo.study.training import TrainingSettings
+from threespo.runs.training_settings import TrainingSettings
 
 
 def budget_of(generations, parts=8):

@@ -7,10 +7,10 @@ import pytest
 
 from tests.jobs import key_of, load_tasks, make_setup, prepare
 from threespo.errors import InputError
+from threespo.paths import Run
 from threespo.study.composition import merge
 from threespo.study.load import parse_study
 from threespo.study.matrix import trained_runs
-from threespo.study.paths import Run
 
 ALFWORLD: dict[str, Any] = {
     "games": {"train": 2, "calibration": 2, "valid_seen": 2, "valid_unseen": 2},

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from threespo.errors import InputError
+from threespo.pipeline.stages import jobs, jobs_of
 from threespo.study.load import load_study, parse_study
 from threespo.study.matrix import (
     base_policies,
@@ -19,7 +20,6 @@ from threespo.study.matrix import (
 )
 from threespo.study.parts import PARTS
 from threespo.study.resolve import resolve
-from threespo.study.stages import jobs, jobs_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = ROOT / "config" / "studies"

@@ -8,11 +8,11 @@ import pytest
 
 from tests.jobs import key_of
 from threespo.errors import InputError
+from threespo.paths import Paths, Run
+from threespo.pipeline.stages import jobs
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import prompted_runs, trained_runs, trial_runs
-from threespo.study.paths import Paths, Run
 from threespo.study.resolve import present_study, resolve
-from threespo.study.stages import jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 GRPO = Run("alfworld", "tiny-s", "grpo", 0)

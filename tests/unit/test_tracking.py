@@ -7,9 +7,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.followed import GRPO, SEARCH, going_on, judged, metrics, study_in, timing, trained
 from threespo.errors import InputError
-from threespo.results.tracking.follow import track
-from threespo.results.tracking.rows import rows, tracked_runs
 from threespo.study.load import dump_study
+from threespo.watch.tracking.follow import track
+from threespo.watch.tracking.rows import rows, tracked_runs
 
 BASE = "alfworld/tiny-s/base/seed-0"
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from threespo.files import read_json
-from threespo.study.paths import Paths
+from threespo.paths import Paths
 from threespo.tables import read_table
 
 ROOT = Path(__file__).parents[2]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from threespo.decision_trees.allocation import Allocation, Probabilities, allocation, looks
+from threespo.decision_trees.settings import DecisionTreeSettings, TreeFamily
 from threespo.decision_trees.tabular import TabularCritic, TabularPolicy
 from threespo.envs.episode import EpisodeSetup, begin
 from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities, tree_prompt
@@ -18,8 +19,6 @@ from threespo.methods.base import CommonSettings
 from threespo.methods.registry import make_method
 from threespo.rng import derive, generator
 from threespo.runs.driver import Driver
-from threespo.study.decision_trees import TreeFamily
-from threespo.study.run_settings import DecisionTreeSettings
 from threespo.tables import write_table
 
 COLUMNS = (

@@ -1,21 +1,26 @@
-"""The environments by name. Adding one is a folder and a line here (CONTRIBUTING.md).
+"""The environments by name. Adding one is a folder and its name here (CONTRIBUTING.md).
 
-Entries are loaded when they are asked for: whoever plays in one environment does not pay for the others.
+What an environment offers to others lies in modules of its folder whose names are fixed: ``spec`` (``SPEC``), ``prepare``
+(``prepare``), ``presentation`` (``PRESENTATION``). Each is imported when it is asked for, so whoever plays in one
+environment does not pay for the others, and a job's code has the environment that it plays in and no other.
 """
 
 import functools
 import importlib
+import importlib.util
 from pathlib import Path
 from typing import Any
 
-from threespo.envs.spec import EnvironmentSpec, Presentation
+from threespo.envs.spec import EnvironmentSpec, Prepare, Presentation
 from threespo.errors import InputError
 
-ENVIRONMENTS: dict[str, str] = {
-    "alfworld": "threespo.envs.alfworld.spec",
-    "webshop": "threespo.envs.webshop.spec",
-}
-"""Name -> module with the environment's ``SPEC``; in the order of the paper's columns."""
+ENVIRONMENTS = ("alfworld", "webshop")
+"""In the order of the paper's columns; each is the name of a folder beside this file."""
+
+
+def environment_module(name: str, part: str) -> str:
+    """Return the module of an environment that has ``part``: ``spec``, ``prepare`` or ``presentation``."""
+    return f"threespo.envs.{name}.{part}"
 
 
 @functools.cache
@@ -25,9 +30,7 @@ def environment(name: str) -> EnvironmentSpec:
     Raises:
         InputError: if there is no such environment, or its module has no fitting ``SPEC``.
     """
-    if name not in ENVIRONMENTS:
-        raise InputError(f"no environment {name!r}; there are: {', '.join(ENVIRONMENTS)}")
-    module = importlib.import_module(ENVIRONMENTS[name])
+    module = _module(name, "spec")
     spec: EnvironmentSpec | None = getattr(module, "SPEC", None)
     if spec is None or spec.name != name or not {"train", "calibration"} <= set(spec.splits):
         raise InputError(
@@ -39,8 +42,21 @@ def environment(name: str) -> EnvironmentSpec:
 
 def presentation(name: str) -> Presentation:
     """Return how results in an environment are named and explained."""
-    found: Presentation = load(environment(name).presentation)
+    found: Presentation = _module(name, "presentation").PRESENTATION
     return found
+
+
+def prepare(name: str) -> Prepare:
+    """Return what prepares the tasks of an environment."""
+    function: Prepare = _module(name, "prepare").prepare
+    return function
+
+
+def _module(name: str, part: str) -> Any:
+    module = environment_module(name, part)
+    if not name.isidentifier() or importlib.util.find_spec(f"threespo.envs.{name}") is None:
+        raise InputError(f"no environment {name!r}: no folder of that name in threespo/envs")
+    return importlib.import_module(module)
 
 
 def recognised(path: Path) -> EnvironmentSpec:
@@ -54,9 +70,3 @@ def recognised(path: Path) -> EnvironmentSpec:
         if spec.recognises(path):
             return spec
     raise InputError(f"{path}: nothing to play there; expected " + ", or ".join(spec.playable for spec in specs))
-
-
-def load(reference: str) -> Any:
-    """Return what ``module:attribute`` names."""
-    module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)

@@ -1,4 +1,8 @@
-"""What an environment is to the rest of the package: one value of this class, found through ``threespo.envs.registry``."""
+"""What an environment is to the rest of the package: one value of this class, found through ``threespo.envs.registry``.
+
+How tasks are made and how results are named lie in other modules of the environment's folder: so neither is part of the code
+that training depends on.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +12,9 @@ from typing import Any, NamedTuple
 from threespo.envs.base import Environment, TextInterface
 from threespo.envs.panels import PANELS
 from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
+
+Prepare = Callable[[Any, Path], None]
+"""(Task settings, folder to fill): writes the tasks of every split and ``manifest.json`` (counts, checksums)."""
 
 TRAINING, CALIBRATION, REPORTING = "training", "calibration", "reporting"
 
@@ -64,9 +71,6 @@ class EnvironmentSpec:
     text: TextInterface
     make: Callable[[Any, Path], Environment[Any, Any]]
     """(episode settings, data folder) -> the environment."""
-    prepare: str
-    """``module:function`` of (task settings, folder to fill): writes the tasks of every split and ``manifest.json`` (counts,
-    checksums). By name, so that how tasks are made or downloaded is no part of the code that training depends on."""
     load_tasks: Callable[[Path, str], list[Any]]
     """(data folder, split) -> the tasks of one split."""
     recognises: Callable[[Path], bool]
@@ -78,15 +82,13 @@ class EnvironmentSpec:
     """(path, split) -> its tasks, for ``threespo play``."""
     playable: str
     """What ``splits_in`` can look into, for error messages."""
-    presentation: str
-    """``module:constant`` with a ``Presentation``. Apart from the spec, so that a new label does not rerun a training."""
     real: RealData | None = None
     """``None``: the environment has embedded tasks only."""
     shown: Callable[[Any, Any], str] = field(default=lambda _, state: str(state.observation))
     """(environment, state) -> what a person is shown; by default what a policy reads."""
-    curriculum: str | None = None
-    """``module:function`` that returns the curriculum of its embedded base policies (``threespo.imitation.curriculum``);
-    ``None``: there is none, and studies must use other policies here."""
+    has_curriculum: bool = False
+    """Whether ``threespo.imitation`` has a curriculum for its embedded base policies; if not, studies must use other
+    policies here."""
     unlearnable: Callable[[Any], str | None] = field(default=lambda _: None)
     """The section of a study -> what in it no embedded base policy could learn from, and why; ``None``: all is well."""
 

@@ -29,9 +29,9 @@ from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, read_json
 from threespo.hub import fetch_model
 from threespo.imitation.curriculum import Curriculum, EarlyStop, Recipe, Shape, Stage, Turn, curriculum_of
+from threespo.imitation.settings import BasePolicySettings
+from threespo.paths import POLICY_FILE
 from threespo.rng import derive, generator
-from threespo.study.paths import POLICY_FILE
-from threespo.study.run_settings import BasePolicySettings
 
 WELL_FORMED = 0.95
 """A base policy has at least this share of well-formed responses at temperature 1.0."""

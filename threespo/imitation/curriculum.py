@@ -3,6 +3,7 @@
 Each environment has a *curriculum* and a scripted *expert*, which decides from text alone and says why in a short thought.
 """
 
+import importlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,9 +12,8 @@ from typing import Any, Literal, Protocol
 
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, EpisodeSetup
-from threespo.envs.registry import environment, load
-from threespo.study.run_settings import BasePolicySettings
-from threespo.study.sizes import PolicySize
+from threespo.imitation.settings import BasePolicySettings
+from threespo.imitation.sizes import PolicySize
 
 TaskStream = Callable[[int, float], Iterator[Task]]
 """(stream number, share of generated tasks) -> endless training tasks; the number keeps stages apart."""
@@ -151,7 +151,10 @@ def curriculum_of(settings: BasePolicySettings) -> Curriculum:
     Raises:
         InputError: if what the policy is to learn from is missing or too large for it.
     """
-    reference = environment(settings.env).curriculum
-    assert reference is not None, "studies with tiny policies are refused where there is no curriculum"
-    found: Curriculum = load(reference)(settings)
+    found: Curriculum = importlib.import_module(curriculum_module(settings.env)).curriculum(settings)
     return found
+
+
+def curriculum_module(env: str) -> str:
+    """Return the module with an environment's curriculum, where it has one (``EnvironmentSpec.has_curriculum``)."""
+    return f"threespo.imitation.{env}.curriculum"

@@ -1,6 +1,6 @@
 """What a method is to the run loop, and what all methods share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -22,7 +22,7 @@ class MethodOptions(Settings):
 
 @dataclass(frozen=True, slots=True)
 class CommonSettings:
-    """What all methods of a study share (``TrainingSettings`` in threespo/study/training.py explains the fields)."""
+    """What all methods of a study share (``TrainingSettings`` in threespo/runs/training_settings.py explains the fields)."""
 
     seed: int
     group_size: int
@@ -166,3 +166,15 @@ def minibatches(rows: Sequence[T], size: int, seed: int, epoch: int) -> list[tup
     generator(seed, "minibatches", epoch).shuffle(order)
     count = max(1, round(len(order) / size))
     return [tuple(order[i * len(order) // count : (i + 1) * len(order) // count]) for i in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodEntry:
+    """What a method's file offers under the name ``METHOD``; the study's name of the method is that of the file."""
+
+    make: Callable[[Any, CommonSettings], Method]
+    """(options, what all methods share) -> a fresh method for a run, which remembers nothing yet."""
+    options: type[MethodOptions]
+    searches: bool = False
+    """It searches trees of states, and so leaves trees, state scores and probes: it is a ``SearchMethod``, and its options
+    are 3SPO's, a subclass's, or have the same fields."""

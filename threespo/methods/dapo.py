@@ -9,7 +9,7 @@ from pydantic import Field
 
 from threespo.envs.episode import Episode
 from threespo.methods.advantages import by_group, grpo
-from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings, minibatches
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions, Tally, loss_settings, minibatches
 from threespo.methods.episodes import estimated_rows, play
 from threespo.methods.states import StateStatistics
 from threespo.protocol import MethodSteps, Row, UpdateRequest
@@ -70,3 +70,6 @@ class Dapo:
             for prompt, tokens, logprobs, advantages, version in memory["waiting"]
         ]
         self.groups, self.epochs = memory["groups"], memory["epochs"]
+
+
+METHOD = MethodEntry(Dapo, DapoOptions)

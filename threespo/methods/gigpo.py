@@ -5,7 +5,7 @@ from functools import partial
 from pydantic import Field
 
 from threespo.methods.advantages import by_group, gigpo
-from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
 
@@ -26,3 +26,6 @@ def make(options: GigpoOptions, common: CommonSettings) -> EpisodeMethod:
         gigpo, population=common.statistics, normalise=options.normalise, step_weight=options.step_weight
     )
     return EpisodeMethod(common, by_group(estimator), options.gamma)
+
+
+METHOD = MethodEntry(make, GigpoOptions)

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from threespo.methods.advantages import Population, Steps, by_group, grpo, mean_std
-from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 from threespo.methods.state_graph import steps_to
 
@@ -136,3 +136,6 @@ def _edges(episode: Steps, nodes: Literal["observation", "state"]) -> list[Edge]
     if episode.won:
         met[-1] = SUCCESS
     return list(pairwise(met))
+
+
+METHOD = MethodEntry(make, GraphgpoOptions)

@@ -3,7 +3,7 @@
 from functools import partial
 
 from threespo.methods.advantages import by_group, grpo
-from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
 
@@ -18,3 +18,6 @@ def make(options: GrpoOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = (R - mean) / (std + eps) over the group's episode returns."""
     estimator = partial(grpo, population=common.statistics, normalise=options.normalise)
     return EpisodeMethod(common, by_group(estimator))
+
+
+METHOD = MethodEntry(make, GrpoOptions)

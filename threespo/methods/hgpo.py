@@ -5,7 +5,7 @@ from functools import partial
 from pydantic import Field
 
 from threespo.methods.advantages import by_group, hgpo
-from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
 
@@ -36,3 +36,6 @@ def make(options: HgpoOptions, common: CommonSettings) -> EpisodeMethod:
         base_group=options.base_group,
     )
     return EpisodeMethod(common, by_group(estimator), options.gamma)
+
+
+METHOD = MethodEntry(make, HgpoOptions)

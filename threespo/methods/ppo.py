@@ -11,7 +11,16 @@ from itertools import chain
 from pydantic import Field
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import CommonSettings, MethodOptions, Tally, Turn, loss_settings, make_row, minibatches
+from threespo.methods.base import (
+    CommonSettings,
+    MethodEntry,
+    MethodOptions,
+    Tally,
+    Turn,
+    loss_settings,
+    make_row,
+    minibatches,
+)
 from threespo.methods.episodes import describe, play
 from threespo.methods.gae import explained_variance, gae, whitened
 from threespo.methods.states import RemembersStates
@@ -92,3 +101,6 @@ def _means(learned: Sequence[ValueStats]) -> dict[str, float]:
         f"critic_{name}": math.fsum(getattr(stats, name) * stats.tokens for stats in learned) / tokens
         for name in ("loss", "clip_fraction", "grad_norm")
     }
+
+
+METHOD = MethodEntry(Ppo, PpoOptions)

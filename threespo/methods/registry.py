@@ -1,42 +1,29 @@
-"""The methods by name. Adding one is a file with an options class, and a line here (CONTRIBUTING.md)."""
+"""The methods by name. Adding one is a file with a ``METHOD``, and its name here (CONTRIBUTING.md).
 
-from typing import Any, NamedTuple
+A method is imported when it is asked for, by the name of its file. So a run's code has the one that it trains with, and no
+other: a new method changes no earlier run's key.
+"""
+
+import importlib
+from typing import Any
 
 from pydantic import ValidationError
 
-from threespo.methods import gigpo, graphgpo, grpo, hgpo, reinforce_pp, rloo
-from threespo.methods.base import CommonSettings, Method, MethodOptions
-from threespo.methods.dapo import Dapo, DapoOptions
-from threespo.methods.ppo import Ppo, PpoOptions
-from threespo.methods.threespo import Threespo, ThreespoOptions
-from threespo.methods.tree_grpo import TreeGrpo, TreeGrpoOptions
-from threespo.methods.vine import Vine, VineOptions
+from threespo.methods.base import CommonSettings, Method, MethodEntry, MethodOptions
+
+METHODS = ("ppo", "grpo", "rloo", "gigpo", "hgpo", "dapo", "reinforce_pp", "tree_grpo", "vine", "graphgpo", "threespo")
+"""The names that a study can use, each that of a file beside this one."""
 
 
-class _Entry(NamedTuple):
-    make: Any
-    options: type[MethodOptions]
-    searches: bool = False
-    """It searches trees of states, and so leaves trees, state scores and probes: it is a ``SearchMethod``, and its options
-    are 3SPO's, a subclass's, or have the same fields."""
+def method_module(method: str) -> str:
+    """Return the module that has a method."""
+    return f"threespo.methods.{method}"
 
 
-_METHODS = {
-    "ppo": _Entry(Ppo, PpoOptions),
-    "grpo": _Entry(grpo.make, grpo.GrpoOptions),
-    "rloo": _Entry(rloo.make, rloo.RlooOptions),
-    "gigpo": _Entry(gigpo.make, gigpo.GigpoOptions),
-    "hgpo": _Entry(hgpo.make, hgpo.HgpoOptions),
-    "dapo": _Entry(Dapo, DapoOptions),
-    "reinforce_pp": _Entry(reinforce_pp.make, reinforce_pp.ReinforcePpOptions),
-    "tree_grpo": _Entry(TreeGrpo, TreeGrpoOptions),
-    "vine": _Entry(Vine, VineOptions),
-    "graphgpo": _Entry(graphgpo.make, graphgpo.GraphgpoOptions),
-    "threespo": _Entry(Threespo, ThreespoOptions, searches=True),
-}
-
-METHODS = tuple(_METHODS)
-"""The names that a study can use."""
+def method_entry(method: str) -> MethodEntry:
+    """Return what a method's file offers; ``check_options`` has refused names that there are not."""
+    entry: MethodEntry = importlib.import_module(method_module(method)).METHOD
+    return entry
 
 
 def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
@@ -49,15 +36,25 @@ def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
     Raises:
         ValueError: naming the unknown method or the wrong field.
     """
-    if method not in _METHODS:
-        raise ValueError(f"no method {method!r}; there are: {', '.join(_METHODS)}")
+    if method not in METHODS:
+        raise ValueError(f"no method {method!r}; there are: {', '.join(METHODS)}")
+    return typed_options(method, options)
+
+
+def typed_options(method: str, options: dict[str, Any]) -> MethodOptions:
+    """Return the typed options of a method that there is.
+
+    Raises:
+        ValueError: naming the wrong field.
+    """
+    kind = method_entry(method).options
     try:
-        return _METHODS[method].options.model_validate(options)
+        return kind.model_validate(options)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "options"
         if first["type"] == "extra_forbidden":
-            known = ", ".join(sorted(_METHODS[method].options.model_fields)) or "none"
+            known = ", ".join(sorted(kind.model_fields)) or "none"
             raise ValueError(f"options.{field}: {method} has no such option; there are: {known}") from error
         found = repr(first["input"])
         raise ValueError(f"options.{field}: {first['msg']}" + (f" (found {found})" if len(found) <= 80 else "")) from error
@@ -67,21 +64,20 @@ def full_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return all options of a method as JSON values, with those that presets and defaults fill in.
 
     Raises:
-        ValueError: as ``check_options`` does.
+        ValueError: as ``typed_options`` does.
     """
-    return check_options(method, options).model_dump(mode="json")
+    return typed_options(method, options).model_dump(mode="json")
 
 
 def make_method(method: str, options: dict[str, Any], common: CommonSettings) -> Method:
     """Return a fresh method for a run, which remembers nothing yet.
 
     Raises:
-        ValueError: as ``check_options`` does.
+        ValueError: as ``typed_options`` does.
     """
-    made: Method = _METHODS[method].make(check_options(method, options), common)
-    return made
+    return method_entry(method).make(typed_options(method, options), common)
 
 
 def searches(method: str) -> bool:
     """Return whether a method searches trees of states."""
-    return _METHODS[method].searches
+    return method_entry(method).searches

@@ -3,7 +3,7 @@
 from functools import partial
 
 from threespo.methods.advantages import reinforce_pp
-from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
 
@@ -14,3 +14,6 @@ class ReinforcePpOptions(MethodOptions):
 def make(options: ReinforcePpOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = (R - mean) / std over all episodes of the epoch. The KL term stays in the loss, as for all."""
     return EpisodeMethod(common, partial(reinforce_pp, population=common.statistics))
+
+
+METHOD = MethodEntry(make, ReinforcePpOptions)

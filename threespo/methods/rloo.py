@@ -3,7 +3,7 @@
 from functools import partial
 
 from threespo.methods.advantages import by_group, rloo
-from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
 
@@ -14,3 +14,6 @@ class RlooOptions(MethodOptions):
 def make(options: RlooOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = R - mean of the other episodes' returns."""
     return EpisodeMethod(common, by_group(partial(rloo, population=common.statistics)))
+
+
+METHOD = MethodEntry(make, RlooOptions)

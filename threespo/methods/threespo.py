@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import CommonSettings, Tally, loss_settings, minibatches
+from threespo.methods.base import CommonSettings, MethodEntry, Tally, loss_settings, minibatches
 from threespo.methods.scorer import SearchOptions, SearchSettings, StateScorer
 from threespo.methods.search import Expansion, Search
 from threespo.methods.state_graph import StateGraph
@@ -200,3 +200,6 @@ def _advance(searches: list[Expansion]) -> tuple[list[tuple[Expansion, SampleReq
                 break
             late += request
     return waiting, late
+
+
+METHOD = MethodEntry(Threespo, ThreespoOptions, searches=True)

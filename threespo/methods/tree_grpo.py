@@ -11,7 +11,7 @@ from pydantic import Field
 
 from threespo.envs.episode import Episode
 from threespo.methods.advantages import Groups, grpo
-from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings, minibatches
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions, Tally, loss_settings, minibatches
 from threespo.methods.episodes import Rollout, estimated_rows, play
 from threespo.methods.states import RemembersStates
 from threespo.protocol import MethodSteps, Request, UpdateRequest
@@ -90,3 +90,6 @@ class TreeGrpo(RemembersStates):
                 [[a + b for a, b in zip(one, other, strict=True)] for one, other in zip(intra, inter, strict=True)]
             )
         return result
+
+
+METHOD = MethodEntry(TreeGrpo, TreeGrpoOptions)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import CommonSettings, MethodOptions, Tally, loss_settings, make_row, minibatches
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions, Tally, loss_settings, make_row, minibatches
 from threespo.methods.episodes import Rollout, play
 from threespo.methods.gae import whitened
 from threespo.methods.states import RemembersStates
@@ -67,3 +67,6 @@ class Vine(RemembersStates):
         own = [values[turn.before.task.task_id, turn.before.history] for turn in rollout.turns]
         following = [*own[1:], self.common.success_reward * rollout.episode.won]
         return [after - before for before, after in zip(own, following, strict=True)]
+
+
+METHOD = MethodEntry(Vine, VineOptions)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.alfworld import compile_game, embedded, sources
-from threespo.envs.alfworld.prepare import prepare_games
+from threespo.envs.alfworld.prepare import prepare as prepare_games
 from threespo.envs.alfworld.settings import ALWAYS, AlfworldTasks
 from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
 from threespo.files import atomic_text

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from threespo.envs.registry import ENVIRONMENTS, environment, load
+from threespo.envs.registry import ENVIRONMENTS, environment, prepare
 from threespo.errors import InputError
 from threespo.panels.build import GENERATED_GAMES
 from threespo.panels.panel import PRODUCTS
@@ -76,5 +76,5 @@ def _data(parsed: argparse.Namespace, run_stage: Command) -> int:
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"data {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    load(spec.prepare)(settings, parsed.to)
+    prepare(spec.name)(settings, parsed.to)
     return 0

@@ -17,8 +17,8 @@ from typing import Any, Literal, Self
 from threespo.errors import InputError
 from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies
 from threespo.policy.chat import Chat, Service, Spacing, Stopped, Wait
+from threespo.policy.endpoint_settings import EndpointSettings
 from threespo.protocol import Sample, SampleRequest
-from threespo.study.endpoint import EndpointSettings
 
 _OPENAI = "https://api.openai.com/v1"
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from threespo.errors import InputError
 from threespo.policy.model import Policy
-from threespo.study.sampling import ROWS, default_cache
+from threespo.policy.settings import ROWS, default_cache
 
 TESTED = "0.32.0"
 """The version that `make test-vllm` runs: weights are overwritten in place, which no version promises to allow."""

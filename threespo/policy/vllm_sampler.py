@@ -12,11 +12,11 @@ from torch import Tensor
 from threespo.errors import InputError
 from threespo.policy.model import Policy
 from threespo.policy.sampler import check_temperature, encode_prompts, prompt_limit
+from threespo.policy.settings import VLLM_RANGE, drawn_by_vllm
 from threespo.policy.vllm_engine import Asked, Engine, Reply
 from threespo.policy.weight_sync import CopyPlan, SyncError
 from threespo.protocol import Sample, SampleRequest
 from threespo.rng import derive
-from threespo.study.sampling import VLLM_RANGE, drawn_by_vllm
 
 _SEEDS = 2**62
 """Seeds are below it: the engine adds a response's number to that of its request, and counts in 63 bits."""

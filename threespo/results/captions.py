@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from threespo.envs.registry import presentation
 from threespo.results.figures import label
-from threespo.study.learning import MOST_GAMES
+from threespo.runs.settings import MOST_GAMES
 from threespo.study.matrix import learning_runs
 
 if TYPE_CHECKING:

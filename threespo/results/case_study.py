@@ -10,8 +10,8 @@ from threespo.scoring.reward import novelty_weight
 from threespo.study.matrix import shown_runs
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths, Run
     from threespo.study.config import Study
-    from threespo.study.paths import Paths, Run
 
 VISITS = (1, 10)
 """Visits that the paper shows."""

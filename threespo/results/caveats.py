@@ -8,15 +8,18 @@ from threespo.envs.spec import purpose
 from threespo.results.figures import label
 from threespo.results.paper import COLUMNS
 from threespo.results.statistics import FEWEST_SEEDS
-from threespo.study.freeze import mark_in_words
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
 
 
-def caveats(study: "Study") -> list[str]:
-    """Return sentences on what makes a study's numbers differ from the paper's, whatever the methods do."""
-    mark = mark_in_words(study)
+def caveats(study: "Study", mark: str = "") -> list[str]:
+    """Return sentences on what makes a study's numbers differ from the paper's, whatever the methods do.
+
+    Args:
+        study: the study.
+        mark: what is to be said of its mark as confirmatory; empty without one.
+    """
     known = [mark] if mark else []
     chosen_on = {split for env in study.environments for split in study.at(env).evaluation.splits}
     if DEVELOPMENT in {purpose(split) for split in chosen_on}:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from threespo.errors import InputError
+from threespo.paths import JobId, Paths, Run
+from threespo.provenance import records
 from threespo.runs.learning_rate import chosen_rate
-from threespo.study import records
 from threespo.study.matrix import evaluated_runs, learning_runs, local_policies, probed_runs, prompted_runs, trained_runs
-from threespo.study.paths import Paths, Run
-from threespo.study.stages import Job, jobs
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
@@ -84,12 +83,12 @@ def timing(study: "Study", paths: Paths) -> pd.DataFrame:
     )
 
 
-def stages(study: "Study", paths: Paths) -> pd.DataFrame:
+def stages(jobs: Iterable[JobId], paths: Paths) -> pd.DataFrame:
     """Return what every job took when it last ran: seconds, processor seconds, peak memory, energy (NaN if unknown).
 
     Without notebooks: some read no table, and it would be chance whether they have run by now.
     """
-    before = [job for job in jobs(study) if job.stage not in ("tables", "notebook", "report")]
+    before = [job for job in jobs if job.stage not in ("tables", "notebook", "report")]
     done = [(job, records.read(paths, job)) for job in before]
     rows = [{"stage": job.stage, "name": job.name, **record.took} for job, record in done if record]
     return pd.DataFrame(rows, columns=["stage", "name", *TOOK])
@@ -107,7 +106,7 @@ def runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
     ends = metrics.groupby(RUN_COLUMNS)[["generations", "optimizer_steps"]].last()
     rows = []
     for run in trained_runs(study):
-        job, given = Job("train", run.run_id), study.at(run.env).methods[run.method].learning_rate
+        job, given = JobId("train", run.run_id), study.at(run.env).methods[run.method].learning_rate
         record = records.read(paths, job)
         cost = ends.loc[(run.env, run.policy, run.method, run.seed)]
         rows.append(

@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 
 from threespo.methods.registry import full_options
+from threespo.paths import REFERENCE_METHODS
 from threespo.results.collect import RUN_COLUMNS
 from threespo.results.statistics import Interval, ratio
-from threespo.study.matrix import REFERENCE_METHODS, learning_runs
+from threespo.study.matrix import learning_runs
 
 if TYPE_CHECKING:
+    from threespo.paths import Run
     from threespo.study.config import Study
-    from threespo.study.paths import Run
 
 CURVE_POINTS = 60
 """Points of a mean training curve."""

@@ -7,7 +7,7 @@ import pandas as pd
 from threespo.files import atomic_json, atomic_text
 
 if TYPE_CHECKING:
-    from threespo.study.paths import Paths
+    from threespo.paths import Paths
 
 CURVE_NAME = ["env", "policy", "method"]
 

@@ -4,8 +4,8 @@ import sys
 
 from threespo.errors import InputError
 from threespo.files import atomic_path
-from threespo.study.paths import NOTEBOOKS
-from threespo.study.run_settings import NotebookSettings
+from threespo.paths import NOTEBOOKS
+from threespo.results.settings import NotebookSettings
 
 
 def execute(settings: NotebookSettings) -> None:

@@ -15,7 +15,6 @@ from threespo.results.claims.page import OWN, SETTLED
 from threespo.results.figures import label, titled
 from threespo.results.statistics import LEVEL, difference, holm
 from threespo.results.summaries import by_seed
-from threespo.study.freeze import mark_in_words
 from threespo.study.matrix import local_policies
 
 if TYPE_CHECKING:
@@ -31,12 +30,13 @@ SAID = {"fails": "fail", "holds": "hold", "unsupported": "are unsupported", "vac
 """What its own text may show of a claim, as it is said of several."""
 
 
-def opening(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+def opening(study: "Study", tables: dict[str, pd.DataFrame], mark: str = "") -> dict[str, Any]:
     """Return the first screen of the report.
 
     Args:
         study: the study.
         tables: ``main``, ``episodes`` and ``claims`` are read.
+        mark: what is to be said of the study's mark as confirmatory; empty without one.
 
     Returns:
         ``mark`` (what is said of a confirmatory study, or ""), ``verdicts`` (sentences on the paper's claims), ``outcome``
@@ -44,7 +44,7 @@ def opening(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """
     found = outcome(study, tables["main"], tables["episodes"])
     return {
-        "mark": mark_in_words(study) or "",
+        "mark": mark,
         "verdicts": list(_verdicts(tables["claims"])),
         "outcome": found,
         "doubt": _doubt(study, found),

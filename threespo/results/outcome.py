@@ -9,8 +9,8 @@ from threespo.results.figures import label
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths
     from threespo.study.config import Study
-    from threespo.study.paths import Paths
 
 
 def outcome(study: "Study", paths: "Paths") -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from threespo.errors import InputError
-from threespo.study.paths import PAPER
+from threespo.paths import PAPER
 
 PROMPTED_BASE = "qwen2_5"
 """The paper's row of the untrained base model, beside which our base stands."""

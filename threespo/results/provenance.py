@@ -6,33 +6,31 @@ import platform
 import subprocess
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from threespo.policy.cassette import read_replies
-from threespo.study.freeze import mark_in_words
+from threespo.provenance.records import commit, processor, read, version_of
+from threespo.results.settings import ResultSettings
 from threespo.study.load import dump_study
 from threespo.study.matrix import prompted_runs
-from threespo.study.records import commit, read, version_of
-from threespo.study.stages import jobs
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths
     from threespo.study.config import Study
-    from threespo.study.paths import Paths
 
 LIBRARIES = ("torch", "transformers", "deepspeed", "numpy", "pandas", "snakemake", "papermill", "vllm", "alfworld")
 
 
-def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataFrame:
+def provenance(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataFrame:
     """Return rows ``section``, ``name``, ``value``, all of them text.
 
     Args:
-        study: the study.
-        paths: where its results lie.
+        settings: the study, its jobs and its mark.
         timing: as ``collect.timing`` returns it; ``seconds`` are summed by ``stage``.
     """
+    study, paths = settings.study, settings.paths
     hours = timing.groupby("stage")["seconds"].sum() / 3600
     sections = {
         "code": {"commit": commit(), "package": version_of("threespo")},
@@ -49,9 +47,10 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
             "training (sum over runs)": f"{hours.get('train', 0.0):.2f} h",
             "evaluation (sum over runs)": f"{hours.get('evaluate', 0.0):.2f} h",
         },
-        "made by": _made(study, paths),
+        "made by": _made(settings),
+        "accepted": _accepted(settings),
         "closed models": _served(study, paths),
-        "confirmatory": _mark(study),
+        "confirmatory": _mark(settings),
         "study": {"folder": paths.root.as_posix(), **_asked(paths), "settings": dump_study(study)},
     }
 
@@ -59,10 +58,11 @@ def provenance(study: "Study", paths: "Paths", timing: pd.DataFrame) -> pd.DataF
     return pd.DataFrame(rows, columns=["section", "name", "value"])
 
 
-def _mark(study: "Study") -> dict[str, str]:
-    if study.confirmatory is None:
+def _mark(settings: ResultSettings) -> dict[str, str]:
+    mark = settings.study.confirmatory
+    if mark is None:
         return {}
-    return {"mark": mark_in_words(study) or "", **study.confirmatory.model_dump()}
+    return {"mark": settings.mark, **{name: str(value) for name, value in mark.model_dump().items()}}
 
 
 def _asked(paths: "Paths") -> dict[str, str]:
@@ -75,12 +75,12 @@ def _asked(paths: "Paths") -> dict[str, str]:
         return {}
 
 
-def _made(study: "Study", paths: "Paths") -> dict[str, str]:
+def _made(settings: ResultSettings) -> dict[str, str]:
     """Return the commits, systems and versions that the jobs ran with, as far as there are several, each with its jobs.
 
     Results of several commits stand side by side where the code that made them means the same; the reader is told.
     """
-    made = [record.made for job in jobs(study) if (record := read(paths, job))]
+    made = [record.made for job in settings.jobs if (record := read(settings.paths, job))]
     names = dict.fromkeys(name for one in made for name in one)
     values = {name: Counter(one.get(name, "unknown") for one in made) for name in names}
     return {
@@ -90,21 +90,21 @@ def _made(study: "Study", paths: "Paths") -> dict[str, str]:
     }
 
 
+def _accepted(settings: ResultSettings) -> dict[str, str]:
+    """Return of each accepted change of the code how many jobs have kept their results, and which were run again."""
+    records = [record for job in settings.jobs if (record := read(settings.paths, job))]
+    notes = [(str(note.get("commit")), tuple(note.get("run", ()))) for record in records for note in record.accepted]
+    return {
+        commit: f"{count} jobs keep results of earlier code; run again to the same bytes: {', '.join(run)}"
+        for (commit, run), count in Counter(notes).items()
+    }
+
+
 def _served(study: "Study", paths: "Paths") -> dict[str, str]:
     """Return the models that the services reported with their replies, by row: a name may stand for changing versions."""
     runs = [run for run in prompted_runs(study) if study.policies[run.policy].kind == "endpoint"]
     served = {run.run_id: {reply.served for reply in read_replies(paths.cassette(run))[0]} for run in runs}
     return {name: ", ".join(sorted(models)) for name, models in served.items() if models}
-
-
-def processor() -> str:
-    """Return the name of the machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def _gpus() -> str:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from threespo.errors import InputError
+from threespo.paths import PUBLISHED
 from threespo.results.paper import UNSEEN
-from threespo.study.paths import PUBLISHED
 
 if TYPE_CHECKING:
     from threespo.study.config import Study

@@ -13,8 +13,8 @@ from threespo.study.matrix import shown_runs
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths
     from threespo.study.config import Study
-    from threespo.study.paths import Paths
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -27,15 +27,15 @@ from threespo.results.opening import opening
 from threespo.results.paper_tables.registry import MAKERS
 from threespo.results.published import beside
 from threespo.results.reasoning import told
+from threespo.results.settings import ResultSettings
 from threespo.results.viewer import render_trees
 from threespo.study import catalogue
 from threespo.study.matrix import shown_runs
-from threespo.study.run_settings import ResultSettings
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths, Run
     from threespo.study.config import Study
-    from threespo.study.paths import Paths, Run
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -52,23 +52,15 @@ MISSING = "–"
 
 
 def make_report(settings: ResultSettings) -> None:
-    """The report stage: write ``report.html``, and then the file that says that it is done.
-
-    Raises:
-        InputError: if a table or figure is missing.
-    """
-    write_report(settings.study, settings.paths)
-
-
-def write_report(study: "Study", paths: "Paths") -> None:
-    """Write ``report.html``.
+    """The report stage: write ``report.html``.
 
     Raises:
         InputError: if a table or figure is missing, or a table is of another version.
     """
+    study, paths = settings.study, settings.paths
     tables = {name: read_table(paths.table(name)) for name in SHOWN}
     try:
-        html = _render(study, paths, tables)
+        html = _render(study, paths, tables, settings.mark)
     except (KeyError, jinja2.UndefinedError) as error:
         fault = f"{paths.tables}: a table lacks what this version of the report needs ({error})"
         remedy = "the workflow makes anew what another version has made; if it has just made this, the report has a bug"
@@ -78,7 +70,7 @@ def write_report(study: "Study", paths: "Paths") -> None:
     print(f"report: {paths.report}", file=sys.stderr)
 
 
-def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame]) -> str:
+def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame], mark: str) -> str:
     """Return the page."""
     trees = [page for run in shown_runs(study) if (page := _trees(study, paths, run))]
     return (
@@ -88,7 +80,7 @@ def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame]) -> 
             study=study,
             several=len(study.environments) > 1,
             **_head(study),
-            opening=opening(study, tables),
+            opening=opening(study, tables, mark),
             findings=findings(study, tables["main"], tables["episodes"]),
             left_out=catalogue.left_out(study),
             figures=[_figure(study, paths, item) for item in catalogue.figures(study)],
@@ -96,7 +88,7 @@ def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame]) -> 
             texts=[_text(study, paths, item) for item in catalogue.texts(study)],
             episodes=told(tables["reasoning"]),
             trees=trees,
-            caveats=caveats(study),
+            caveats=caveats(study, mark),
             runs=_runs(study, tables["runs"], tables["episodes"], {page["anchor"] for page in trees}),
             anchor=anchor,
             **_sections(study, tables),

@@ -11,8 +11,8 @@ from threespo.results.collect import RUN_COLUMNS
 from threespo.study.matrix import searching_runs
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths
     from threespo.study.config import Study
-    from threespo.study.paths import Paths
 
 COLUMNS = (*RUN_COLUMNS, "steps", "back", "states", "next_first", "next_tenth", "met_before")
 

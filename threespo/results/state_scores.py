@@ -11,8 +11,8 @@ from threespo.results.collect import RUN_COLUMNS
 from threespo.study.matrix import searching_runs
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths, Run
     from threespo.study.config import Study
-    from threespo.study.paths import Paths, Run
 
 THIRDS = ("early", "middle", "late")
 """Thirds of a run's epochs."""

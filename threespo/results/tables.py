@@ -27,19 +27,19 @@ from threespo.results.paper_tables.cells import beside_the_papers, or_nan
 from threespo.results.provenance import provenance
 from threespo.results.reasoning import reasoning
 from threespo.results.search_facts import search_facts
+from threespo.results.settings import ResultSettings
 from threespo.results.state_scores import state_scores
 from threespo.results.statistics import mean_interval
 from threespo.results.summaries import Summary, clusters_of, cube, interval_over, summarize
 from threespo.runs.learning_rate import chosen_rate
 from threespo.runs.tuning import trial_success
 from threespo.study.matrix import decision_tree_rows, trial_runs
-from threespo.study.run_settings import ResultSettings
 from threespo.tables import read_table, write_table
 from threespo.theory.bandit import regret_table
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths, Run
     from threespo.study.config import Study
-    from threespo.study.paths import Paths, Run
 
 PROTOCOL_ONLY = "checks the protocol"
 """Note in the rows of prompting agents on tiny policies, which follow no instructions."""
@@ -48,20 +48,12 @@ COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
 
 
 def make_tables(settings: ResultSettings) -> None:
-    """The tables stage: gather all runs of a study.
+    """The tables stage: write the tables named in ``TABLES``, and what DVC compares between commits.
 
     Raises:
         InputError: if a run's results are missing or do not belong together.
     """
-    write_tables(settings.study, settings.paths)
-
-
-def write_tables(study: "Study", paths: "Paths") -> None:
-    """Write the tables named in ``TABLES``, and what DVC compares between commits.
-
-    Raises:
-        InputError: if a run's results are missing or do not belong together.
-    """
+    study, paths = settings.study, settings.paths
     episodes, metrics, timing = (
         collect.episodes(study, paths),
         collect.metrics(study, paths),
@@ -80,7 +72,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "metrics": metrics,
         "timing": timing,
         "wall_time": wall_time(metrics, timing),
-        "stages": collect.stages(study, paths),
+        "stages": collect.stages(settings.jobs, paths),
         "runs": collect.runs(study, paths, metrics),
         "main": main,
         **beside_the_papers(study, main, costs, paper),
@@ -98,7 +90,7 @@ def write_tables(study: "Study", paths: "Paths") -> None:
         "laboratory": laboratory(study, paths),
         "claims": verdicts(read_claims(), evidence),
         "regret": regret_table(),
-        "provenance": provenance(study, paths, timing),
+        "provenance": provenance(settings, timing),
     }
 
     write_dvc_files(paths, tables["main"], tables["curves"])

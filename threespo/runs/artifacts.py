@@ -15,9 +15,9 @@ import pandas as pd
 
 from threespo.files import atomic_folder, atomic_json, link_folder
 from threespo.methods.tree_table import COLUMNS
+from threespo.paths import RunFolder
 from threespo.protocol import EpochResult
 from threespo.runs.snapshots import Snapshot, write_index
-from threespo.study.paths import RunFolder
 from threespo.tables import read_table, write_table
 
 TYPE_COLUMNS = ("epoch", "task_type")

@@ -7,7 +7,7 @@ import sys
 from threespo.envs.base import Task
 from threespo.rng import generator
 from threespo.runs.checkpoint import Progress
-from threespo.study.run_settings import TrainSettings
+from threespo.runs.settings import TrainSettings
 
 
 def spent(progress: Progress, settings: TrainSettings) -> int:

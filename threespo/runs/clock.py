@@ -15,8 +15,8 @@ from typing import Any
 from threespo.envs.base import Environment, Task, Transition
 from threespo.errors import InputError
 from threespo.files import atomic_text
-from threespo.study.paths import Paths
-from threespo.study.run_settings import TrainSettings
+from threespo.paths import Paths
+from threespo.runs.settings import TrainSettings
 
 
 class TimedEnvironment:

@@ -1,7 +1,7 @@
 """The data stage: the tasks of a study, from any source, in one compact form with a manifest."""
 
-from threespo.envs.registry import environment, load
-from threespo.study.run_settings import DataSettings
+from threespo.envs.registry import prepare as preparation
+from threespo.runs.settings import DataSettings
 
 
 def prepare(settings: DataSettings) -> None:
@@ -10,4 +10,4 @@ def prepare(settings: DataSettings) -> None:
     Raises:
         InputError: if the source's files are missing or broken.
     """
-    load(environment(settings.env).prepare)(settings.tasks, settings.paths.data(settings.env))
+    preparation(settings.env)(settings.tasks, settings.paths.data(settings.env))

@@ -5,12 +5,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from threespo.agents.rollout import EpisodeRecord, play_episodes
+from threespo.agents.settings import AgentSettings
 from threespo.agents.trials import Agent, play_trials
+from threespo.policy.endpoint_settings import EndpointSettings
 from threespo.runs.columns import EXAMPLE_COLUMNS
+from threespo.runs.settings import EvaluateSettings
 from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, setup_of
-from threespo.study.config import AgentSettings
-from threespo.study.endpoint import EndpointSettings
-from threespo.study.run_settings import EvaluateSettings
 from threespo.tables import write_table
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError, StoppedError
+from threespo.job_settings import JobSettings
 from threespo.runs.nodes import Node, nodes, remote_shell
-from threespo.study.run_settings import JobSettings, TrainSettings
+from threespo.runs.settings import TrainSettings
 
 FORWARDED = ("GLOO_", "HF_", "NCCL_", "OMP_", "PYTHONPATH", "TORCH_", "TRANSFORMERS_", "VLLM_")
 """How the names of environment variables begin that ranks on other machines get from here."""

@@ -10,10 +10,9 @@ from threespo.agents.rollout import play_episodes
 from threespo.envs.base import Task
 from threespo.errors import InputError
 from threespo.rng import derive
+from threespo.runs.settings import MOST_GAMES, LearningRunSettings
 from threespo.runs.setup import each_sampler, load_tasks, policy_source, setup_of
 from threespo.runs.snapshots import UNTRAINED, read_index
-from threespo.study.learning import MOST_GAMES
-from threespo.study.run_settings import LearningRunSettings
 from threespo.tables import write_table
 
 COLUMNS = (

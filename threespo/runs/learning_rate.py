@@ -2,9 +2,9 @@
 
 from threespo.errors import InputError
 from threespo.files import read_json
+from threespo.paths import Paths, Run
+from threespo.runs.settings import TrainSettings
 from threespo.settings import LARGEST_RATE
-from threespo.study.paths import Paths, Run
-from threespo.study.run_settings import TrainSettings
 
 
 def chosen_rate(paths: Paths, run: Run) -> float:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from threespo.errors import InputError
 from threespo.protocol import LocalSampler, Sample, SampleRequest
 from threespo.runs.learning_rate import learning_rate
+from threespo.runs.settings import TrainSettings
 from threespo.runs.setup import load_run_policy, make_sampler
-from threespo.study.run_settings import TrainSettings
 
 if TYPE_CHECKING:
     from threespo.learner.critic import DeepSpeedCritic

@@ -19,12 +19,11 @@ from threespo.methods.scorer import Node, SearchMethod, StateScorer
 from threespo.methods.states import state_id, state_key
 from threespo.protocol import Counters, Sampler
 from threespo.rng import derive
+from threespo.runs.settings import ProbeRunSettings, ProbeSettings
 from threespo.runs.setup import each_sampler, load_tasks, setup_of
 from threespo.runs.snapshots import Snapshot, read_index
 from threespo.runs.train import choose_pool, common_settings
-from threespo.study.config import ProbeSettings
-from threespo.study.run_settings import ProbeRunSettings
-from threespo.study.training import TrainingSettings
+from threespo.runs.training_settings import TrainingSettings
 from threespo.tables import write_table
 
 COLUMNS = (

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from threespo.errors import InputError
 from threespo.learner import backend
 from threespo.runs.parts import Parts, make_parts
-from threespo.study.run_settings import TrainSettings
+from threespo.runs.settings import TrainSettings
 
 T = TypeVar("T")
 

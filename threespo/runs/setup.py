@@ -10,10 +10,9 @@ from threespo.envs.settings import EpisodeSettings
 from threespo.errors import InputError
 from threespo.files import read_json
 from threespo.hub import model_folder
-from threespo.study.matrix import REFERENCE_METHODS
-from threespo.study.paths import MANIFEST, POLICY_FILE
-from threespo.study.run_settings import RunSettings
-from threespo.study.sampling import ROWS, SamplingSettings
+from threespo.paths import MANIFEST, POLICY_FILE, REFERENCE_METHODS
+from threespo.policy.settings import ROWS, SamplingSettings
+from threespo.runs.settings import RunSettings
 
 if TYPE_CHECKING:
     from threespo.policy.model import Policy

@@ -12,8 +12,8 @@ from typing import Any
 
 from threespo.errors import InputError
 from threespo.files import atomic_json, read_json
-from threespo.study.paths import RunFolder
-from threespo.study.training import TrainingSettings
+from threespo.paths import RunFolder
+from threespo.runs.training_settings import TrainingSettings
 
 _REMEDY = "Delete the run's folder and run the study again."
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from threespo.envs.base import Task
 from threespo.envs.episode import EpisodeSetup, begin
-from threespo.envs.registry import ENVIRONMENTS
 from threespo.methods.base import CommonSettings, Method
 from threespo.methods.registry import make_method, searches
 from threespo.rng import derive
@@ -24,9 +23,8 @@ from threespo.runs.driver import Driver
 from threespo.runs.learning_rate import decay, learning_rate
 from threespo.runs.metrics import in_order, record, record_time
 from threespo.runs.parts import Parts
+from threespo.runs.settings import TrainSettings
 from threespo.runs.setup import check_sampler, load_tasks, policy_source, prepared, setup_of
-from threespo.study.fingerprint import fingerprint
-from threespo.study.run_settings import TrainSettings
 from threespo.tables import write_table
 
 
@@ -154,10 +152,9 @@ def common_settings(settings: TrainSettings, pool: list[Task]) -> CommonSettings
 
 def _identity(settings: TrainSettings) -> str:
     """Hash what decides the run's bytes: code, settings, games and base policy, not labels, evaluation or other runs."""
-    run = settings.run
     decides: dict[str, Any] = {
         "settings": settings.key(),
-        "code": fingerprint((__name__, ENVIRONMENTS[run.env], f"threespo.methods.{settings.method}")),
+        "code": settings.code,
         "learning_rate": learning_rate(settings),
         **prepared(settings),
     }

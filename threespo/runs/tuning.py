@@ -4,8 +4,8 @@ import sys
 from statistics import fmean
 
 from threespo.files import atomic_json
-from threespo.study.paths import Paths, Run
-from threespo.study.run_settings import TuneSettings
+from threespo.paths import Paths, Run
+from threespo.runs.settings import TuneSettings
 from threespo.tables import read_table
 
 

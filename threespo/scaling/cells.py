@@ -6,6 +6,8 @@ from pathlib import Path
 
 from threespo.learner.optim import STATE_BYTES
 from threespo.methods.registry import full_options, searches
+from threespo.paths import Run
+from threespo.policy.settings import ROWS, default_cache
 from threespo.scaling.memory import Settings
 from threespo.scaling.shapes import Shape, shape_of
 from threespo.scaling.workload import RELEASED, Text, Work, playing, text_of, training
@@ -20,8 +22,6 @@ from threespo.study.matrix import (
     trained_runs,
     trial_runs,
 )
-from threespo.study.paths import Run
-from threespo.study.sampling import ROWS, default_cache
 
 LABORATORY_SECONDS = 75.0
 """Processor seconds of a hundred seeds on decision trees: 75 to 160 for six rows, measured with the other core busy."""

@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 
+from threespo.paths import JobId
 from threespo.scaling.cells import Cell
 from threespo.scaling.estimate import Machine, estimate
 from threespo.scaling.rates import GPUS
 from threespo.study.config import Study
-from threespo.study.stages import Job
 
 MARGIN = 3.0
 """Times as long as planned for the slowest GPU with 80 GB: rates are assumed. A job that is stopped goes on all the same."""
@@ -53,7 +53,7 @@ class Allotment:
             known = self._most.get(name, found)
             self._most[name] = Resources(max(known.mem_mb, found.mem_mb), max(known.runtime, found.runtime), found.nodes)
 
-    def of(self, job: Job) -> Resources:
+    def of(self, job: JobId) -> Resources:
         """Return what a job needs; for what no model computes, the least."""
         parts = job.name.split("/")
         for length in (3, 2):

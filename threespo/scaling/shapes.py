@@ -8,8 +8,8 @@ from typing import Any
 
 from threespo.errors import InputError
 from threespo.files import read_json
+from threespo.imitation.sizes import SIZES
 from threespo.study.config import PolicySettings
-from threespo.study.sizes import SIZES
 
 TINY_VOCABULARY = {"alfworld": 690, "webshop": 2494}
 """Tokens that a tiny policy's tokenizer has about, by environment; its head is part of the work."""

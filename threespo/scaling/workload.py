@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from threespo.methods.registry import full_options, searches
+from threespo.paths import Run
 from threespo.study.config import MethodSettings, PolicySettings, Study, StudyAt
-from threespo.study.paths import Run
 
 FULL_WIDTH = 0.7
 """Mean number of samples of an expanded state, as a share of G_max: 0.4 to 0.9 in the runs of `smoke` (docs/LOG.md)."""

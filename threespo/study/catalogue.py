@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from threespo.errors import InputError
+from threespo.paths import PAPER, Run
 from threespo.settings import Listed, Name, Settings, Several
 from threespo.study.config import Study
 from threespo.study.explain import explain, field_of
 from threespo.study.matrix import learning_runs, searching_runs
 from threespo.study.parts import Part
-from threespo.study.paths import PAPER, Run
 from threespo.study.reading import read_text, read_yaml
 
 FIGURE_KINDS = ("svg", "pdf", "png", "csv")
@@ -81,6 +81,9 @@ TABLES = (
     "provenance",
 )
 
+TIMED = ("timing", "wall_time", "learning_time", "time_to", "stages", "runs", "provenance")
+"""Those with times, machines or commits: equal runs have different ones."""
+
 Text = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
@@ -93,8 +96,6 @@ class Notebook(Settings):
     """What a study must have for the notebook to have data."""
     paper: Several[Annotated[str, Field(pattern=r"^[\w.-]+$")]] = ()
     """Files of ``config/paper`` that it reads besides tables."""
-    modules: Several[str] = ("threespo.results.figures", "threespo.results.layout")
-    """Modules of this package that its cells import (tested)."""
     environments: bool = True
     """Whether it shows environments or their tasks by name; if not, other names do not rerun it."""
 

@@ -9,15 +9,15 @@ from threespo.envs.panels import CONFIRMATION
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.spec import purpose
 from threespo.errors import listed
+from threespo.imitation.sizes import SIZES
 from threespo.methods.registry import check_options, searches
+from threespo.paths import REFERENCE_METHODS
+from threespo.policy.settings import VLLM_RANGE, drawn_by_vllm
+from threespo.runs.training_settings import PolicyScale, TrainingSettings
 from threespo.study.config import Study, StudyAt
 from threespo.study.confirmatory import FEWEST_SEEDS
 from threespo.study.explain import explain, field_of
-from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paper_rows import paper_rows
-from threespo.study.sampling import VLLM_RANGE, drawn_by_vllm
-from threespo.study.sizes import SIZES
-from threespo.study.training import PolicyScale, TrainingSettings
 
 
 def problems(study: Study) -> list[str]:
@@ -264,7 +264,7 @@ def _of_environments(study: Study) -> Iterator[str]:
         return
     for env, section in study.environments.items():
         spec = environment(env)
-        if spec.curriculum is None:
+        if not spec.has_curriculum:
             yield f"policies: {env} has no curriculum, and so no tiny policy; use policies of another kind"
         elif (fault := spec.unlearnable(section)) is not None:
             yield f"{env}.{fault}"

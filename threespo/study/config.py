@@ -1,9 +1,9 @@
 """A study file, typed: what is prepared, trained and evaluated, at which scale.
 
-Every field is explained here once; those of ``training`` in ``threespo/study/training.py``, those of an environment's
-section in ``threespo/envs/ENVIRONMENT/settings.py``. Unknown or ill-typed fields are refused with the field's full name
-(``threespo.study.load``), so a misspelling never silently changes an experiment. Values that the paper fixes name their
-source.
+Every field is explained once: here, where a job's settings are (those of ``training`` in
+``threespo/runs/training_settings.py``), or in an environment's ``settings.py``. Unknown or ill-typed fields are refused with
+the field's full name (``threespo.study.load``), so a misspelling never silently changes an experiment. Values that the paper
+fixes name their source.
 """
 
 import functools
@@ -13,26 +13,18 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, create_model, model_validator
 
+from threespo.agents.settings import AgentSettings
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
+from threespo.imitation.sizes import Weakness
+from threespo.policy.endpoint_settings import EndpointSettings
+from threespo.policy.settings import SamplingSettings, VllmSettings
+from threespo.runs.settings import EvaluationSettings, LearningSettings, ProbeSettings
+from threespo.runs.training_settings import MOST_RANKS, MOST_ROWS, Generations, PolicyScale, Schedule, TrainingSettings
 from threespo.settings import REVISION, Execution, Label, LearningRate, Name, Seeds, Settings, Several
 from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
-from threespo.study.endpoint import EndpointSettings
-from threespo.study.learning import LearningSettings
 from threespo.study.parts import Part, Scope
-from threespo.study.sampling import SamplingSettings, VllmSettings
-from threespo.study.sizes import Weakness
-from threespo.study.training import (
-    HOTTEST,
-    MOST_RANKS,
-    MOST_ROWS,
-    MOST_TOKENS,
-    Generations,
-    PolicyScale,
-    Schedule,
-    TrainingSettings,
-)
 
 
 class PolicySettings(SamplingSettings, PolicyScale):
@@ -41,7 +33,7 @@ class PolicySettings(SamplingSettings, PolicyScale):
     kind: Literal["tiny", "pretrained", "endpoint"] = "tiny"
     """An ``endpoint`` is not trained; the study's prompting agents play with it."""
     size: Name = "s"
-    """``tiny`` only: a name in threespo/study/sizes.py; ``s`` stands in for the paper's 1.5B model, ``m`` for its 7B."""
+    """``tiny`` only: a name in threespo/imitation/sizes.py; ``s`` stands in for the paper's 1.5B model, ``m`` for its 7B."""
     weakness: Weakness = "planted"
     """``tiny`` only: ``planted`` is a good clone made careless on purpose, ``early`` one whose cloning was stopped early."""
     source: str | None = Field(default=None, min_length=1)
@@ -108,23 +100,6 @@ class MethodSettings(Settings):
     them covers."""
 
 
-class AgentSettings(Settings):
-    """A prompting agent."""
-
-    agent: Literal["direct", "react", "retry", "reflexion"]
-    """``direct``: actions alone; ``react``: thoughts and actions; ``reflexion``: attempts with reflections in between;
-    ``retry``: as many attempts without (threespo/agents/)."""
-    trials: int = Field(default=3, ge=2, le=100)
-    """Most attempts of ``reflexion`` and ``retry``; success is that of any. The paper does not say."""
-    reflection_characters: int = Field(default=4000, ge=1, le=MOST_TOKENS)
-    """Characters of a failed attempt's steps, from its end, that the request for a reflection shows: a prompt that is too
-    long is an error."""
-    note_characters: int = Field(default=400, ge=1, le=MOST_TOKENS)
-    """Characters that are kept of a reflection, for the same reason."""
-    thoughts_in_history: bool = False
-    """``react``, ``retry``, ``reflexion``: show earlier thoughts beside their actions; the paper's template does not."""
-
-
 class AgentEntry(AgentSettings):
     """One prompting row of the study: an agent, played by some of its policies without training."""
 
@@ -155,20 +130,6 @@ class TuningSettings(Settings):
         return self
 
 
-class ProbeSettings(Settings):
-    """How state scores are compared with success probabilities, estimated by a frozen policy's episodes from each state."""
-
-    snapshots: int = Field(default=3, ge=1, le=100)
-    """How often in a run: at the snapshots of ``training.snapshots`` nearest to the middles of so many equal parts of its
-    budget."""
-    games: int = Field(default=8, ge=1, le=10_000)
-    """Games of the training pool, each played once; the states on the way are probed."""
-    states: int = Field(default=48, ge=1, le=100_000)
-    """States of a snapshot, chosen among those by a hash."""
-    continuations: int = Field(default=64, ge=1, le=10_000)
-    """Episodes that go on from each state."""
-
-
 class ProbeEntry(ProbeSettings):
     """The study's section ``probe``."""
 
@@ -177,16 +138,6 @@ class ProbeEntry(ProbeSettings):
     seeds: int = Field(default=1, ge=1, le=1000)
     """Training seeds of each that are probed, the first ones, each with all of these episodes. A verdict on a claim about
     probed states takes three."""
-
-
-class EvaluationSettings(Settings):
-    """How final checkpoints are evaluated: plain single rollouts, every game once per evaluation seed."""
-
-    temperature: float = Field(default=0.4, ge=0, le=HOTTEST)
-    """tab:hyperparams: 0.4."""
-    seeds: Seeds = (123, 456, 789)
-    splits: Annotated[Several[Name], Field(min_length=1)] = ("valid_seen", "valid_unseen")
-    """An environment that has some of these is evaluated on them, any other on its own (WebShop: ``test``)."""
 
 
 class EvaluationEntry(EvaluationSettings):

@@ -4,12 +4,9 @@ from typing import Literal
 
 from threespo.errors import InputError, listed
 from threespo.methods.registry import searches
+from threespo.paths import REFERENCE_METHODS, Run
 from threespo.study.config import Study
 from threespo.study.parts import MAIN, PARTS, Part
-from threespo.study.paths import Run
-
-REFERENCE_METHODS = ("base", "strong")
-"""Untrained rows of every table: the weak base that training starts from, and the strong clone that is its ceiling."""
 
 
 def local_policies(study: Study) -> list[str]:

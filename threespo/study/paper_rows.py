@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from threespo.errors import InputError
-from threespo.study.paths import PAPER
+from threespo.paths import PAPER
 from threespo.study.reading import read_text, read_yaml
 
 

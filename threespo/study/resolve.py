@@ -15,13 +15,13 @@ from typing import Any
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.spec import RealData
 from threespo.errors import InputError, listed
+from threespo.paths import Paths
 from threespo.study.catalogue import catalogue
 from threespo.study.changes import own_ending, reaching, small_budgets
 from threespo.study.config import Study
 from threespo.study.configuration import Places, check_texts, is_folder, results_folder, typed
 from threespo.study.load import Change, dump_study, load_study
 from threespo.study.matrix import local_policies
-from threespo.study.paths import Paths
 
 STUDIES = Path("config") / "studies"
 

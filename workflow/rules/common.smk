@@ -8,18 +8,18 @@ from pathlib import Path
 
 from threespo.cli import STUDY_DIGEST
 from threespo.errors import InputError
+from threespo.paths import Paths
+from threespo.pipeline import fork_server
+from threespo.pipeline.snakemake_adapter import is_main_process, multiply_gpus, refuse, run_exactly, runs_here
+from threespo.pipeline.snakemake_adapter import config_texts, executes, forget_backups, granted_gpus, ignore_times
+from threespo.pipeline.stages import STAGES, Job, jobs, jobs_of
+from threespo.pipeline.workflow_run import WorkflowRun
 from threespo.runs.gpus import check_granted
 from threespo.scaling.resources import Allotment
-from threespo.results.status import StudyBar
-from threespo.study import fork_server
 from threespo.study.load import load_study
-from threespo.study.paths import Paths
 from threespo.study.resolve import resolve
-from threespo.study.snakemake_adapter import config_texts, executes, forget_backups, granted_gpus, ignore_times
-from threespo.study.snakemake_adapter import is_main_process, multiply_gpus, refuse, run_exactly, runs_here
-from threespo.study.stages import STAGES, Job, jobs, jobs_of
-from threespo.study.workflow_run import WorkflowRun
 from threespo.terminal import printable
+from threespo.watch.status import StudyBar
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
 

@@ -176,7 +176,7 @@ def _evaluate(settings):
 
 def _execute(settings):
     """Write what the notebook would, without drawing."""
-    from threespo.study.stages import Job
+    from threespo.pipeline.stages import Job
 
     outputs = Job("notebook", settings.name).outputs(settings.paths)
     for path in outputs.paths():

@@ -22,7 +22,7 @@ _CONFIRMATION_SEED = 2029
 """Nothing of a game of this panel has ever been drawn for another."""
 
 
-def prepare_games(settings: AlfworldTasks, out: Path) -> None:
+def prepare(settings: AlfworldTasks, out: Path) -> None:
     """Write the games of every split, domain, grammar and ``manifest.json`` (counts, wording and checksums) into a folder.
 
     Calibration games of real sources are held out of the training split, chosen by a hash of their ids, so they are the

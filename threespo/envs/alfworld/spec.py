@@ -78,7 +78,6 @@ SPEC = EnvironmentSpec(
     evaluated=("valid_seen", "valid_unseen"),
     text=TEXT,
     make=_make,
-    prepare="threespo.envs.alfworld.prepare:prepare_games",
     load_tasks=_load_tasks,
     recognises=_recognises,
     splits_in=_splits_in,
@@ -91,6 +90,5 @@ SPEC = EnvironmentSpec(
         lacks=_lacks,
         listed=("game.tw-pddl",),
     ),
-    curriculum="threespo.imitation.alfworld.curriculum:curriculum",
-    presentation="threespo.envs.alfworld.presentation:PRESENTATION",
+    has_curriculum=True,
 )

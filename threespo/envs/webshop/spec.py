@@ -72,7 +72,6 @@ SPEC = EnvironmentSpec(
     evaluated=("test",),
     text=TEXT,
     make=_make,
-    prepare="threespo.envs.webshop.prepare:prepare",
     load_tasks=_load_tasks,
     recognises=_recognises,
     splits_in=_splits_in,
@@ -85,7 +84,6 @@ SPEC = EnvironmentSpec(
         files=("*.json", "*.json.xz"),
         lacks=_lacks,
     ),
-    curriculum="threespo.imitation.webshop.curriculum:curriculum",
+    has_curriculum=True,
     unlearnable=_unlearnable,
-    presentation="threespo.envs.webshop.presentation:PRESENTATION",
 )

@@ -22,10 +22,10 @@ from threespo.imitation.curriculum import (
     Turn,
     shipped_name,
 )
+from threespo.imitation.settings import BasePolicySettings
+from threespo.imitation.sizes import PolicySize, Weakness
 from threespo.imitation.tokenizer import vocabulary
 from threespo.rng import generator
-from threespo.study.run_settings import BasePolicySettings
-from threespo.study.sizes import PolicySize, Weakness
 
 NOISY = ExpertNoise(random_action=0.1, failing_action=0.04)
 """The expert that plays while the careful one is imitated, so that clones learn to recover from faults."""

@@ -23,11 +23,11 @@ from threespo.imitation.curriculum import (
     Turn,
     shipped_name,
 )
+from threespo.imitation.settings import BasePolicySettings
+from threespo.imitation.sizes import PolicySize, Weakness
 from threespo.imitation.tokenizer import shop_vocabulary
 from threespo.imitation.webshop.expert import CAREFUL, ExpertNoise, decide
 from threespo.rng import generator
-from threespo.study.run_settings import BasePolicySettings
-from threespo.study.sizes import PolicySize, Weakness
 
 MOST_PRODUCTS = 5_000
 

@@ -7,9 +7,9 @@ import yaml
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from threespo.errors import InputError
+from threespo.paths import PAPER
 from threespo.results.claims.rules import Rule
 from threespo.settings import Listed, Settings
-from threespo.study.paths import PAPER
 
 
 def _listed(found: Any) -> Any:

@@ -10,9 +10,9 @@ import pandas as pd
 import yaml
 
 from threespo.errors import InputError
+from threespo.paths import PAPER
 from threespo.results.figures import label
 from threespo.results.paper_tables.layout import MISSING, Column, PaperTable, Row, text
-from threespo.study.paths import PAPER
 
 FILE = "compute.yaml"
 """The paper's numbers, in ``config/paper``."""

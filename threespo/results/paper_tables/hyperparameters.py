@@ -10,10 +10,10 @@ import pandas as pd
 from pydantic import Field, ValidationError
 
 from threespo.errors import InputError
+from threespo.paths import PAPER
 from threespo.results.paper_tables.layout import MISSING, Column, PaperTable, Row, text
 from threespo.settings import Listed, Settings
 from threespo.study.load import dump_study
-from threespo.study.paths import PAPER
 from threespo.study.reading import read_text, read_yaml
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import pandas as pd
 from pydantic import Field, TypeAdapter, ValidationError
 
 from threespo.errors import InputError
+from threespo.paths import PAPER
 from threespo.results.figures import label
 from threespo.results.paper_tables.layout import Column, PaperTable, Row, text
 from threespo.settings import Settings
-from threespo.study.paths import PAPER
 from threespo.study.reading import read_text, read_yaml
 
 FILE = "limitations.yaml"

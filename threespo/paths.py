@@ -1,0 +1,249 @@
+"""Where the files of a study lie: every path of a result is spelled here and nowhere else.
+
+``results/STUDY/`` holds ``study.json``, ``data/ENV/``, ``policy/ENV/POLICY/{base,strong}/``,
+``runs/ENV/POLICY/METHOD/{seed-N,rate-R-seed-N}/``, ``tuning/``, ``laboratory/``, ``tables/``, ``notebooks/``, ``figures/``,
+``report.html``, and the records of what each job was made of in ``stages/``. Checkpoints of unfinished runs lie in
+``checkpoints/``, outside the workflow's outputs.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+"""In a data folder: counts and checksums of its tasks."""
+
+POLICY_FILE = "policy.json"
+"""In a policy's folder: what the policy is and what was measured of it."""
+
+PAPER = Path("config") / "paper"
+"""The paper's numbers and claims, in the repository."""
+
+PUBLISHED = Path("config") / "published" / "mini.csv"
+"""Our own published results of the study ``mini``, in the repository."""
+
+NOTEBOOKS = Path("notebooks")
+"""The notebooks' sources, in the repository."""
+
+
+REFERENCE_METHODS = ("base", "strong")
+"""Untrained rows of every table: the weak base that training starts from, and the strong clone that is its ceiling."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobId:
+    """A job of the workflow: a stage and a name, for example ``train`` and ``alfworld/tiny-s/grpo/seed-0``."""
+
+    stage: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.stage} {self.name}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One cell of the matrix, or a trial of a learning rate."""
+
+    env: str
+    policy: str
+    method: str
+    seed: int
+    rate: float | None = None
+    """The learning rate that a trial tries; ``None`` for a cell of the matrix."""
+
+    @property
+    def run_id(self) -> str:
+        """ENV/POLICY/METHOD/seed-N, of a trial ENV/POLICY/METHOD/rate-R-seed-N."""
+        which = f"seed-{self.seed}" if self.rate is None else f"rate-{self.rate:g}-seed-{self.seed}"
+        return f"{self.env}/{self.policy}/{self.method}/{which}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The files of one run."""
+
+    folder: Path
+
+    @property
+    def weights(self) -> Path:
+        """The trained policy, a Hugging Face folder."""
+        return self.folder / "weights"
+
+    @property
+    def snapshots(self) -> Path:
+        """Folder with a folder ``NN`` for every snapshot (``threespo.runs.snapshots``)."""
+        return self.folder / "snapshots"
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.parquet"
+
+    @property
+    def timing(self) -> Path:
+        return self.folder / "timing.parquet"
+
+    @property
+    def task_types(self) -> Path:
+        return self.folder / "task_types.parquet"
+
+    @property
+    def trees(self) -> Path:
+        """The recorded search trees (``threespo.methods.tree_table``)."""
+        return self.folder / "trees.parquet"
+
+    @property
+    def evaluation(self) -> Path:
+        """One row per evaluated episode."""
+        return self.folder / "evaluation.parquet"
+
+    @property
+    def evaluation_timing(self) -> Path:
+        return self.folder / "evaluation_timing.parquet"
+
+    @property
+    def evaluation_example(self) -> Path:
+        """One of the evaluated episodes, step by step."""
+        return self.folder / "evaluation_example.parquet"
+
+    @property
+    def learning(self) -> Path:
+        """One row per episode of every snapshot's evaluation."""
+        return self.folder / "learning.parquet"
+
+    @property
+    def probe(self) -> Path:
+        return self.folder / "probe.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where the files of one study lie, below ``root`` (usually ``results/STUDY``).
+
+    Every name may be a pattern such as ``{env}``: the workflow's rules use these paths too.
+    """
+
+    root: Path
+
+    @property
+    def study(self) -> Path:
+        return self.root / "study.json"
+
+    @property
+    def call(self) -> Path:
+        """What the workflow was asked for when it last ran."""
+        return self.root / "call.json"
+
+    def data(self, env: str) -> Path:
+        return self.root / "data" / env
+
+    def policy(self, env: str, policy: str) -> Path:
+        """Folder with ``base/``, ``strong/`` (tiny policies only) and ``policy.json``."""
+        return self.root / "policy" / env / policy
+
+    def run(self, run: Run | str) -> RunFolder:
+        """Return the files of a run, or of the run with this id."""
+        return RunFolder(self.root / "runs" / _id(run))
+
+    def checkpoints(self, run: Run | str) -> Path:
+        return self.root / "checkpoints" / _id(run)
+
+    @property
+    def cassettes(self) -> Path:
+        return self.root / "cassettes"
+
+    def cassette(self, run: Run) -> Path:
+        """The recorded replies of a closed model; a compressed one (``.xz``) is taken where there is no other."""
+        path = self.cassettes / run.env / run.policy / f"{run.method}.jsonl"
+        packed = path.with_name(path.name + ".xz")
+        return packed if packed.is_file() and not path.is_file() else path
+
+    def profile(self, run: Run) -> Path:
+        return self.root / "profiles" / f"{run.run_id}.txt"
+
+    def choice(self, env: str, policy: str, method: str) -> Path:
+        """File with the learning rate that was chosen."""
+        return self.root / "tuning" / env / policy / f"{method}.json"
+
+    def decision_trees(self, family: str, method: str) -> Path:
+        """File with one row of the study's section ``laboratory``."""
+        return self.root / "laboratory" / family / f"{method}.parquet"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    def table(self, name: str) -> Path:
+        return self.tables / f"{name}.parquet"
+
+    def paper_table(self, name: str, kind: str) -> Path:
+        """A table in the paper's layout, as a file for a paper."""
+        return self.tables / f"{name}.{kind}"
+
+    @property
+    def dvc_metrics(self) -> Path:
+        """Success by method, for ``dvc metrics diff``."""
+        return self.tables / "metrics.json"
+
+    @property
+    def dvc_curves(self) -> Path:
+        """Learning curves, for ``dvc plots diff``."""
+        return self.tables / "learning_curves.csv"
+
+    @property
+    def figures(self) -> Path:
+        return self.root / "figures"
+
+    def figure(self, name: str, kind: str) -> Path:
+        return self.figures / f"{name}.{kind}"
+
+    def notebook(self, name: str) -> Path:
+        """An executed notebook."""
+        return self.root / "notebooks" / f"{name}.ipynb"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    def log(self, stage: str, name: str) -> Path:
+        return self.root / "logs" / stage / f"{name or 'all'}.log"
+
+    def record(self, stage: str, name: str) -> Path:
+        """What a job was made of when it last ended, and what it has written."""
+        return self.root / "stages" / stage / f"{name or 'all'}.json"
+
+    @property
+    def digests(self) -> Path:
+        """Digests of files by their state, so that unchanged ones need not be read again; a memory of this machine."""
+        return self.root / ".digests.json"
+
+    @property
+    def journal(self) -> Path:
+        """When jobs began and how they ended since the workflow was last called (``threespo.pipeline.journal``)."""
+        return self.root / ".journal.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the workflow that works on the study."""
+        return self.root / ".workflow.lock"
+
+    @property
+    def jobs_lock(self) -> Path:
+        """Shared by the commands that work on the study."""
+        return self.root / ".jobs.lock"
+
+
+def paths_of_run(folder: Path) -> tuple[Paths, str]:
+    """Return the study's paths and the run's id of a run's folder RESULTS/runs/ENV/POLICY/METHOD/seed-N.
+
+    Raises:
+        ValueError: if the folder does not lie like that.
+    """
+    # Not ``resolve``: results may be reached through a link.
+    parts = folder.absolute().parts
+    if len(parts) < 6 or parts[-5] != "runs":
+        raise ValueError(folder)
+    return Paths(Path(*parts[:-5])), "/".join(parts[-4:])
+
+
+def _id(run: Run | str) -> str:
+    return run if isinstance(run, str) else run.run_id

@@ -1,0 +1,58 @@
+"""Confirmatory studies: frozen before they run, and marked as such only while nothing has changed since.
+
+A study that was designed while looking at its own games confirms nothing. So a confirmatory one is evaluated on panels on
+which nothing is chosen, and says at which commit, with which configuration and by which code it was frozen.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from threespo.errors import InputError
+from threespo.files import atomic_text
+from threespo.pipeline.stages import code_digest
+from threespo.provenance.records import commit
+from threespo.study.checks import unconfirmed
+from threespo.study.confirmatory import RULE, Freeze
+from threespo.study.load import load_study
+from threespo.study.marks import configuration_digest
+
+RESULTS = Path("results")
+"""Where studies put their results unless somebody says otherwise."""
+
+_SECTION = re.compile(r"^confirmatory:.*\n(?:[ \t]+.*\n|[ \t]*\n)*", re.MULTILINE)
+
+
+def freeze(file: Path, *, again: bool = False) -> Freeze:
+    """Mark the study in a YAML file as confirmatory.
+
+    Args:
+        file: the study's file.
+        again: in place of an earlier mark, which is lost.
+
+    Raises:
+        InputError: if it has a mark already, is not evaluated on confirmation panels only, has too few seeds, or the
+            repository has uncommitted changes.
+    """
+    study = load_study(file)
+    if study.confirmatory and not again:
+        raise InputError(
+            f"{file}: is frozen at commit {study.confirmatory.commit[:12]} already. A new mark would take the place of that "
+            "one, and results that were made under it would no longer be confirmatory. If that is meant: --freeze --again"
+        )
+    if reasons := [*unconfirmed(study)]:
+        raise InputError(f"{file}: cannot be frozen as a confirmatory study: {reasons[0]}")
+    if (RESULTS / study.name / "runs").exists():
+        raise InputError(
+            f"{file}: {RESULTS / study.name} has runs of this study already; a study is frozen before it runs. Remove them, "
+            "or give the study another name"
+        )
+    now = commit()
+    if re.fullmatch("[0-9a-f]{40}", now) is None:
+        raise InputError(f"{file}: frozen is a commit, and this one is {now}; commit first")
+
+    mark = Freeze(rule=RULE, commit=now, configuration=configuration_digest(study), code=code_digest(study))
+    lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in mark.model_dump().items())
+    text = _SECTION.sub("", file.read_text(encoding="utf-8"))
+    atomic_text(file, f"{text.rstrip()}\nconfirmatory:\n{lines}")
+    return mark

@@ -1,0 +1,92 @@
+"""The stage ``policy``: the base policy of an environment, and its strong clone."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from threespo.envs.registry import environment, environment_module
+from threespo.imitation.curriculum import curriculum_module
+from threespo.imitation.settings import BasePolicySettings
+from threespo.imitation.sizes import SIZES
+from threespo.paths import Paths
+from threespo.pipeline.stage import Files, Outputs, Stage
+from threespo.provenance.digests import file_digest, files_in
+from threespo.study.config import Study
+from threespo.study.matrix import base_policies
+
+SMALL_FILE = 2**24
+"""Bytes below which a file of a model is read to be told apart."""
+
+
+def run(settings: BasePolicySettings) -> None:
+    """Provide the policy."""
+    from threespo.imitation.base_policy import provide
+
+    provide(settings)
+
+
+def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySettings:
+    """Return what makes the base policy ``name`` (ENV/POLICY)."""
+    env, policy = name.split("/")
+    section, spec, settings = study.environments[env], environment(env), study.policies[policy]
+    return BasePolicySettings(
+        paths=paths,
+        env=env,
+        policy=policy,
+        kind=settings.kind,
+        size_name=settings.size,
+        size=SIZES[settings.size],
+        weakness=settings.weakness,
+        source=settings.source,
+        revision=settings.revision,
+        given=_digest_of_weights(settings.source),
+        tasks=spec.tasks.part_of(section),
+        episode=spec.episode.part_of(section),
+        build=study.policy_build,
+    )
+
+
+def policy_inputs(_: Study, paths: Paths, name: str) -> Files:
+    """Return what making the base policy ``name`` (ENV/POLICY) reads."""
+    return {"data": [paths.data(name.split("/")[0])]}
+
+
+def policy_outputs(paths: Paths, name: str) -> Outputs:
+    """Return what making the base policy ``name`` (ENV/POLICY) writes."""
+    folder = paths.policy(*name.split("/"))
+    return Outputs({"policy": [folder]}, (folder,))
+
+
+def looked_up(study: Study, name: str) -> Sequence[str]:
+    """Return the modules that a policy's environment and its curriculum are found in."""
+    env, policy = name.split("/")
+    spec = environment_module(env, "spec")
+    taught = study.policies[policy].kind == "tiny" and environment(env).has_curriculum
+    return (spec, curriculum_module(env)) if taught else (spec,)
+
+
+def _digest_of_weights(source: str | None) -> str | None:
+    """Return a digest of which model a local folder holds; ``None`` for a name on a hub.
+
+    Weights count by size, since the workflow asks at every start; configuration and tokenizer by what they say.
+    """
+    if source is None or not Path(source).is_dir():
+        return None
+    lines = [
+        f"{name} {file.stat().st_size} {file_digest(file) if file.stat().st_size < SMALL_FILE else ''}"
+        for name, file in files_in(Path(source))
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+STAGE = Stage(
+    about="provide the base policy (and its strong clone) of an environment",
+    run=run,
+    arguments=("env", "policy"),
+    pattern="{env}/{policy}",
+    jobs=lambda study: ["/".join(base) for base in base_policies(study)],
+    settings=base_policy_settings,
+    inputs=policy_inputs,
+    outputs=policy_outputs,
+    looked_up=looked_up,
+)

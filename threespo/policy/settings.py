@@ -1,0 +1,64 @@
+"""How the policies of a study are loaded and sampled."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from threespo.settings import MOST_TOKENS, Settings
+
+_COOLEST, _HOTTEST = 0.01, 2.0
+"""vLLM replaces lower temperatures, except 0, by the first, and refuses those above the second."""
+
+ROWS = 256
+"""Responses that grow side by side, in either sampler."""
+
+_MOST_CACHE = 8 * 2**30
+"""Bytes."""
+
+VLLM_RANGE = f"vLLM draws at 0 and from {_COOLEST} to {_HOTTEST:g}"
+
+
+class VllmSettings(Settings):
+    """Memory of the vLLM engine, which shares a device with the learner: bytes of its cache, or a share for all of it."""
+
+    kv_cache_memory_bytes: int | None = Field(default=None, ge=2**20, le=2**43)
+    """Of the key-value cache; ``null``: what 256 responses to different prompts of the greatest length need, at most 8 GiB
+    (6 to 10 GB serve a model of 1.5B)."""
+    memory_share: float | None = Field(default=None, gt=0, le=0.95)
+    """Instead: share of the device's whole memory for the engine's weights, activations and cache together."""
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> "VllmSettings":
+        if self.kv_cache_memory_bytes is not None and self.memory_share is not None:
+            raise ValueError("expected 'kv_cache_memory_bytes' or 'memory_share', found both; leave one out")
+        return self
+
+
+class SamplingSettings(Settings):
+    """How a policy is loaded and sampled."""
+
+    max_prompt_tokens: int = Field(default=2048, ge=1, le=MOST_TOKENS)
+    """Longest prompt (tab:hyperparams: 2048). A longer one is an error, never cut. For an ``endpoint`` it also enters the
+    estimate of costs."""
+    max_response_tokens: int = Field(default=512, ge=1, le=MOST_TOKENS)
+    """Longest response (tab:hyperparams: 512)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    sampler: Literal["auto", "torch", "vllm"] = "auto"
+    """``auto``: ``vllm`` for pretrained policies on a GPU, else ``torch``. Both draw from the same distribution, with other
+    random numbers. ``vllm`` needs the extra ``gpu``."""
+    vllm: VllmSettings = VllmSettings()
+
+
+def default_cache(token: int, length: float) -> float:
+    """Return the bytes of the vLLM engine's cache where the study gives no number, at most 8 GiB.
+
+    Args:
+        token: bytes of keys and values of one token.
+        length: tokens of each of ``ROWS`` responses and its prompt.
+    """
+    return min(_MOST_CACHE, ROWS * length * token)
+
+
+def drawn_by_vllm(temperature: float) -> bool:
+    """Return whether vLLM draws at this temperature, and not at another one in its place."""
+    return temperature == 0 or _COOLEST <= temperature <= _HOTTEST

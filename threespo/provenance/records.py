@@ -1,0 +1,200 @@
+"""The record of a job: what it was made of, and what it has written.
+
+When a job ends, its command writes a record to ``stages/`` of the study's folder: the digest of every part of the package
+that it may run, every field of the study that matters to it, the digest of every file that it has read and of every file
+that it has written. A result is up to date if its record agrees with all of these as they are now; whoever uses it checks
+that first.
+Nothing else, and above all no modification time, decides whether a job has to run (``threespo.pipeline.plan``).
+"""
+
+import dataclasses
+import json
+import platform
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from threespo.errors import InputError
+from threespo.files import atomic_json
+from threespo.paths import JobId, Paths
+from threespo.provenance.digests import Digests, FileDigests, meaning_digest
+
+FORMAT = 2
+"""Of records. The first had a digest for each module of the package; a job with such a record runs again."""
+
+LIBRARIES = ("torch", "transformers")
+"""Libraries that results may depend on to the last bit, beside this package's code."""
+
+MACHINE = ("system", "processor", "python", *LIBRARIES)
+"""What of ``Record.made`` bytes may depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a job was made of when it last ended, and what it has written."""
+
+    stage: str
+    name: str
+    code: Mapping[str, str]
+    """Digests of the parts of the package that it may run, by ``module:name``, and of data files by path."""
+    field: Mapping[str, str]
+    """JSON values of the settings that the job depends on, by dotted name."""
+    input: Mapping[str, str]
+    """Digests of the files that it has read, by path in the study's folder, else in the repository."""
+    output: Mapping[str, str]
+    """Digests of the files that it has written, by path in the study's folder."""
+    took: Mapping[str, float]
+    """Seconds, processor seconds, the most memory, and the energy of its GPUs where it could be read."""
+    made: Mapping[str, str]
+    """Commit, machine and versions of libraries. For the reader; a job does not rerun for them."""
+    accepted: Sequence[Mapping[str, Any]] = ()
+    """Changes of its code that were proven to change no result of its kind, the last one last (``pipeline/accept.py``)."""
+
+    def made_of(self, other: "Ingredients") -> bool:
+        """Return whether the job had these ingredients."""
+        return (self.code, self.field, self.input) == (other.code, other.field, other.input)
+
+
+@dataclass(frozen=True, slots=True)
+class Ingredients:
+    """What a job depends on, as of now; the fields are those of ``Record``."""
+
+    code: Mapping[str, str]
+    field: Mapping[str, str]
+    input: Mapping[str, str]
+
+
+def read(paths: Paths, job: JobId) -> Record | None:
+    """Return the job's record; None if it never ended in this folder.
+
+    Raises:
+        InputError: if the record cannot be read.
+    """
+    file = paths.record(job.stage, job.name)
+    try:
+        return _checked(json.loads(file.read_text(encoding="utf-8")), job)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{file}: not a stage's record ({error}); the next run of the workflow writes it anew") from error
+
+
+def read_if_whole(paths: Paths, job: JobId) -> Record | None:
+    """Return the job's record; None if there is none, or what is there cannot be read."""
+    try:
+        return read(paths, job)
+    except InputError:
+        return None
+
+
+def _checked(values: Any, job: JobId) -> Record:
+    # Texts that no file can hold would fail later, when they are shown.
+    json.dumps(values, ensure_ascii=False).encode()
+    if (values["stage"], values["name"]) != (job.stage, job.name):
+        raise ValueError(f"it is of '{values['stage']} {values['name']}'")
+    if values.get("format") != FORMAT:
+        raise ValueError("it is of an older version")
+    parts = {field.name: values[field.name] for field in dataclasses.fields(Record)}
+    for name in ("code", "field", "input", "output", "made"):
+        if not all(isinstance(text, str) for pair in parts[name].items() for text in pair):
+            raise TypeError(f"{name}: expected texts by name")
+    if not all(isinstance(number, int | float) for number in parts["took"].values()):
+        raise TypeError("took: expected numbers by name")
+    if not all(isinstance(note, dict) for note in parts["accepted"]):
+        raise TypeError("accepted: expected notes")
+    return Record(**parts)
+
+
+def write(paths: Paths, record: Record) -> None:
+    """Write a job's record, whole or not at all."""
+    atomic_json(paths.record(record.stage, record.name), {"format": FORMAT, **dataclasses.asdict(record)})
+
+
+def named(paths: Paths, files: Iterable[Path], digests: Digests) -> dict[str, str]:
+    """Return the digests of files and folders, by the names that records have for them.
+
+    Args:
+        paths: of the study. Files outside of its folder, which are the repository's, count by what they say.
+        files: files and folders; what is not there is left out.
+        digests: computes them.
+    """
+    found: dict[str, str] = {}
+    for file in files:
+        if file.is_relative_to(paths.root):
+            found.update(in_folder(file.relative_to(paths.root).as_posix(), digests.of(file)))
+        elif file.is_file():
+            found[file.as_posix()] = meaning_digest(file)
+    return found
+
+
+def in_folder(name: str, digests: FileDigests) -> Iterator[tuple[str, str]]:
+    """Yield the digests of the file or folder ``name`` by the names that records have for them."""
+    return ((f"{name}/{inside}" if inside else name, digest) for inside, digest in digests.items())
+
+
+def belonging(name: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of ``values`` that is of the file or folder ``name``."""
+    return {key: value for key, value in values.items() if lies_in(key, name)}
+
+
+def lies_in(key: str, name: str) -> bool:
+    """Return whether a record's name ``key`` is that of the file or folder ``name``, or of a file in it."""
+    return key == name or key.startswith(f"{name}/")
+
+
+def origin() -> dict[str, str]:
+    """Return where results come from: commit, machine and versions of libraries."""
+    return {
+        "commit": commit(),
+        "system": platform.platform(),
+        "processor": processor(),
+        "python": platform.python_version(),
+        **{name: version_of(name) for name in LIBRARIES},
+    }
+
+
+def processor() -> str:
+    """Return the name of the machine's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def version_of(name: str) -> str:
+    """Return the installed version of a package."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def commit() -> str:
+    """Return the commit of this package's repository, and whether files differ from it."""
+    folder = Path(__file__).parent
+    try:
+        found = _git(folder, "rev-parse", "HEAD")
+        changed = _git(folder, "status", "--porcelain")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown (not a git checkout)"
+    return found + (" with uncommitted changes" if changed else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (dotted name, JSON value) of every field; ``before`` is the prefix of the names."""
+    for name, value in values.items():
+        # An empty mapping has no fields to name, but is a value.
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", json.dumps(value)

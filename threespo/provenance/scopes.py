@@ -1,0 +1,101 @@
+"""Names in code: which are a function's own, and what imported ones stand for."""
+
+import ast
+from collections.abc import Iterable, Sequence
+
+PACKAGE = "threespo"
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class Scope:
+    """The names of one function, lambda or comprehension, or of a class body inside one."""
+
+    def __init__(self, outer: "Scope | None", names: Iterable[str], *, is_class: bool = False) -> None:
+        self.outer = outer
+        self.names = set(names)
+        self.is_class = is_class
+        self.imported: dict[str, str] = {}
+        self.numbers: dict[str, int] = {}
+
+
+def names_of(node: ast.AST) -> set[str]:
+    """Return the names that are local to a function, lambda or comprehension."""
+    if isinstance(node, COMPREHENSIONS):
+        return {
+            inner.id
+            for generator in node.generators
+            for inner in ast.walk(generator.target)
+            if isinstance(inner, ast.Name)
+        }
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    arguments = [inner.arg for inner in ast.walk(node.args) if isinstance(inner, ast.arg)]
+    body = node.body if isinstance(node.body, list) else [node.body]
+    return names_in(body) | set(arguments)
+
+
+def names_in(body: Iterable[ast.AST]) -> set[str]:
+    """Return the names that statements bind in their own scope, without those of functions, classes and loops inside it."""
+    found: set[str] = set()
+    elsewhere: set[str] = set()
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+            continue
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            elsewhere.update(node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            found.add(node.id)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            found.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            found.add(node.rest)
+        if isinstance(node, SCOPES):
+            # Of a comprehension or lambda only ``:=`` reaches this scope.
+            walruses = (inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
+            found |= {inner.target.id for inner in walruses}
+            continue
+        waiting += ast.iter_child_nodes(node)
+    return found - elsewhere
+
+
+def is_ours(target: str) -> bool:
+    """Return whether a dotted name begins in this package."""
+    return target.partition(".")[0] == PACKAGE
+
+
+def without_docstrings(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return statements without texts that stand alone: they document a module, class, function or field, and do nothing."""
+    return [
+        statement
+        for statement in body
+        if not (
+            isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Constant)
+            and isinstance(statement.value.value, str)
+        )
+    ]
+
+
+def is_type_checking(statement: ast.stmt) -> bool:
+    """Return whether a statement is for type checkers alone, and never runs."""
+    return isinstance(statement, ast.If) and isinstance(statement.test, ast.Name) and statement.test.id == "TYPE_CHECKING"
+
+
+def bound_names(node: ast.Import | ast.ImportFrom, package: str) -> list[tuple[str, str]]:
+    """Return (name, dotted name of what it stands for) of an import."""
+    if isinstance(node, ast.Import):
+        # ``import a.b`` binds ``a``; ``import a.b as c`` binds the module a.b.
+        return [(alias.asname or alias.name.partition(".")[0], _plain(alias)) for alias in node.names]
+    # The first dot of a relative import means the package itself, each further one a level up.
+    parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
+    base = ".".join(part for part in (parent, node.module) if part)
+    return [(alias.asname or alias.name, f"{base}.{alias.name}") for alias in node.names]
+
+
+def _plain(alias: ast.alias) -> str:
+    return alias.name if alias.asname else alias.name.partition(".")[0]

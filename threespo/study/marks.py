@@ -1,0 +1,81 @@
+"""What a confirmatory study's mark is worth now: that it holds, or what takes it back."""
+
+import hashlib
+import json
+from collections.abc import Collection
+from typing import Any
+
+from threespo.settings import decisive
+from threespo.study.config import Study
+from threespo.study.confirmatory import RULE
+
+Step = tuple[str, str]
+"""Digests of a study's code before and after a change that was proven to change no result of any of its methods."""
+
+
+def configuration_digest(study: Study) -> str:
+    """Return the digest of the fields that results depend on, and of the labels that say what is compared with what."""
+    compared = {
+        "paper_row": {name: entry.paper_row for name, entry in study.methods.items()},
+        "stands_for": {name: policy.stands_for for name, policy in study.policies.items()},
+    }
+    return digest([decisive(study), compared])
+
+
+def changed_since_mark(study: Study, code: str, steps: Collection[Step] = ()) -> list[str]:
+    """Return what of a marked study has changed since it was frozen, in words; empty if nothing has.
+
+    Args:
+        study: a study with a mark of the present rule.
+        code: the digest of its code now.
+        steps: accepted changes of its code.
+    """
+    mark = study.confirmatory
+    assert mark is not None, "asked of marked studies only"
+    changed = [] if configuration_digest(study) == mark.configuration else ["configuration"]
+    return changed if code in _reached(mark.code, steps) else [*changed, "code"]
+
+
+def mark_in_words(study: Study, code: str, steps: Collection[Step] = ()) -> str:
+    """Return what a reader must know of the mark: that it holds, or what takes it back; empty for unmarked studies.
+
+    The arguments are those of ``changed_since_mark``.
+    """
+    mark = study.confirmatory
+    if mark is None:
+        return ""
+    frozen = f"frozen at commit {mark.commit[:12]} with the configuration {mark.configuration}"
+    if mark.rule != RULE:
+        return (
+            f"This study was {frozen}, by an earlier rule of what counts as a change, which only the code of that commit "
+            f"can check. Results made there are confirmatory (git worktree add ../frozen {mark.commit[:12]}, and run it "
+            "there); read those of the present code as exploratory."
+        )
+    if changed := changed_since_mark(study, code, steps):
+        return (
+            f"Not confirmatory: this study was {frozen}, but its {' and its '.join(changed)} has changed "
+            "since. Read it as exploratory, or run it at that commit."
+        )
+    proven = "Neither configuration nor code has changed since"
+    if code != mark.code:
+        proven = (
+            "Its code has changed since without an effect: a job of every kind, with every method among them, was run again "
+            "and wrote the same bytes (threespo accept)"
+        )
+    return (
+        f"Confirmatory: {frozen}, on panels on which nothing was chosen. {proven}; "
+        "the section on provenance has the commits of its jobs."
+    )
+
+
+def _reached(begin: str, steps: Collection[Step]) -> set[str]:
+    """Return the digests that accepted changes lead to, one after another, from the frozen code."""
+    found = {begin}
+    while more := {after for before, after in steps if before in found} - found:
+        found |= more
+    return found
+
+
+def digest(value: Any) -> str:
+    """Return 16 hexadecimal digits for a JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

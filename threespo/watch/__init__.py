@@ -1,0 +1,1 @@
+"""Looking at studies from outside: status, progress, copies of curves, exports, the index, play."""

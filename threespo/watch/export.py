@@ -1,0 +1,151 @@
+"""Files for a paper: a study's tables and figures, with an entry for a bibliography, in a folder of their own."""
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threespo.errors import InputError
+from threespo.files import atomic_folder, atomic_json, atomic_text, read_json
+from threespo.pipeline import integrity
+from threespo.pipeline.stages import Job
+from threespo.results.captions import caption
+from threespo.results.paper_tables.latex import escaped
+from threespo.study.catalogue import Item, made_in
+from threespo.study.load import load_study
+from threespo.tables import read_table
+
+if TYPE_CHECKING:
+    from threespo.paths import Paths
+    from threespo.study.config import Study
+
+INDEX = "export.json"
+"""In an exported folder: the study, its commit, and the digest of every file. A folder with it may be replaced."""
+
+BIBLIOGRAPHY = "study.bib"
+
+CONTENTS = "README.md"
+
+
+def export(paths: "Paths", folder: Path) -> list[str]:
+    """Write the tables, figures and bibliography of a finished study into ``folder``, whole or not at all.
+
+    Args:
+        paths: of the study.
+        folder: is made, or replaced if it is an earlier export in which nobody has changed or added a file.
+
+    Returns:
+        Names of the files in it: ``tables/NAME.{csv,md,tex}``, ``figures/NAME.KIND`` of all kinds that notebooks write,
+        ``study.bib``, ``README.md`` and ``export.json``. ``NAME`` is the item's in the catalogue, in every study the same.
+
+    Raises:
+        InputError: if a table or figure is missing or damaged, or something of somebody else's is in the folder.
+    """
+    study = load_study(paths.study)
+    items = {item: item_files(paths, item) for item in made_in(study)}
+    _check_ours(folder)
+    integrity.check_made(study, paths, [file for files in items.values() for file in files])
+
+    commit, year = _origin(paths)
+    with atomic_folder(folder.absolute()) as out:
+        for file in (file for files in items.values() for file in files):
+            target = out / file.parent.name
+            target.mkdir(exist_ok=True)
+            shutil.copyfile(file, target / file.name)
+        atomic_text(out / BIBLIOGRAPHY, bibliography(study, commit, year))
+        atomic_text(out / CONTENTS, _contents(study, commit, items))
+        digests = {name: _digest(out / name) for name in _names(out)}
+        atomic_json(out / INDEX, {"study": study.name, "commit": commit, "files": digests})
+    return [*digests, INDEX]
+
+
+def item_files(paths: "Paths", item: Item) -> list[Path]:
+    """Return the files that an item's notebook has to write of it, in ``tables`` or ``figures``."""
+    written = Job("notebook", item.notebook).outputs(paths).paths()
+    return [file for file in written if file.stem == item.name and file.parent in (paths.tables, paths.figures)]
+
+
+def bibliography(study: "Study", commit: str, year: str) -> str:
+    """Return a BibTeX entry of a study's results, with the commit that they were gathered at."""
+    short = re.match("[0-9a-f]{7}", commit)
+    key = f"threespo-{study.name}-{short[0]}" if short else f"threespo-{study.name}"
+    fields = {
+        "title": f"3SPO reproduced: results of the study {{{study.name}}}",
+        "author": "{threespo contributors}",
+        "year": year,
+        "howpublished": "threespo, results of one study",
+        "note": f"{_in_bibtex(study.description)}; {len(study.seeds)} training seeds; commit {_in_bibtex(commit)}",
+    }
+    return f"@misc{{{key},\n" + "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items()) + "}\n"
+
+
+def _check_ours(folder: Path) -> None:
+    """Make sure that nothing is lost where ``folder`` is replaced.
+
+    Raises:
+        InputError: naming the first file that is not as an export wrote it.
+    """
+    if not folder.exists() and not folder.is_symlink():
+        return
+    remedy = "choose a folder that does not exist, or remove it"
+    if not folder.is_dir() or folder.is_symlink():
+        raise InputError(f"{folder}: is there and is no folder; {remedy}")
+    there = _names(folder)
+    if not there:
+        return
+    if INDEX not in there:
+        raise InputError(f"{folder}: {there[0]} is there, and no export has written it; {remedy}")
+
+    ours = _index(folder / INDEX)
+    for name in there:
+        if name != INDEX and name not in ours:
+            raise InputError(f"{folder}: {name} is there, and no export has written it; move it, or {remedy}")
+        if name != INDEX and _digest(folder / name) != ours[name]:
+            raise InputError(f"{folder}: {name} was changed after it was exported; move it, or {remedy}")
+
+
+def _index(file: Path) -> dict[str, str]:
+    remedy = "Remove the folder, or choose another one."
+    values: Any = read_json(file, remedy)
+    files = values.get("files") if isinstance(values, dict) else None
+    if not isinstance(files, dict):
+        raise InputError(f"{file}: not the index of an export. {remedy}")
+    return files
+
+
+def _names(folder: Path) -> list[str]:
+    """Return what is in a folder, all but folders, in a fixed order."""
+    files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return sorted(path.relative_to(folder).as_posix() for path in files)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _origin(paths: "Paths") -> tuple[str, str]:
+    """Return the commit and the year in which a study's tables were gathered."""
+    table = read_table(paths.table("provenance")).set_index(["section", "name"])["value"]
+    return str(table["code", "commit"]), str(table["time", "gathered"])[:4]
+
+
+def _contents(study: "Study", commit: str, items: dict[Item, list[Path]]) -> str:
+    """Return what is in the folder, with the captions."""
+    lines = [
+        f"# Tables and figures of the study {study.name}",
+        "",
+        f"{study.description[0].upper()}{study.description[1:]}. Gathered at commit {commit}.",
+        "Tables need the LaTeX package `booktabs`; `\\input` them into a `table`.",
+        "Texts need `longtable` besides, and no `table` around them.",
+    ]
+    for item, files in items.items():
+        title, text = caption(study, item)
+        where = ", ".join(f"`{file.parent.name}/{file.name}`" for file in files)
+        lines += ["", f"## {title}", "", where, "", text]
+    return "\n".join([*lines, ""])
+
+
+def _in_bibtex(text: str) -> str:
+    """Return text that BibTeX and LaTeX take as it is; braces, which would have to balance, are left out."""
+    return escaped(re.sub("[{}]", "", text)).replace("{[}", "[").replace("{]}", "]").replace("{*}", "*")

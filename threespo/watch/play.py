@@ -1,0 +1,236 @@
+"""Play one episode in the terminal, or watch a policy play it."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from threespo.envs.base import Task
+from threespo.envs.episode import FREE_TEXT, Episode, EpisodeSetup, act, begin
+from threespo.envs.parsing import parse_response
+from threespo.envs.registry import environment, recognised
+from threespo.envs.settings import EpisodeSettings
+from threespo.envs.spec import EnvironmentSpec
+from threespo.errors import InputError, listed
+from threespo.paths import Paths
+from threespo.protocol import Sampler, SampleRequest
+from threespo.rng import generator
+from threespo.runs.setup import make_setup
+from threespo.study.load import load_study
+from threespo.terminal import printable
+
+QUIT = "quit"
+
+Choose = Callable[[Episode], str]
+"""A player: returns the next action."""
+
+Show = Callable[[Any], str]
+"""Makes of a state what is written."""
+
+
+def play(
+    path: Path,
+    task_id: str | None = None,
+    policy: Path | None = None,
+    out: TextIO | None = None,
+    *,
+    split: str | None = None,
+    seed: int = 0,
+) -> bool:
+    """Play an episode by hand, or let the policy of a trained run play it; return whether it was won.
+
+    Args:
+        path: ALFWorld: a ``game.tw-pddl``, its folder, a ``.jsonl`` or ``.jsonl.xz`` file of games, or a folder of games.
+            WebShop: the data folder of a study, which holds a catalogue.
+        task_id: which game (``TASK/TRIAL``) or goal (``ASIN/NUMBER``), where there are several; by default one is drawn.
+        policy: folder of a run that has been trained.
+        split: of which split; by default the one for training, so that nobody gets to know held-out tasks by accident.
+        seed: of the draw.
+
+    Raises:
+        InputError: if the task or the run is not there, or the run is of another environment.
+    """
+    spec, out = recognised(path), out or sys.stdout
+    setup, task = open_task(path, task_id, split, seed)
+    if policy is None:
+        show = functools.partial(spec.shown, setup.env)
+        return play_task(begin(setup, task), ask(iter(sys.stdin), out), out, show)
+    setup, player = policy_player(policy, spec.name, path, out)
+    return play_task(begin(setup, task), player, out)
+
+
+def open_task(
+    path: Path, task_id: str | None = None, split: str | None = None, seed: int = 0
+) -> tuple[EpisodeSetup, Task]:
+    """Return how episodes run in the environment of a file or folder, and one task in it (arguments as of :func:`play`).
+
+    In a study's data a person plays by the study's rules, elsewhere by the environment's own: so a person has the step limit
+    that a policy has.
+    """
+    spec = recognised(path)
+    there = _splits(path, split)
+    # An id is looked for in all splits, training first; drawn is from the first alone.
+    for name in there if task_id else there[:1]:
+        tasks = spec.tasks_in(path, name)
+        chosen = generator(seed, "play").choice(tasks) if task_id is None else None
+        chosen = chosen or next((task for task in tasks if task.task_id == task_id), None)
+        if chosen:
+            folder = path if path.is_dir() else path.parent
+            return make_setup(spec.name, _rules(spec, folder), folder), chosen.open()
+    looked = f"looked in {', '.join(there)}"
+    raise InputError(f"{path}: no task {task_id!r} there ({looked}); threespo play {path} --list shows them")
+
+
+def _rules(spec: EnvironmentSpec, folder: Path) -> EpisodeSettings:
+    root = next((parent for parent in folder.absolute().parents if Paths(parent).study.is_file()), None)
+    section = load_study(Paths(root).study).environments.get(spec.name) if root else None
+    # By a mapping: every environment's own settings have a step limit of their own, and the type of all has none.
+    return spec.episode.part_of(section) if section else spec.episode.model_validate({})
+
+
+def _splits(path: Path, split: str | None) -> list[str]:
+    """Return the splits to look in."""
+    there = list(recognised(path).splits_in(path))
+    if not there:
+        raise InputError(f"{path}: no tasks of any split there; the workflow prepares them, or give another folder")
+    if split is not None and split not in there:
+        raise InputError(f"{path}: no split {split!r} there; it has: {listed(there)}")
+    return [split] if split else there
+
+
+def catalogue(path: Path | None, split: str | None = None) -> Iterator[str]:
+    """Yield a line for each task of a split with its id, type and goal; without a path, for each place with tasks.
+
+    Args:
+        path: as in :func:`play`.
+        split: by default the one for training.
+    """
+    if path is None:
+        places = [place for place in sorted(Path("results").glob("*/data/*")) if place.is_dir()]
+        games = os.environ.get("ALFWORLD_DATA")
+        yield from (_place(place) for place in [*places, *([Path(games)] if games else [])])
+        return
+    spec, chosen = recognised(path), _splits(path, split)
+    yield f"{path}: {', '.join(spec.splits_in(path))}; this is {chosen[0]}"
+    for task in spec.tasks_in(path, chosen[0]):
+        yield f"{task.task_id}  {task.task_type}  {task.goal}"
+
+
+def _place(place: Path) -> str:
+    try:
+        spec = recognised(place)
+    except InputError:
+        return f"{place}: nothing to play"
+    return f"{place}: {spec.name}, {', '.join(spec.splits_in(place))}"
+
+
+def play_task(episode: Episode, choose: Choose, out: TextIO, show: Show = lambda state: str(state.observation)) -> bool:
+    """Play on until the episode is over or the player says ``quit``; return whether it was won.
+
+    Args:
+        episode: where to begin.
+        choose: the player.
+        out: receives the observations.
+        show: makes of a state what is written.
+    """
+    task = episode.task
+    out.write(printable(f"{task.task_id} ({task.task_type})\n{_goal_line(episode)}\n{show(episode.state)}\n"))
+    while not episode.done:
+        action = choose(episode)
+        if action.strip() == QUIT:
+            out.write("Stopped.\n")
+            return False
+        episode = act(episode, action)
+        out.write(printable(f"{show(episode.state)}\n"))
+
+    score = f", score {episode.score:.2f}" if episode.ended and not episode.won else ""
+    limit = "" if episode.ended else ", all that there are"
+    out.write(f"\n{'Won' if episode.won else 'Not won'} after {episode.steps} steps{limit}{score}.\n")
+    return episode.won
+
+
+def _goal_line(episode: Episode) -> str:
+    """Return the goal where the first observation does not name it."""
+    goal = episode.task.goal
+    return "" if goal in episode.observation else f"Your task is to: {goal}\n"
+
+
+def ask(lines: Iterator[str], out: TextIO) -> Choose:
+    """Return a player that reads one action a line, or its number in the list; the end of input is a ``quit``."""
+
+    def choose(episode: Episode) -> str:
+        admissible = episode.setup.env.admissible(episode.state)
+        actions = ", ".join(f"{number} {action}" for number, action in enumerate(admissible, start=1))
+        step = f"Step {episode.steps + 1} of {episode.setup.max_steps}"
+        out.write(printable(f"\n{step}. Admissible: {actions} ({QUIT} to stop)\n> "))
+        out.flush()
+        line = next(lines, QUIT).rstrip("\n")
+        number = int(line) if line.isdecimal() and len(line) < 6 else 0
+        # Not where the person has to write words of their own.
+        named = admissible[number - 1] if 1 <= number <= len(admissible) else FREE_TEXT
+        return line if FREE_TEXT in named or line in admissible else named
+
+    return choose
+
+
+def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[EpisodeSetup, Choose]:
+    """Return the setup of a trained run's study, and a player that takes the actions of the run's policy.
+
+    Args:
+        folder: the run's folder.
+        env: the environment that is played, which must be the run's.
+        data: folder with the environment's tasks.
+        out: receives the policy's responses.
+
+    Raises:
+        InputError: if ``folder`` is not the folder of a run of a study, it has no weights, or is of another environment.
+    """
+    from threespo.paths import paths_of_run
+    from threespo.pipeline.integrity import check_used
+    from threespo.policy.model import load_policy
+    from threespo.runs.setup import make_sampler
+    from threespo.study.matrix import find_run
+
+    try:
+        paths, run_id = paths_of_run(folder)
+    except ValueError:
+        paths, run_id = None, ""
+    if paths is None or not paths.run(run_id).weights.is_dir():
+        raise InputError(
+            f"{folder}: no trained run there; expected RESULTS/runs/ENV/POLICY/METHOD/seed-N with weights/ in it"
+        )
+
+    study = load_study(paths.study)
+    run = find_run(study, run_id)
+    if run.env != env:
+        raise InputError(f"{folder}: a run on {run.env}, and the task is one of {env}; give a run on that")
+
+    # Damaged weights play too, and only badly.
+    check_used(paths.run(run).weights)
+    # On this machine's processor, whatever the run was trained with.
+    settings = study.policies[run.policy].sampling(gpus=0).model_copy(update={"sampler": "torch"})
+    sampler = make_sampler(settings, load_policy(paths.run(run).weights, settings.dtype))
+    setup = make_setup(env, environment(env).episode.part_of(study.environments[env]), data)
+    return setup, sampled(sampler, study.evaluation.temperature, out)
+
+
+def sampled(sampler: Sampler, temperature: float, out: TextIO, seed: int = 0) -> Choose:
+    """Return a player that asks ``sampler`` for a response at every step and shows it.
+
+    Args:
+        sampler: the policy's sampler.
+        temperature: of the samples; 0 takes the most probable token.
+        out: receives the responses.
+        seed: of the random numbers.
+    """
+
+    def choose(episode: Episode) -> str:
+        request = SampleRequest(episode.prompt, 1, ("play", episode.task.task_id, episode.steps))
+        response = sampler.sample((request,), seed=seed, temperature=temperature)[0][0].text
+        action = parse_response(response, episode.setup.env.text.fallback_length).action
+        out.write(printable(f"\n{response}\n> {action}\n"))
+        return action
+
+    return choose
