@@ -1,0 +1,223 @@
+"""Accept a change of the code that changes no result: proven by running jobs again, and never by looking at the change.
+
+Of every stage, environment, kind of policy and row whose code differs from that of its records, the job that took the
+shortest runs again, in a folder of its own. If all write the bytes that they wrote before, the records of all these jobs get
+the present digests, with a note. If one does not, nothing is written.
+"""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from threespo.errors import InputError
+from threespo.files import atomic_text
+from threespo.paths import Paths
+from threespo.pipeline import integrity
+from threespo.pipeline.stages import STAGES, Job, code_digest, digest_of_codes, jobs
+from threespo.pipeline.workflow_run import hold
+from threespo.provenance import records
+from threespo.provenance.digests import Digests
+from threespo.provenance.records import Record
+from threespo.study.config import Study
+from threespo.study.load import dump_study, load_study
+from threespo.study.marks import digest
+from threespo.study.resolve import present_study
+
+FOLDER = ".accept"
+"""In the results: where jobs run again. Hidden, so that it is no result."""
+
+DRAWN = ("notebook", "report")
+"""Stages that are not accepted: the workflow makes them anew in less time than a proof takes."""
+
+FOLLOWS = ("mark",)
+"""Settings of results that say what the code is worth, and so change with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A job whose code or settings have other digests than its record."""
+
+    job: Job
+    record: Record
+    code: dict[str, str]
+    field: dict[str, str]
+
+    def kind(self, study: Study) -> tuple[str, ...]:
+        """Return stage, environment, kind of policy and row: what one proof stands for."""
+        parts = self.job.name.split("/")
+        if self.job.stage == "decision_trees" or len(parts) < 2:
+            return (self.job.stage, *parts)
+        env, policy, *rest = parts
+        return (self.job.stage, env, study.policies[policy].kind, *rest[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it."""
+
+    accepted: Sequence[Job]
+    """Jobs whose records have the present digests now."""
+    run: Sequence[Job]
+    """Jobs that were run again."""
+    differences: Sequence[str]
+    """What came out differently; then nothing was accepted."""
+
+
+def accept(paths: Paths) -> Outcome:
+    """Prove that a study's results are those of the present code, and write that into their records.
+
+    Raises:
+        InputError: if the workflow is at work on the study, results are damaged, a setting or an input has another value, or
+            a record is of another machine or version.
+    """
+    with hold(paths):
+        study = present_study(paths)
+        stale = list(_stale(study, paths))
+        chosen = _cheapest(stale, study)
+        folder = paths.root / FOLDER
+        try:
+            found = _run_again(study, paths, Paths(folder), chosen)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        proofs = {one.job: result for one, result in zip(chosen, found, strict=True)}
+        differences = [line for lines, _ in found for line in lines]
+        if differences:
+            return Outcome((), [one.job for one in chosen], differences)
+        note = _note(study, paths, {str(job): digest for job, (_, digest) in proofs.items()}, chosen)
+        for one in stale:
+            _write(paths, one, note)
+    return Outcome([one.job for one in stale], [one.job for one in chosen], ())
+
+
+def _stale(study: Study, paths: Paths) -> Iterator[Stale]:
+    """Yield the jobs whose code has changed, once all of their results are known to be whole.
+
+    Raises:
+        InputError: as ``accept`` does.
+    """
+    digests = Digests()
+    machine = records.origin()
+    for job in jobs(study):
+        record = records.read(paths, job)
+        if record is None or job.stage in DRAWN:
+            continue
+        if wrong := integrity.damage(paths, job, record, digests):
+            raise InputError(f"{paths.root}: {wrong[0]}: only whole results can be accepted; run the workflow to mend them")
+
+        inputs = records.named(paths, job.reads(study, paths), digests)
+        now = integrity.ingredients(study, paths, job, inputs)
+        if record.made_of(now):
+            continue
+        _check_only_code(job, record, now)
+        if other := [name for name in records.MACHINE if record.made.get(name) != machine[name]]:
+            name = other[0]
+            raise InputError(
+                f"{paths.record(job.stage, job.name)}: made with {name} {record.made.get(name, 'unknown')}, and this is "
+                f"{machine[name]}: equal bytes can be expected on the same machine and versions only; accept it there"
+            )
+        yield Stale(job, record, dict(now.code), dict(now.field))
+
+
+def _check_only_code(job: Job, record: Record, now: records.Ingredients) -> None:
+    """Refuse what makes other results by intent: another value of a setting, or another input. New fields are code."""
+    remedy = "that is another result and no change of code; run the workflow"
+    for name in sorted((record.field.keys() & now.field.keys()) - set(FOLLOWS)):
+        if record.field[name] != now.field[name]:
+            raise InputError(f"{job}: {name} was {record.field[name]} and is {now.field[name]}: {remedy}")
+    for name in sorted(record.input.keys() | now.input.keys()):
+        if record.input.get(name) != now.input.get(name):
+            raise InputError(f"{job}: {name} is not what the job has read: {remedy}")
+
+
+def _cheapest(stale: Sequence[Stale], study: Study) -> list[Stale]:
+    """Return of every kind the job that took the shortest, in the order of the workflow."""
+    best: dict[tuple[str, ...], Stale] = {}
+    for one in stale:
+        kind = one.kind(study)
+        if kind not in best or one.record.took.get("seconds", 0) < best[kind].record.took.get("seconds", 0):
+            best[kind] = one
+    chosen = {one.job for one in best.values()}
+    return [one for one in stale if one.job in chosen]
+
+
+def _run_again(study: Study, paths: Paths, apart: Paths, chosen: Sequence[Stale]) -> list[tuple[list[str], str]]:
+    """Run jobs again, and return of each what differs from its results, and a digest of what it has written."""
+    found = []
+    for number, one in enumerate(chosen, 1):
+        took = one.record.took.get("seconds", 0)
+        print(f"accept: {number} of {len(chosen)}: {one.job} ({took:.0f} s when it was made)", file=sys.stderr, flush=True)
+        found.append(_run_one(study, paths, apart, one))
+    return found
+
+
+def _run_one(study: Study, paths: Paths, apart: Paths, one: Stale) -> tuple[list[str], str]:
+    shutil.rmtree(apart.root, ignore_errors=True)
+    apart.root.mkdir()
+    atomic_text(apart.study, dump_study(study))
+    read = [path for path in one.job.reads(study, paths) if path.is_relative_to(paths.root)]
+    # Records say in tables what jobs took. Replies of closed models are read, and none is asked for.
+    for path in (*read, paths.root / "stages", paths.cassettes, paths.call):
+        if path.exists():
+            link = apart.root / path.relative_to(paths.root)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path.absolute())
+
+    keys = {policy.endpoint.key_env for policy in study.policies.values() if policy.endpoint}
+    environment = {name: value for name, value in os.environ.items() if name not in keys}
+    environment["OMP_NUM_THREADS"] = str(study.training.threads)
+    command = [sys.executable, "-m", "threespo.pipeline.accept", str(apart.study), one.job.stage, one.job.name]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return [f"{one.job}: fails now: {said}"], ""
+
+    timed = [path.relative_to(apart.root).as_posix() for path in one.job.outputs(apart).timed]
+    now, before = (
+        {name: value for name, value in values.items() if not any(records.lies_in(name, path) for path in timed)}
+        for values in (integrity.outputs(apart, one.job, Digests()), one.record.output)
+    )
+    names = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+    return [f"{one.job}: {name} comes out differently now" for name in names], digest(now)
+
+
+def _note(study: Study, paths: Paths, run: dict[str, str], chosen: Sequence[Stale]) -> dict[str, Any]:
+    """Return what records say of the acceptance: the study's code before and after, and what was run again."""
+    counted = [job for job in jobs(study) if job.stage not in DRAWN]
+    before = [record.code for job in counted if (record := records.read_if_whole(paths, job))]
+    rows = {name for one in chosen for name in one.job.name.split("/")}
+    return {
+        "from": digest_of_codes(before),
+        "to": code_digest(study),
+        "commit": records.commit(),
+        "every_method": rows >= {*study.methods, *study.agents},
+        "run": run,
+    }
+
+
+def _write(paths: Paths, one: Stale, note: dict[str, Any]) -> None:
+    field = one.field | {name: one.record.field[name] for name in FOLLOWS if name in one.record.field}
+    accepted = (*one.record.accepted, note)
+    records.write(paths, dataclasses.replace(one.record, code=one.code, field=field, accepted=accepted))
+
+
+def _run_job(file: Path, stage: str, name: str) -> None:
+    """Do a job's work in a folder where nothing is recorded."""
+    from threespo.runs.gpus import claim
+    from threespo.runs.launch import gpus_here
+
+    settings = Job(stage, name).settings(load_study(file), Paths(file.parent))
+    with claim(gpus_here(settings), settings.runs_per_gpu):
+        STAGES[stage].run(settings)
+
+
+if __name__ == "__main__":
+    try:
+        _run_job(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    except InputError as error:
+        sys.exit(str(error))
