@@ -4,10 +4,9 @@ Every reply goes to a cassette (``policy/cassette.py``) and is never paid twice.
 served, and the first one that is missing raises ``NotRun``.
 """
 
-import os
+import re
 import sys
 import threading
-import urllib.parse
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,12 @@ from typing import Any, Literal, Self
 
 from threespo.errors import InputError
 from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies
-from threespo.policy.chat import Chat, Service, Spacing, Stopped, Wait
+from threespo.policy.chat import Chat, Spacing, Stopped, Wait
+from threespo.policy.service import key_of, service_of
 from threespo.protocol import Sample, SampleRequest
 from threespo.study.endpoint import EndpointSettings
 
-_OPENAI = "https://api.openai.com/v1"
+_TAG = re.compile("</?(?:think|action)>", re.IGNORECASE)
 
 Availability = Literal["key", "cassette", "none"]
 
@@ -168,16 +168,18 @@ class EndpointSampler:
         """
         if not temperature >= 0:
             raise InputError(f"temperature: found {temperature}, expected 0 (most probable token) or more.")
+        sent = temperature if self.settings.send_temperature else None
         digests = [
             [
                 digest_of(
                     model=self.model,
                     prompt=request.prompt,
-                    temperature=temperature,
+                    temperature=sent,
                     seed=seed,
                     key=request.key,
                     index=index,
                     max_response_tokens=self.settings.max_response_tokens,
+                    limit_parameter=self.settings.limit_parameter,
                 )
                 for index in range(request.count)
             ]
@@ -193,16 +195,16 @@ class EndpointSampler:
         }
         self._bill.cached += sum(map(len, digests)) - len(missing)
         if missing:
-            self._fetch(missing, temperature)
+            self._fetch(missing, sent)
         return [[_sample(recorded[digest]) for digest in row] for row in digests]
 
-    def _fetch(self, prompts: dict[str, str], temperature: float) -> None:
+    def _fetch(self, prompts: dict[str, str], temperature: float | None) -> None:
         """Ask for the reply to each prompt (by digest) and record it."""
         if self.available != "key":
             raise self._missing(len(prompts))
         if self._chat is None:
             spacing = Spacing(self.settings.requests_per_minute)
-            self._chat = Chat(_service(self.settings, self.model), spacing, **self._chat_options)
+            self._chat = Chat(service_of(self.settings, self.model), spacing, **self._chat_options)
 
         chat, stop = self._chat, threading.Event()
         with ThreadPoolExecutor(self.settings.concurrency) as pool:
@@ -219,7 +221,7 @@ class EndpointSampler:
             if error is not None and not isinstance(error, Stopped):
                 raise error
 
-    def _fetch_one(self, chat: Chat, digest: str, prompt: str, temperature: float, stop: threading.Event) -> None:
+    def _fetch_one(self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> None:
         try:
             self._fetch_or_fail(chat, digest, prompt, temperature, stop)
         except BaseException:
@@ -227,7 +229,7 @@ class EndpointSampler:
             stop.set()
             raise
 
-    def _fetch_or_fail(self, chat: Chat, digest: str, prompt: str, temperature: float, stop: threading.Event) -> None:
+    def _fetch_or_fail(self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> None:
         with self._guard:
             if self._bill.spent > self.settings.max_cost:
                 raise InputError(
@@ -247,7 +249,7 @@ class EndpointSampler:
 
     def _missing(self, count: int) -> InputError:
         path = self._cassette.path
-        if _key(self.settings) and path.suffix == ".xz" and not self._offline:
+        if key_of(self.settings) and path.suffix == ".xz" and not self._offline:
             return InputError(
                 f"{path}: {count} replies are not recorded, and a compressed cassette is read-only; decompress it (xz -dk) "
                 "and name the result."
@@ -259,42 +261,24 @@ class EndpointSampler:
 
 
 def _sample(reply: Reply) -> Sample:
-    return Sample((), (), reply.text, finished=reply.finish != "length")
+    return Sample((), (), _with_thought(reply), finished=reply.finish != "length")
+
+
+def _with_thought(reply: Reply) -> str:
+    """Return the model's response as it would stand if its server had not split the thought off.
+
+    So the thought counts as the tag that the prompt asks for, and no more: without its angle brackets, no word of it is
+    taken for a tag or an action. Where there is no text, there is nothing that the thought led to.
+    """
+    text = reply.text
+    if reply.thought is None or not text.strip() or ("<think>" in text and "</think>" in text):
+        return text
+    return f"<think>{_TAG.sub(_without_brackets, reply.thought)}</think>{text}"
+
+
+def _without_brackets(tag: re.Match[str]) -> str:
+    return tag[0].strip("<>")
 
 
 def _can_ask(settings: EndpointSettings, cassette_path: Path) -> bool:
-    return cassette_path.suffix != ".xz" and bool(_key(settings))
-
-
-def _key(settings: EndpointSettings) -> str:
-    """Return the key, empty if there is none; raise ``InputError`` if it cannot be sent, since libraries would print it."""
-    key = os.environ.get(settings.key_env, "").strip()
-    if not all("!" <= character <= "~" for character in key):
-        raise InputError(f"{settings.key_env}: no API key has spaces or other than ASCII characters; copy it anew.")
-    return key
-
-
-def _service(settings: EndpointSettings, model: str) -> Service:
-    url = os.environ.get(settings.base_url_env, "").strip()
-    if not url and settings.base_url_env == EndpointSettings.model_fields["base_url_env"].default:
-        url = _OPENAI
-    try:
-        parts = urllib.parse.urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise InputError(
-            f"{settings.base_url_env}: {'found no http(s) address' if url else 'not set'}; set it to the address of the "
-            f"service, up to and without /chat/completions, e.g. {_OPENAI}."
-        )
-    names = [settings.key_env, settings.base_url_env, *([settings.model_env] if settings.model_env else [])]
-    return Service(
-        model=model,
-        base_url=url,
-        key=_key(settings),
-        variables=", ".join(names[:-1]) + f" and {names[-1]}",
-        timeout_s=settings.timeout_s,
-        max_attempts=settings.max_attempts,
-        max_response_tokens=settings.max_response_tokens,
-    )
+    return cassette_path.suffix != ".xz" and bool(key_of(settings))
