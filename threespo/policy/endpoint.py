@@ -4,7 +4,6 @@ Every reply goes to a cassette (``policy/cassette.py``) and is never paid twice.
 served, and the first one that is missing raises ``NotRun``.
 """
 
-import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,13 +13,11 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from threespo.errors import InputError
-from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies
+from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies, refusals_in_words
 from threespo.policy.chat import Chat, Spacing, Stopped, Wait
 from threespo.policy.service import key_of, service_of
 from threespo.protocol import Sample, SampleRequest
 from threespo.study.endpoint import EndpointSettings
-
-_TAG = re.compile("</?(?:think|action)>", re.IGNORECASE)
 
 Availability = Literal["key", "cassette", "none"]
 
@@ -122,12 +119,13 @@ class EndpointSampler:
         self._cassette.close()
         bill, self._bill = self._bill, _Bill(spent=self._bill.spent)
         if bill.asked or bill.cached:
-            print(
+            line = (
                 f"{self.model}: {bill.asked:,} replies asked for, {bill.cached:,} from {self._cassette.path}; "
                 f"{bill.prompt_tokens:,} prompt and {bill.response_tokens:,} response tokens, ${bill.cost:.2f} now, "
-                f"${bill.spent:.2f} with all that is recorded (max_cost ${self.settings.max_cost:.2f}).",
-                file=sys.stderr,
+                f"${bill.spent:.2f} with all that is recorded (max_cost ${self.settings.max_cost:.2f})."
             )
+            refused = refusals_in_words(self._cassette.recorded.values())
+            print(line + (f" In all, {refused}." if refused else ""), file=sys.stderr)
 
     def announce(self, *, episodes: int, max_steps: int, prompt_tokens: int) -> float:
         """Print to stderr what is about to be asked and what it costs at most; return the dollars.
@@ -256,28 +254,12 @@ class EndpointSampler:
             )
         return NotRun(
             f"{self.model}: {NOT_RUN}: {count} replies are not recorded in {path}. Set {self.settings.key_env}, "
-            "or name a cassette that has them: same model, tasks, seed, temperature and max_response_tokens."
+            "or name a cassette that has them: same model, tasks, seed, temperature and limit of the response."
         )
 
 
 def _sample(reply: Reply) -> Sample:
-    return Sample((), (), _with_thought(reply), finished=reply.finish != "length")
-
-
-def _with_thought(reply: Reply) -> str:
-    """Return the model's response as it would stand if its server had not split the thought off.
-
-    So the thought counts as the tag that the prompt asks for, and no more: without its angle brackets, no word of it is
-    taken for a tag or an action. Where there is no text, there is nothing that the thought led to.
-    """
-    text = reply.text
-    if reply.thought is None or not text.strip() or ("<think>" in text and "</think>" in text):
-        return text
-    return f"<think>{_TAG.sub(_without_brackets, reply.thought)}</think>{text}"
-
-
-def _without_brackets(tag: re.Match[str]) -> str:
-    return tag[0].strip("<>")
+    return Sample((), (), reply.text, finished=reply.finish != "length", thought=reply.thought)
 
 
 def _can_ask(settings: EndpointSettings, cassette_path: Path) -> bool:
