@@ -14,17 +14,20 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
-def is_loopback(url: str) -> bool:
-    """Return whether an address is this machine's own, which no proxy and no certificate has a part in."""
-    host = urllib.parse.urlsplit(url).hostname or ""
+def is_local(url: str) -> bool:
+    """Return whether an address is this machine's own, by plain HTTP: no proxy and no certificate has a part in it."""
+    address = urllib.parse.urlsplit(url)
+    host = address.hostname or ""
+    if address.scheme != "http":
+        return False
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        address = ipaddress.ip_address(host)
+        number = ipaddress.ip_address(host)
     except ValueError:
         return False
     # 0.0.0.0 is where servers listen, and what people copy from their output.
-    return address.is_loopback or address.is_unspecified
+    return number.is_loopback or number.is_unspecified
 
 
 def make_client(what: str, make: Callable[[], ClientT]) -> ClientT:

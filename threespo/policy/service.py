@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from threespo.errors import InputError
-from threespo.network import is_loopback, make_client
+from threespo.network import is_local, make_client
 from threespo.policy.cassette import Reply
 from threespo.policy.completions import parse_reply
 from threespo.policy.failures import PROXY_LOGIN, Failure, ServiceError, judge, read_error, without_secrets
@@ -62,8 +62,8 @@ class Connection:
         self._service = service
 
         def make() -> openai.OpenAI:
-            # A server on this machine is behind no proxy and has no certificate, whatever the environment names.
-            own = openai.DefaultHttpxClient(trust_env=False) if is_loopback(service.base_url) else None
+            # What the environment names may be unusable, and a server on this machine needs none of it.
+            own = openai.DefaultHttpxClient(trust_env=False) if is_local(service.base_url) else None
             # Retries are counted, spaced and announced here, so the client must not have its own.
             return openai.OpenAI(
                 api_key=service.key, base_url=service.base_url, timeout=service.timeout_s, max_retries=0, http_client=own
