@@ -10,7 +10,7 @@ from threespo.errors import InputError
 
 ClientT = TypeVar("ClientT")
 
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
@@ -46,21 +46,26 @@ def make_client(what: str, make: Callable[[], ClientT]) -> ClientT:
         return make()
     # Libraries have errors of their own for a wrong address, ImportError for SOCKS, OSError for certificates.
     except Exception as error:
-        if not isinstance(error, ImportError | OSError) and not _set(_PROXIES):
+        if not isinstance(error, ImportError | OSError) and not proxies():
             raise
         fault = _fault(error)
     # Outside of the except clause: the client's errors may hold a proxy's password.
     raise InputError(f"{what}: no HTTP client can be made with what the environment names. {fault}")
 
 
+def proxies() -> list[str]:
+    """Return the names of the variables that name proxies; their values may hold passwords."""
+    return _set(_PROXIES)
+
+
 def _fault(error: Exception) -> str:
-    proxies = " and ".join(_set(_PROXIES))
+    named = " and ".join(proxies())
     if isinstance(error, ImportError):
-        return f"A proxy in {proxies} speaks SOCKS, for which a package is missing: pip install socksio, or unset it."
+        return f"A proxy in {named} speaks SOCKS, for which a package is missing: pip install socksio, or unset it."
     if isinstance(error, OSError):
-        named = " and ".join(f"{name}={os.environ[name]}" for name in _set(_CERTIFICATES)) or "certificates"
-        return f"{named}: {error.strerror or error}. Name a file of certificates in PEM form that is there, or unset it."
-    return f"A proxy in {proxies} has no usable address ({type(error).__name__}): write http://HOST:PORT, or unset it."
+        files = " and ".join(f"{name}={os.environ[name]}" for name in _set(_CERTIFICATES)) or "certificates"
+        return f"{files}: {error.strerror or error}. Name a file of certificates in PEM form that is there, or unset it."
+    return f"A proxy in {named} has no usable address ({type(error).__name__}): write http://HOST:PORT, or unset it."
 
 
 def _set(names: tuple[str, ...]) -> list[str]:

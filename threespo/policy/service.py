@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from threespo.errors import InputError
-from threespo.network import is_local, make_client
+from threespo.network import is_local, make_client, proxies
 from threespo.policy.cassette import Reply
 from threespo.policy.completions import parse_reply
 from threespo.policy.failures import PROXY_LOGIN, Failure, ServiceError, judge, read_error, without_secrets
@@ -123,7 +123,9 @@ class Connection:
             cause = cause.__cause__ or cause.__context__
         words = without_secrets(str(causes[-1]) if causes else "", self._service.secrets)
         name = type(causes[0]).__name__ if causes else "no reason given"
-        reason = f"the connection failed or broke off ({name}{': ' * bool(words)}{words})"
+        detail = f"{name}: {words}" if words else name
+        through = "" if is_local(self._service.base_url) else " and ".join(proxies())
+        reason = f"the connection failed or broke off ({detail})" + (f"; proxies are in {through}" if through else "")
 
         if any(isinstance(one, ssl.SSLCertVerificationError) for one in causes):
             remedy = "Name the file of the authority that signed its certificate in SSL_CERT_FILE, or correct the address."
