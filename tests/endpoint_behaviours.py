@@ -1,4 +1,4 @@
-"""What chat endpoints do, by the rows of ``docs/endpoints.md``: several forms of each, as services are known to send them."""
+"""What chat endpoints do, by the rows of ``docs/endpoints.md``: several forms of each, as services send them."""
 
 import re
 from dataclasses import dataclass, field
@@ -138,7 +138,7 @@ REPLIES: dict[str, list[Form]] = {
         reply(TEXT, "error"),
         reply("<act", "abort"),
         reply(None, "insufficient_system_resource", message={"reasoning_content": THOUGHT}),
-        Form({"choices": [{"finish_reason": "error", "message": {"content": ""}, "error": {"code": 502, "message": WORDS}}]}),
+        Form({"choices": [{"finish_reason": "error", "message": {}, "error": {"code": 502, "message": WORDS}}]}),
     ],
     "status 200, and an error in the body": [
         _within(WORDS),

@@ -109,7 +109,7 @@ def test_the_words_of_the_service_are_passed_on(world, caplog, name, form):
     ("row", "remedy"),
     [
         ("401, or 400 about the key", "Check OPENAI_API_KEY"),
-        ("402, or any status about credit or quota", "Add credit at the service or raise its limit; the key itself is right"),
+        ("402, or any status about credit or quota", "Add credit at the service or raise its limit; the key itself"),
         ("403 for another reason", "may not use this model or not from here"),
         ("413, about the account's tokens per minute", "Raise the account's limit"),
         ("407 from a proxy", "HTTPS_PROXY=http://USER:PASSWORD@HOST"),
@@ -297,12 +297,13 @@ def test_two_hundred_random_courses_end_as_the_page_says(world):
         assert asked <= 2 * ATTEMPTS, what
         if end == "stops":
             assert isinstance(outcome, str), what
-            assert "\n" not in outcome and KEY not in outcome, what
+            assert not any(part in outcome for part in ("\n", KEY)), what
         else:
             assert isinstance(outcome, Reply), what
             assert (outcome.refused or "reply") == end, what
             if end == "reply":
-                assert outcome.text.startswith(GOOD) if form is None else TEXT[:3] in outcome.text or "<think>" in outcome.text, what
+                sent = (GOOD,) if form is None else (TEXT, "<think>I could", "<think>")
+                assert outcome.text.strip().startswith(sent), what
         ends.append(end)
     assert set(ends) >= {"reply", "stops", "no_text", "prompt_refused", "prompt_too_long", "prompt_filtered"}, "it tries all"
 

@@ -71,13 +71,16 @@ def happens(monkeypatch, tmp_path):
         given = {"model": "fake", "input_price": 1, "output_price": 1, "timeout_s": 5, "max_attempts": 3, **changes}
         path, waits = tmp_path / "replies.jsonl", []
         with EndpointSampler(EndpointSettings(**given), path, _wait=lambda _, seconds: waits.append(seconds)) as sampler:
+            ended = None
             try:
                 sampler.sample((SampleRequest("p", 1, ("evaluate",)),), seed=1, temperature=0.4)
             except InputError as error:
-                assert not read_replies(path)[0]
-                assert "\n" not in str(error)
-                return ("again, then stops" if waits else "stops"), str(error)
-        return "reply", ""
+                ended = str(error)
+        assert bool(read_replies(path)[0]) == (ended is None)
+        assert "\n" not in (ended or "")
+        if ended is None:
+            return "reply", ""
+        return "again, then stops" if waits else "stops", ended
 
     return ask
 
@@ -130,7 +133,8 @@ def test_a_socks_proxy_without_its_package_is_one_line(happens, monkeypatch, var
     for url in ("https://api.example.com/v1", "http://api.example.com/v1"):
         found, message = happens(url)
         assert found == page("a SOCKS proxy in the environment, without the package for it")
-        assert message.startswith(f"fake: no HTTP client can be made with what the environment names. A proxy in {name} speaks")
+        assert message.startswith("fake: no HTTP client can be made with what the environment names. ")
+        assert f"A proxy in {name} speaks SOCKS" in message
         assert "pip install socksio" in message
         assert "password" not in message
 

@@ -155,9 +155,12 @@ def whole_response(sample: Sample) -> str:
     """Return the response as it would stand if no server had split the model's thought off.
 
     So the thought counts as the tag that the prompt asks for, and no more: without its angle brackets, no word of it is
-    taken for a tag or an action. Where there is no text, there is nothing that the thought has led to.
+    taken for a tag or an action. A text without an action stays alone: what is played is then its end.
     """
     text = sample.text
-    if sample.thought is None or not text.strip() or ("<think>" in text and "</think>" in text):
+    lowered = text.lower()
+    acts = "<action>" in lowered and "</action>" in lowered
+    thinks = "<think>" in text and "</think>" in text
+    if sample.thought is None or thinks or not acts:
         return text
     return f"<think>{_TAG.sub(lambda tag: tag[0].strip('<>'), sample.thought)}</think>{text}"
