@@ -102,6 +102,7 @@ REPLIES: dict[str, list[Form]] = {
     ],
     "no text, since the limit was used up before: `length`": [
         reply(None, "length"),
+        reply("", "model_length"),
         reply("\n\n", "length", message={"reasoning_content": THOUGHT}),
         Form({"choices": [{"message": {"role": "assistant"}, "finish_reason": "length"}]}),
     ],

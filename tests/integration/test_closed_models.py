@@ -152,16 +152,16 @@ def played(study, paths, run):
 @pytest.mark.parametrize(
     ("fails", "named"),
     [
-        (FILTERED, "5 prompts refused by the service's filter"),
-        (TOO_LONG, "5 prompts longer than the service takes"),
-        (answers({}, 413), "5 prompts longer than the service takes"),
-        (says(None, "content_filter"), "5 replies withheld or ended by the service's filter"),
+        (FILTERED, "prompt refused by the service's filter"),
+        (TOO_LONG, "prompt longer than the service takes"),
+        (answers({}, 413), "prompt longer than the service takes"),
+        (says(None, "content_filter"), "withheld or ended by the service's filter"),
         (
             answers({"choices": [{"message": {"refusal": "no"}, "finish_reason": "stop"}]}),
-            "5 replies in which the model declined",
+            "declined by the model",
         ),
-        (says(None), "5 replies without text"),
-        (says("", "length"), "5 replies cut before any text"),
+        (says(None), "without text"),
+        (says("", "length"), "cut before any text"),
     ],
 )
 def test_a_row_goes_on_after_what_is_no_answer_and_its_note_counts_it(study, paths, server, capsys, fails, named):
@@ -179,7 +179,7 @@ def test_a_row_goes_on_after_what_is_no_answer_and_its_note_counts_it(study, pat
     rows = table(paths, run)
     assert rows["steps"].tolist() == [4] * 5
     assert rows["invalid_format"].tolist() == [1] * 5
-    note = f"5 of 20 replies count without a full answer: {named}"
+    note = f"5 of 20 replies count without a full answer: {named} (5)"
     assert set(played(study, paths, run)["note"]) == {note}
     assert f"In all, {note}." in capsys.readouterr().err
 

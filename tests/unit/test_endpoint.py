@@ -455,8 +455,8 @@ def test_cassettes_of_the_first_version_are_read_and_written_as_they_were_and_na
     cassette.close()
     assert again.read_text() == _OLD
     assert refusals_in_words(replies) == (
-        "4 of 6 replies count without a full answer: 1 replies withheld or ended by the service's filter, "
-        "2 replies without text, 1 replies cut before any text"
+        "4 of 6 replies count without a full answer: withheld or ended by the service's filter (1), without text (2), "
+        "cut before any text (1)"
     )
     assert refusals_in_words(replies[:1]) == ""
 

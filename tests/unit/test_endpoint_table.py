@@ -91,12 +91,14 @@ def test_what_the_page_says_happens(world, name, form):
     assert observed(world, form) == {**rows("Replies"), **rows("Errors")}[name]
 
 
-STOPPING = [one for one in FORMS if re.search(WORDS, json.dumps(str(one.values[1].body)))]
+QUOTING = [one for one in FORMS if re.search(WORDS, json.dumps(str(one.values[1].body)))]
 
 
-@pytest.mark.parametrize(("name", "form"), STOPPING)
+@pytest.mark.parametrize(("name", "form"), QUOTING)
 def test_the_words_of_the_service_are_passed_on(world, caplog, name, form):
     world.ask()
+    # Of refusals the first of each kind is told.
+    world.sampler._chat._told.clear()
     outcome, _ = world.ask(form, forever=True)
     said = outcome if isinstance(outcome, str) else caplog.text
     assert WORDS in said
@@ -126,6 +128,23 @@ def test_a_parameter_that_a_family_of_models_refuses_names_the_setting(world):
     assert [re.findall(r"limit_parameter|send_temperature", ended) for ended in endings] == [
         ["limit_parameter"], ["send_temperature"], ["limit_parameter"], ["send_temperature"],
     ]  # fmt: skip
+
+
+def test_the_first_refusal_of_each_kind_is_told_with_what_to_do(world, caplog):
+    world.ask()
+    world.sampler._chat._told.clear()
+    parts = {
+        "no text, but a thought, and a reason to end": "correct its reasoning parser",
+        "text, ended by a filter: `content_filter`": "filter",
+        "no text, since the limit was used up before: `length`": "raise max_response_tokens",
+        "413": WORDS,
+    }
+    for row in [*parts] * 3:
+        world.ask({**REPLIES, **ERRORS}[row][0])
+    told = [record.getMessage() for record in caplog.records]
+    for message, part in zip(told, parts.values(), strict=True):
+        assert "fake: a reply counts without a full answer" in message
+        assert part in message
 
 
 # Nothing is taken for the model's words that is not.

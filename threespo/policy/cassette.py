@@ -32,14 +32,14 @@ Refusal = Literal[
 The service refused the prompt: by its filter, by its length, or without a reason that is known here. Its filter withheld the
 reply. The model declined in words for the user, not in a reply. It ended its turn without text, or was cut before any."""
 
-_IN_WORDS: dict[Refusal, str] = {
-    "prompt_filtered": "prompts refused by the service's filter",
-    "prompt_too_long": "prompts longer than the service takes",
-    "prompt_refused": "prompts refused for a reason that is not known",
-    "reply_filtered": "replies withheld or ended by the service's filter",
-    "declined": "replies in which the model declined",
-    "no_text": "replies without text",
-    "cut": "replies cut before any text",
+IN_WORDS: dict[Refusal, str] = {
+    "prompt_filtered": "prompt refused by the service's filter",
+    "prompt_too_long": "prompt longer than the service takes",
+    "prompt_refused": "prompt refused for a reason that is not known",
+    "reply_filtered": "withheld or ended by the service's filter",
+    "declined": "declined by the model",
+    "no_text": "without text",
+    "cut": "cut before any text",
 }
 
 
@@ -79,7 +79,7 @@ class Reply(BaseModel):
 def refusals_in_words(replies: Iterable[Reply]) -> str:
     """Return how many of the replies are refusals, and of which kinds; empty if none is."""
     counts = Counter(reply.refusal for reply in replies)
-    kinds = ", ".join(f"{counts[kind]:,} {_IN_WORDS[kind]}" for kind in get_args(Refusal) if counts[kind])
+    kinds = ", ".join(f"{IN_WORDS[kind]} ({counts[kind]:,})" for kind in get_args(Refusal) if counts[kind])
     return kinds and f"{counts.total() - counts[None]:,} of {counts.total():,} replies count without a full answer: {kinds}"
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from threespo.errors import InputError
-from threespo.policy.cassette import Reply
+from threespo.policy.cassette import IN_WORDS, Refusal, Reply
 from threespo.policy.failures import Failure
 from threespo.policy.service import Connection, Service
 from threespo.rng import generator
@@ -24,6 +24,11 @@ _LONGEST_WAIT = 600.0
 
 _PROBE = "Say OK."
 """What a service is asked to find out whether it is one prompt that it refuses, or every one."""
+
+_HINTS: dict[Refusal, str] = {
+    "no_text": "; if all are, the server takes answers for thoughts: correct its reasoning parser",
+    "cut": "; if many are, raise max_response_tokens",
+}
 
 Wait = Callable[[threading.Event, float], object]
 """Waits some seconds or until the event is set (``threading.Event.wait``)."""
@@ -76,6 +81,7 @@ class Chat:
         self._backoff_s = backoff_s
         self._wait = wait
         self._answers = False
+        self._told: set[Refusal] = set()
         self._guard = threading.Lock()
         self._connection = Connection(service)
 
@@ -92,8 +98,8 @@ class Chat:
             InputError: if the server refuses whatever it is asked, or every attempt failed.
             Stopped: if ``stop`` was set before there was a reply.
         """
-        model = self._service.model
         outcome = self._insist(digest, prompt, temperature, stop)
+        said = ""
         probed = (0, 0)
         if isinstance(outcome, Failure) and outcome.refuses_prompt:
             # The same error may mean that every request is wrong. What tells them apart is another prompt.
@@ -109,9 +115,19 @@ class Chat:
             if not outcome.refuses_prompt or outcome.counts_as is None:
                 # Outside of any except clause: the client's errors hold what the server said, key included.
                 raise InputError(self._ending(outcome))
-            _log.warning("%s: a prompt is refused, and counts as a reply without text: %s", model, outcome.reason)
-            outcome = outcome.counts_as
+            said, outcome = f" ({outcome.reason})", outcome.counts_as
+        self._tell(outcome, said)
         return _paying(outcome, probed)
+
+    def _tell(self, reply: Reply, said: str) -> None:
+        """Warn of the first reply of each kind that is no full answer; how many there are is said at the end."""
+        kind = reply.refusal
+        with self._guard:
+            if kind is None or kind in self._told:
+                return
+            self._told.add(kind)
+        hint = _HINTS.get(kind, "")
+        _log.warning("%s: a reply counts without a full answer: %s%s%s", self._service.model, IN_WORDS[kind], said, hint)
 
     def _insist(self, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> Reply | Failure:
         """Return the reply, or the failure that more attempts would not mend."""

@@ -11,6 +11,9 @@ from threespo.policy.failures import Failure, ServiceError, error_within
 _FILTERED = ("content_filter", "safety", "prohibited_content", "recitation", "blocklist", "sensitive")
 """Reasons to end by which services say that a filter did; some have more after a colon."""
 
+_CUT = ("length", "max_tokens", "model_length")
+"""Reasons by which they say that a limit did."""
+
 _BROKEN = ("error", "abort", "insufficient_system_resource")
 """Reasons by which they say that they have failed."""
 
@@ -101,7 +104,7 @@ def _refusal(said: _Said, ending: str) -> Refusal | None:
         return None
     if said.declined or ending == "refusal":
         return "declined"
-    return "cut" if ending == "length" else "no_text"
+    return "cut" if ending in _CUT else "no_text"
 
 
 def _first_choice(value: Any) -> dict[str, Any] | None:
