@@ -173,17 +173,24 @@ ERRORS: dict[str, list[Form]] = {
         Form({"error": {"message": WORDS, "status": "RESOURCE_EXHAUSTED"}}, 429),
         Form([{"error": {"message": f"You exceeded your current quota, {WORDS}"}}], 429),
         error(429, f"context window of a minute, {WORDS}", said=429),
+        error(503, f"The request rate exceeds what this server takes. {WORDS}"),
+        error(504, f"The request took too long. {WORDS}"),
+        error(500, f"Evaluation of the prompt took too long. {WORDS}"),
+        error(500, f"The content moderation is out of order. {WORDS}"),
     ],
-    "a filter's refusal of the prompt: 400, 422, or 200 with that in the body": [
+    "a filter's refusal of the prompt, with a code for it: 400, 422, or 200 with that in the body": [
         error(400, said=None, innererror={"code": "ResponsibleAIPolicyViolation"}, type="content_filter"),
         Form({"error": {"message": WORDS, "code": "content_filter", "status": 400}}, 400),
         Form({"error": {"message": WORDS, "type": "invalid_request_error", "code": "invalid_prompt"}}, 400),
         Form({"error": {"message": WORDS, "code": "data_inspection_failed"}}, 400),
-        error(422, f"Your input was flagged by moderation: {WORDS}"),
-        error(400, f"Content Exists Risk: {WORDS}"),
+        error(422, type="content_filter"),
         _within(WORDS, code="content_policy_violation"),
     ],
-    "a filter's refusal of the prompt: 403": [
+    "a filter's refusal of the prompt, in words alone, or with 403": [
+        error(422, f"Your input was flagged by moderation: {WORDS}"),
+        error(400, f"Content Exists Risk: {WORDS}", type="invalid_request_error"),
+        error(400, f"The request was rejected because it was considered high risk. {WORDS}"),
+        error(451, f"Blocked by our safety system. {WORDS}"),
         error(403, WORDS, said=403, metadata={"reasons": ["violence"], "raw": "your input was flagged"}),
         error(403, f"Content violates usage guidelines. {WORDS}"),
     ],
@@ -195,7 +202,7 @@ ERRORS: dict[str, list[Form]] = {
         Form({"detail": f"{_LONG_WORDS[1]} {WORDS}"}, 422),
         error(500, f"{_LONG_WORDS[2]} {WORDS}"),
         _within(f"{_LONG_WORDS[0]} {WORDS}", code=400),
-        _within(WORDS, code=502, metadata={"raw": _LONG_WORDS[3]}),
+        _within(WORDS, code=400, metadata={"raw": _LONG_WORDS[3]}),
     ],
     "413": [
         Form(f"<html>{WORDS}</html>".encode(), 413),

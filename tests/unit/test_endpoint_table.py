@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.chat_server import ChatServer, completion, says
-from tests.endpoint_behaviours import ERRORS, REPLIES, TEXT, WORDS, Form, rows
+from tests.endpoint_behaviours import ERRORS, REPLIES, TEXT, WORDS, Form, error, rows
 from threespo.errors import InputError
 from threespo.policy.cassette import Reply, read_replies
 from threespo.policy.endpoint import EndpointSampler, EndpointSettings
@@ -237,6 +237,16 @@ def test_a_service_that_has_come_to_refuse_everything_is_no_prompts_fault(fresh)
     with pytest.raises(InputError, match=WORDS):
         ask("a", "b")
     assert [reply.text for reply in read_replies(path)[0]] == ["fine"]
+
+
+def test_an_account_that_is_blocked_meanwhile_is_no_prompts_fault(fresh):
+    server, ask, path = fresh
+    server._script = {"a": [says("fine")]}
+    for status in (400, 403):
+        server.otherwise = error(status, f"Your account was flagged for a breach of our usage policy. {WORDS}").action
+        with pytest.raises(InputError, match=WORDS):
+            ask("a", "b")
+        assert [reply.text for reply in read_replies(path)[0]] == ["fine"]
 
 
 def test_an_outage_while_it_is_found_out_leaves_nothing(fresh):

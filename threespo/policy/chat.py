@@ -99,7 +99,6 @@ class Chat:
             Stopped: if ``stop`` was set before there was a reply.
         """
         outcome = self._insist(digest, prompt, temperature, stop)
-        said = ""
         probed = (0, 0)
         if isinstance(outcome, Failure) and outcome.refuses_prompt:
             # The same error may mean that every request is wrong. What tells them apart is another prompt.
@@ -111,6 +110,7 @@ class Chat:
             # Where the service does not say why, the error may pass.
             outcome = outcome if sure else self._insist(digest, prompt, temperature, stop)
 
+        said = ""
         if isinstance(outcome, Failure):
             if not outcome.refuses_prompt or outcome.counts_as is None:
                 # Outside of any except clause: the client's errors hold what the server said, key included.
@@ -122,10 +122,9 @@ class Chat:
     def _tell(self, reply: Reply, said: str) -> None:
         """Warn of the first reply of each kind that is no full answer; how many there are is said at the end."""
         kind = reply.refusal
-        with self._guard:
-            if kind is None or kind in self._told:
-                return
-            self._told.add(kind)
+        if kind is None or kind in self._told:
+            return
+        self._told.add(kind)
         hint = _HINTS.get(kind, "")
         _log.warning("%s: a reply counts without a full answer: %s%s%s", self._service.model, IN_WORDS[kind], said, hint)
 

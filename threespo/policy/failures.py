@@ -13,9 +13,12 @@ PROXY_LOGIN = "The proxy wants a user and a password: write HTTPS_PROXY=http://U
 
 _MOST_WORDS = 300
 
+_CONTEXT = re.compile(r"context[ _-]?(length|window|size)")
+
 _LENGTH = re.compile(
-    r"context[ _-]?(length|window|size)|prompt_?too_?long|tokens?_limit_(reached|exceeded)|too many tokens"
-    r"|(prompt|input|request|message)s?`?\b.{0,60}\b(too (long|large)|exceeds?\b|must be <=|must have less than)"
+    rf"{_CONTEXT.pattern}|prompt_?too_?long|tokens?_limit_(reached|exceeded)|too many (input |prompt )?tokens"
+    r"|(prompt|input)s?`?\b.{0,60}\b((?<!took )too (long|large)|exceeds?\b|must be <=|must have less than)"
+    r"|request_too_large|request (body |entity |payload )?(is )?too large"
 )
 """How services say that a prompt is too long, in codes and in words."""
 
@@ -148,7 +151,8 @@ def judge(error: ServiceError, refused: Reply, secrets: Sequence[str], settings:
 
     if kind := _refusal_of_prompt(error):
         reply = refused.model_copy(update={"refused": kind})
-        certain = kind != "prompt_refused" and status != 403
+        coded = any(_FILTER.search(code) for code in error.codes)
+        certain = kind == "prompt_too_long" or (kind == "prompt_filtered" and coded and status != 403)
         return Failure(reason, retry=False, remedy=_remedy(error, settings), counts_as=reply, certain=certain)
 
     if status == 403:
@@ -172,7 +176,8 @@ def _refusal_of_prompt(error: ServiceError) -> Refusal | None:
     status, text = error.status, error.words.lower()
     if status in (404, 408, 409, 425, 429) or any(mark in one for mark in _RATE for one in (text, *error.codes)):
         return None
-    if error.says(_LENGTH):
+    # A server that fails may speak of a prompt, too: that it took too long, for one.
+    if error.says(_LENGTH if status < 500 else _CONTEXT):
         return "prompt_too_long"
     if status < 500 and error.says(_FILTER):
         return "prompt_filtered"
