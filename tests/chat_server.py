@@ -32,12 +32,19 @@ class Handler(BaseHTTPRequestHandler):
 
     server: "ChatServer"
     protocol_version = "HTTP/1.1"
+    # Header and body are two packets, and the second would wait for the first one's receipt: 40 ms a reply.
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(time.monotonic(), body["messages"][-1]["content"], body, headers)
         self.server.act_on(self, asked, self.path)
+
+    def do_CONNECT(self) -> None:
+        """Answer as a proxy that does not connect."""
+        self.send(self.server.connects, b"")
+        self.close_connection = True
 
     def send(self, status: int, content: bytes, headers: Mapping[str, str] | None = None, length: int | None = None) -> None:
         self.send_response(status)
@@ -61,6 +68,7 @@ class ChatServer(ThreadingHTTPServer, AbstractContextManager["ChatServer"]):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[Asked] = []
         self.stopping = threading.Event()
+        self.connects = 501
         self.otherwise: Action = lambda handler, asked: says(f"reply to {asked.prompt}")(handler, asked)
         self._script = {prompt: list(actions) for prompt, actions in (script or {}).items()}
         self._guard = threading.Lock()
@@ -71,7 +79,8 @@ class ChatServer(ThreadingHTTPServer, AbstractContextManager["ChatServer"]):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def act_on(self, handler: Handler, asked: Asked, path: str) -> None:
-        if path != "/v1/chat/completions":
+        # A proxy is sent the whole address.
+        if not path.endswith("/v1/chat/completions"):
             return handler.send(404, b"{}")
         with self._guard:
             self.asked.append(asked)

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, cast
 from urllib.parse import urlparse
 
 from threespo.errors import InputError
+from threespo.network import make_client
 
 Kind = Literal["model", "dataset"]
 
@@ -228,8 +229,11 @@ def _verify(file: Path, remote: _Remote, sha256: str | None, target: Path) -> No
 @contextlib.contextmanager
 def _explained(what: str, by_hand: str) -> Iterator[None]:
     """Turn failures of network, hub and disk into one sentence with the remedy."""
-    from huggingface_hub import constants, errors
+    from huggingface_hub import constants, errors, get_session
 
+    if not constants.is_offline_mode():
+        # Made here, before anything is fetched: its errors are of the environment, not of the network.
+        make_client(what, get_session)
     # The HTTP library's errors, whichever that is in this version, and those of the system.
     failures = cast(tuple[type[Exception], ...], errors.HfHubHTTPError.__bases__)
     try:

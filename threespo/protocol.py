@@ -37,6 +37,8 @@ class Sample:
     """False if the length limit cut the response."""
     version: int | None = None
     """Optimizer steps behind the weights that it was drawn from; ``None`` where nobody knows them (a closed model)."""
+    thought: str | None = None
+    """What a server has split off the text as the model's thought; ``None`` where nothing was split off."""
 
 
 @dataclass(frozen=True, slots=True)

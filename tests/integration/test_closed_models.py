@@ -5,7 +5,7 @@ import lzma
 import pandas as pd
 import pytest
 
-from tests.chat_server import ChatServer, says
+from tests.chat_server import ChatServer, answers, completion, says
 from tests.jobs import evaluate, prepare
 from threespo.errors import InputError
 from threespo.paths import Paths
@@ -134,3 +134,79 @@ def test_an_estimate_above_the_limit_is_refused_before_the_first_request(paths, 
         evaluate(limited, find_run(limited, "alfworld/gpt-4o/closed/seed-0"), paths)
     assert not server.asked
     assert not paths.run("alfworld/gpt-4o/closed/seed-0").folder.exists()
+
+
+# What is no answer is named.
+
+FILTERED = answers({"error": {"message": "The prompt was filtered.", "code": "content_filter"}}, 400)
+TOO_LONG = answers({"error": {"message": "This model's maximum context length is 900 tokens."}}, 400)
+
+
+def played(study, paths, run):
+    """Return the study's table ``main`` for one row that was played."""
+    costs = pd.DataFrame(columns=["env", "policy", "method", "training_seed", *COSTS])
+    main = main_results(study, read_table(paths.run(run).evaluation), costs, read_results())
+    return collect.with_notes(main, study, paths)
+
+
+@pytest.mark.parametrize(
+    ("fails", "named"),
+    [
+        (FILTERED, "prompt refused by the service's filter"),
+        (TOO_LONG, "prompt longer than the service takes"),
+        (answers({}, 413), "prompt longer than the service takes"),
+        (says(None, "content_filter"), "withheld or ended by the service's filter"),
+        (
+            answers({"choices": [{"message": {"refusal": "no"}, "finish_reason": "stop"}]}),
+            "declined by the model",
+        ),
+        (says(None), "without text"),
+        (says("", "length"), "cut before any text"),
+    ],
+)
+def test_a_row_goes_on_after_what_is_no_answer_and_its_note_counts_it(study, paths, server, capsys, fails, named):
+    """The second prompt of each of the five games gets no answer; that step is a malformed response."""
+    run = find_run(study, "alfworld/gpt-4o/closed/seed-0")
+
+    looks = says("<think>I look.</think><action>look</action>")
+
+    def act(handler, asked):
+        second = "Action 1: " in asked.prompt and "Action 2: " not in asked.prompt
+        (fails if second else looks)(handler, asked)
+
+    server.otherwise = act
+    evaluate(study, run, paths)
+    rows = table(paths, run)
+    assert rows["steps"].tolist() == [4] * 5
+    assert rows["invalid_format"].tolist() == [1] * 5
+    note = f"5 of 20 replies count without a full answer: {named} (5)"
+    assert set(played(study, paths, run)["note"]) == {note}
+    assert f"In all, {note}." in capsys.readouterr().err
+
+    asked, first = len(server.asked), paths.run(run).evaluation.read_bytes()
+    evaluate(study, run, paths)
+    assert (len(server.asked), paths.run(run).evaluation.read_bytes()) == (asked, first)
+
+
+def test_a_model_whose_thought_the_server_splits_off_is_well_formed(study, paths, server):
+    value = completion("<action>look</action>")
+    value["choices"][0]["message"]["reasoning_content"] = "I could <action>go</action>, but I look."
+    server.otherwise = answers(value)
+    run = find_run(study, "alfworld/gpt-4o/closed/seed-0")
+    evaluate(study, run, paths)
+    assert table(paths, run)["invalid_format"].tolist() == [0] * 5
+    assert set(played(study, paths, run)["note"]) == {""}
+    example = read_table(paths.run(run).evaluation_example)
+    assert set(example["action"][:-1]) == {"look"}
+    assert example["response"][0] == "<think>I could actiongo/action, but I look.</think><action>look</action>"
+
+
+def test_a_row_without_a_temperature_says_so(paths, server):
+    endpoint = GPT | {"send_temperature": False, "limit_parameter": "max_completion_tokens"}
+    closed = VALUES["policies"]["gpt-4o"] | {"endpoint": endpoint}
+    own = parse_study(VALUES | {"policies": VALUES["policies"] | {"gpt-4o": closed}}, "test")
+    run = find_run(own, "alfworld/gpt-4o/closed/seed-0")
+    evaluate(own, run, paths)
+    assert set(server.asked[0].body) == {"model", "messages", "max_completion_tokens"}
+    assert table(paths, run)["temperature"].isna().all()
+    assert set(played(own, paths, run)["note"]) == {"sampled at the service's own temperature"}

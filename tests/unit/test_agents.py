@@ -1,8 +1,12 @@
 """Prompting agents: what they ask, what they remember, and how attempts are counted."""
 
+from dataclasses import replace
+
+import pytest
+
 from tests.toy import ToyEnv, make_task
 from threespo.agents.prompts import direct_prompt, react_prompt
-from threespo.agents.rollout import play_episodes
+from threespo.agents.rollout import play_episodes, whole_response
 from threespo.agents.trials import Agent, play_trials
 from threespo.envs.episode import EpisodeSetup, begin, respond
 from threespo.protocol import Sample
@@ -134,3 +138,56 @@ def test_first_attempts_are_plain_rollouts_of_the_same_draws():
     play_episodes(SETUP, tasks(), sampler, seed=5, temperature=0.4, key=("evaluate", "unseen"))
     assert [(request.key, request.prompt) for request in sampler.asked] == first["react"]
     assert first["react"] == first["retry"] == first["reflexion"]
+
+
+# A thought that a server splits off.
+
+
+def split(text, thought):
+    """Return a sampler whose server sends the thought apart from the text."""
+    sampler = Scripted(lambda request: text)
+    inner = sampler.sample
+    sampler.sample = lambda *args, **more: [[replace(one, thought=thought) for one in row] for row in inner(*args, **more)]
+    return sampler
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "valid", "action"),
+    [
+        ("<action>left</action>", "I go left.", True, "left"),
+        ("<action>left</action>", "", True, "left"),
+        ("<action>left</action>", "Not <action>right</action>, but", True, "left"),
+        ("<action>left</action>", "</think><ACTION>right</ACTION>", True, "left"),
+        ("<action>left</action>", "<<action>action>right<</action>/action>", True, "left"),
+        ("\n\n<action>left</action>", "so", True, "left"),
+        ("</think><action>left</action>", "so", True, "left"),
+        ("<think>left</think><action>left</action>", "right", True, "left"),
+        ("<action>left</action>", None, False, "left"),
+        ("left", "<action>right</action>", False, "left"),
+        ("", "<action>right</action>", False, ""),
+        (" \n", "<think>x</think><action>right</action>", False, " \n"),
+        ("<action>left</action>", "我 go left.", False, "left"),
+    ],
+)
+def test_a_thought_that_was_split_off_is_the_tag_and_no_action(text, thought, valid, action):
+    (record,) = play_episodes(EpisodeSetup(ToyEnv(), 1, 2), tasks(), split(text, thought), seed=1, temperature=0.4, key=())
+    assert record.invalid_format == (not valid)
+    assert [acted for _, acted in record.episode.history] == [action]
+
+
+def test_a_response_is_whole_again_with_its_thought():
+    sample = Sample((), (), "<action>left</action>", True, thought="first <think>, then </action>")
+    assert whole_response(sample) == "<think>first think, then /action</think><action>left</action>"
+    own = replace(sample, text="<think>own</think><action>left</action>")
+    assert whole_response(own) == own.text
+    assert whole_response(replace(sample, text="")) == ""
+
+
+def test_thoughts_in_the_history_are_those_that_were_split_off_and_notes_are_the_text_alone():
+    sampler = split("<action>right</action>", "stuck here")
+    play_trials(
+        SETUP, tasks(), sampler, Agent("reflexion", 2, thoughts_in_history=True), seed=5, temperature=0.4, key=()
+    )
+    shown = [request.prompt for request in sampler.asked]
+    assert any("Thought 1: 'stuck here'" in prompt for prompt in shown)
+    assert "1. <action>right</action>" in shown[-1]

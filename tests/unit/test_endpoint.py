@@ -22,7 +22,7 @@ from threespo.envs.alfworld import Alfworld, compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.envs.episode import EpisodeSetup
 from threespo.errors import InputError
-from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies
+from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies, refusals_in_words
 from threespo.policy.chat import Spacing
 from threespo.policy.endpoint import EndpointSampler, EndpointSettings, NotRun, availability, estimate_cost
 from threespo.protocol import Sample, SampleRequest
@@ -100,6 +100,36 @@ def test_a_request_is_one_user_message_with_the_limits_and_nothing_else(serve, s
         "temperature": 0.4,
         "max_tokens": 64,
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent"),
+    [
+        ({"limit_parameter": "max_completion_tokens"}, {"temperature": 0.4, "max_completion_tokens": 512}),
+        ({"send_temperature": False}, {"max_tokens": 512}),
+        (
+            {"limit_parameter": "max_completion_tokens", "send_temperature": False, "max_response_tokens": 4096},
+            {"max_completion_tokens": 4096},
+        ),
+        ({}, {"temperature": 0.4, "max_tokens": 512}),
+    ],
+)
+def test_what_reasoning_models_refuse_can_be_left_out_or_sent_by_another_name(serve, sampler, changes, sent):
+    server = serve()
+    _texts(sampler(**changes), "p")
+    assert server.asked[0].body == {"model": "fake", "messages": [{"role": "user", "content": "p"}], **sent}
+
+
+def test_what_is_sent_is_part_of_a_replys_name_and_a_temperature_that_is_not_sent_is_none(serve, sampler):
+    server = serve()
+    for changes in ({}, {"limit_parameter": "max_completion_tokens"}, {"send_temperature": False}):
+        _texts(sampler(**changes), "p")
+    assert len(server.asked) == 3
+    # The same request, whatever the study's temperature is.
+    _texts(sampler(send_temperature=False), "p", temperature=0.9)
+    assert len(server.asked) == 3
+    _texts(sampler(), "p", temperature=0.9)
+    assert len(server.asked) == 4
 
 
 def test_samples_keep_the_order_of_requests_when_replies_come_in_reverse(serve, sampler):
@@ -228,7 +258,7 @@ _FAULTS = {
     "empty choices": answers({"choices": []}),
     "no message": answers({"choices": [{"finish_reason": "stop"}]}),
     "no content": answers({"choices": [{"message": {}, "finish_reason": "stop"}]}),
-    "content of another type": says(["a"]),
+    "content of another type": says([5]),
 }
 
 
@@ -292,11 +322,13 @@ def test_giving_up_names_model_status_and_attempts_and_keeps_the_rest(serve, sam
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_a_request_that_is_wrong_is_not_repeated(serve, sampler, waits, status):
-    server = serve(p=[answers({"error": {"message": "the model does not exist"}}, status)])
-    with pytest.raises(InputError, match=rf"fake: HTTP {status}.*OPENAI_API_KEY and OPENAI_BASE_URL") as caught:
+    server = serve()
+    server.otherwise = answers({"error": {"message": "the model does not exist"}}, status)
+    message = rf"fake: HTTP {status}.*the model does not exist.*OPENAI_API_KEY and OPENAI_BASE_URL"
+    with pytest.raises(InputError, match=message):
         _texts(sampler(), "p")
-    assert ("does not exist" in str(caught.value)) == (status not in (401, 403))
-    assert len(server.asked) == 1
+    # Of a request that may be wrong by its prompt alone it is found out whether another prompt is answered.
+    assert [asked.prompt for asked in server.asked] == ["p", "Say OK."][: 2 if status in (400, 422) else 1]
     assert waits == []
 
 
@@ -304,7 +336,7 @@ def test_a_failure_stops_what_has_not_begun_and_records_what_has(serve, sampler,
     refused = threading.Event()
 
     def refuse(handler, asked):
-        answers({}, 400)(handler, asked)
+        answers({}, 401)(handler, asked)
         refused.set()
 
     def late(handler, asked):
@@ -315,7 +347,7 @@ def test_a_failure_stops_what_has_not_begun_and_records_what_has(serve, sampler,
     # One of these may slip in before the client has seen the refusal; twenty times 0.05 s would be slow of it.
     never = [f"n{number}" for number in range(20)]
     server = serve(slow=[late], wrong=[refuse], **{prompt: [late] for prompt in never})
-    with pytest.raises(InputError, match="HTTP 400"):
+    with pytest.raises(InputError, match="HTTP 401"):
         _texts(sampler(concurrency=2), "slow", "wrong", *never)
     assert "late" in [reply.text for reply in read_replies(tmp_path / "replies.jsonl")[0]]
     assert len(server.asked) < 22
@@ -385,8 +417,12 @@ def test_everything_that_shapes_a_reply_is_part_of_its_name():
         "model": "n", "prompt": "p ", "temperature": 0.5, "seed": 2, "key": ("evaluate", "3", 0), "index": 1,
         "max_response_tokens": 511,
     }  # fmt: skip
+    assert digest_of(**_ASKED, limit_parameter="max_tokens") == digest_of(**_ASKED)
+    changes |= {"limit_parameter": "max_completion_tokens"}
+    unsent, coldest = (digest_of(**{**_ASKED, "temperature": temperature}) for temperature in (None, 0))
+    assert unsent not in (digest_of(**_ASKED), coldest)
     digests = {digest_of(**_ASKED), *(digest_of(**{**_ASKED, name: value}) for name, value in changes.items())}
-    assert len(digests) == 1 + len(_ASKED)
+    assert len(digests) == 1 + len(changes)
     assert digest_of(**{**_ASKED, "temperature": 0}) == digest_of(**{**_ASKED, "temperature": 0.0})
 
 
@@ -396,6 +432,33 @@ def test_names_of_replies_never_change():
     code = "import hashlib, sys; print(hashlib.blake2b(sys.argv[1].encode(), digest_size=16).hexdigest())"
     done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, check=True)
     assert digest_of(**_ASKED) == done.stdout.strip()
+
+
+_OLD = """
+{"digest":"00000000000000000000000000000000","asked":"m","served":"m-1","text":"look","finish":"stop","tokens":[100,20]}
+{"digest":"11111111111111111111111111111111","asked":"m","served":"","text":"","finish":"stop","tokens":[100,20]}
+{"digest":"22222222222222222222222222222222","asked":"m","served":"m-1","text":"","finish":null,"tokens":[9,512],"bound":true}
+{"digest":"33333333333333333333333333333333","asked":"m","served":"m-1","text":"","finish":"length","tokens":[100,20]}
+{"digest":"44444444444444444444444444444444","asked":"m","served":"m-1","text":"cut","finish":"content_filter","tokens":[1,2]}
+{"digest":"55555555555555555555555555555555","asked":"m","served":"m-1","text":"cut","finish":"length","tokens":[1,2]}
+""".lstrip()
+
+
+def test_cassettes_of_the_first_version_are_read_and_written_as_they_were_and_name_what_is_no_answer(tmp_path):
+    path, again = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    path.write_text(_OLD)
+    replies, _ = read_replies(path)
+    assert [reply.refusal for reply in replies] == [None, "no_text", "no_text", "cut", "reply_filtered", None]
+    cassette = Cassette(again, append=True)
+    for reply in replies:
+        cassette.record(reply)
+    cassette.close()
+    assert again.read_text() == _OLD
+    assert refusals_in_words(replies) == (
+        "4 of 6 replies count without a full answer: withheld or ended by the service's filter (1), without text (2), "
+        "cut before any text (1)"
+    )
+    assert refusals_in_words(replies[:1]) == ""
 
 
 def test_a_line_says_what_answered_and_what_it_cost_but_not_what_was_asked(serve, sampler, tmp_path):
@@ -586,6 +649,26 @@ def test_the_key_is_nowhere_even_if_the_server_quotes_it(serve, sampler, tmp_pat
     ]
     assert "reply to fine" in seen[-1] + seen[-2]
     assert not any(KEY in text or KEY[3:15] in text for text in seen)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Incorrect API key provided: sk-fake-****CRET. See the page.", "Incorrect API key provided: […] See the page."),
+        ("The key sk-fa... is not ours", "The key […] is not ours"),
+        ("No access with a key that ends in 'CRET'", "No access with a key that ends in […]"),
+        (f"{KEY} and {KEY[5:15]}", "[…] and […]"),
+        (" ".join(KEY), "its message is left out, since it quotes the API key or a password"),
+        ("Please wait... then log in", "Please wait... then log in"),
+    ],
+)
+@pytest.mark.parametrize("status", [401, 403, 402, 503])
+def test_of_a_message_that_quotes_the_key_the_rest_is_shown(serve, sampler, status, said, shown):
+    server = serve()
+    server.otherwise = answers({"error": {"message": said}}, status)
+    with pytest.raises(InputError) as caught:
+        _texts(sampler(max_attempts=1), "p")
+    assert f"({shown})" in str(caught.value)
 
 
 def test_a_reply_that_contains_the_key_is_not_recorded(serve, sampler, tmp_path):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import ArrowException
 
-from tests import trees
+from tests import endpoint_behaviours, trees
 from tests.webshop_mini import INSTRUCTIONS, ITEMS
 from threespo.envs.alfworld import compile_game, sources
 from threespo.envs.alfworld.embedded import generate
@@ -21,7 +22,9 @@ from threespo.envs.webshop.sources import read_products
 from threespo.errors import InputError
 from threespo.methods.tree_table import read_trees
 from threespo.paths import Paths, Run
-from threespo.policy.cassette import Cassette
+from threespo.policy.cassette import Cassette, Reply
+from threespo.policy.completions import parse_reply
+from threespo.policy.failures import ServiceError, judge, read_error
 from threespo.results.viewer import write_view
 from threespo.runs.learning_rate import chosen_rate
 from threespo.runs.setup import described_source
@@ -236,6 +239,34 @@ def test_cassettes(tmp_path, content, packed, name):
     survives(lambda: Cassette(file, append=False).close())
     file.write_bytes(content[len(json.dumps(REPLY)) :])
     survives(lambda: Cassette(file, append=False).close())
+
+
+FORMS = [
+    (form.status, form.body)
+    for behaviours in (endpoint_behaviours.REPLIES, endpoint_behaviours.ERRORS)
+    for forms in behaviours.values()
+    for form in forms
+]
+
+
+@settings(fuzz, max_examples=500)
+@given(st.data())
+def test_what_chat_endpoints_send(data):
+    """It is a reply with text or a reason why there is none, or it is no reply; and the key is in no message."""
+    status, body = data.draw(st.sampled_from(FORMS))
+    others = damaged(body) if isinstance(body, bytes) else replaced(body).map(json.dumps).map(str.encode)
+    content = data.draw(junk | others)
+    text, secret = content.decode(errors="replace"), "sk-0123456789abcdef"
+    outcome = parse_reply(text, "0" * 32, "gpt", (9, 9)) if status == 200 else read_error(status, text)
+    if isinstance(outcome, ServiceError):
+        refused = Reply(digest="0" * 32, asked="gpt", served="", text="", finish=None, tokens=(0, 0))
+        outcome = judge(replace(outcome, words=f"{outcome.words} {secret}"), refused, (secret,), "A_KEY")
+        assert secret not in outcome.reason
+        assert "\n" not in outcome.reason
+    reply = outcome if isinstance(outcome, Reply) else outcome.counts_as
+    if reply is not None:
+        assert Reply.model_validate_json(reply.model_dump_json()) == reply
+        assert reply.refusal or reply.text.strip()
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,15 @@
 """Playing whole episodes with a policy, many at a time in lock-step."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, EpisodeSetup, begin, respond
-from threespo.protocol import Counters, Sampler, SampleRequest
+from threespo.protocol import Counters, Sample, Sampler, SampleRequest
+
+_TAG = re.compile("</?(?:think|action)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +137,11 @@ def play_on(
         for index, (sample,) in zip(
             active, sampler.sample(requests, seed=seed, temperature=temperature), strict=True
         ):
-            outcome = respond(episodes[index], sample.text)
+            response = whole_response(sample)
+            outcome = respond(episodes[index], response)
             episodes[index] = outcome.episode
-            said[index].append(sample.text)
-            faults[index][0] += not (prompter.heard(index, sample.text) if prompter else outcome.valid)
+            said[index].append(response)
+            faults[index][0] += not (prompter.heard(index, response) if prompter else outcome.valid)
             faults[index][1] += not outcome.admissible
             faults[index][2] += outcome.nothing_happens
 
@@ -145,3 +149,18 @@ def play_on(
         EpisodeRecord(episode, episode.steps, invalid, inadmissible, nothing, responses=tuple(responses))
         for episode, (invalid, inadmissible, nothing), responses in zip(episodes, faults, said, strict=True)
     ]
+
+
+def whole_response(sample: Sample) -> str:
+    """Return the response as it would stand if no server had split the model's thought off.
+
+    So the thought counts as the tag that the prompt asks for, and no more: without its angle brackets, no word of it is
+    taken for a tag or an action. A text without an action stays alone: what is played is then its end.
+    """
+    text = sample.text
+    lowered = text.lower()
+    acts = "<action>" in lowered and "</action>" in lowered
+    thinks = "<think>" in text and "</think>" in text
+    if sample.thought is None or thinks or not acts:
+        return text
+    return f"<think>{_TAG.sub(lambda tag: tag[0].strip('<>'), sample.thought)}</think>{text}"

@@ -11,8 +11,10 @@ import logging
 import lzma
 import os
 import threading
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,6 +23,24 @@ from threespo.files import note_holder, read_bytes, try_lock
 from threespo.protocol import Counters
 
 _log = logging.getLogger(__name__)
+
+Refusal = Literal[
+    "prompt_filtered", "prompt_too_long", "prompt_refused", "reply_filtered", "declined", "no_text", "cut"
+]  # fmt: skip
+"""Why a reply has none of the model's words, or not all of them. It counts as it is, and the report says how many did.
+
+The service refused the prompt: by its filter, by its length, or without a reason that is known here. Its filter withheld the
+reply. The model declined in words for the user, not in a reply. It ended its turn without text, or was cut before any."""
+
+IN_WORDS: dict[Refusal, str] = {
+    "prompt_filtered": "prompt refused by the service's filter",
+    "prompt_too_long": "prompt longer than the service takes",
+    "prompt_refused": "prompt refused for a reason that is not known",
+    "reply_filtered": "withheld or ended by the service's filter",
+    "declined": "declined by the model",
+    "no_text": "without text",
+    "cut": "cut before any text",
+}
 
 
 class Reply(BaseModel):
@@ -41,31 +61,56 @@ class Reply(BaseModel):
     """Tokens of prompt and response as billed, thinking included."""
     bound: bool = False
     """Whether the service did not report its usage, so that ``tokens`` is the most that it can have been."""
+    thought: str | None = None
+    """What the model thought, where the service sends that apart from ``text``; empty if it only says that it did."""
+    refused: Refusal | None = None
+    """Why the model's words are missing, where they are (``refusal`` also knows replies from before this field)."""
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the model's words are missing or end early; ``None`` for an answer, also for one that its limit has cut."""
+        if self.refused or self.finish == "content_filter":
+            return self.refused or "reply_filtered"
+        if self.text.strip():
+            return None
+        return "cut" if self.finish == "length" else "no_text"
+
+
+def refusals_in_words(replies: Iterable[Reply]) -> str:
+    """Return how many of the replies are refusals, and of which kinds; empty if none is."""
+    counts = Counter(reply.refusal for reply in replies)
+    kinds = ", ".join(f"{IN_WORDS[kind]} ({counts[kind]:,})" for kind in get_args(Refusal) if counts[kind])
+    return kinds and f"{counts.total() - counts[None]:,} of {counts.total():,} replies count without a full answer: {kinds}"
 
 
 def digest_of(
     *,
     model: str,
     prompt: str,
-    temperature: float,
+    temperature: float | None,
     seed: int,
     key: Counters,
     index: int,
     max_response_tokens: int,
+    limit_parameter: str = "max_tokens",
 ) -> str:
     """Return the name, 32 hexadecimal digits, under which one response is recorded.
 
     Args:
         model: the model that is asked.
         prompt: what it is asked.
-        temperature: of sampling.
+        temperature: of sampling; ``None`` where it is not sent.
         seed: seed of the run.
         key: key of the sample request.
         index: number of the response within the request, from 0.
         max_response_tokens: where the response is cut.
+        limit_parameter: the name under which that is sent.
     """
     # 1 and 1.0 are one temperature, but two texts in JSON.
-    asked = [model, prompt, float(temperature), seed, list(key), index, max_response_tokens]
+    exactly = None if temperature is None else float(temperature)
+    asked = [model, prompt, exactly, seed, list(key), index, max_response_tokens]
+    # What was recorded before there was a choice keeps its name.
+    asked += [] if limit_parameter == "max_tokens" else [limit_parameter]
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
 

@@ -1,29 +1,20 @@
 """One reply from an OpenAI-compatible chat endpoint, in spite of limits, overload and broken connections.
 
-What is retried: HTTP 408, 409, 429 and 5xx, failed connections, time-outs, bodies that break off, and bodies that are no
-chat completion. Any other error is one that the user must correct, and is raised at once. The key is in no message,
+``docs/endpoints.md`` lists what services do and what happens then: a reply, a refusal that counts, another attempt, or the
+end with the server's own words. ``completions.py`` reads replies, ``failures.py`` errors. The key is in no message,
 whatever the server says.
 """
 
-import base64
-import datetime
-import email.utils
-import json
 import logging
 import threading
 import time
-import urllib.parse
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
 
 from threespo.errors import InputError
-from threespo.policy.cassette import Reply
+from threespo.policy.cassette import IN_WORDS, Refusal, Reply
+from threespo.policy.failures import Failure
+from threespo.policy.service import Connection, Service
 from threespo.rng import generator
-from threespo.terminal import printable
-
-if TYPE_CHECKING:
-    import openai
 
 _log = logging.getLogger(__name__)
 
@@ -31,46 +22,20 @@ _LONGEST_BACKOFF = 60.0
 _LONGEST_WAIT = 600.0
 """Seconds. A server that asks for more is out of its quota; the run is better resumed later than asleep."""
 
+_PROBE = "Say OK."
+"""What a service is asked to find out whether it is one prompt that it refuses, or every one."""
+
+_HINTS: dict[Refusal, str] = {
+    "no_text": "; if all are, the server takes answers for thoughts: correct its reasoning parser",
+    "cut": "; if many are, raise max_response_tokens",
+}
+
 Wait = Callable[[threading.Event, float], object]
 """Waits some seconds or until the event is set (``threading.Event.wait``)."""
 
 
 class Stopped(Exception):
     """The caller gave up meanwhile; nothing was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """Where a model is asked, and how."""
-
-    model: str
-    base_url: str = field(repr=False)
-    """May hold a password (http://USER:PASSWORD@HOST)."""
-    key: str = field(repr=False)
-    variables: str
-    """The environment variables that all of this was read from, for messages."""
-    timeout_s: float
-    max_attempts: int
-    max_response_tokens: int
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What must get out nowhere."""
-        address = urllib.parse.urlsplit(self.base_url)
-        user, password = (urllib.parse.unquote(part or "") for part in (address.username, address.password))
-        # As it is sent, too: a service may repeat what it has received.
-        sent = base64.b64encode(f"{user}:{password}".encode()).decode() if password else ""
-        return tuple(filter(None, (self.key, password, sent)))
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An attempt without a usable reply."""
-
-    reason: str
-    retry: bool
-    wait: float = 0.0
-    """Seconds that the server asked to wait (``Retry-After``)."""
 
 
 class Spacing:
@@ -111,39 +76,75 @@ class Chat:
             backoff_s: wait after the first failure; it doubles with each further one.
             wait: how to wait.
         """
-        import openai
-
         self._service = service
         self._spacing = spacing
         self._backoff_s = backoff_s
         self._wait = wait
-        # Retries are counted, spaced and announced here, so the client must not have its own.
-        self._client = openai.OpenAI(
-            api_key=service.key, base_url=service.base_url, timeout=service.timeout_s, max_retries=0
-        )
+        self._answers = False
+        self._told: set[Refusal] = set()
+        self._guard = threading.Lock()
+        self._connection = Connection(service)
 
-    def ask(self, digest: str, prompt: str, temperature: float, stop: threading.Event) -> Reply:
-        """Return the reply to one prompt, after as many attempts as it takes.
+    def ask(self, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> Reply:
+        """Return the reply to one prompt, after as many attempts as it takes; if the service refuses the prompt, that.
 
         Args:
             digest: name of the request, under which its reply is recorded.
             prompt: the user message.
-            temperature: of sampling.
+            temperature: of sampling; ``None`` leaves it to the service.
             stop: set by another thread to give up.
 
         Raises:
-            InputError: if the server refuses the request, or every attempt failed.
+            InputError: if the server refuses whatever it is asked, or every attempt failed.
             Stopped: if ``stop`` was set before there was a reply.
         """
+        outcome = self._insist(digest, prompt, temperature, stop)
+        probed = (0, 0)
+        if isinstance(outcome, Failure) and outcome.refuses_prompt:
+            # The same error may mean that every request is wrong. What tells them apart is another prompt.
+            sure = outcome.certain
+            answered = self._answers_another(temperature, stop, anew=not sure)
+            if answered is None:
+                raise InputError(self._ending(outcome))
+            probed = answered
+            # Where the service does not say why, the error may pass.
+            outcome = outcome if sure else self._insist(digest, prompt, temperature, stop)
+
+        said = ""
+        if isinstance(outcome, Failure):
+            if not outcome.refuses_prompt or outcome.counts_as is None:
+                # Outside of any except clause: the client's errors hold what the server said, key included.
+                raise InputError(self._ending(outcome))
+            said, outcome = f" ({outcome.reason})", outcome.counts_as
+        self._tell(outcome, said)
+        return _paying(outcome, probed)
+
+    def _tell(self, reply: Reply, said: str) -> None:
+        """Warn of the first reply of each kind that is no full answer; how many there are is said at the end."""
+        kind = reply.refusal
+        if kind is None or kind in self._told:
+            return
+        self._told.add(kind)
+        hint = _HINTS.get(kind, "")
+        _log.warning("%s: a reply counts without a full answer: %s%s%s", self._service.model, IN_WORDS[kind], said, hint)
+
+    def _insist(self, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> Reply | Failure:
+        """Return the reply, or the failure that more attempts would not mend."""
         service = self._service
+        failures: list[Failure] = []
         for attempt in range(1, service.max_attempts + 1):
             self._pause(stop, self._spacing.delay())
-            outcome = self._attempt(digest, prompt, temperature)
+            outcome = self._connection.attempt(digest, prompt, temperature)
+            wasted = _sum(failure.tokens for failure in failures)
             if isinstance(outcome, Reply):
+                self._answers = True
+                return _paying(outcome, wasted)
+
+            failures.append(outcome)
+            if not outcome.retry or outcome.wait > _LONGEST_WAIT:
                 return outcome
-            if not outcome.retry or outcome.wait > _LONGEST_WAIT or attempt == service.max_attempts:
-                # Outside of any except clause: the client's errors hold what the server said, key included.
-                raise InputError(self._ending(outcome, attempt))
+            if attempt == service.max_attempts:
+                break
 
             # Requests that failed together must not come back together. Drawn from the request, so a rerun waits alike.
             jitter = 0.5 + generator("retry", digest, attempt).random() / 2
@@ -156,7 +157,32 @@ class Chat:
             )
 
             self._pause(stop, seconds)
-        raise AssertionError("the last attempt returns or raises")
+
+        # The service was there each time and had nothing to say: that is its answer, or the run would never get past it.
+        last = failures[-1].counts_as
+        if last is not None and all(failure.counts_as is not None for failure in failures):
+            return _paying(last, wasted)
+        return failures[-1]
+
+    def _answers_another(
+        self, temperature: float | None, stop: threading.Event, *, anew: bool
+    ) -> tuple[int, int] | None:
+        """Return what it has cost to find out that the service answers another prompt; ``None`` if it does not.
+
+        Args:
+            temperature: of sampling.
+            stop: set by another thread to give up.
+            anew: ask also if it has answered before; it may have changed since.
+        """
+        with self._guard:
+            if self._answers and not anew:
+                return 0, 0
+            outcome = self._insist("0" * 32, _PROBE, temperature, stop)
+        if isinstance(outcome, Reply):
+            return outcome.tokens
+        if outcome.retry:
+            raise InputError(self._ending(outcome))
+        return None
 
     def _pause(self, stop: threading.Event, seconds: float) -> None:
         if seconds > 0:
@@ -164,133 +190,27 @@ class Chat:
         if stop.is_set():
             raise Stopped
 
-    def _ending(self, failure: Failure, attempts: int) -> str:
+    def _ending(self, failure: Failure) -> str:
+        model = self._service.model
         stays = "What was recorded stays: run again, and the run resumes there."
         if not failure.retry:
-            return f"{self._service.model}: {failure.reason}. Check {self._service.variables}. {stays}"
+            return f"{model}: {failure.reason}. {failure.remedy or f'Check {self._service.variables}.'} {stays}"
         if failure.wait > _LONGEST_WAIT:
-            return f"{self._service.model}: {failure.reason}, come back in {failure.wait:.0f} s. {stays}"
+            return f"{model}: {failure.reason}, come back in {failure.wait:.0f} s. {stays}"
         return (
-            f"{self._service.model}: no reply after {attempts} attempts, the last one failed: {failure.reason}. {stays} "
-            "If it persists, lower concurrency or requests_per_minute, or raise timeout_s or max_attempts."
+            f"{model}: no reply after {self._service.max_attempts} attempts, the last one failed: {failure.reason}. {stays} "
+            f"If it persists, lower concurrency or requests_per_minute, raise timeout_s or max_attempts, or check "
+            f"{self._service.variables}."
         )
 
-    def _attempt(self, digest: str, prompt: str, temperature: float) -> Reply | Failure:
-        import openai
-
-        service = self._service
-        try:
-            # The raw body, because the client takes anything for a completion, or raises errors of its JSON parser.
-            response = self._client.chat.completions.with_raw_response.create(
-                model=service.model,
-                messages=[{"role": "user", "content": prompt}],
-                temperature=temperature,
-                # Not max_completion_tokens: every compatible server knows this one. No seed either: draws are independent
-                # without it, it promises no repetition (the cassette does), and some servers (Gemini's) have refused it.
-                max_tokens=service.max_response_tokens,
-            )
-            body = response.text
-        except openai.APITimeoutError:
-            return Failure(f"no answer within {service.timeout_s:g} s", retry=True)
-        except openai.APIConnectionError as error:
-            return Failure(f"the connection failed or broke off ({type(error.__cause__).__name__})", retry=True)
-        except openai.APIStatusError as error:
-            return self._refusal(error)
-
-        # Local servers take any word as a key ("none"), which a reply may well contain.
-        if any(len(secret) >= 16 and secret in body for secret in service.secrets):
-            return Failure("the reply contains the API key or a password; it was not recorded", retry=False)
-        most = (len(prompt.encode(errors="replace")), service.max_response_tokens)
-        return parse_reply(body, digest, service.model, most)
-
-    def _refusal(self, error: "openai.APIStatusError") -> Failure:
-        status = error.status_code
-        said = "its message is left out, since it quotes the API key or a password"
-        if not any(_shares_text(secret, error.message) for secret in self._service.secrets):
-            said = printable(" ".join(error.message.removeprefix(f"Error code: {status}").strip(" -").split())[:300])
-        if status in (401, 403):
-            # Servers quote keys in parts and with stars here, so whatever they say is left out.
-            return Failure(f"HTTP {status}, the server refuses the key", retry=False)
-
-        reason = f"HTTP {status}" + (f" ({said})" if said else "")
-        retry = status in (408, 409, 429) or status >= 500
-        return Failure(reason, retry, _retry_after(error.response.headers.get("retry-after")) if retry else 0.0)
+def _sum(tokens: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    prompt, response = 0, 0
+    for one in tokens:
+        prompt += one[0]
+        response += one[1]
+    return prompt, response
 
 
-def parse_reply(body: str, digest: str, model: str, most: tuple[int, int]) -> Reply | Failure:
-    """Read a chat completion.
-
-    A reply whose content is null is an answer, not a fault: a refusal (or thinking that used up the limit: then the finish
-    reason is ``length``). It is recorded as empty text, because to ask until the model complies would bias the sample. A
-    message without the field counts as null only if the finish reason or a refusal explains it.
-
-    Args:
-        body: what the server sent.
-        digest: name of the request.
-        model: the model that was asked.
-        most: tokens of prompt and response to count if the server reports no usage.
-    """
-    try:
-        value = json.loads(body)
-    except ValueError:
-        return Failure("the body is not JSON", retry=True)
-
-    choices = value.get("choices") if isinstance(value, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        return Failure("the body has no choices", retry=True)
-
-    finish = choice.get("finish_reason")
-    explained = finish in ("length", "content_filter") or message.get("refusal") is not None
-    content = message.get("content", None if explained else False)
-    if content is not None and not isinstance(content, str):
-        return Failure("the message has no content", retry=True)
-
-    tokens = _usage(value.get("usage"))
-    return Reply(
-        digest=digest,
-        asked=model,
-        served=_clean(value.get("model")) or "",
-        text=_clean(content) or "",
-        finish=_clean(finish),
-        tokens=tokens or most,
-        bound=tokens is None,
-    )
-
-
-def _usage(usage: Any) -> tuple[int, int] | None:
-    if not isinstance(usage, dict):
-        return None
-    prompt, response, total = (usage.get(f"{part}_tokens") for part in ("prompt", "completion", "total"))
-    if type(prompt) is not int or type(response) is not int or prompt < 0 or response < 0:
-        return None
-    # Some services bill thinking as output but show it in the total only.
-    return prompt, max(response, total - prompt) if type(total) is int else response
-
-
-def _clean(text: Any) -> str | None:
-    # JSON can spell half a character (a lone surrogate), which no file can hold.
-    return text.encode(errors="replace").decode() if isinstance(text, str) else None
-
-
-def _shares_text(key: str, text: str) -> bool:
-    """Return whether ``text`` contains any eight consecutive characters of the key, or all of a shorter one."""
-    length = min(8, len(key))
-    return any(key[start : start + length] in text for start in range(len(key) - length + 1))
-
-
-def _retry_after(value: str | None) -> float:
-    """Return the seconds that a ``Retry-After`` header asks for: a number or a date; 0 if there is none."""
-    if value is None:
-        return 0.0
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        date = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    date = date if date.tzinfo else date.replace(tzinfo=datetime.UTC)
-    return max(0.0, (date - datetime.datetime.now(datetime.UTC)).total_seconds())
+def _paying(reply: Reply, besides: tuple[int, int]) -> Reply:
+    """Return the reply with the tokens added that were billed on the way to it."""
+    return reply.model_copy(update={"tokens": _sum((reply.tokens, besides))}) if any(besides) else reply

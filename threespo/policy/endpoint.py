@@ -4,10 +4,8 @@ Every reply goes to a cassette (``policy/cassette.py``) and is never paid twice.
 served, and the first one that is missing raises ``NotRun``.
 """
 
-import os
 import sys
 import threading
-import urllib.parse
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +13,11 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from threespo.errors import InputError
-from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies
-from threespo.policy.chat import Chat, Service, Spacing, Stopped, Wait
+from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies, refusals_in_words
+from threespo.policy.chat import Chat, Spacing, Stopped, Wait
 from threespo.policy.endpoint_settings import EndpointSettings
+from threespo.policy.service import key_of, service_of
 from threespo.protocol import Sample, SampleRequest
-
-_OPENAI = "https://api.openai.com/v1"
 
 Availability = Literal["key", "cassette", "none"]
 
@@ -122,12 +119,13 @@ class EndpointSampler:
         self._cassette.close()
         bill, self._bill = self._bill, _Bill(spent=self._bill.spent)
         if bill.asked or bill.cached:
-            print(
+            line = (
                 f"{self.model}: {bill.asked:,} replies asked for, {bill.cached:,} from {self._cassette.path}; "
                 f"{bill.prompt_tokens:,} prompt and {bill.response_tokens:,} response tokens, ${bill.cost:.2f} now, "
-                f"${bill.spent:.2f} with all that is recorded (max_cost ${self.settings.max_cost:.2f}).",
-                file=sys.stderr,
+                f"${bill.spent:.2f} with all that is recorded (max_cost ${self.settings.max_cost:.2f})."
             )
+            refused = refusals_in_words(self._cassette.recorded.values())
+            print(line + (f" In all, {refused}." if refused else ""), file=sys.stderr)
 
     def announce(self, *, episodes: int, max_steps: int, prompt_tokens: int) -> float:
         """Print to stderr what is about to be asked and what it costs at most; return the dollars.
@@ -168,16 +166,18 @@ class EndpointSampler:
         """
         if not temperature >= 0:
             raise InputError(f"temperature: found {temperature}, expected 0 (most probable token) or more.")
+        sent = temperature if self.settings.send_temperature else None
         digests = [
             [
                 digest_of(
                     model=self.model,
                     prompt=request.prompt,
-                    temperature=temperature,
+                    temperature=sent,
                     seed=seed,
                     key=request.key,
                     index=index,
                     max_response_tokens=self.settings.max_response_tokens,
+                    limit_parameter=self.settings.limit_parameter,
                 )
                 for index in range(request.count)
             ]
@@ -193,16 +193,16 @@ class EndpointSampler:
         }
         self._bill.cached += sum(map(len, digests)) - len(missing)
         if missing:
-            self._fetch(missing, temperature)
+            self._fetch(missing, sent)
         return [[_sample(recorded[digest]) for digest in row] for row in digests]
 
-    def _fetch(self, prompts: dict[str, str], temperature: float) -> None:
+    def _fetch(self, prompts: dict[str, str], temperature: float | None) -> None:
         """Ask for the reply to each prompt (by digest) and record it."""
         if self.available != "key":
             raise self._missing(len(prompts))
         if self._chat is None:
             spacing = Spacing(self.settings.requests_per_minute)
-            self._chat = Chat(_service(self.settings, self.model), spacing, **self._chat_options)
+            self._chat = Chat(service_of(self.settings, self.model), spacing, **self._chat_options)
 
         chat, stop = self._chat, threading.Event()
         with ThreadPoolExecutor(self.settings.concurrency) as pool:
@@ -219,7 +219,7 @@ class EndpointSampler:
             if error is not None and not isinstance(error, Stopped):
                 raise error
 
-    def _fetch_one(self, chat: Chat, digest: str, prompt: str, temperature: float, stop: threading.Event) -> None:
+    def _fetch_one(self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> None:
         try:
             self._fetch_or_fail(chat, digest, prompt, temperature, stop)
         except BaseException:
@@ -227,7 +227,7 @@ class EndpointSampler:
             stop.set()
             raise
 
-    def _fetch_or_fail(self, chat: Chat, digest: str, prompt: str, temperature: float, stop: threading.Event) -> None:
+    def _fetch_or_fail(self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> None:
         with self._guard:
             if self._bill.spent > self.settings.max_cost:
                 raise InputError(
@@ -247,54 +247,20 @@ class EndpointSampler:
 
     def _missing(self, count: int) -> InputError:
         path = self._cassette.path
-        if _key(self.settings) and path.suffix == ".xz" and not self._offline:
+        if key_of(self.settings) and path.suffix == ".xz" and not self._offline:
             return InputError(
                 f"{path}: {count} replies are not recorded, and a compressed cassette is read-only; decompress it (xz -dk) "
                 "and name the result."
             )
         return NotRun(
             f"{self.model}: {NOT_RUN}: {count} replies are not recorded in {path}. Set {self.settings.key_env}, "
-            "or name a cassette that has them: same model, tasks, seed, temperature and max_response_tokens."
+            "or name a cassette that has them: same model, tasks, seed, temperature and limit of the response."
         )
 
 
 def _sample(reply: Reply) -> Sample:
-    return Sample((), (), reply.text, finished=reply.finish != "length")
+    return Sample((), (), reply.text, finished=reply.finish != "length", thought=reply.thought)
 
 
 def _can_ask(settings: EndpointSettings, cassette_path: Path) -> bool:
-    return cassette_path.suffix != ".xz" and bool(_key(settings))
-
-
-def _key(settings: EndpointSettings) -> str:
-    """Return the key, empty if there is none; raise ``InputError`` if it cannot be sent, since libraries would print it."""
-    key = os.environ.get(settings.key_env, "").strip()
-    if not all("!" <= character <= "~" for character in key):
-        raise InputError(f"{settings.key_env}: no API key has spaces or other than ASCII characters; copy it anew.")
-    return key
-
-
-def _service(settings: EndpointSettings, model: str) -> Service:
-    url = os.environ.get(settings.base_url_env, "").strip()
-    if not url and settings.base_url_env == EndpointSettings.model_fields["base_url_env"].default:
-        url = _OPENAI
-    try:
-        parts = urllib.parse.urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise InputError(
-            f"{settings.base_url_env}: {'found no http(s) address' if url else 'not set'}; set it to the address of the "
-            f"service, up to and without /chat/completions, e.g. {_OPENAI}."
-        )
-    names = [settings.key_env, settings.base_url_env, *([settings.model_env] if settings.model_env else [])]
-    return Service(
-        model=model,
-        base_url=url,
-        key=_key(settings),
-        variables=", ".join(names[:-1]) + f" and {names[-1]}",
-        timeout_s=settings.timeout_s,
-        max_attempts=settings.max_attempts,
-        max_response_tokens=settings.max_response_tokens,
-    )
+    return cassette_path.suffix != ".xz" and bool(key_of(settings))

@@ -2,7 +2,7 @@
 
 import os
 import urllib.parse
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -38,6 +38,12 @@ class EndpointSettings(Settings):
     max_response_tokens: int = Field(default=512, ge=1, le=1_000_000)
     """Longest response (tab:hyperparams: 512). Models that think before they answer (Gemini 2.5) take their thinking from
     it too, so give them several thousand, or their answers are cut or empty."""
+    limit_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """Name under which ``max_response_tokens`` is sent. Every compatible server knows ``max_tokens``; OpenAI's reasoning
+    models refuse it and ask for the other."""
+    send_temperature: bool = True
+    """Whether the evaluation's temperature is sent. Reasoning models refuse any but their own; left out, they sample with
+    that, and the rows of the evaluation have no temperature."""
     input_price: Annotated[Price, Execution]
     """US dollars per million tokens of prompt."""
     output_price: Annotated[Price, Execution]

@@ -9,6 +9,7 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.paths import JobId, Paths, Run
+from threespo.policy.cassette import read_replies, refusals_in_words
 from threespo.provenance import records
 from threespo.runs.learning_rate import chosen_rate
 from threespo.study.matrix import evaluated_runs, learning_runs, local_policies, probed_runs, prompted_runs, trained_runs
@@ -134,6 +135,21 @@ def not_run(study: "Study", paths: Paths) -> list[Run]:
     """Return the rows of closed models that were not run, since there was no key and no recorded reply."""
     closed = [run for run in prompted_runs(study) if run.policy in _may_be_empty(study)]
     return [run for run in closed if read_table(paths.run(run).evaluation).empty]
+
+
+def with_notes(main: pd.DataFrame, study: "Study", paths: Paths) -> pd.DataFrame:
+    """Return the table ``main`` with a note at each closed model's row that counts refusals or left the temperature out."""
+    notes = {(run.env, run.policy, run.method): _note(run, study, paths) for run in prompted_runs(study)}
+    rows = zip(main["env"], main["policy"], main["method"], main["note"], strict=True)
+    return main.assign(note=[note or notes.get((env, policy, method), "") for env, policy, method, note in rows])
+
+
+def _note(run: Run, study: "Study", paths: Paths) -> str:
+    endpoint = study.policies[run.policy].endpoint
+    if endpoint is None:
+        return ""
+    temperature = "" if endpoint.send_temperature else "sampled at the service's own temperature"
+    return "; ".join(filter(None, (temperature, refusals_in_words(read_replies(paths.cassette(run))[0]))))
 
 
 def _may_be_empty(study: "Study") -> set[str]:

@@ -103,7 +103,9 @@ def _accepted(settings: ResultSettings) -> dict[str, str]:
 def _served(study: "Study", paths: "Paths") -> dict[str, str]:
     """Return the models that the services reported with their replies, by row: a name may stand for changing versions."""
     runs = [run for run in prompted_runs(study) if study.policies[run.policy].kind == "endpoint"]
-    served = {run.run_id: {reply.served for reply in read_replies(paths.cassette(run))[0]} for run in runs}
+    replies = {run.run_id: read_replies(paths.cassette(run))[0] for run in runs}
+    # Of a prompt that it refuses no service says which model would have answered.
+    served = {name: {one.served for one in several if one.served or not one.refused} for name, several in replies.items()}
     return {name: ", ".join(sorted(models)) for name, models in served.items() if models}
 
 

@@ -64,7 +64,8 @@ def make_tables(settings: ResultSettings) -> None:
     clocked = learning_time(points, timing)
     facts = search_facts(study, paths)
     evidence = Evidence(study, episodes, metrics, types, paper, learning=points, probes=probes, searches=facts)
-    main = main_results(study, episodes, metrics, paper.results, collect.not_run(study, paths))
+    absent = collect.not_run(study, paths)
+    main = collect.with_notes(main_results(study, episodes, metrics, paper.results, absent), study, paths)
     costs = efficiency(study, metrics, paper)
 
     tables = {

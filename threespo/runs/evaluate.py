@@ -1,5 +1,6 @@
 """Evaluation of one run: every game once per evaluation seed, plain single rollouts or a prompting agent's trials."""
 
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -118,8 +119,11 @@ def make_agent(settings: AgentSettings | None) -> Agent:
 
 def _row(settings: EvaluateSettings, split: str, seed: int, record: EpisodeRecord) -> dict[str, Any]:
     run, episode = settings.run, record.episode
+    # A service that is sent no temperature samples at one that nobody here knows.
+    known = settings.endpoint is None or settings.endpoint.send_temperature
+    temperature = settings.evaluation.temperature if known else math.nan
     values = (
-        run.env, run.policy, run.method, run.seed, split, seed, settings.evaluation.temperature, episode.task.task_id,
+        run.env, run.policy, run.method, run.seed, split, seed, temperature, episode.task.task_id,
         episode.task.task_type, episode.won, record.score, record.steps, record.invalid_format, record.inadmissible,
         record.trials, episode.won if record.first_won is None else record.first_won,
     )  # fmt: skip
