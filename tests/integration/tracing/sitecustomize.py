@@ -16,7 +16,8 @@ from typing import Any
 
 PACKAGE = os.environ.get("TRACED_PACKAGE", "/nowhere") + os.sep
 
-_called: set[CodeType] = set()
+_called: dict[int, CodeType] = {}
+"""By identity, which also keeps them: a code object's hash is computed anew from all of its bytes, at every call."""
 
 
 def begin() -> None:
@@ -33,25 +34,27 @@ def begin() -> None:
 
 
 def write(folder: Path) -> None:
-    """Write down what was called: file, first line and name of every function."""
-    found = sorted({(code.co_filename, code.co_firstlineno, code.co_qualname) for code in _called})
+    """Write down which functions of the package were called: file, first line and name of each."""
+    codes = [code for code in _called.values() if _is_function_of_package(code)]
+    found = sorted({(code.co_filename, code.co_firstlineno, code.co_qualname) for code in codes})
     (folder / f"{uuid.uuid4()}.json").write_text(json.dumps(found))
 
 
-def _note(code: CodeType) -> None:
-    # Bodies of modules and classes are no functions.
+def _is_function_of_package(code: CodeType) -> bool:
+    # Bodies of modules and classes are no functions, and templates are compiled, too.
     is_function = code.co_flags & inspect.CO_NEWLOCALS and code.co_flags & inspect.CO_OPTIMIZED
-    if is_function and code.co_filename.startswith(PACKAGE):
-        _called.add(code)
+    return bool(is_function) and code.co_filename.startswith(PACKAGE) and code.co_filename.endswith(".py")
 
 
 def _started(code: CodeType, _: int) -> Any:
-    _note(code)
+    _called.setdefault(id(code), code)
     return sys.monitoring.DISABLE
 
 
 def _traced(frame: FrameType, event: str, _: Any) -> None:
-    _note(frame.f_code)
+    code = frame.f_code
+    if id(code) not in _called:
+        _called[id(code)] = code
 
 
 if os.environ.get("TRACED"):
