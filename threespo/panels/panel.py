@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.model import Game
 from threespo.envs.webshop.goals import ShopGoal
 from threespo.errors import InputError
@@ -108,7 +109,7 @@ def load_panel(name: str) -> Panel:
 def content_hash(task: Any) -> str:
     """Return the hash of what a task is about, 16 hexadecimal digits of a SHA-256.
 
-    Of an ALFWorld game: its goal sentence and the lines of its problem in alphabetical order, without the problem's name.
+    Of an ALFWorld game, compiled or not: its goal sentence and the lines of its problem in alphabetical order, without the problem's name.
     Domain and grammar are left out, so it is the same game in the wordings of all versions. Of a shopping task:
     :func:`wish_hash`.
 
@@ -116,8 +117,9 @@ def content_hash(task: Any) -> str:
         InputError: if this environment has no panel.
     """
     if isinstance(task, Game):
-        facts = sorted(line.strip() for line in task.record.problem.splitlines() if "(problem" not in line)
-        return _hash("\n".join([task.goal, *facts]))
+        return content_hash(task.record)
+    if isinstance(task, GameRecord):
+        return _hash(task.content)
     if isinstance(task, ShopGoal):
         return wish_hash(task.goal)
     raise InputError(f"task {task.task_id!r}: its environment has no panel")

@@ -48,6 +48,12 @@ class GameRecord:
         return f"game {self.split}/{self.game_id}"
 
     @property
+    def content(self) -> str:
+        """What the game is about: its goal sentence and the lines of its problem in alphabetical order, without its name."""
+        facts = sorted(line.strip() for line in self.problem.splitlines() if "(problem" not in line)
+        return "\n".join([self.goal, *facts])
+
+    @property
     def wording(self) -> str:
         """``put`` (put X in/on Y; releases up to 2.1.1), ``move`` (move X to Y), or ``other``."""
         found = _PUT.search(self.grammar)
