@@ -211,7 +211,7 @@ def open_compressed(path: Path, suffix: str) -> io.BufferedReader:
     return io.BufferedReader(_Expanding(path, suffix))
 
 
-_EXPANDED: dict[str, Callable[[Path], IO[bytes]]] = {".xz": lzma.LZMAFile, ".gz": gzip.GzipFile}
+_EXPANDED: dict[str, Callable[[Path], lzma.LZMAFile | gzip.GzipFile]] = {".xz": lzma.LZMAFile, ".gz": gzip.GzipFile}
 
 
 class _Expanding(io.RawIOBase):

@@ -80,6 +80,9 @@ class EnvironmentSpec:
     """What ``splits_in`` can look into, for error messages."""
     presentation: str
     """``module:constant`` with a ``Presentation``. Apart from the spec, so that a new label does not rerun a training."""
+    contents: str | None = None
+    """``module:function`` of (data folder, split) that returns id -> content of each prepared task, in words, without making
+    it playable. By name, as ``prepare`` is. ``None``: there is no canonical panel (``threespo.panels``)."""
     real: RealData | None = None
     """``None``: the environment has embedded tasks only."""
     shown: Callable[[Any, Any], str] = field(default=lambda _, state: str(state.observation))

@@ -6,15 +6,12 @@ Panels are files of this package (``NAME.json``); they hold ids and hashes and n
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.model import Game
-from threespo.envs.webshop.goals import ShopGoal
+from threespo.envs.panels import without_bound
 from threespo.errors import InputError
 
 FORMAT = 1
@@ -24,7 +21,6 @@ HELD_OUT = ("train", "calibration")
 """Splits that no result is reported on."""
 
 _DIGITS = 16
-_PRICE = re.compile(r",? and price lower than [0-9.]+ dollars$")
 
 
 class PanelTask(NamedTuple):
@@ -107,28 +103,26 @@ def load_panel(name: str) -> Panel:
 
 
 def content_hash(task: Any) -> str:
-    """Return the hash of what a task is about, 16 hexadecimal digits of a SHA-256.
+    """Return the hash of what a task is about (its ``content``), 16 hexadecimal digits of a SHA-256.
 
-    Of an ALFWorld game, compiled or not: its goal sentence and the lines of its problem in alphabetical order, without the problem's name.
-    Domain and grammar are left out, so it is the same game in the wordings of all versions. Of a shopping task:
-    :func:`wish_hash`.
+    Of an ALFWorld game, compiled or not: its goal sentence and the lines of its problem in alphabetical order, without the
+    problem's name. Domain and grammar are left out, so it is the same game in the wordings of all versions. Of a shopping
+    task: :func:`wish_hash`.
 
     Raises:
-        InputError: if this environment has no panel.
+        InputError: if tasks of this environment do not say what they are about.
     """
-    if isinstance(task, Game):
-        return content_hash(task.record)
-    if isinstance(task, GameRecord):
-        return _hash(task.content)
-    if isinstance(task, ShopGoal):
-        return wish_hash(task.goal)
-    raise InputError(f"task {task.task_id!r}: its environment has no panel")
+    content = getattr(task, "content", None)
+    if not isinstance(content, str):
+        raise InputError(f"task {task.task_id!r}: its environment has no panel")
+    return text_hash(content)
 
 
 def wish_hash(text: str) -> str:
     """Return the hash of a shopping instruction without its price clause, which the original draws anew in each process."""
-    return _hash(_PRICE.sub("", text.strip()).strip().rstrip("."))
+    return text_hash(without_bound(text))
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+def text_hash(content: str) -> str:
+    """Return the hash of what a task is about, given in words."""
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]

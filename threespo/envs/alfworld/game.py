@@ -50,7 +50,8 @@ class GameRecord:
     @property
     def content(self) -> str:
         """What the game is about: its goal sentence and the lines of its problem in alphabetical order, without its name."""
-        facts = sorted(line.strip() for line in self.problem.splitlines() if "(problem" not in line)
+        lines = map(str.strip, self.problem.splitlines())
+        facts = sorted(line for line in lines if "(problem" not in line)
         return "\n".join([self.goal, *facts])
 
     @property

@@ -73,6 +73,11 @@ def check_panels(records: Mapping[str, Sequence[GameRecord]]) -> None:
         )
 
 
+def contents(folder: Path, split: str) -> dict[str, str]:
+    """Return id -> content of the games of a split (``GameRecord.content``)."""
+    return {record.game_id: record.content for record in sources.load(folder, split)}
+
+
 def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     if settings.source == "official":
         folder = fetch(settings.path or Path("downloads") / "alfworld")

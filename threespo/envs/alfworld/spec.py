@@ -79,6 +79,7 @@ SPEC = EnvironmentSpec(
     text=TEXT,
     make=_make,
     prepare="threespo.envs.alfworld.prepare:prepare_games",
+    contents="threespo.envs.alfworld.prepare:contents",
     load_tasks=_load_tasks,
     recognises=_recognises,
     splits_in=_splits_in,

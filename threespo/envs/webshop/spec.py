@@ -73,6 +73,7 @@ SPEC = EnvironmentSpec(
     text=TEXT,
     make=_make,
     prepare="threespo.envs.webshop.prepare:prepare",
+    contents="threespo.envs.webshop.prepare:contents",
     load_tasks=_load_tasks,
     recognises=_recognises,
     splits_in=_splits_in,
