@@ -7,12 +7,13 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from threespo.envs.panels import without_bound
 from threespo.errors import InputError
+from threespo.panels.openings import Opening
 
 FORMAT = 1
 GENERATED_SEED, PRODUCTS = 7, 1000
@@ -46,6 +47,8 @@ class Panel:
     """Whether an episode can end without success before that: by a purchase in a shop."""
     splits: Mapping[str, tuple[PanelTask, ...]]
     """The tasks of each split, in the order in which they are played: each once per seed."""
+    openings: Mapping[str, Opening] = field(default_factory=dict)
+    """Task id -> what an episode begins with in words; empty for shops, whose instructions are their contents."""
     wording: str | None = None
     """How the commands of the data put things down (``GameRecord.wording``); ``None`` for shops."""
 
@@ -66,6 +69,23 @@ class Panel:
         for tasks in self.splits.values():
             for task in tasks:
                 found[task.content] = (*found.get(task.content, ()), task.task_id)
+        return found
+
+    @functools.cached_property
+    def with_opening(self) -> Mapping[Opening, tuple[str, ...]]:
+        """Opening -> the ids of the tasks that begin so; some games have things elsewhere, and nothing else."""
+        found: dict[Opening, tuple[str, ...]] = {}
+        for task_id, opening in self.openings.items():
+            found[opening] = (*found.get(opening, ()), task_id)
+        return found
+
+    @functools.cached_property
+    def with_name(self) -> Mapping[str, tuple[str, ...]]:
+        """Folder name, TASK or TRIAL -> the ids of the games that it is a part of."""
+        found: dict[str, tuple[str, ...]] = {}
+        for task_id in self.split_of:
+            for part in task_id.split("/"):
+                found[part] = (*found.get(part, ()), task_id)
         return found
 
     @property
@@ -98,8 +118,15 @@ def load_panel(name: str) -> Panel:
     if values["format"] != FORMAT:
         raise InputError(f"panel {name!r}: format {values['format']}, expected {FORMAT}; install the package again")
     splits = {split: tuple(PanelTask(*line.rsplit(" ", 1)) for line in lines) for split, lines in values["splits"].items()}
+    listed = values.get("openings", {})
+    openings = {
+        task.task_id: Opening(*line.split(" "))
+        for split, lines in listed.items()
+        for task, line in zip(splits[split], lines, strict=True)
+    }
     limits = {"max_steps": values["max_steps"], "failure_ends": values["failure_ends"]}
-    return Panel(name, values["environment"], values["about"], **limits, splits=splits, wording=values.get("wording"))
+    about, wording = values["about"], values.get("wording")
+    return Panel(name, values["environment"], about, **limits, splits=splits, openings=openings, wording=wording)
 
 
 def content_hash(task: Any) -> str:
