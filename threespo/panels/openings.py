@@ -32,8 +32,9 @@ def opening_in(text: str) -> Opening | None:
     goals = goals_in(text)
     if not goals:
         return None
-    rooms = _ROOM.findall(text)
-    return Opening(goal_hash(goals[-1]), _hash(" ".join(sorted(_FURNITURE.findall(rooms[-1])))) if rooms else "")
+    # Whoever looks around later sees nothing.
+    rooms = [names for room in _ROOM.findall(text) if (names := sorted(_FURNITURE.findall(room)))]
+    return Opening(goal_hash(goals[-1]), _hash(" ".join(rooms[-1])) if rooms else "")
 
 
 def goal_hash(sentence: str) -> str:

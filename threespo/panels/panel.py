@@ -83,7 +83,7 @@ class Panel:
     def with_name(self) -> Mapping[str, tuple[str, ...]]:
         """Folder name, TASK or TRIAL -> the ids of the games that it is a part of."""
         found: dict[str, tuple[str, ...]] = {}
-        for task_id in self.split_of:
+        for task_id in self.openings:
             for part in task_id.split("/"):
                 found[part] = (*found.get(part, ()), task_id)
         return found
