@@ -24,6 +24,17 @@ class AnyText(spaces.Text):
     def contains(self, x: Any) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length
 
+    def character_index(self, char: str) -> Any:
+        """Refuse to be an array of fixed size, which Gymnasium asks for to share memory between processes.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            "texts of any characters and length have no place in shared memory: AsyncVectorEnv(…, shared_memory=False), or "
+            'make_vec(…, vectorization_mode="vector_entry_point"), which needs no processes'
+        )
+
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         # By its bound a sample would have half a million characters.
         return "".join(map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(0, 40)))))

@@ -18,7 +18,7 @@ class Comparison:
     same: int
     """… that are there by content, under their id or another one."""
     missing: tuple[str, ...]
-    """Ids of the panel of which neither content nor name is there."""
+    """Ids of the panel of which neither content nor name is there; empty where only some are meant to be."""
     changed: tuple[str, ...]
     """Ids of the panel that are there with another content: another goal sentence, or another layout."""
     extra: tuple[str, ...]
@@ -49,17 +49,16 @@ class Comparison:
         return {"panel": self.panel.name, "sha256": self.panel.sha256, **found, "renamed": dict(self.renamed)}
 
 
-def compare(tasks: Mapping[str, str], panel: Panel, splits: Sequence[str], first: int | None = None) -> Comparison:
+def compare(tasks: Mapping[str, str], panel: Panel, splits: Sequence[str], count: int | None = None) -> Comparison:
     """Compare tasks with a panel.
 
     Args:
         tasks: id -> content (``threespo.panels.panel.content_hash``).
         panel: the panel.
         splits: of the panel, that the tasks are meant to be together.
-        first: how many of them are meant, from the first on; ``None``: all.
+        count: how many of them are meant, any; ``None``: all.
     """
     wanted = {task.task_id: task.content for split in splits for task in panel.splits[split]}
-    wanted = dict(list(wanted.items())[:first])
     same = {name for name, content in wanted.items() if tasks.get(name) == content}
 
     # A content may be that of two tasks: shops have wishes for two products.
@@ -79,8 +78,9 @@ def compare(tasks: Mapping[str, str], panel: Panel, splits: Sequence[str], first
             extra.append(name)
 
     met = same.union(changed, (name for _, name in renamed))
-    missing = tuple(name for name in wanted if name not in met)
-    return Comparison(panel, len(wanted), len(same) + len(renamed), missing, tuple(changed), tuple(extra), tuple(renamed))
+    missing = tuple(name for name in wanted if name not in met) if count is None else ()
+    expected = len(wanted) if count is None else min(count, len(wanted))
+    return Comparison(panel, expected, len(same) + len(renamed), missing, tuple(changed), tuple(extra), tuple(renamed))
 
 
 def nearest(environment: str, tasks: Mapping[str, str]) -> Panel | None:

@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 _DIGITS = 8
-_ROOM = re.compile(r"Looking quickly around you, you see (.+?)\.(?!\w)", re.DOTALL)
+_ROOM = re.compile(r"Looking quickly around you, you see (.{1,5000}?)\.(?!\w)", re.DOTALL)
 _FURNITURE = re.compile(r"\ban? ([a-z]+ \d+)")
 
 _END = r"\s*(?:\n|', Action|\\n|(?:Prior to this step|Your current observation|Your admissible|AVAILABLE ACTIONS)|$)"

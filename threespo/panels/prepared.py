@@ -18,7 +18,7 @@ def compare_prepared(name: str, tasks: TaskSettings, folder: Path) -> dict[str, 
 
     Args:
         name: of the environment.
-        tasks: what was prepared; where it has a number of tasks for a split, as many of the panel's first are expected.
+        tasks: what was prepared; where it has a number of tasks for a split, as many of the panel's are expected.
         folder: where it was prepared.
 
     Returns:
