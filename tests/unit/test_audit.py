@@ -194,8 +194,9 @@ values = st.recursive(
     max_leaves=6,
 )
 LOGGED = ("task", "seed", "success", "won", "score", "steps", "ended", "split")
-TEXTS = ("input", "output", "conversations", "item_id", "extra.gamefile", "goal", "actions", "texts", "responses", "wordings")
-FIELDS = (*LOGGED, *TEXTS, "content", "meta", "info", "is_done", "trajectory", "index", "time", "name", "memory", "traj_uid")
+TEXTS = ("input", "output", "conversations", "item_id", "extra.gamefile", "goal", "actions", "texts", "responses")
+OTHERS = ("content", "meta", "info", "is_done", "trajectory", "index", "time", "name", "memory", "traj_uid", "wordings")
+FIELDS = (*LOGGED, *TEXTS, *OTHERS)
 
 
 @settings(max_examples=150, deadline=None)

@@ -223,13 +223,12 @@ def test_gymnasiums_processes_need_shared_memory_false():
     finally:
         many.close()
 
-    with pytest.raises(InputError, match="shared_memory=False"), warnings.catch_warnings():
+    shared = AsyncVectorEnv([_made])
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        shared = AsyncVectorEnv([_made])
-        try:
+        with pytest.raises(InputError, match="shared_memory=False"):
             shared.reset(seed=3)
-        finally:
-            shared.close(terminate=True)
+    shared.close(terminate=True)
 
 
 def test_a_vector_begins_the_next_task_a_step_after_the_end():

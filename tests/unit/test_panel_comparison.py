@@ -93,7 +93,7 @@ def test_an_extra_game_is_named(games, tmp_path, capsys):
     extra = replace(rearranged(games[5]), game_id=f"{games[5].game_id}-again")
     env, said = opened([*games, extra], tmp_path, capsys)
     assert env.tasks.comparison.extra == (extra.game_id,)
-    assert f"134 of 134 tasks of the panel alfworld-generated are there by content; 1 not of the panel: {extra.game_id}" in said
+    assert f"134 of 134 tasks of the panel {PANEL.name} are there by content; 1 not of the panel: {extra.game_id}" in said
 
 
 def test_a_renamed_folder_is_the_panels(games, tmp_path, capsys):
@@ -200,7 +200,8 @@ def test_marks_that_say_neither_are_refused(mark, games, tmp_path):
 
 
 def prepared(folder: Path, out: Path, **counts: int):
-    tasks = AlfworldTasks.model_validate({"source": "path", "path": folder, "games": {"calibration": 2, "train": 3, **counts}})
+    counts = {"calibration": 2, "train": 3, **counts}
+    tasks = AlfworldTasks.model_validate({"source": "path", "path": folder, "games": counts})
     prepare_games(tasks, out)
     return compare_prepared("alfworld", tasks, out), json.loads((out / "manifest.json").read_text())
 
@@ -256,7 +257,7 @@ def test_a_damaged_copy_of_the_release_is_named_by_threespo_data(shared, tmp_pat
     assert cli.main(["data", "alfworld", "--from", str(folder), "--to", str(out)]) == 0
     said = capsys.readouterr().err
     assert f"{seen[0].game_id}, {seen[-1].game_id}; they are played here" in said
-    assert f"{folder}, valid_unseen: 90 of 134 tasks of the panel alfworld-official are there by content; 44 missing: " in said
+    assert f"{folder}, valid_unseen: 90 of 134 tasks of the panel alfworld-official are there by content; 44 missing" in said
     assert f"{folder}, train: 205 of 3553 tasks" in said
     assert f"{folder}, valid_seen" not in said.replace("valid_seen: 2 game(s)", "").replace(f"{folder}/valid_seen", "")
     kept = json.loads((out / "manifest.json").read_text())["panel"]
