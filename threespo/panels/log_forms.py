@@ -109,12 +109,14 @@ def _with_texts(value: Fields) -> Fields:
         if isinstance(value.get(name), list):
             responses += [text for text in value[name] if isinstance(text, str)]
     for name in ("conversations", "messages"):
-        turns = value.get(name)
-        if isinstance(turns, list):
-            told, said = _turns([turn for turn in turns if isinstance(turn, dict)])
-            texts += told
-            responses += said
+        told, said = _turns(_objects(value.get(name)))
+        texts += told
+        responses += said
     return {**value, "texts": texts, "responses": responses}
+
+
+def _objects(value: Any) -> list[Fields]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _turns(turns: list[Fields]) -> tuple[list[str], list[str]]:
@@ -147,9 +149,8 @@ def _agentbench(value: Fields, where: str) -> Fields:
     result = output.get("result") if isinstance(output, dict) else None
     if not isinstance(result, dict) or not ("result" in result or "reward" in result):
         raise InputError(f"{where}: a run of AgentBench without ALFWorld's result or WebShop's reward; leave it out")
-    history = output.get("history")
-    told, said = _turns([turn for turn in history if isinstance(turn, dict)] if isinstance(history, list) else [])
-    log = [turn for turn in result.get("log") or () if isinstance(turn, dict)]
+    told, said = _turns(_objects(output.get("history")))
+    log = _objects(result.get("log"))
     steps = len(log) or None
     return {
         "task": f"sample {value['index']}",
