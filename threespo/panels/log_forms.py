@@ -133,7 +133,8 @@ def _agentboard(value: Fields, where: str) -> Fields:
     actions = [str(turn["Action"]) for turn in turns if turn.get("Action") not in (None, "reset[]")]
     name, goal = str(value.get("task_name", "")), str(value.get("goal", "")).removeprefix("Instruction:").strip()
     return {
-        "task": goal if name in ("", "webshop") else name,
+        # In a shop, the name is that of the benchmark.
+        "task": name if "-" in name else goal,
         "goal": goal,
         "texts": [],
         "success": value["is_done"],

@@ -50,7 +50,7 @@ def load(
     """Return the games of one split, ordered by ``game_id``, without those that are marked as not solvable.
 
     The rule is one for both forms: ``solvable: false`` leaves a game out, and a file that does not say leaves it in, since a
-    test set must not shrink by what nobody has said. Where some games say it and others do not, a warning names those.
+    test set must not shrink by what nobody has said. A warning names such games; of a compact form only where others say it.
 
     Args:
         folder: games in the official layout or the compact form.
