@@ -156,6 +156,17 @@ def test_equal_prompts_of_one_task_are_steps_where_a_score_is_less_a_penalty(rea
     assert "repeated" not in {finding.kind for finding in audit(found, SHOP).findings}
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("said", ["in prompts", "nowhere else"])
+def test_a_field_step_that_counts_the_steps_of_an_episode_is_no_training_step(read, first, said):
+    dumped, truth = games(12, 5)
+    for (task, _, _), rows in zip([(UNSEEN[place], 0, 0) for place in range(12)], dumped, strict=True):
+        for place, row in enumerate(rows):
+            row |= {"step": place + first, "gamefile": f"/d/valid_unseen/{task}/game.tw-pddl"}
+            row["input"] = row["input"] if said == "in prompts" else "What now?"
+    assert summary(read(flat(dumped))) == truth
+
+
 def test_ids_of_trajectories_put_steps_together(read):
     env = WebShopEnv(split="test")
     prompts = [f"Your task is to: {env.tasks.task(place % 2).goal}.\n" for place in range(6)]

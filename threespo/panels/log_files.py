@@ -15,14 +15,23 @@ from typing import Any, NamedTuple
 from threespo.errors import InputError
 from threespo.files import open_compressed
 
+_AS_LINES = "write it as lines: pandas.{}(…).to_json('log.jsonl', orient='records', lines=True)"
 _COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz"}
 _NOT_READ = {
     b"\x28\xb5\x2f\xfd": "compressed by zstd; unpack it first: zstd -d",
     b"BZh": "compressed by bzip2; unpack it first: bunzip2",
     b"PK\x03\x04": "a zip archive; unpack it first, and give one of its files",
-    b"PAR1": "a parquet file; write it as lines: pandas.read_parquet(…).to_json('log.jsonl', orient='records', lines=True)",
+    b"PAR1": f"a parquet file; {_AS_LINES.format('read_parquet')}",
 }
+_TEXTS = {
+    r"#####|\*{5} Start Trial|Environment #\d+": "a text log of Reflexion, which is not read; write "
+    "info['extra.gamefile'] and success as a JSON line for each episode",
+    r"\[EXP\] \d+": "a summary of AgentBoard (TASK.txt), which names no games; give logs/TASK.jsonl",
+    r'"?\w+"?(,"?\w+"?)+\s*$': f"a table; {_AS_LINES.format('read_csv')}",
+}
+"""First lines of texts that are no JSON -> what they are."""
 _HEAD = max(map(len, (*_COMPRESSED, *_NOT_READ)))
+_FIRST_LINES = 5
 _BLANKS = re.compile(r"\s*")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -43,7 +52,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     Raises:
         InputError: if the file is missing, of another kind, damaged, or no JSON.
     """
-    number = 0
+    number, line = 0, ""
     try:
         with _opened(path) as content:
             encoding = "utf-16" if content.peek(2)[:2] in _UTF_16 else "utf-8-sig"
@@ -65,6 +74,9 @@ def read_rows(path: Path) -> Iterator[Row]:
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; expected a log of episodes, such as JSON lines") from error
     except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError, RecursionError) as error:
+        for pattern, remedy in _TEXTS.items():
+            if number < _FIRST_LINES and re.match(pattern, line):
+                raise InputError(f"{path}: {remedy}") from error
         raise InputError(
             f"{path}, after line {number}: not readable as JSON lines ({error}); expected a JSON object a line, in UTF-8"
         ) from error

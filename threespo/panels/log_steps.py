@@ -4,10 +4,11 @@ verl-agent gives each step of an episode the reward of the whole episode, 10 or 
 invalid. An episode's first step is told by its prompt, so steps may stand in any order, as balancing batches leaves them.
 """
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from threespo.errors import InputError
@@ -47,9 +48,10 @@ class Line:
     wordings: frozenset[str]
     penalised_thought: bool
     """Whether it was penalised, and its response closes a thought that the prompt had opened."""
-    part_of: Any
-    """What it shares with the other lines of a file, and where ids of trajectories are dumped, of the trajectory."""
-    by_id: bool
+    step: Any
+    """Of the field of this name: verl's training step, the same in all lines of a file; in others' files, the episode's."""
+    part_of: str | None
+    """Id of the trajectory, where ids are dumped."""
 
 
 def is_dumped(value: Fields) -> bool:
@@ -90,8 +92,8 @@ def line_of(row: Row) -> Line:
         actions=tuple(tagged_actions(response)),
         wordings=wordings_of([response]),
         penalised_thought=penalised and opened_before(response),
-        part_of=(str(value.get("step")), str(ids)),
-        by_id=ids is not None,
+        step=value.get("step") if isinstance(value.get("step"), int) else str(value.get("step")),
+        part_of=None if ids is None else str(ids),
     )
 
 
@@ -101,8 +103,11 @@ def episodes_of(lines: Sequence[Line]) -> Iterator[Row]:
     Raises:
         InputError: if the lines are steps and cannot be those of whole episodes.
     """
-    if all(line.by_id for line in lines):
-        for part in _groups(lines, lambda line: line.part_of):
+    if _counts_steps(lines):
+        first = min(line.step for line in lines)
+        lines = [replace(line, step=None, position=line.position or line.step - first + 1) for line in lines]
+    if all(line.part_of for line in lines):
+        for part in _groups(lines, lambda line: (line.step, line.part_of)):
             yield _episode(part, min(part, key=lambda line: line.position or 1))
     elif any((line.position or 0) > 1 for line in lines):
         yield from _by_position(lines)
@@ -110,6 +115,14 @@ def episodes_of(lines: Sequence[Line]) -> Iterator[Row]:
         yield from (_episode(part, part[0]) for part in _in_order(lines))
     else:
         yield from (_episode([line], line, of_steps=False) for line in lines)
+
+
+def _counts_steps(lines: Sequence[Line]) -> bool:
+    """Return whether the field ``step`` counts the steps of an episode: it rises by one in the lines of one task."""
+    if not all(isinstance(line.step, int) for line in lines):
+        return False
+    rises = [line.step - last.step for last, line in itertools.pairwise(lines) if line.task == last.task]
+    return rises.count(1) > rises.count(0)
 
 
 def _are_steps(lines: Sequence[Line]) -> bool:
@@ -121,7 +134,7 @@ def _are_steps(lines: Sequence[Line]) -> bool:
 
 def _by_position(lines: Sequence[Line]) -> Iterator[Row]:
     """Yield an episode for each first step; the later steps of a task that ended alike can be of any of them."""
-    for part in _groups(lines, lambda line: (line.part_of, line.task, line.won)):
+    for part in _groups(lines, lambda line: (line.step, line.task, line.won)):
         # A long prompt of a shop is written without its history, and so without a number.
         numbered = [1 if line.position is None and not line.page else line.position for line in part]
         counts = Counter(number for number in numbered if number is not None)
@@ -150,7 +163,7 @@ def _in_order(lines: Sequence[Line]) -> Iterator[list[Line]]:
 
 
 def _goes_on(last: Line, first: Line, line: Line) -> bool:
-    if (line.part_of, line.won) != (first.part_of, first.won) or line.task not in ("", first.task):
+    if (line.step, line.won) != (first.step, first.won) or line.task not in ("", first.task):
         return False
     # Games say their task in the first prompt only, where prompts have no history.
     if line.begins and (not last.task or last.page):
