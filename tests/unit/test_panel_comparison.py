@@ -209,12 +209,14 @@ def prepared(folder: Path, out: Path, **counts: int):
 def test_a_study_of_real_games_says_and_keeps_what_is_not_the_panels(games, tmp_path, capsys):
     folder = tmp_path / "games"
     for split in ("train", "valid_seen"):
-        write([embedded.game(split, 7, "full", index) for index in range(8)], folder, split)
+        some = [embedded.game(split, 7, "full", index) for index in range(8)]
+        write([reworded(some[0]), *some[1:]] if split == "train" else some, folder, split)
     write([rearranged(game) if place == 4 else game for place, game in enumerate(games[:130])], folder)
-    found, manifest = prepared(folder, tmp_path / "data")
+    found, manifest = prepared(folder, tmp_path / "data", train=6)
     said = capsys.readouterr().err
     assert f"{folder}, valid_unseen: 129 of 134 tasks of the panel alfworld-generated are there by content" in said
     assert f"{folder}, valid_seen: 8 of 140 tasks" in said
+    assert f"{folder}, train: 7 of 8 tasks of the panel alfworld-generated" in said
     assert manifest["panel"] == {split: json.loads(json.dumps(one.values())) for split, one in found.items()}
     assert manifest["panel"]["valid_unseen"]["changed"] == [games[4].game_id]
     assert set(manifest["panel"]["valid_unseen"]["missing"]) == {game.game_id for game in games[130:]}

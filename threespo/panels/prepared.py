@@ -51,8 +51,7 @@ def _by_split(contents: Mapping[str, Mapping[str, str]], panel: Panel, tasks: Ta
     tested = [split for split in panel.tested if split in contents]
     found = {split: compare(contents[split], panel, [split], counts.get(split)) for split in tested}
 
-    # With numbers of their own, training and calibration tasks are divided in another way than the panel's.
-    if not counts.keys() & set(HELD_OUT):
-        held = {task: content for split in HELD_OUT for task, content in contents[split].items()}
-        found["train"] = compare(held, panel, HELD_OUT)
+    # With numbers of their own, training and calibration tasks are divided in another way, and may be fewer.
+    held = {task: content for split in HELD_OUT for task, content in contents[split].items()}
+    found["train"] = compare(held, panel, HELD_OUT, len(held) if counts.keys() & set(HELD_OUT) else None)
     return found
