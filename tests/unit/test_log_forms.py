@@ -373,6 +373,18 @@ def test_a_task_that_is_known_by_name_alone_is_said_to_be(read, capsys, tmp_path
     assert not any("taken for" in line for line in by_content.lines())
 
 
+def test_the_command_counts_nothing_of_games_that_were_generated_again(tmp_path, capsys):
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in logged(content=lambda *_: OTHER)))
+    assert cli.main(["audit", str(path), "--panel", "alfworld-generated"]) == 1
+    said = capsys.readouterr().out
+    assert "6 episodes have the name of a task of the panel and another content, such as " in said
+    assert said.endswith("on no split: no episode is of a task of the panel\n")
+    assert cli.main(["audit", str(path), "--panel", "alfworld-generated", "--json"]) == 1
+    values = json.loads(capsys.readouterr().out)
+    assert (values["numbers"], values["by_name"], values["findings"][-1]["count"]) == ([], 0, 6)
+
+
 def test_wishes_that_are_logged_beside_an_id_are_compared(read):
     env = WebShopEnv(split="test", order="listed")
     infos = [env.reset()[1] for _ in range(3)]
