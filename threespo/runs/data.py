@@ -1,8 +1,10 @@
 """The data stage: the tasks of a study, from any source, in one compact form with a manifest."""
 
 from threespo.envs.registry import environment, load
-from threespo.panels.prepared import compare_prepared
 from threespo.study.run_settings import DataSettings
+
+_COMPARE = "threespo.panels.prepared:compare_prepared"
+"""By name, so that the panels of all environments are no part of the code that the tasks of one are made by."""
 
 
 def prepare(settings: DataSettings) -> None:
@@ -15,4 +17,4 @@ def prepare(settings: DataSettings) -> None:
     """
     folder = settings.paths.data(settings.env)
     load(environment(settings.env).prepare)(settings.tasks, folder)
-    compare_prepared(settings.env, settings.tasks, folder)
+    load(_COMPARE)(settings.env, settings.tasks, folder)
