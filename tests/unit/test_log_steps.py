@@ -196,6 +196,9 @@ def test_steps_that_were_left_out_or_copied_are_refused(read):
     for broken in (dumped[0][1:], dumped[0] + [dumped[0][2]], dumped[1][:1] + dumped[1][3:]):
         with pytest.raises(InputError, match=r"line 1: the lines are steps, and more .* left out or copied"):
             read(broken)
+    (rows,), (bare,) = shop(1, 1), shop(1, 1, history=0)
+    with pytest.raises(InputError, match="left out or copied"):
+        read([rows[1], bare[1], bare[2]], SHOP)
 
 
 @pytest.mark.parametrize("score", [4, 1.0, 11, -7, None, "10", True, float("nan")])

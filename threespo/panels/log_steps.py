@@ -73,8 +73,7 @@ def line_of(row: Row) -> Line:
             f"less a penalty for invalid actions ({WON - 0.1:g}, -0.1)"
         )
     prompt, response = str(value["input"]), str(value["output"])
-    taken, now = _TAKEN.search(prompt), _NOW.search(prompt)
-    position = int(taken[1]) + 1 if taken else int(now[1]) if now else None
+    position = _position_in(prompt)
     opening = opening_in(prompt)
     begins = position is None and bool(_SEARCH.search(prompt) or (opening and opening.room))
     named = next((value[name] for name in TASK if isinstance(value.get(name), str) and value[name].strip()), None)
@@ -95,6 +94,13 @@ def line_of(row: Row) -> Line:
         step=value.get("step") if isinstance(value.get("step"), int) else str(value.get("step")),
         part_of=None if ids is None else str(ids),
     )
+
+
+def _position_in(prompt: str) -> int | None:
+    if taken := _TAKEN.search(prompt):
+        return int(taken[1]) + 1
+    now = _NOW.search(prompt)
+    return int(now[1]) if now else None
 
 
 def episodes_of(lines: Sequence[Line]) -> Iterator[Row]:
@@ -141,13 +147,12 @@ def _by_position(lines: Sequence[Line]) -> Iterator[Row]:
         spare = numbered.count(None)
         for position in range(2, max(counts, default=1) + 1):
             spare -= max(0, counts[position] - counts[position - 1])
-            counts[position] = max(counts[position], 0)
-        if spare < 0:
+        firsts = [line for line, number in zip(part, numbered, strict=True) if number == 1]
+        if spare < 0 or not firsts:
             raise InputError(
                 f"{part[0].row.where}: the lines are steps, and more of this task are at a later step than at an earlier: "
                 "steps were left out or copied, as verl-agent fills up training batches; audit a validation dump"
             )
-        firsts = [line for line, number in zip(part, numbered, strict=True) if number == 1]
         yield from (_episode(part, first, whole=len(firsts) == 1) for first in firsts)
 
 
