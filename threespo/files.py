@@ -6,6 +6,7 @@ out of disk in mid-write therefore leaves the earlier file untouched.
 
 import contextlib
 import fcntl
+import gzip
 import io
 import json
 import lzma
@@ -13,7 +14,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -189,22 +190,35 @@ def open_text(path: Path, errors: str = "strict") -> IO[str]:
     """
     if path.suffix != ".xz":
         return path.open(encoding="utf-8", errors=errors)
-    return io.TextIOWrapper(io.BufferedReader(_Expanding(path)), encoding="utf-8", errors=errors)
+    return io.TextIOWrapper(open_compressed(path, path.suffix), encoding="utf-8", errors=errors)
 
 
 def read_bytes(path: Path) -> bytes:
     """Return a file's bytes, those of a compressed one (``.xz``) expanded as by :func:`open_text`."""
     if path.suffix != ".xz":
         return path.read_bytes()
-    with io.BufferedReader(_Expanding(path)) as content:
+    with open_compressed(path, path.suffix) as content:
         return content.read()
+
+
+def open_compressed(path: Path, suffix: str) -> io.BufferedReader:
+    """Open the content of a compressed file; reading raises ``OSError`` where it expands beyond all measure.
+
+    Args:
+        path: the file, whatever its name.
+        suffix: of its kind, ``.xz`` or ``.gz``.
+    """
+    return io.BufferedReader(_Expanding(path, suffix))
+
+
+_EXPANDED: dict[str, Callable[[Path], lzma.LZMAFile | gzip.GzipFile]] = {".xz": lzma.LZMAFile, ".gz": gzip.GzipFile}
 
 
 class _Expanding(io.RawIOBase):
     """The content of a compressed file, up to a limit."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = lzma.LZMAFile(path)  # noqa: SIM115
+    def __init__(self, path: Path, suffix: str) -> None:
+        self._file = _EXPANDED[suffix](path)
         self._left = max(_SMALL, LARGEST_EXPANSION * path.stat().st_size)
 
     def readable(self) -> bool:

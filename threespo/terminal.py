@@ -1,6 +1,9 @@
 """What a terminal may be shown: texts of games, products, models and files may hold sequences that control it."""
 
+import functools
+import sys
 import unicodedata
+from collections.abc import Sequence
 
 _CONTROLS = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 """Unicode categories of characters that act instead of being seen: escape sequences, changes of direction, ..."""
@@ -11,6 +14,18 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one in "\n\t" else _spelled(one) for one in text)
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first of some names, and how many others there are."""
+    others = len(names) - most
+    return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """Say a warning on standard error, once per process."""
+    print(printable(f"warning: {text}"), file=sys.stderr)
 
 
 def _spelled(character: str) -> str:

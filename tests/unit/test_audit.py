@@ -167,7 +167,7 @@ def test_verls_dumps_and_agentgyms_results_name_goals_by_their_texts(log, shared
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("[1]", "expected a JSON object, found list"),
+        ("[1]", "entry 1: expected a JSON object, found int"),
         ("{", "after line 1: not readable"),
         ('{"task": "a"}', "line 1: no field 'success'"),
         ('{"success": true}', "line 1: no field that names the task"),
@@ -194,7 +194,9 @@ values = st.recursive(
     max_leaves=6,
 )
 LOGGED = ("task", "seed", "success", "won", "score", "steps", "ended", "split")
-FIELDS = (*LOGGED, "input", "output", "conversations", "item_id")
+TEXTS = ("input", "output", "conversations", "item_id", "extra.gamefile", "goal", "actions", "texts", "responses")
+OTHERS = ("content", "meta", "info", "is_done", "trajectory", "index", "time", "name", "memory", "traj_uid", "wordings")
+FIELDS = (*LOGGED, *TEXTS, *OTHERS)
 
 
 @settings(max_examples=150, deadline=None)
@@ -307,6 +309,6 @@ def test_tasks_of_another_content_are_found(log):
     two = [{"task": task, "success": True, "content": content} for task, content in zip(UNSEEN, contents, strict=True)]
     assert kinds(log(two)) == {}
     two[3]["content"] = two[5]["content"] = "0" * 16
-    assert kinds(log(two)) == {"other_content": 2}
+    assert kinds(log(two)) == {"other_content": 2, "missing": 2}
     with pytest.raises(InputError, match="line 4: field 'content': expected 16 hexadecimal digits"):
         log([*two[:3], {**two[3], "content": 7}])

@@ -415,8 +415,9 @@ def test_a_stage_of_one_environment_does_not_depend_on_the_other(stage):
     games, shop = (modules_of(stage, env + run) for env in ("alfworld", "webshop"))
     assert {"threespo.envs.alfworld.spec", "threespo.envs.alfworld.engine"} <= games - shop
     assert {"threespo.envs.webshop.spec", "threespo.envs.webshop.shop"} <= shop - games
-    assert not [name for name in games if "webshop" in name]
-    assert not [name for name in shop if "alfworld" in name]
+    # Prepared tasks are compared with the panels, which lie in one folder.
+    assert not [name for name in games if "webshop" in name and not name.startswith("panels/")]
+    assert not [name for name in shop if "alfworld" in name and not name.startswith("panels/")]
     # How results are shown reruns nothing but tables, notebooks and report.
     assert not [name for name in games | shop if "presentation" in name]
 

@@ -1,6 +1,7 @@
 """Readers get whatever bytes there are: they succeed, or they say what is wrong. No other exception leaves them."""
 
 import contextlib
+import gzip
 import json
 import lzma
 from dataclasses import replace
@@ -21,6 +22,8 @@ from threespo.envs.webshop.data import load_goals
 from threespo.envs.webshop.sources import read_products
 from threespo.errors import InputError
 from threespo.methods.tree_table import read_trees
+from threespo.panels.logs import read_log
+from threespo.panels.panel import load_panel
 from threespo.paths import Paths, Run
 from threespo.policy.cassette import Cassette, Reply
 from threespo.policy.completions import parse_reply
@@ -301,3 +304,34 @@ def test_tables_with_one_cell_or_column_of_any_form(tmp_path, column, row, cell,
         # A column of several types is none that a table can have.
         return
     survives(write_view, tmp_path / "trees.parquet", tmp_path / "trees.html", "title")
+
+
+TASK = load_panel("alfworld-official").splits["valid_unseen"][0]
+TURNS = [{"from": "human", "value": "Your task is to: look."}, {"from": "gpt", "value": "Action: look"}]
+LOGGED = [
+    {"task": TASK.task_id, "content": TASK.content, "goal": "look.", "success": True, "seed": 1, "steps": 5.0, "step": 1},
+    {"extra.gamefile": [f"/d/valid_unseen/{TASK.task_id}/game.tw-pddl"], "won": [True], "steps": [3], "actions": [["look"]]},
+    {"input": "Your task is to: look.\n", "output": "</think><action>look</action>", "score": 9.9, "step": 3, "traj_uid": 1},
+    {"meta": {"success": True, "steps": 3, "reward": 1}, "conversations": TURNS},
+    {"task_name": "a", "goal": "b c", "is_done": True, "trajectory": {"Interaction Turn 0": {"Action": "look"}}},
+    {"index": 0, "error": None, "output": {"result": {"result": 1, "init_prompt": "", "log": [{"done": True}]}}, "time": {}},
+    {"name": "env_0", "memory": [], "is_success": True},
+    {"episodes": [{"task": TASK.task_id, "success": True}]},
+]
+
+
+@settings(fuzz, max_examples=300)
+@given(st.sampled_from(LOGGED).flatmap(replaced), st.sampled_from(LOGGED), st.booleans())
+def test_logs_with_one_value_of_any_form(tmp_path, row, other, listed):
+    file = tmp_path / "log.jsonl"
+    rows = [row, other, row]
+    file.write_text(json.dumps(rows) if listed else "".join(json.dumps(one) + "\n" for one in rows))
+    survives(read_log, file, load_panel("alfworld-official"))
+
+
+@settings(fuzz, max_examples=100)
+@given(junk | damaged(json.dumps(LOGGED, indent=1).encode()) | damaged(gzip.compress(json.dumps(LOGGED).encode())))
+def test_files_of_logs(tmp_path, content):
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(content)
+    survives(read_log, file, load_panel("alfworld-official"))

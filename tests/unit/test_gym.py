@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AsyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -201,6 +202,33 @@ def test_episodes_of_a_vector_are_those_of_single_environments():
             assert (texts[place], rewards[place], ended[place], cut[place]) == (text, reward, *ends)
             assert {key: info[key][place] for key in own} == own
     assert steps > 1
+
+
+def _made():
+    return gymnasium.make(NAMES[0], split="valid_unseen")
+
+
+def test_gymnasiums_processes_need_shared_memory_false():
+    """Texts have any characters and length, so they are no arrays of fixed size; the other way they are exact."""
+    many = AsyncVectorEnv([_made, _made], shared_memory=False)
+    singles = [_made() for _ in range(2)]
+    try:
+        texts, info = many.reset(seed=[3, 4])
+        assert list(texts) == [env.reset(seed=seed)[0] for env, seed in zip(singles, (3, 4), strict=True)]
+        actions = [row[0] for row in info["admissible_commands"]]
+        texts, _, _, _, info = many.step(actions)
+        expected = [env.step(action) for env, action in zip(singles, actions, strict=True)]
+        assert list(texts) == [step[0] for step in expected]
+        assert list(info["content"]) == [step[-1]["content"] for step in expected]
+    finally:
+        many.close()
+
+    shared = AsyncVectorEnv([_made])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(InputError, match="shared_memory=False"):
+            shared.reset(seed=3)
+    shared.close(terminate=True)
 
 
 def test_a_vector_begins_the_next_task_a_step_after_the_end():

@@ -19,6 +19,8 @@ from threespo.envs.webshop import Catalogue, WebShop
 from threespo.envs.webshop.goals import original_goals
 from threespo.errors import InputError
 from threespo.gym.tasks import ALFWORLD, WEBSHOP, Tasks, alfworld_tasks, shop_folder, webshop_tasks
+from threespo.panels.comparison import compare_folder
+from threespo.panels.panel import HELD_OUT, content_hash
 
 __all__ = ["alfworld_projection", "build_alfworld_envs", "build_webshop_envs", "webshop_projection"]
 
@@ -73,8 +75,11 @@ def build_alfworld_envs(
         # The release has no calibration games: it trains on all.
         records = [record for name in _parts(Path(path), split) for record in sources.load(Path(path), name)]
         records.sort(key=lambda record: record.game_id)
+        contents = {record.game_id: content_hash(record) for record in records}
+        compared = compare_folder(ALFWORLD, str(path), HELD_OUT if is_train else [split], contents)
         setup = EpisodeSetup(Alfworld(), steps, 0)
-        games = Tasks(ALFWORLD, split, setup, [r.game_id for r in records], lambda place: compile_game(records[place]))
+        ids = [record.game_id for record in records]
+        games = Tasks(ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), comparison=compared)
     else:
         games = alfworld_tasks(split, path and str(path), steps)
     return AlfworldEnvs(games, seed, env_num, group_n, order)

@@ -1,6 +1,7 @@
 """Panels: splits that only those studies prepare that ask for them, for developing methods and for confirming results."""
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TypeVar
 
@@ -8,6 +9,8 @@ from threespo.settings import Settings
 
 PANELS = DEVELOPMENT, CONFIRMATION = "development", "confirmation"
 """On the first variants are chosen, on the second nothing ever is. Both are purposes as well (``spec.purpose``)."""
+
+_PRICE = re.compile(r",? and price lower than [0-9.]+ dollars$")
 
 ContentT = TypeVar("ContentT", bound=str | tuple[str, ...])
 
@@ -31,3 +34,8 @@ def overlaps(contents: Mapping[str, Set[ContentT]]) -> Iterator[tuple[str, str, 
     for panel, other in itertools.product(PANELS, contents):
         if panel in contents and panel != other and (shared := contents[panel] & contents[other]):
             yield panel, other, sorted(shared)
+
+
+def without_bound(instruction: str) -> str:
+    """Return a shopping instruction without its price clause, which the original draws anew in each process."""
+    return _PRICE.sub("", instruction.strip()).strip().rstrip(".")

@@ -1,8 +1,9 @@
 """The environments by name. Adding one is a folder and its name here (CONTRIBUTING.md).
 
 What an environment offers to others lies in modules of its folder whose names are fixed: ``spec`` (``SPEC``), ``prepare``
-(``prepare``), ``presentation`` (``PRESENTATION``). Each is imported when it is asked for, so whoever plays in one
-environment does not pay for the others, and a job's code has the environment that it plays in and no other.
+(``prepare``, and ``contents`` where there is a panel), ``presentation`` (``PRESENTATION``). Each is imported when it is asked
+for, so whoever plays in one environment does not pay for the others, and a job's code has the environment that it plays in
+and no other.
 """
 
 import functools
@@ -11,7 +12,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from threespo.envs.spec import EnvironmentSpec, Prepare, Presentation
+from threespo.envs.spec import Contents, EnvironmentSpec, Prepare, Presentation
 from threespo.errors import InputError
 
 ENVIRONMENTS = ("alfworld", "webshop")
@@ -50,6 +51,12 @@ def prepare(name: str) -> Prepare:
     """Return what prepares the tasks of an environment."""
     function: Prepare = _module(name, "prepare").prepare
     return function
+
+
+def contents(name: str) -> Contents | None:
+    """Return what reads the contents of prepared tasks; ``None``: there is no canonical panel (``threespo.panels``)."""
+    found: Contents | None = getattr(_module(name, "prepare"), "contents", None)
+    return found
 
 
 def _module(name: str, part: str) -> Any:

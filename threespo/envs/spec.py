@@ -16,6 +16,9 @@ from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSet
 Prepare = Callable[[Any, Path], None]
 """(Task settings, folder to fill): writes the tasks of every split and ``manifest.json`` (counts, checksums)."""
 
+Contents = Callable[[Path, str], dict[str, str]]
+"""(Data folder, split) -> id -> content of each prepared task, in words, without making it playable."""
+
 TRAINING, CALIBRATION, REPORTING = "training", "calibration", "reporting"
 
 

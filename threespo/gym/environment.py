@@ -24,6 +24,17 @@ class AnyText(spaces.Text):
     def contains(self, x: Any) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length
 
+    def character_index(self, char: str) -> Any:
+        """Refuse to be an array of fixed size, which Gymnasium asks for to share memory between processes.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            "texts of any characters and length have no place in shared memory: AsyncVectorEnv(…, shared_memory=False), or "
+            'make_vec(…, vectorization_mode="vector_entry_point"), which needs no processes'
+        )
+
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         # By its bound a sample would have half a million characters.
         return "".join(map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(0, 40)))))
@@ -41,13 +52,12 @@ def information(episode: Episode, admissible: list[str], tasks: Tasks) -> dict[s
         "task": task.task_id,
         "task_type": task.task_type,
         "goal": task.goal,
+        "content": tasks.content(task.task_id),
         "admissible_commands": admissible,
         "score": float(episode.score),
         "won": episode.won,
         "steps": episode.steps,
     }
-    if tasks.shows_content:
-        info["content"] = tasks.content(task.task_id)
     if tasks.expert is not None:
         info["expert_plan"] = tasks.expert.plan(task, [action for _, action in episode.history])
     return info
@@ -61,9 +71,9 @@ class TextEnv(gymnasium.Env[str, str]):
     stream as it is. The reward of a step is what the score has gained by it: 1 for a win in ALFWorld, the purchase's reward
     in WebShop.
 
-    ``info``: ``admissible_commands`` (list), ``score``, ``won``, ``steps``, ``task`` (id), ``task_type``, ``goal``; after a
-    step also ``admissible``, whether the action was; with an expert ``expert_plan``, commands to go on with; with goals in
-    people's words ``content``, the hash of the task's content.
+    ``info``: ``admissible_commands`` (list), ``score``, ``won``, ``steps``, ``task`` (id), ``content`` (the hash of what the
+    task is about), ``task_type``, ``goal``; after a step also ``admissible``, whether the action was; with an expert
+    ``expert_plan``, commands to go on with.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}  # type: ignore[misc]

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from threespo.envs.alfworld import Alfworld, compile_game, embedded, sources
 from threespo.envs.alfworld.experts import Expert, make_expert
+from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.settings import AlfworldEpisode
 from threespo.envs.episode import Episode, EpisodeSetup, begin
 from threespo.envs.settings import EpisodeSettings
@@ -24,6 +25,7 @@ from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
 from threespo.envs.webshop.pages import SESSION
 from threespo.envs.webshop.settings import WebshopEpisode
 from threespo.errors import InputError
+from threespo.panels.comparison import Comparison, compare_folder
 from threespo.panels.panel import GENERATED_SEED, PRODUCTS, content_hash, load_panel
 from threespo.rng import derive
 
@@ -44,7 +46,7 @@ class Tasks:
         load: Callable[[int], Any],
         contents: Sequence[str] | None = None,
         expert: Expert | None = None,
-        shows_content: bool = False,
+        comparison: Comparison | None = None,
     ) -> None:
         """Make tasks available; none is loaded yet.
 
@@ -56,10 +58,10 @@ class Tasks:
             load: returns a task, given its place in ``ids``.
             contents: hash of each task's content, where a panel says what it must be.
             expert: says what to do next, if there is one.
-            shows_content: whether ``info`` has the content's hash, as tasks of known ids have another content here.
+            comparison: of the tasks with the panel that is nearest to them, where they are a folder's and there is one.
         """
         self.name, self.split, self.setup, self.ids = name, split, setup, tuple(ids)
-        self.expert, self.shows_content = expert, shows_content
+        self.expert, self.comparison = expert, comparison
         self._load, self._contents = load, contents
         self._checked = functools.lru_cache(maxsize=_REMEMBERED)(self._load_checked)
         self._content = functools.lru_cache(maxsize=_REMEMBERED)(lambda place: content_hash(self._checked(place)))
@@ -149,10 +151,12 @@ def alfworld_tasks(
 
     records = _real_games(Path(path), split, human_goals, goal_seed)
     ids = [record.game_id for record in records]
-    return Tasks(ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), None, adviser, human_goals > 0)
+    contents = {record.game_id: content_hash(record) for record in records}
+    compared = compare_folder(ALFWORLD, path, [split], contents, quiet=human_goals > 0)
+    return Tasks(ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), None, adviser, compared)
 
 
-def _real_games(folder: Path, split: str, human_goals: float, goal_seed: int) -> list[Any]:
+def _real_games(folder: Path, split: str, human_goals: float, goal_seed: int) -> list[GameRecord]:
     """Return a folder's games in the panel's order, those for calibration held out of the training games."""
     held_out = {task.task_id for task in load_panel("alfworld-official").splits["calibration"]}
     own = "calibration" in sources.splits(folder)
@@ -203,7 +207,12 @@ def webshop_tasks(
         there = ", ".join(sorted(file.name.split(".")[0] for file in folder.glob("*.jsonl.xz"))) or "none"
         raise InputError(f"{path or 'webshop'}: no split {split!r} (splits found: {there})")
     goals = load_goals(folder, split, shop.catalogue)
-    return Tasks(WEBSHOP, split, setup, [goal.task_id for goal in goals], goals.__getitem__, listed and listed[1])
+    compared = None
+    if path is not None:
+        contents = {goal.task_id: content_hash(goal) for goal in goals}
+        compared = compare_folder(WEBSHOP, path, [split], contents, quiet=human_goals)
+    ids = [goal.task_id for goal in goals]
+    return Tasks(WEBSHOP, split, setup, ids, goals.__getitem__, listed and listed[1], comparison=compared)
 
 
 @functools.lru_cache(maxsize=16)

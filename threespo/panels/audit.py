@@ -56,12 +56,22 @@ class Audit:
     """Mean success as the log has it."""
     findings: tuple[Finding, ...]
     numbers: tuple[Number, ...]
+    """Of the splits that the log has tasks of."""
+    by_name: int = 0
+    """Episodes of the panel's tasks whose content the log does not say."""
 
     def lines(self) -> list[str]:
         """Return the audit in words."""
         head = f"panel {self.panel.name} ({self.panel.sha256[:12]})"
         said = [f"{head}: {self.episodes} episodes, success as logged {self.logged:.1%}"]
         said += [f"- {finding.text}" for finding in self.findings] or ["- nothing found"]
+        if self.by_name:
+            said.append(
+                f"- {self.by_name} episodes are taken for the panel's by ids or words: the log does not say the content of "
+                "their tasks (info['content'])"
+            )
+        if not self.numbers:
+            said.append("on no split: no episode is of a task of the panel")
         for number in self.numbers:
             said.append(
                 f"on {number.split}: {number.success:.1%} ({number.low:.1%} to {number.high:.1%}) over {number.played} of "
@@ -77,6 +87,7 @@ class Audit:
             "sha256": self.panel.sha256,
             "episodes": self.episodes,
             "logged": self.logged,
+            "by_name": self.by_name,
             "findings": [vars(finding) for finding in self.findings],
             "numbers": [vars(number) for number in self.numbers],
         }
@@ -99,21 +110,24 @@ def audit(episodes: Sequence[Played], panel: Panel, split: str | None = None) ->
     trained = [one for one in episodes if one.split in HELD_OUT]
     judged = [one for one in episodes if one.split not in HELD_OUT or one.split in tested]
     numbers = [found for name in tested if (found := _number(name, judged, panel)) is not None]
-    if not numbers:
+    if not numbers and not any(one.changed for one in judged):
         raise InputError(
             f"none of {len(judged)} episodes is of a task of {', '.join(tested)} in panel {panel.name!r}, such as "
             f"{panel.splits[tested[0]][0].task_id!r}; the log names tasks such as {episodes[0].task!r}"
         )
     logged = sum(one.success for one in judged) / len(judged)
-    return Audit(panel, len(episodes), logged, tuple(_findings(judged, trained, tested, panel, numbers)), tuple(numbers))
+    by_name = sum(one.known and not one.by_content for one in judged)
+    findings = tuple(_findings(judged, trained, tested, panel, numbers))
+    return Audit(panel, len(episodes), logged, findings, tuple(numbers), by_name)
 
 
 def _findings(
     judged: Sequence[Played], trained: Sequence[Played], tested: Sequence[str], panel: Panel, numbers: Sequence[Number]
 ) -> Iterator[Finding]:
     known = [one for one in judged if one.known]
-    if count := len(judged) - len(known):
-        example = next(one.task for one in judged if not one.known)
+    strange = [one for one in judged if not one.known and not one.changed]
+    if count := len(strange):
+        example = strange[0].task
         yield Finding("unknown", count, f"{count} episodes of tasks that the panel does not have, such as {example[:80]!r}")
 
     times = Counter((one.task, one.seed) for one in known)
@@ -141,9 +155,12 @@ def _findings(
         text = f"{len(wrong)} episodes claim another split than the panel's, such as {where}"
         yield Finding("other_split", len(wrong), text)
 
-    if other := [one for one in known if one.content not in (None, panel.content_of[one.task])]:
-        text = f"{len(other)} episodes are of a task with another content than the panel's, such as {other[0].task}"
-        yield Finding("other_content", len(other), f"{text}: another goal sentence (one by people), or other data")
+    if other := [one for one in judged if one.changed]:
+        text = f"{len(other)} episodes have the name of a task of the panel and another content, such as {other[0].task}"
+        yield Finding("other_content", len(other), f"{text}: another goal sentence or layout, or other data; not counted")
+    if count := sum(one.penalised_thoughts for one in judged):
+        text = f"{count} responses close a thought that the chat template had opened, and were penalised as malformed"
+        yield Finding("opened_thought", count, f"{text}: verl-agent asks for <think> in the response itself")
     if panel.wording is not None:
         yield from _wordings(judged, panel.wording)
 

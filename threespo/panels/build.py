@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from threespo.envs.alfworld import compile_game, embedded, sources
+from threespo.envs.alfworld import Alfworld, compile_game, embedded, sources
+from threespo.envs.alfworld.model import Game
 from threespo.envs.alfworld.prepare import prepare as prepare_games
 from threespo.envs.alfworld.settings import ALWAYS, AlfworldTasks
 from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
 from threespo.files import atomic_text
+from threespo.panels.openings import opening_in
 from threespo.panels.panel import FORMAT, GENERATED_SEED, HELD_OUT, PRODUCTS, content_hash
 from threespo.rng import derive
 
@@ -60,10 +62,14 @@ def write(name: str, facts: Mapping[str, Any], tasks: Iterable[tuple[str, Any]])
         tasks: split and task of all tasks, in the order in which they are played.
     """
     splits: dict[str, list[str]] = {}
+    openings: dict[str, list[str]] = {}
     for split, task in tasks:
         splits.setdefault(split, []).append(f"{task.task_id} {content_hash(task)}")
+        if isinstance(task, Game) and (opening := opening_in(Alfworld().initial(task).observation)):
+            openings.setdefault(split, []).append(" ".join(opening))
     path = Path(__file__).parent / f"{name}.json"
-    atomic_text(path, json.dumps({"format": FORMAT, **facts, "splits": splits}, indent=0) + "\n")
+    said = {"openings": openings} if openings else {}
+    atomic_text(path, json.dumps({"format": FORMAT, **facts, "splits": splits, **said}, indent=0) + "\n")
     print(path, {split: len(lines) for split, lines in splits.items()}, file=sys.stderr)
 
 

@@ -13,6 +13,7 @@ from threespo.envs.registry import ENVIRONMENTS, environment, prepare
 from threespo.errors import InputError
 from threespo.panels.build import GENERATED_GAMES
 from threespo.panels.panel import PRODUCTS
+from threespo.panels.prepared import compare_prepared
 from threespo.terminal import printable
 
 Command = Callable[[argparse.Namespace], int]
@@ -77,4 +78,5 @@ def _data(parsed: argparse.Namespace, run_stage: Command) -> int:
         first = error.errors()[0]
         raise InputError(f"data {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     prepare(spec.name)(settings, parsed.to)
+    compare_prepared(name, settings, parsed.to)
     return 0

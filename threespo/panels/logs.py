@@ -1,41 +1,24 @@
-"""Logs of others: a JSON line for each episode, in the names that their programs use.
+"""Logs of others: episodes, in the names and forms that their programs use (docs/panels.md lists them).
 
 Understood are our own names (``task``, ``seed``, ``success``, and where they are known ``score``, ``steps``, ``ended``,
-``split``, ``content``), the infos of verl-agent's environments (``extra.gamefile``, ``won``, ``task_score``), the
-validation dumps of verl (``input``,
-``output``, ``score``, ``step``: the score of an episode is 10 or 0 there), and the results of AgentGym (``item_id``,
-``conversations``, ``reward``, ``success``). Where a line has the agent's commands (``actions``, ``action``, ``commands``,
-``output``, ``conversations``), ALFWorld's wording is read from them.
+``split``, ``content``), and what ``log_forms`` and ``log_steps`` put into them.
 """
 
-import json
-import lzma
-import re
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.files import open_text
-from threespo.panels.panel import HELD_OUT, Panel, wish_hash
+from threespo.panels.log_files import Row, read_rows
+from threespo.panels.log_forms import SUCCESS, Fields, episodes_in
+from threespo.panels.log_steps import WON, Line, episodes_of, is_dumped, line_of
+from threespo.panels.log_tasks import Tasks
+from threespo.panels.panel import Panel
+from threespo.panels.responses import wordings_of
 
-_TASK = ("task", "task_id", "game_id", "gamefile", "extra.gamefile", "game_file", "goal", "instruction")
-_SUCCESS = ("success", "won")
 _SCORE = ("task_score", "score", "reward")
-_GAME_FILE = re.compile(r"([^/]+)/([^/]+/[^/]+)/game\.tw-pddl$")
-_INSTRUCTIONS = (
-    re.compile(r"Instruction:\s*\[SEP\]\s*(.+?)\s*\[SEP\]"),
-    re.compile(r"Instruction:\s*\n\s*(.+?)\s*(?:\n|$)"),
-    re.compile(r"Your task is to: (.+?)\.?\n"),
-)
-_WORDINGS = {
-    "put": re.compile(r"\bput [a-z]+ \d+ in/on [a-z]+ \d+", re.IGNORECASE),
-    "move": re.compile(r"\bmove [a-z]+ \d+ to [a-z]+ \d+", re.IGNORECASE),
-}
-"""ALFWorld's two ways to put a thing down, as commands of an agent; the names are those of ``GameRecord.wording``."""
-_TAGGED = re.compile("<action>(.*?)</action>", re.IGNORECASE | re.DOTALL)
-_WON = 10.0
+_STEPS = ("steps", "length", "episode_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +29,7 @@ class Played:
     task: str
     """Id of a task of the panel, or what the log says where the panel has no such task."""
     known: bool
-    """Whether the panel has the task."""
+    """Whether it is a task of the panel."""
     seed: str
     success: bool
     """As the log has it."""
@@ -58,144 +41,121 @@ class Played:
     """That the log says."""
     wordings: frozenset[str] = frozenset()
     """Of the agent's commands (``GameRecord.wording``), where the line has some that put things down."""
-    content: str | None = None
-    """Hash of the task's content, where the line has it."""
+    changed: bool = False
+    """Whether it has the name of a task of the panel, and another content, as far as the log says it."""
+    by_content: bool = False
+    """Whether the log says the whole content."""
+    penalised_thoughts: int = 0
+    """Responses that were penalised, and close a thought that the chat template had opened."""
 
 
 def read_log(path: Path, panel: Panel) -> list[Played]:
     """Return the episodes of a log.
 
     Args:
-        path: a ``.jsonl`` or ``.jsonl.xz`` file, an episode a line.
+        path: the file, of any kind that ``log_files`` reads.
         panel: that tasks are looked up in.
 
     Raises:
-        InputError: if the file is missing or broken, or a line lacks what an episode needs; names the line and the field.
+        InputError: if the file is missing or broken, or an entry lacks what an episode needs; names the place and the field.
     """
+    tasks = Tasks(panel)
     found: list[Played] = []
-    named: dict[tuple[str, str], int] = {}
-    number = 0
-    try:
-        with open_text(path) as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    found.append(_episode(json.loads(line), number, f"{path}, line {number}", panel, named))
-    except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}, after line {number}: not readable as JSON lines ({error})") from error
+    dumped: list[Line] = []
+    counted: dict[tuple[str, str], tuple[Any, str]] = {}
+    for entry in read_rows(path):
+        for row in episodes_in(entry):
+            if is_dumped(row.value):
+                dumped.append(line_of(row))
+                continue
+            played = _played(row, tasks)
+            _check_no_step(row, played, counted)
+            found.append(played)
+    if dumped:
+        found += [_played(row, tasks) for row in episodes_of(dumped)]
     if not found:
         raise InputError(f"{path}: no episode in it; expected a JSON object a line, with task, seed and success")
     return found
 
 
-def _episode(row: Any, number: int, where: str, panel: Panel, named: dict[tuple[str, str], int]) -> Played:
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: expected a JSON object, found {type(row).__name__}")
-    said, split = _said_task(row, where)
-    claimed = row.get("split", split)
-    seed = str(row.get("seed", row.get("run", 0)))
-    task, known = _known_task(said, seed, claimed, panel, named)
-    success, score = _outcome(row, where)
+def _played(row: Row, tasks: Tasks) -> Played:
+    fields, where = row.value, row.where
+    seed = _seed(fields)
+    task = tasks.find(fields, seed, where)
+    success, score = _outcome(fields, where)
+    ended = next((name for name in ("ended", "done") if fields.get(name) is not None), None)
     return Played(
-        number,
-        task,
-        known,
+        row.number,
+        task.task,
+        task.known,
         seed,
         success,
         score,
-        _whole(row, ("steps", "length", "episode_length"), where),
-        _flag(row, "ended", where) if "ended" in row else _flag(row, "done", where) if "done" in row else None,
-        None if claimed is None else str(claimed),
-        frozenset(name for name, pattern in _WORDINGS.items() if any(map(pattern.search, _commands(row)))),
-        _hash_in(row, where),
+        _whole(fields, _STEPS, where),
+        None if ended is None else _flag(fields, ended, where),
+        task.split,
+        fields["wordings"] if isinstance(fields.get("wordings"), frozenset) else wordings_of(fields.get("responses", ())),
+        task.changed,
+        task.by_content,
+        fields["penalised_thoughts"] if isinstance(fields.get("wordings"), frozenset) else 0,
     )
 
 
-def _hash_in(row: Mapping[str, Any], where: str) -> str | None:
-    found = row.get("content")
-    if found is None or (isinstance(found, str) and re.fullmatch("[0-9a-f]{16}", found)):
-        return found
-    return str(_fail(where, "content", "16 hexadecimal digits, as info['content'] has them", found))
+def _seed(fields: Fields) -> str:
+    seed = fields.get("seed", fields.get("run", 0))
+    return str(int(seed)) if isinstance(seed, float) and seed.is_integer() else str(seed)
 
 
-def _commands(row: Mapping[str, Any]) -> list[str]:
-    """Return the texts of a row that hold commands of the agent."""
-    found = [row[name] for name in ("output", "action") if isinstance(row.get(name), str)]
-    for name in ("actions", "commands"):
-        if isinstance(row.get(name), list):
-            found += [text for text in row[name] if isinstance(text, str)]
-    if isinstance(row.get("conversations"), list):
-        turns = (turn for turn in row["conversations"] if isinstance(turn, dict))
-        found += [str(turn.get("value", "")) for turn in turns if turn.get("from") in ("gpt", "assistant")]
-    # What an agent thinks before it acts may have the other wording.
-    return [command for text in found for command in (_TAGGED.findall(text) or [text.rpartition("Action:")[2]])]
+def _check_no_step(row: Row, played: Played, counted: dict[tuple[str, str], tuple[Any, str]]) -> None:
+    """Refuse lines that count the steps of one episode, which would each count as an episode."""
+    step = row.value.get("step")
+    if isinstance(step, bool) or not isinstance(step, int):
+        return
+    last, where = counted.get((played.task, played.seed), (None, ""))
+    if last in (0, 1) and step == last + 1:
+        raise InputError(
+            f"{row.where}: field 'step' goes on from {where}, so lines are steps of an episode; give one line for each "
+            "episode, its last one, or call the field otherwise if it is none of steps"
+        )
+    counted[played.task, played.seed] = step, row.where
 
 
-def _said_task(row: Mapping[str, Any], where: str) -> tuple[str, str | None]:
-    """Return what a row says of its task, and the split that a game file lies in."""
-    for name in _TASK:
-        if isinstance(row.get(name), str) and row[name].strip():
-            match = _GAME_FILE.search(row[name])
-            return (match[2], match[1]) if match else (row[name].strip(), None)
-    texts = [row["input"]] if isinstance(row.get("input"), str) else []
-    if isinstance(row.get("conversations"), list):
-        texts += [str(turn.get("value", "")) for turn in row["conversations"] if isinstance(turn, dict)]
-    for text in texts:
-        for pattern in _INSTRUCTIONS:
-            if match := pattern.search(text):
-                return match[1], None
-    if "item_id" in row:
-        return str(row["item_id"]), None
-    raise InputError(f"{where}: no field that names the task; expected one of {', '.join(_TASK)}, or conversations")
-
-
-def _known_task(
-    said: str, seed: str, claimed: Any, panel: Panel, named: dict[tuple[str, str], int]
-) -> tuple[str, bool]:
-    """Return the id of the task that is meant, and whether the panel has it.
-
-    A few wishes are those of two products. The first row with such a text is taken for the first of them, and so on: those
-    of the split that the row claims, then those of tested splits.
-    """
-    if said in panel.split_of:
-        return said, True
-    content = said if said in panel.with_content else wish_hash(said)
-    meant = panel.with_content.get(content)
-    if meant is None:
-        return said, False
-    turn = named[content, seed] = named.get((content, seed), -1) + 1
-    splits = panel.split_of
-    return sorted(meant, key=lambda task: (splits[task] != claimed, splits[task] in HELD_OUT))[turn % len(meant)], True
-
-
-def _outcome(row: Mapping[str, Any], where: str) -> tuple[bool, float | None]:
-    if not any(name in row for name in _SUCCESS) and {"input", "output", "score"} <= row.keys():
-        if row["score"] not in (0, _WON):
-            raise InputError(f"{where}: field 'score' is {row['score']!r}; of an episode of verl-agent it is 0 or {_WON:g}")
-        return row["score"] == _WON, None
-    for name in _SUCCESS:
-        if name in row:
-            score = next((row[key] for key in _SCORE if row.get(key) is not None), None)
+def _outcome(fields: Fields, where: str) -> tuple[bool, float | None]:
+    for name in SUCCESS:
+        if name in fields:
+            score = next((fields[key] for key in _SCORE if not _is_missing(fields.get(key))), None)
             if score is not None and (isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1):
                 # verl-agent's reward is 10 or 0; it says no more than success does.
-                score = None if score == _WON else _fail(where, "score", "a number from 0 to 1", score)
-            return _flag(row, name, where), None if score is None else float(score)
+                if score != WON:
+                    raise _wrong(where, "score", "a number from 0 to 1", score)
+                score = None
+            return _flag(fields, name, where), None if score is None else float(score)
     raise InputError(f"{where}: no field 'success'; expected success or won, true or false")
 
 
-def _flag(row: Mapping[str, Any], name: str, where: str) -> bool:
-    if row[name] not in (0, 1):
-        _fail(where, name, "true or false, or 1 or 0", row[name])
-    return bool(row[name])
+def _flag(fields: Fields, name: str, where: str) -> bool:
+    if fields[name] not in (0, 1):
+        raise _wrong(where, name, "true or false, or 1 or 0", fields[name])
+    return bool(fields[name])
 
 
-def _whole(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> int | None:
+def _whole(fields: Fields, names: tuple[str, ...], where: str) -> int | None:
     for name in names:
-        if row.get(name) is not None:
-            if isinstance(row[name], bool) or not isinstance(row[name], int) or row[name] < 0:
-                _fail(where, name, "a whole number", row[name])
-            return int(row[name])
+        value = fields.get(name)
+        if _is_missing(value):
+            continue
+        # Tables with gaps have whole numbers as 5.0.
+        whole = int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(whole, bool) or not isinstance(whole, int) or whole < 0:
+            raise _wrong(where, name, "a whole number", value)
+        return whole
     return None
 
 
-def _fail(where: str, name: str, expected: str, found: Any) -> Any:
-    raise InputError(f"{where}: field {name!r}: expected {expected}, found {found!r}")
+def _is_missing(value: Any) -> bool:
+    """Return whether there is no value: tables write gaps as null or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _wrong(where: str, name: str, expected: str, found: Any) -> InputError:
+    return InputError(f"{where}: field {name!r}: expected {expected}, found {found!r}")

@@ -6,15 +6,14 @@ Panels are files of this package (``NAME.json``); they hold ids and hashes and n
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from threespo.envs.alfworld.model import Game
-from threespo.envs.webshop.goals import ShopGoal
+from threespo.envs.panels import without_bound
 from threespo.errors import InputError
+from threespo.panels.openings import Opening
 
 FORMAT = 1
 GENERATED_SEED, PRODUCTS = 7, 1000
@@ -23,7 +22,6 @@ HELD_OUT = ("train", "calibration")
 """Splits that no result is reported on."""
 
 _DIGITS = 16
-_PRICE = re.compile(r",? and price lower than [0-9.]+ dollars$")
 
 
 class PanelTask(NamedTuple):
@@ -49,6 +47,8 @@ class Panel:
     """Whether an episode can end without success before that: by a purchase in a shop."""
     splits: Mapping[str, tuple[PanelTask, ...]]
     """The tasks of each split, in the order in which they are played: each once per seed."""
+    openings: Mapping[str, Opening] = field(default_factory=dict)
+    """Task id -> what an episode begins with in words; empty for shops, whose instructions are their contents."""
     wording: str | None = None
     """How the commands of the data put things down (``GameRecord.wording``); ``None`` for shops."""
 
@@ -69,6 +69,23 @@ class Panel:
         for tasks in self.splits.values():
             for task in tasks:
                 found[task.content] = (*found.get(task.content, ()), task.task_id)
+        return found
+
+    @functools.cached_property
+    def with_opening(self) -> Mapping[Opening, tuple[str, ...]]:
+        """Opening -> the ids of the tasks that begin so; some games have things elsewhere, and nothing else."""
+        found: dict[Opening, tuple[str, ...]] = {}
+        for task_id, opening in self.openings.items():
+            found[opening] = (*found.get(opening, ()), task_id)
+        return found
+
+    @functools.cached_property
+    def with_name(self) -> Mapping[str, tuple[str, ...]]:
+        """Folder name, TASK or TRIAL -> the ids of the games that it is a part of."""
+        found: dict[str, tuple[str, ...]] = {}
+        for task_id in self.openings:
+            for part in task_id.split("/"):
+                found[part] = (*found.get(part, ()), task_id)
         return found
 
     @property
@@ -101,32 +118,38 @@ def load_panel(name: str) -> Panel:
     if values["format"] != FORMAT:
         raise InputError(f"panel {name!r}: format {values['format']}, expected {FORMAT}; install the package again")
     splits = {split: tuple(PanelTask(*line.rsplit(" ", 1)) for line in lines) for split, lines in values["splits"].items()}
+    listed = values.get("openings", {})
+    openings = {
+        task.task_id: Opening(*line.split(" "))
+        for split, lines in listed.items()
+        for task, line in zip(splits[split], lines, strict=True)
+    }
     limits = {"max_steps": values["max_steps"], "failure_ends": values["failure_ends"]}
-    return Panel(name, values["environment"], values["about"], **limits, splits=splits, wording=values.get("wording"))
+    about, wording = values["about"], values.get("wording")
+    return Panel(name, values["environment"], about, **limits, splits=splits, openings=openings, wording=wording)
 
 
 def content_hash(task: Any) -> str:
-    """Return the hash of what a task is about, 16 hexadecimal digits of a SHA-256.
+    """Return the hash of what a task is about (its ``content``), 16 hexadecimal digits of a SHA-256.
 
-    Of an ALFWorld game: its goal sentence and the lines of its problem in alphabetical order, without the problem's name.
-    Domain and grammar are left out, so it is the same game in the wordings of all versions. Of a shopping task:
-    :func:`wish_hash`.
+    Of an ALFWorld game, compiled or not: its goal sentence and the lines of its problem in alphabetical order, without the
+    problem's name. Domain and grammar are left out, so it is the same game in the wordings of all versions. Of a shopping
+    task: :func:`wish_hash`.
 
     Raises:
-        InputError: if this environment has no panel.
+        InputError: if tasks of this environment do not say what they are about.
     """
-    if isinstance(task, Game):
-        facts = sorted(line.strip() for line in task.record.problem.splitlines() if "(problem" not in line)
-        return _hash("\n".join([task.goal, *facts]))
-    if isinstance(task, ShopGoal):
-        return wish_hash(task.goal)
-    raise InputError(f"task {task.task_id!r}: its environment has no panel")
+    content = getattr(task, "content", None)
+    if not isinstance(content, str):
+        raise InputError(f"task {task.task_id!r}: its environment has no panel")
+    return text_hash(content)
 
 
 def wish_hash(text: str) -> str:
     """Return the hash of a shopping instruction without its price clause, which the original draws anew in each process."""
-    return _hash(_PRICE.sub("", text.strip()).strip().rstrip("."))
+    return text_hash(without_bound(text))
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+def text_hash(content: str) -> str:
+    """Return the hash of what a task is about, given in words."""
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]

@@ -48,6 +48,13 @@ class GameRecord:
         return f"game {self.split}/{self.game_id}"
 
     @property
+    def content(self) -> str:
+        """What the game is about: its goal sentence and the lines of its problem in alphabetical order, without its name."""
+        lines = map(str.strip, self.problem.splitlines())
+        facts = sorted(line for line in lines if "(problem" not in line)
+        return "\n".join([self.goal, *facts])
+
+    @property
     def wording(self) -> str:
         """``put`` (put X in/on Y; releases up to 2.1.1), ``move`` (move X to Y), or ``other``."""
         found = _PUT.search(self.grammar)

@@ -149,6 +149,11 @@ class Game:
         return self.record.goal
 
     @property
+    def content(self) -> str:
+        """What the game is about (``GameRecord.content``)."""
+        return self.record.content
+
+    @property
     def split(self) -> str:
         """The split that the game was read from."""
         return self.record.split

@@ -65,7 +65,7 @@ def check_panels(records: Mapping[str, Sequence[GameRecord]]) -> None:
     Raises:
         InputError: naming both splits and a game.
     """
-    contents = {split: {_content(game): game for game in games} for split, games in records.items()}
+    contents = {split: {game.content: game for game in games} for split, games in records.items()}
     for panel, other, shared in overlaps({split: games.keys() for split, games in contents.items()}):
         raise InputError(
             f"alfworld: {len(shared)} games of the panel {panel!r} are in {other!r} too, such as "
@@ -73,10 +73,9 @@ def check_panels(records: Mapping[str, Sequence[GameRecord]]) -> None:
         )
 
 
-def _content(game: GameRecord) -> str:
-    """Return what a game is about: its goal and the facts of its problem, in any order, without its name."""
-    facts = sorted(line.strip() for line in game.problem.splitlines() if "(problem" not in line)
-    return "\n".join([game.goal, *facts])
+def contents(folder: Path, split: str) -> dict[str, str]:
+    """Return id -> content of the games of a split (``GameRecord.content``)."""
+    return {record.game_id: record.content for record in sources.load(folder, split)}
 
 
 def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:

@@ -5,10 +5,8 @@ games out (there below ``json_2.1.1``). Compact: ``SPLIT.jsonl`` or ``SPLIT.json
 that all games share in ``alfred.pddl`` and ``grammar.twl2`` (task sentence replaced by ``@@TASK@@``).
 """
 
-import functools
 import json
 import lzma
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -24,11 +22,13 @@ from threespo.envs.alfworld.description import (
     in_row,
     read_json,
 )
+from threespo.envs.alfworld.fields import check_fields, goal_in, marked_solvable, read_text, walkthrough_of
 from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.grammar import goal_of, split_task
+from threespo.envs.alfworld.grammar import split_task
 from threespo.envs.alfworld.human_goals import check_choice, drawn, with_human_goal
 from threespo.errors import InputError
 from threespo.files import atomic_path, atomic_text, open_text
+from threespo.terminal import some, warn_once
 
 GAME_FILE = "game.tw-pddl"
 DOMAIN_FILE, GRAMMAR_FILE, TASK_MARK = "alfred.pddl", "grammar.twl2", "@@TASK@@"
@@ -47,7 +47,10 @@ def load(
     human_goals: float = 0.0,
     goal_seed: int = 0,
 ) -> list[GameRecord]:
-    """Return the solvable games of one split, ordered by ``game_id``.
+    """Return the games of one split, ordered by ``game_id``, without those that are marked as not solvable.
+
+    The rule is one for both forms: ``solvable: false`` leaves a game out, and a file that does not say leaves it in, since a
+    test set must not shrink by what nobody has said. A warning names such games; of a compact form only where others say it.
 
     Args:
         folder: games in the official layout or the compact form.
@@ -74,7 +77,11 @@ def load(
             f"{DOMAIN_FILE} and {GRAMMAR_FILE}, or {split}/TASK/TRIAL/{GAME_FILE}. {REMEDY}"
         )
 
-    found = _read_compact(compact, split) if compact is not None else _read_official(official or folder, split)
+    unmarked: list[str] = []
+    if compact is not None:
+        found = _read_compact(compact, split, unmarked)
+    else:
+        found = _read_official(official or folder, split, unmarked)
     result = []
     for record in found:
         if task_types is None or record.task_type in task_types:
@@ -91,14 +98,15 @@ def load(
     # The games of a compact form share one grammar.
     if compact is None and len(wordings := Counter(record.wording for record in result)) > 1:
         counts = ", ".join(f"{count} '{name}'" for name, count in sorted(wordings.items()))
-        _warn(f"{official}: games of several wordings ({counts}): 'move X to Y' is no command where 'put X in/on Y' is one")
+        warn_once(
+            f"{official}: games of several wordings ({counts}): 'move X to Y' is no command where 'put X in/on Y' is one"
+        )
+    if unmarked:
+        warn_once(
+            f"{compact or official}: {len(unmarked)} game(s) do not say whether they can be solved (no field 'solvable'): "
+            f"{some(unmarked)}; they are played here, and ALFWorld's own AlfredTWEnv leaves them out"
+        )
     return result
-
-
-@functools.cache
-def _warn(text: str) -> None:
-    """Say a warning once per process."""
-    print(f"warning: {text}", file=sys.stderr)
 
 
 def splits(folder: Path) -> list[str]:
@@ -200,23 +208,24 @@ def _official_folder(folder: Path, split: str) -> Path | None:
     return next((path for nested in _NESTED if (path := folder / nested / split).is_dir()), None)
 
 
-def _read_compact(file: Path, split: str) -> Iterator[GameRecord]:
-    domain, grammar = (_text(file.with_name(name)) for name in (DOMAIN_FILE, GRAMMAR_FILE))
+def _read_compact(file: Path, split: str, unmarked: list[str]) -> Iterator[GameRecord]:
+    domain, grammar = (read_text(file.with_name(name)) for name in (DOMAIN_FILE, GRAMMAR_FILE))
     if TASK_MARK not in grammar:
         raise InputError(
             f"{file.with_name(GRAMMAR_FILE)}: no {TASK_MARK} in it, where the task sentence belongs. {REMEDY}"
         )
     grammars: dict[str, str] = {}
-    for row, (kind, stated, sentences) in sorted(_rows(file), key=lambda found: str(found[0]["game_id"])):
+    for row, (kind, stated, sentences) in sorted(_rows(file, unmarked), key=lambda found: str(found[0]["game_id"])):
         task = row["task"]
         if task not in grammars:
             grammars[task] = _fill(grammar, task)
         full = grammars[task]
-        goal, problem = _goal(full, file), row["pddl_problem"]
-        yield GameRecord(row["game_id"], split, kind, goal, domain, full, problem, _walkthrough(row), stated, sentences)
+        goal, problem = goal_in(full, file), row["pddl_problem"]
+        yield GameRecord(row["game_id"], split, kind, goal, domain, full, problem, walkthrough_of(row), stated, sentences)
 
 
-def _rows(file: Path) -> list[tuple[dict[str, Any], Description]]:
+def _rows(file: Path, unmarked: list[str]) -> list[tuple[dict[str, Any], Description]]:
+    silent: list[str] = []
     rows: dict[str, tuple[dict[str, Any], Description]] = {}
     number = 0
     try:
@@ -224,18 +233,24 @@ def _rows(file: Path) -> list[tuple[dict[str, Any], Description]]:
             for number, line in enumerate(lines, start=1):
                 row = json.loads(line)
                 where = f"{file}, line {number}"
-                _check(row, ("game_id", "task_type", "task", "pddl_problem"), where)
+                check_fields(row, ("game_id", "task_type", "task", "pddl_problem"), where)
                 description = in_row(row, where)
                 if row["game_id"] in rows:
                     raise InputError(f"{where}: a second game {row['game_id']!r}; ids name games. {REMEDY}")
-                if row.get("solvable", True):
+                marked = marked_solvable(row, where)
+                if marked is None:
+                    silent.append(row["game_id"])
+                if marked is not False:
                     rows[row["game_id"]] = row, description
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{file}, after line {number}: broken or truncated ({error}). {REMEDY}") from error
+    # As this package writes the form, no game says it, and all are solvable.
+    if len(silent) < number:
+        unmarked += silent
     return list(rows.values())
 
 
-def _read_official(folder: Path, split: str) -> Iterator[GameRecord]:
+def _read_official(folder: Path, split: str, unmarked: list[str]) -> Iterator[GameRecord]:
     files = {f"{path.parents[1].name}/{path.parent.name}": path for path in folder.glob(f"*/*/{GAME_FILE}")}
     texts: dict[str, str] = {}
     for game_id, file in sorted(files.items()):
@@ -243,8 +258,11 @@ def _read_official(folder: Path, split: str) -> Iterator[GameRecord]:
         if "movable" in game_id or "Sliced" in game_id:
             continue
         game = read_json(file)
-        _check(game, (), str(file))
-        if game.get("solvable", False):
+        check_fields(game, (), str(file))
+        marked = marked_solvable(game, str(file))
+        if marked is None:
+            unmarked.append(game_id)
+        if marked is not False:
             yield _record(game, file, split, texts)
 
 
@@ -259,42 +277,11 @@ def read_game(file: Path) -> GameRecord:
 
 def _record(game: Any, file: Path, split: str, texts: dict[str, str]) -> GameRecord:
     """Return the game that ``file`` holds; equal texts are kept once, in ``texts``."""
-    _check(game, ("pddl_domain", "grammar", "pddl_problem"), str(file))
+    check_fields(game, ("pddl_domain", "grammar", "pddl_problem"), str(file))
     domain, grammar = (texts.setdefault(game[name], game[name]) for name in ("pddl_domain", "grammar"))
     task, trial = file.absolute().parts[-3:-1]
     kind, stated, sentences = beside(file)
-    goal, problem = _goal(grammar, file), game["pddl_problem"]
+    goal, problem = goal_in(grammar, file), game["pddl_problem"]
     return GameRecord(
-        f"{task}/{trial}", split, kind, goal, domain, grammar, problem, _walkthrough(game), stated, sentences
+        f"{task}/{trial}", split, kind, goal, domain, grammar, problem, walkthrough_of(game), stated, sentences
     )
-
-
-def _walkthrough(game: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(game.get("walkthrough") or ())
-
-
-def _check(row: Any, fields: tuple[str, ...], where: str) -> None:
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: a {type(row).__name__}, where a game is a JSON object. {REMEDY}")
-    walkthrough = row.get("walkthrough") or ()
-    if not isinstance(walkthrough, list | tuple) or not all(isinstance(action, str) for action in walkthrough):
-        raise InputError(f"{where}: 'walkthrough' is not a list of commands. {REMEDY}")
-    missing = [name for name in fields if not isinstance(row.get(name), str)]
-    if missing:
-        raise InputError(f"{where}: no text field {missing[0]!r} as a game has it. {REMEDY}")
-
-
-def _goal(grammar: str, file: Path) -> str:
-    try:
-        return goal_of(grammar)
-    except InputError as error:
-        raise InputError(f"{file}: {error}. {REMEDY}") from error
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{file}: not readable ({error}); the compact form needs it beside its games. {REMEDY}"
-        ) from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from threespo import rng
+from threespo.envs.panels import without_bound
 from threespo.envs.webshop.catalogue import Catalogue
 from threespo.envs.webshop.products import Product, Record
 from threespo.errors import InputError
@@ -42,6 +43,11 @@ class ShopGoal:
     def task_type(self) -> str:
         """The product's category, one of five."""
         return self.category
+
+    @property
+    def content(self) -> str:
+        """What the goal is about, whatever bound was drawn: the instruction without its price clause."""
+        return without_bound(self.goal)
 
     def __hash__(self) -> int:
         return hash(self.task_id)

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from threespo.envs.webshop.data import prepare_shop, products_of
+from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
 from threespo.envs.webshop.official import fetch
 from threespo.envs.webshop.settings import DOWNLOADS, WebshopTasks
 
@@ -30,3 +30,8 @@ def prepare(settings: WebshopTasks, out: Path) -> None:
     if "original_order" in manifest:
         of, both = manifest["goals"]["test"], manifest["original_order"]["also_training_goals"]["test"]
         print(f"data: goals_order is original: {both} of {of} test goals are training goals as well", file=sys.stderr)
+
+
+def contents(folder: Path, split: str) -> dict[str, str]:
+    """Return id -> content of the goals of a split (``ShopGoal.content``)."""
+    return {goal.task_id: goal.content for goal in load_goals(folder, split)}
