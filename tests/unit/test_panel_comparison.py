@@ -10,7 +10,7 @@ from threespo import cli
 from threespo.envs.alfworld import embedded, sources
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.grammar import TASK_SENTENCE, with_task
-from threespo.envs.alfworld.prepare import prepare_games
+from threespo.envs.alfworld.prepare import prepare as prepare_games
 from threespo.envs.alfworld.settings import AlfworldTasks
 from threespo.errors import InputError
 from threespo.gym import ALFWorldEnv, ALFWorldVectorEnv, WebShopEnv

@@ -8,6 +8,7 @@ copy of this process, which has imported the large libraries once.
 
 import os
 import sys
+import traceback
 from pathlib import Path
 
 # Imported before the first copy; modules of the package are imported by each job itself, as in a job's own process.
@@ -48,6 +49,8 @@ def main(folder: Path, notes: Path) -> int:
             try:
                 do((stage, name), folder, notes / f"{stage} {name}".strip().replace("/", "."))
                 code = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(code)
         _, status = os.waitpid(child, 0)

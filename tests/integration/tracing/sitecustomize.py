@@ -35,7 +35,9 @@ def begin() -> None:
 
 def write(folder: Path) -> None:
     """Write down which functions of the package were called: file, first line and name of each."""
-    codes = [code for code in _called.values() if _is_function_of_package(code)]
+    # Other threads may go on, and so does this one: of what is called from here on nothing is needed.
+    sys.settrace(None)
+    codes = [code for code in [*_called.values()] if _is_function_of_package(code)]
     found = sorted({(code.co_filename, code.co_firstlineno, code.co_qualname) for code in codes})
     (folder / f"{uuid.uuid4()}.json").write_text(json.dumps(found))
 
