@@ -42,7 +42,7 @@ def run_plan(parsed: argparse.Namespace) -> int:
     study = load_study(file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))])
     given = parsed.prompt_tokens, parsed.response_tokens
     _check_numbers(parsed)
-    here = [device.model for device in devices()]
+    here = _models_here(parsed.measure, notes)
     if parsed.measure:
         _measure(study, here)
 
@@ -52,6 +52,17 @@ def run_plan(parsed: argparse.Namespace) -> int:
     if refused := list(unfit(found)):
         raise InputError("\n  ".join((f"{file}: some runs do not fit on {machine.name} (docs/scaling.md)", *refused)))
     return 0
+
+
+def _models_here(measure: bool, notes: list[str]) -> list[str]:
+    """Return what the GPUs of this machine are called; a driver that fails is no reason not to plan, and is noted."""
+    try:
+        return [device.model for device in devices()]
+    except InputError as error:
+        if measure:
+            raise
+        notes.append(f"note: {error}")
+        return []
 
 
 def run_doctor(parsed: argparse.Namespace) -> int:
