@@ -192,6 +192,7 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
     from threespo.study.matrix import find_run
     from threespo.study.paths import paths_of_run
     from threespo.study.records import check_used
+    from threespo.study.sampling import TemplateSettings
 
     try:
         paths, run_id = paths_of_run(folder)
@@ -211,7 +212,8 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
     check_used(paths.run(run).weights)
     # On this machine's processor, whatever the run was trained with.
     settings = study.policies[run.policy].sampling(gpus=0).model_copy(update={"sampler": "torch"})
-    sampler = make_sampler(settings, load_policy(paths.run(run).weights, settings.dtype))
+    template = TemplateSettings.part_of(settings)
+    sampler = make_sampler(settings, load_policy(paths.run(run).weights, settings.dtype, template=template))
     setup = make_setup(env, environment(env).episode.part_of(study.environments[env]), data)
     return setup, sampled(sampler, study.evaluation.temperature, out)
 

@@ -13,7 +13,7 @@ from threespo.hub import model_folder
 from threespo.study.matrix import REFERENCE_METHODS
 from threespo.study.paths import MANIFEST, POLICY_FILE
 from threespo.study.run_settings import RunSettings
-from threespo.study.sampling import ROWS, SamplingSettings
+from threespo.study.sampling import ROWS, SamplingSettings, TemplateSettings
 
 if TYPE_CHECKING:
     from threespo.policy.model import Policy
@@ -81,7 +81,8 @@ def load_run_policy(settings: RunSettings, source: str) -> "Policy":
     """Load weights as the study says, onto the GPU that the job has claimed, if any."""
     from threespo.policy.model import load_policy
 
-    return load_policy(source, dtype=settings.sampling.dtype, device="cuda" if settings.gpus else "cpu")
+    device = "cuda" if settings.gpus else "cpu"
+    return load_policy(source, settings.sampling.dtype, device, template=TemplateSettings.part_of(settings.sampling))
 
 
 def check_sampler(settings: SamplingSettings) -> None:

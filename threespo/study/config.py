@@ -21,7 +21,7 @@ from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.endpoint import EndpointSettings
 from threespo.study.learning import LearningSettings
 from threespo.study.parts import Part, Scope
-from threespo.study.sampling import SamplingSettings, VllmSettings
+from threespo.study.sampling import SamplingSettings, TemplateSettings, VllmSettings
 from threespo.study.sizes import Weakness
 from threespo.study.training import (
     HOTTEST,
@@ -65,6 +65,8 @@ class PolicySettings(SamplingSettings, PolicyScale):
             raise ValueError("'revision' is of kind 'pretrained' only, which is fetched from a hub; leave it out")
         if self.kind != "tiny" and self.weakness != "planted":
             raise ValueError("'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are")
+        if self.kind != "pretrained" and TemplateSettings.part_of(self) != TemplateSettings():
+            raise ValueError("'chat_template_kwargs' and 'chat_template_date' are of kind 'pretrained' only: leave them out")
         if self.kind == "endpoint" and self.sampler != "auto":
             raise ValueError(f"'sampler' is {self.sampler!r}, but an endpoint draws its responses itself: leave it out")
         if self.sampler == "torch" and self.vllm != VllmSettings():
