@@ -26,6 +26,7 @@ NOT_SAMPLED = {
     **dict.fromkeys([*ENCODERS, "bamba", "prophetnet", "rwkv"], "its log-probabilities are others than in one forward"),
     "blt": "BltConfig.* has no attribute 'num_hidden_layers'",
     "cpmant": "must match the size",
+    "xlstm": "matC_old has wrong shape",
     "xmod": "Input language unknown",
 }
 """Architectures that are loaded and not sampled, and why."""

@@ -4,7 +4,7 @@ The tiny policies made here and Qwen2.5-1.5B-Instruct go through the same code.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import nn
 
 from threespo.envs.parsing import TAGS
 from threespo.errors import InputError
-from threespo.policy.architecture import context_of, embedded_tokens, text_config
+from threespo.policy.architecture import context_of, text_config, vocabulary_of
 from threespo.policy.folders import check_folder, remedy_for
 from threespo.policy.template import ChatTemplate, read_template
 from threespo.study.sampling import TemplateSettings
@@ -76,7 +76,7 @@ class Policy:
         if not self._shown:
             texts = self.tokenizer.batch_decode(responses, skip_special_tokens=True)
             return texts
-        hidden = {*self.tokenizer.all_special_ids, *self.eos_ids} - self._shown
+        hidden = {*_special(self.tokenizer), *self.eos_ids} - self._shown
         kept = [[token for token in ids if token not in hidden] for ids in responses]
         texts = self.tokenizer.batch_decode(kept, skip_special_tokens=False)
         return texts
@@ -175,23 +175,55 @@ def bundle(model: nn.Module, tokenizer: Any, source: str, template: TemplateSett
         InputError: if nothing says which token ends a response, the tokenizer has tokens that the model has not, or a user's
             message does not reach the model.
     """
-    known = embedded_tokens(model)
+    words = read_words(model.config, getattr(model, "generation_config", None), tokenizer, source, template)
+    _remove_dropout(model)
+    return replace(words, model=model.eval())
+
+
+def load_words(source: str, template: TemplateSettings = PLAIN) -> Policy:
+    """Return a policy without its weights, from a folder or the hub's cache: all of it that is about texts.
+
+    Args:
+        source: a folder with configuration and tokenizer.
+        template: what the study gives the chat template.
+
+    Raises:
+        InputError: as :func:`load_policy`, weights apart.
+    """
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        config = AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+        tokenizer = load_tokenizer(source, is_folder=True)
+        stated = (Path(source) / "generation_config.json").is_file()
+        generation = GenerationConfig.from_pretrained(source, local_files_only=True) if stated else None
+    # As of models.
+    except Exception as error:
+        raise InputError(
+            f"{source}: configuration or tokenizer cannot be loaded ({type(error).__name__}: {_first_line(error)}). "
+            + remedy_for(error, is_folder=True)
+        ) from error
+    return read_words(config, generation, tokenizer, source, template)
+
+
+def read_words(config: Any, generation: Any, tokenizer: Any, source: str, template: TemplateSettings) -> Policy:
+    """Return the policy of a configuration and a tokenizer, with no model in it (arguments as of :func:`bundle`)."""
+    known = vocabulary_of(config)
     if len(tokenizer) > known:
         raise InputError(
             f"{source}: the tokenizer has {len(tokenizer)} tokens, the model {known}. "
             "They do not belong together; use the tokenizer that was saved with the model."
         )
 
-    eos_ids = _eos_ids(model, tokenizer)
+    eos_ids = _eos_ids(generation, config, text_config(config), tokenizer)
     if not eos_ids:
         raise InputError(
             f"{source}: no end-of-sequence token in generation_config.json, config.json or tokenizer_config.json, "
             "so no response could end. Set eos_token_id in one of them."
         )
-
-    _remove_dropout(model)
     chat = read_template(tokenizer, template, source)
-    return Policy(model.eval(), tokenizer, source, eos_ids, context_of(model, tokenizer), chat, _shown=_shown(tokenizer))
+    shown = frozenset(token for token, word in _special(tokenizer).items() if word in TAGS)
+    return Policy(nn.Module(), tokenizer, source, eos_ids, context_of(config, tokenizer), chat, _shown=shown)
 
 
 def parse_dtype(dtype: str | torch.dtype) -> torch.dtype:
@@ -218,14 +250,15 @@ def _remove_dropout(model: nn.Module) -> None:
             module.attention_dropout = 0.0  # type: ignore[assignment]
 
 
-def _shown(tokenizer: Any) -> frozenset[int]:
-    ids = {getattr(tokenizer, "get_vocab", dict)().get(tag) for tag in TAGS}
-    return frozenset(ids & {*getattr(tokenizer, "all_special_ids", ())})
+def _special(tokenizer: Any) -> dict[int, str]:
+    """Return the tokens that a tokenizer leaves out of a text, by id: its named ones are only some of them."""
+    added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
+    return {token: str(word) for token, word in added.items() if word.special}
 
 
-def _eos_ids(model: nn.Module, tokenizer: Any) -> frozenset[int]:
+def _eos_ids(*holders: Any) -> frozenset[int]:
     found: set[int] = set()
-    for holder in (getattr(model, "generation_config", None), model.config, text_config(model), tokenizer):
+    for holder in holders:
         value = getattr(holder, "eos_token_id", None)
         if value is not None:
             found.update([value] if isinstance(value, int) else value)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from threespo.errors import InputError
-from threespo.policy.architecture import embedded_tokens, text_config
+from threespo.policy.architecture import text_config, vocabulary_of
 from threespo.policy.draw import Responses
 
 Tokens = Sequence[Sequence[int]]
@@ -55,8 +55,9 @@ def fitting(model: nn.Module, source: str) -> Respond:
         if gap <= allowed:
             return respond
         fault = f"token by token its log-probabilities are others than in one forward, by {gap:.2g}"
+    kind = text_config(_any(model).config).model_type
     raise InputError(
-        f"{source}: {text_config(model).model_type} models cannot be sampled here ({fault}). Choose a decoder model that "
+        f"{source}: {kind} models cannot be sampled here ({fault}). Choose a decoder model that "
         "predicts each token from those before it, or set sampler: vllm if that has it."
     )
 
@@ -64,7 +65,7 @@ def fitting(model: nn.Module, source: str) -> Respond:
 @torch.inference_mode()
 def _gap(model: nn.Module, respond: Respond) -> float:
     """Return by how much a way of sampling differs from one forward over prompt and response, in log-probabilities."""
-    size, device = embedded_tokens(model), next(model.parameters()).device
+    size, device = vocabulary_of(_any(model).config), next(model.parameters()).device
     # Of different lengths, one with several rows; the first tokens of a vocabulary may be of a special kind.
     prompts = [[token % size for token in prompt] for prompt in ((5, 9, 6), (7, 5, 12, 8, 6, 10, 9))]
     responses = Responses(np.linspace(0.1, 0.9, 12).reshape(3, 4), (-1,), 1.0, device)

@@ -12,7 +12,7 @@ from typing import Any
 
 from threespo.envs.parsing import opened_thought
 from threespo.errors import InputError, listed
-from threespo.study.sampling import TemplateSettings
+from threespo.study.sampling import RESERVED, TemplateSettings
 
 _PROBE = "what is to be done next"
 """A message that shows what a template writes around any other; one that trims or lowers its text leaves it as it is."""
@@ -92,12 +92,11 @@ def _check_names(tokenizer: Any, given: Mapping[str, Any], source: str) -> None:
     text = tokenizer.get_chat_template()
     for name in given:
         if not re.search(rf"\b{name}\b", text):
-            raise InputError(
-                f"{source}: chat_template_kwargs.{name}: the chat template does not read it; of this kind it reads "
-                f"{listed(_undeclared(text)) or 'nothing'}"
-            )
+            known = listed(variables(tokenizer))
+            raise InputError(f"{source}: chat_template_kwargs.{name}: the chat template does not read it; it reads {known}")
 
 
-def _undeclared(text: str) -> list[str]:
-    """Return the names that a template tests for being given, as far as its text shows them."""
-    return sorted(set(re.findall(r"\b([A-Za-z_]\w*)\s+is\s+(?:not\s+)?defined\b", text)))
+def variables(tokenizer: Any) -> list[str]:
+    """Return the variables that a chat template leaves to whoever uses it: those that it asks whether they are given."""
+    found = set(re.findall(r"\b([A-Za-z_]\w*)\s+is\s+(?:not\s+)?defined\b", tokenizer.get_chat_template()))
+    return sorted(found - RESERVED)

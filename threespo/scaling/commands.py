@@ -34,6 +34,8 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     plan.add_argument("--measure", action="store_true", help="measure this machine's rates, and keep them")
     doctor = command("doctor", run_doctor, "say which studies this machine can run, and what others lack")
     doctor.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="where results would lie")
+    doctor.add_argument("--model", metavar="NAME_OR_FOLDER", help="say instead what a policy of this model would see")
+    doctor.add_argument("--set", metavar="YAML", help="of its chat template: chat_template_kwargs, chat_template_date")
 
 
 def run_plan(parsed: argparse.Namespace) -> int:
@@ -66,7 +68,14 @@ def _models_here(measure: bool, notes: list[str]) -> list[str]:
 
 
 def run_doctor(parsed: argparse.Namespace) -> int:
-    """Print what this machine can do."""
+    """Print what this machine can do, or what a model would see."""
+    if parsed.model is not None:
+        from threespo.scaling.model_report import report as model_report
+
+        print(printable("\n".join(model_report(parsed.model, mapping_of(parsed.set)))))
+        return 0
+    if parsed.set:
+        raise InputError("--set: of a model's chat template; give --model NAME_OR_FOLDER as well")
     from threespo.scaling.doctor import report
 
     print(printable("\n".join(report(parsed.results))))
