@@ -9,6 +9,7 @@ import torch
 from tests.architectures import CONFIGURATIONS, save, save_stub
 from tests.models import naive_logprobs
 from threespo.errors import InputError
+from threespo.learner.forward import ResponseScorer, check_packs
 from threespo.policy.model import load_policy
 from threespo.policy.sampler import TorchSampler
 from threespo.protocol import SampleRequest
@@ -110,3 +111,28 @@ def test_responses_that_end_early_leave_the_others_as_they_are(name, tmp_path):
 
 def test_the_lists_name_architectures_that_there_are():
     assert {*NOT_SAMPLED, *NOT_LOADED, *QUICK} <= set(CONFIGURATIONS)
+
+
+TRAINED = ["llama", "qwen3", "gpt2", "opt", "deepseek_v3", "mllama", "granite"]
+"""Grouped heads, positions that are learned, with an offset, latent attention, a nested configuration."""
+
+NOT_TRAINED = {
+    # Silent about a group's positions or mask, all of them.
+    **dict.fromkeys(["gpt_neo", "gptj", "mpt", "bart", "roberta", "doge"], "log-probabilities in a pack are others than"),
+    "qwen3_5": "layers with linear_attention cannot be trained here",
+    "gemma3": "layers with sliding_attention cannot be trained here",
+    "mamba": "cannot be trained here",
+    "bloom": "cannot be trained here",
+}
+
+
+@pytest.mark.parametrize("name", [*TRAINED, *NOT_TRAINED])
+def test_a_model_is_trained_in_packs_or_says_why_not(name, tmp_path):
+    save(CONFIGURATIONS[name], tmp_path)
+    model = load_policy(tmp_path).model
+    if name in TRAINED:
+        check_packs(ResponseScorer(model))
+        return
+    with pytest.raises(InputError, match=NOT_TRAINED[name]) as refused:
+        ResponseScorer(model)
+    assert "\n" not in str(refused.value)

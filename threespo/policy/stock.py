@@ -40,7 +40,7 @@ def fitting(model: nn.Module, source: str) -> Respond:
     Raises:
         InputError: if there is none: the model does not predict a token from those before it alone.
     """
-    allowed = _GAP.get(next(model.parameters()).dtype, _SMALL_GAP)
+    allowed = rounding(model)
     fault = ""
     for respond in (together, apart):
         try:
@@ -60,6 +60,11 @@ def fitting(model: nn.Module, source: str) -> Respond:
         f"{source}: {kind} models cannot be sampled here ({fault}). Choose a decoder model that "
         "predicts each token from those before it, or set sampler: vllm if that has it."
     )
+
+
+def rounding(model: nn.Module) -> float:
+    """Return the mean difference of log-probabilities that is rounding, where two ways of computing are the same."""
+    return _GAP.get(next(model.parameters()).dtype, _SMALL_GAP)
 
 
 @torch.inference_mode()
