@@ -19,6 +19,9 @@ from threespo.policy.sampler import TorchSampler
 from threespo.protocol import Sample, SampleRequest
 from threespo.settings import decisive
 from threespo.study.config import PolicySettings
+from threespo.study.freeze import configuration
+from threespo.study.load import load_study
+from threespo.study.resolve import STUDIES
 from threespo.study.sampling import RESERVED, TemplateSettings
 
 PROMPT = "\nWhere is the mug?\n"
@@ -176,7 +179,20 @@ def test_both_settings_decide_whether_a_job_runs_again():
         )
     ]
     assert len(set(keys)) == 4
-    assert '"chat_template_date": "2024-07-26"' in keys[0]
+    # What was made before there were such fields was made with their defaults, and stands.
+    assert "chat_template" not in keys[0]
+    assert json.loads(keys[1])["chat_template_kwargs"] == {"enable_thinking": False}
+    assert json.loads(keys[3])["chat_template_date"] == "2025-01-01"
+    kept = PolicySettings(**entry).model_dump()
+    assert kept["chat_template_date"] == "2024-07-26", "the study that is kept with results names the day"
+
+
+def test_marks_of_frozen_studies_are_of_the_same_configuration():
+    """The fields were added after these were frozen."""
+    frozen = [study for file in sorted(STUDIES.glob("*.yaml")) if (study := load_study(file)).confirmatory]
+    assert frozen
+    for study in frozen:
+        assert configuration(study) == study.confirmatory.configuration, study.name
 
 
 @pytest.mark.parametrize(

@@ -237,10 +237,9 @@ def check_packs(scorer: ResponseScorer) -> None:
     finally:
         scorer.train(training)
     if fault:
-        kind = text_config(stock.config).model_type
         raise InputError(
-            f"{kind}: models of this kind cannot be trained here ({fault}). Choose one with full attention in all layers and "
-            "positions that are given (Qwen2, Qwen2.5, Qwen3, Llama 3)."
+            f"{text_config(stock.config).model_type}: models of this kind cannot be trained here ({fault}). Choose one with "
+            "full attention in all layers and positions that are given (Qwen2, Qwen2.5, Qwen3, Llama 3)."
         )
 
 

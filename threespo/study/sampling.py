@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from threespo.settings import Settings
+from threespo.settings import Later, Settings
 from threespo.study.training import MOST_TOKENS
 
 _COOLEST, _HOTTEST = 0.01, 2.0
@@ -47,13 +47,16 @@ def _variable(name: str) -> str:
 TemplateVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64), AfterValidator(_variable)]
 
 
+TemplateVariables = dict[TemplateVariable, bool | int | float | str | None]
+
+
 class TemplateSettings(Settings):
     """What a policy's chat template reads besides the prompt."""
 
-    chat_template_kwargs: dict[TemplateVariable, bool | int | float | str | None] = Field(default={}, max_length=32)
+    chat_template_kwargs: Annotated[TemplateVariables, Later] = Field(default={}, max_length=32)
     """``pretrained`` only: variables of the chat template, such as ``{enable_thinking: false}``. One that the template does
     not read is refused. ``threespo doctor --model`` shows what a template writes of its own."""
-    chat_template_date: Annotated[str, AfterValidator(_day)] = "2024-07-26"
+    chat_template_date: Annotated[str, AfterValidator(_day), Later] = "2024-07-26"
     """``pretrained`` only: the day, in quotes, that a template with a clock takes for today; never that of the run, or its
     prompts would differ from day to day. By default the one that Llama 3's templates name where there is no clock."""
 
