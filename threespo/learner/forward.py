@@ -263,4 +263,5 @@ def _alone(stock: Any, prompt: list[int], response: list[int], device: torch.dev
     """Return the log-probabilities of a response from one plain forward."""
     tokens = torch.tensor([[*prompt, *response]], device=device)
     logits = stock(input_ids=tokens, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
-    return logits.log_softmax(dim=-1).gather(1, tokens[0, len(prompt) :, None])[:, 0]
+    logprobs: Tensor = logits.log_softmax(dim=-1).gather(1, tokens[0, len(prompt) :, None])[:, 0]
+    return logprobs
