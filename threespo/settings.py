@@ -64,6 +64,13 @@ class Execution:
     """Marks a field that says where and how work is done, and that no result depends on: paths, speed, limits of cost."""
 
 
+class Later:
+    """Marks a field that was added later, with what was done before as its default: it counts where it has another value.
+
+    So earlier results stand, and marks of frozen studies hold. Such a default must never change.
+    """
+
+
 class Settings(BaseModel):
     """Base of all settings: immutable, no unknown fields, no value of another type, and finite numbers only."""
 
@@ -84,7 +91,12 @@ def decisive(value: Any, without: tuple[type, ...] = (Label, Execution)) -> Any:
     """
     if isinstance(value, BaseModel):
         fields = type(value).model_fields.items()
-        counted = [name for name, field in fields if not any(marker in field.metadata for marker in without)]
+        counted = [
+            name
+            for name, field in fields
+            if not any(marker in field.metadata for marker in without)
+            and not (Later in field.metadata and getattr(value, name) == field.default)
+        ]
         return {name: decisive(getattr(value, name), without) for name in counted}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)

@@ -156,7 +156,7 @@ def test_ended_episodes_take_no_action():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: build_alfworld_envs(None, 0, 0, 1), "env_num and group_n of 1 or more"),
+        (lambda: build_alfworld_envs(None, 0, 0, 1), "env_num: expected a whole number of 1 or more, found 0"),
         (lambda: build_alfworld_envs(None, 0, 1, 1, None, False, {"eval_dataset": "test"}), "eval_dataset.*found 'test'"),
         (lambda: build_alfworld_envs(None, 0, 1, 1, None, True, {"tasks": "all"}), "'released' or 'panel', found 'all'"),
         (lambda: build_alfworld_envs(None, 0, 1, 1, None, True, {"path": "/nowhere"}), "/nowhere"),

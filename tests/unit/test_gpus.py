@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from threespo.cli import main
 from threespo.errors import InputError
 from threespo.runs import gpus
 from threespo.runs.gpus import VISIBLE, check_granted, claim, devices
+from threespo.scaling import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 UUIDS = [f"GPU-{letter * 8}-0000" for letter in "abcd"]
@@ -217,3 +219,69 @@ def test_a_device_that_cannot_be_told_apart_is_refused(four, tmp_path, monkeypat
         pass
     with claim(0):
         assert os.environ[VISIBLE] == "7", "no GPU asked for changes nothing"
+
+
+FAILURES = [
+    ("print('NVIDIA-SMI has failed: no talk to the driver.'); sys.exit(9)", "has failed: no talk to the driver"),
+    ("print('Failed to initialize NVML: mismatch'); sys.exit(18)", "code 18.: Failed to initialize NVML: mismatch"),
+    ("print('No devices were found'); sys.exit(6)", "No devices were found"),
+    ("print('No devices were found')", "No devices were found"),
+    ("sys.exit('Insufficient Permissions')", "Insufficient Permissions"),
+    ("sys.exit(255)", "exit code 255.: without a word"),
+    ("print('GPU 0: A (UUID: GPU-1)') if '-L' in sys.argv else sys.exit('GPU is lost: \\xff')", "GPU is lost"),
+]
+
+
+def failing(script, monkeypatch, folder):
+    file = folder / "nvidia-smi"
+    file.write_text(f"#!{sys.executable}\nimport sys\n{script}\n")
+    file.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv(VISIBLE, raising=False)
+
+
+@pytest.mark.parametrize(("script", "says"), FAILURES, ids=[says for _, says in FAILURES])
+def test_a_driver_that_fails_is_heard(script, says, monkeypatch, tmp_path):
+    failing(script, monkeypatch, tmp_path)
+    for ask in (devices, lambda: check_granted(1), lambda: claim(1, folder=tmp_path).__enter__()):
+        with pytest.raises(InputError, match=says) as found:
+            ask()
+        assert "\n" not in str(found.value)
+        assert "Mend the driver" in str(found.value)
+
+
+def test_who_only_asks_what_is_here_or_needs_no_gpu_goes_on(monkeypatch, tmp_path, capsys):
+    script, says = FAILURES[0]
+    failing(script, monkeypatch, tmp_path)
+    assert says in doctor.report(tmp_path)[1]
+    assert main(["plan", "ci"]) == 0
+    assert says in capsys.readouterr().out
+    with claim(0):
+        pass
+    monkeypatch.setenv(VISIBLE, "")
+    assert devices() == []
+
+
+def test_a_driver_that_hangs_or_cannot_be_started_is_said(monkeypatch, tmp_path):
+    def hang(*arguments, **options):
+        raise subprocess.TimeoutExpired(arguments[0], options["timeout"])
+
+    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.setattr(gpus.subprocess, "run", hang)
+    with pytest.raises(InputError, match="nvidia-smi does not answer within 60 s"):
+        devices()
+    monkeypatch.undo()
+
+    monkeypatch.delenv(VISIBLE, raising=False)
+    (tmp_path / "nvidia-smi").write_bytes(b"\x7fELF")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"nvidia-smi cannot be started \(Exec format error\)"):
+        devices()
+
+
+def test_a_machine_without_nvidia_smi_has_no_gpus(monkeypatch, tmp_path):
+    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert devices() == []
+    assert "none: studies run on CPU cores" in doctor.report(tmp_path)[1]

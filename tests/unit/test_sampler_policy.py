@@ -7,7 +7,7 @@ import torch
 
 from tests.models import naive_logprobs, policy
 from threespo.errors import InputError
-from threespo.policy.model import load_policy
+from threespo.policy.model import bundle, load_policy
 
 
 @pytest.fixture
@@ -37,8 +37,9 @@ def test_a_prompt_is_set_into_the_chat_template(folder: Path) -> None:
 
 
 def test_without_a_chat_template_a_prompt_is_encoded_plainly(folder: Path) -> None:
-    source = load_policy(folder)
-    source.tokenizer.chat_template = None
+    loaded = load_policy(folder)
+    loaded.tokenizer.chat_template = None
+    source = bundle(loaded.model, loaded.tokenizer, "without")
     assert source.tokenizer.convert_ids_to_tokens(source.encode_prompt("w1 w2")) == ["w1", "w2"]
 
 

@@ -22,6 +22,7 @@ from threespo import __version__
 from threespo.adapters.tools import Player
 from threespo.errors import InputError
 from threespo.gym.environment import observed
+from threespo.gym.numbers import seed_of
 from threespo.gym.stream import task_at
 from threespo.panels.panel import load_panel
 
@@ -93,7 +94,7 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
             raise InputError(f"reset: no argument {min(kwargs)!r}; there are: seed, episode_id, task, split, index")
         player = self._of(split) if split is not None else self._player
         which = index if task is None else task
-        player.begin(task_at(seed or 0, 0, len(player.tasks), "shuffled") if which is None else which)
+        player.begin(task_at(seed_of(seed or 0), 0, len(player.tasks), "shuffled") if which is None else which)
         self._player, self._episode_id = player, episode_id
         return self._observation(None)
 

@@ -14,8 +14,9 @@ from threespo.errors import InputError
 class TextEnv(BaseTextEnv):  # type: ignore[misc]
     """An episode of ALFWorld or WebShop; register it with :func:`register`.
 
-    ``env_config`` has ``environment`` and the arguments of ``threespo.gym.tasks``; ``extras["extra_info"]["task"]``, or
-    ``extras["task"]``, has the id or place of the task.
+    ``env_config`` has ``environment`` and the arguments of ``threespo.gym.tasks``; with ``opening``, what the chat template
+    writes of the response itself (``"<think>\\n"``; ``threespo doctor --model`` shows it). ``extras["extra_info"]["task"]``,
+    or ``extras["task"]``, has the id or place of the task.
     """
 
     def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
@@ -25,6 +26,7 @@ class TextEnv(BaseTextEnv):  # type: ignore[misc]
         task = given.get("task", dict(given.get("extra_info") or {}).get("task"))
         if task is None:
             raise InputError("skyrl: the dataset's row names no task; expected extra_info.task, an id or a place")
+        self._opening = str(options.pop("opening", ""))
         self._player, self._task = Player(str(options.pop("environment", "alfworld")), **options), task
         self.max_turns = self._player.tasks.setup.max_steps
 
@@ -42,7 +44,7 @@ class TextEnv(BaseTextEnv):  # type: ignore[misc]
         before = self._player.current
         if before.done:
             raise InputError("skyrl: the episode is over; make another environment")
-        outcome = respond(before, action)
+        outcome = respond(before, self._opening + action)
         after = self._player.episode = outcome.episode
         self.turns += 1
         return BaseTextEnvStepOutput(

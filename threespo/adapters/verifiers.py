@@ -22,6 +22,9 @@ class ThreespoConfig(vf.TasksetConfig):  # type: ignore[misc]
     max_steps: int | None = None
     """Steps per episode; none: 50 in ALFWorld, 15 in WebShop."""
 
+    opening: str = ""
+    """What the model's chat template writes of the response itself, such as ``"<think>\\n"``."""
+
     def open(self) -> Tasks:
         """Return the tasks."""
         limit: dict[str, Any] = {} if self.max_steps is None else {"max_steps": self.max_steps}
@@ -53,7 +56,7 @@ class ThreespoTaskset(vf.Taskset[ThreespoTask, ThreespoConfig]):  # type: ignore
     def load(self) -> Iterator[ThreespoTask]:
         config: ThreespoConfig = self.config
         tasks = config.open()
-        options = {name: getattr(config, name) for name in ("environment", "split", "path", "max_steps")}
+        options = {name: getattr(config, name) for name in ("environment", "split", "path", "max_steps", "opening")}
         for place, task_id in enumerate(tasks.ids):
             data = ThreespoData(
                 id=task_id, name=task_id, prompt=tasks.begin(place).prompt, options=options, content=tasks.content(place)
@@ -72,14 +75,15 @@ class ThreespoEnv(vf.Env[ThreespoEnvConfig]):  # type: ignore[misc]
 
     async def run(self, task: ThreespoTask, agents: Any) -> None:
         """Play one episode and record success, score, steps and the shares of well-formed and admissible responses."""
-        tasks = ThreespoConfig(**task.data.options).open()
+        config = ThreespoConfig(**task.data.options)
+        tasks = config.open()
         episode = tasks.begin(task.data.id)
         valid = admissible = 0
         async with agents.player.interaction(task) as interaction:
             # The first prompt is the task's.
             segment = await interaction.turn()
             while not segment.terminated:
-                outcome = respond(episode, segment.last_reply or "")
+                outcome = respond(episode, config.opening + (segment.last_reply or ""))
                 episode = outcome.episode
                 valid, admissible = valid + outcome.valid, admissible + outcome.admissible
                 if episode.done:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from threespo.adapters.projections import alfworld_projection, webshop_projection
-from threespo.adapters.verl_envs import PANEL, RELEASED, AlfworldEnvs, WebshopEnvs
+from threespo.adapters.verl_envs import PANEL, RELEASED, AlfworldEnvs, WebshopEnvs, counted
 from threespo.envs.alfworld import Alfworld, compile_game, sources
 from threespo.envs.episode import EpisodeSetup
 from threespo.envs.webshop import Catalogue, WebShop
 from threespo.envs.webshop.goals import original_goals
 from threespo.errors import InputError
+from threespo.gym.numbers import seed_of
 from threespo.gym.tasks import ALFWORLD, WEBSHOP, Tasks, alfworld_tasks, shop_folder, webshop_tasks
 from threespo.panels.comparison import compare_folder
 from threespo.panels.panel import HELD_OUT, content_hash
@@ -70,7 +71,7 @@ def build_alfworld_envs(
     if dataset not in _SPLITS:
         raise InputError(f"verl-agent: env_kwargs['eval_dataset']: expected one of {', '.join(_SPLITS)}, found {dataset!r}")
     split, order, path = "train" if is_train else _SPLITS[dataset], _order(given), given.get("path")
-    steps = int(given.get("max_steps", 50))
+    steps = counted(given.get("max_steps", 50), "env_kwargs['max_steps']")
     if order == RELEASED and path is not None:
         # The release has no calibration games: it trains on all.
         records = [record for name in _parts(Path(path), split) for record in sources.load(Path(path), name)]
@@ -122,6 +123,7 @@ def build_webshop_envs(
     if not is_train and group_n != 1:
         raise InputError(f"verl-agent: group_n: expected 1 for validation, found {group_n}")
     path, human, order = _folder(given.get("file_path")), bool(given.get("human_goals", False)), _order(given)
+    env_num, seed = counted(env_num, "env_num"), seed_of(seed, "verl-agent: seed")
     if order == PANEL:
         goals = webshop_tasks("train" if is_train else "test", path, _MOST_STEPS, 0, human_goals=human)
         return WebshopEnvs([goals] * env_num, [range(len(goals))] * env_num, seed, group_n, order)

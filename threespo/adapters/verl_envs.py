@@ -9,6 +9,7 @@ from threespo.envs.alfworld import sources
 from threespo.envs.episode import FREE_TEXT, Episode, act
 from threespo.errors import InputError
 from threespo.gym.environment import observed
+from threespo.gym.numbers import as_whole, seed_of
 from threespo.gym.tasks import Tasks
 
 RELEASED, PANEL = "released", "panel"
@@ -16,13 +17,28 @@ WON = 10.0
 """The reward of a win; everything else has 0."""
 
 
+def counted(value: Any, where: str) -> int:
+    """Return a number of tasks or episodes as Python's.
+
+    Args:
+        value: what was given.
+        where: what messages call it.
+
+    Raises:
+        InputError: if it is no whole number of 1 or more.
+    """
+    found = as_whole(value)
+    if found is None or found < 1:
+        raise InputError(f"verl-agent: {where}: expected a whole number of 1 or more, found {value!r}")
+    return found
+
+
 class _Envs:
     """What both environments share: env_num tasks at a time, each played by group_n episodes."""
 
     def __init__(self, env_num: int, group_n: int) -> None:
-        if env_num < 1 or group_n < 1:
-            raise InputError(f"verl-agent: expected env_num and group_n of 1 or more, found {env_num} and {group_n}")
-        self.env_num, self.group_n, self.num_processes = env_num, group_n, env_num * group_n
+        self.env_num, self.group_n = counted(env_num, "env_num"), counted(group_n, "group_n")
+        self.num_processes = self.env_num * self.group_n
         self._episodes: list[Episode] = []
 
     def _act(self, actions: Sequence[str]) -> None:
@@ -48,9 +64,10 @@ class AlfworldEnvs(_Envs):
 
     def __init__(self, games: Tasks, seed: int, env_num: int, group_n: int, order: str) -> None:
         super().__init__(env_num, group_n)
+        seed = seed_of(seed, "verl-agent: seed")
         self._games, self._order, self._round = games, order, 0
         # Each of the release's workers shuffles all games by a seed of its own, the same within a group.
-        self._workers = [_Shuffled(len(games), seed + place) for place in range(env_num)]
+        self._workers = [_Shuffled(len(games), seed + place) for place in range(self.env_num)]
 
     def reset(self, tasks: Sequence[int | str] | None = None) -> tuple[list[str], None, list[dict[str, Any]]]:
         """Begin new games.
@@ -110,7 +127,7 @@ class WebshopEnvs(_Envs):
     ) -> None:
         super().__init__(len(worker_goals), group_n)
         self._goals, self.goal_idxs, self._order, self._round = worker_goals, positions[0], order, 0
-        self._rng = np.random.RandomState(seed)
+        self._rng = np.random.RandomState(seed_of(seed, "verl-agent: seed"))
 
     def reset(self, tasks: Sequence[int | str] | None = None) -> tuple[list[str], list[dict[str, Any]]]:
         """Begin new episodes.

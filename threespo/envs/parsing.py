@@ -6,6 +6,12 @@ from typing import NamedTuple
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 
+_OPEN, _CLOSE = "<think>", "</think>"
+
+TAGS = (_OPEN, _CLOSE, "<action>", "</action>")
+"""What a well-formed answer has."""
+
+
 class ParsedAction(NamedTuple):
     """An action text and whether the response was well-formed."""
 
@@ -21,7 +27,7 @@ def parse_response(response: str, fallback_length: int) -> ParsedAction:
     observation.
 
     Args:
-        response: what the model wrote.
+        response: the model's whole turn: what it wrote, after a thought that its chat template has opened for it.
         fallback_length: characters of that end (``TextInterface.fallback_length``: 30 in ALFWorld, 20 in WebShop).
     """
     lowered = response.lower()
@@ -30,5 +36,16 @@ def parse_response(response: str, fallback_length: int) -> ParsedAction:
         return ParsedAction(lowered[-fallback_length:], False)
 
     action = lowered[start + len("<action>") : end].strip()
-    well_formed = "<think>" in response and "</think>" in response and _CHINESE.search(response) is None
+    well_formed = _OPEN in response and _CLOSE in response and _CHINESE.search(response) is None
     return ParsedAction(action, well_formed)
+
+
+def opened_thought(text: str) -> str:
+    """Return the thought that a text leaves open at its end, from its tag on; nothing if it leaves none open.
+
+    Args:
+        text: what a chat template writes behind the prompt. An empty thought that it opens and closes is no part of what
+            the model says.
+    """
+    _, tag, rest = text.rpartition(_OPEN)
+    return tag + rest if tag and _CLOSE not in rest else ""

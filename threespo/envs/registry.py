@@ -2,8 +2,8 @@
 
 What an environment offers to others lies in modules of its folder whose names are fixed: ``spec`` (``SPEC``), ``prepare``
 (``prepare``, and ``contents`` where there is a panel), ``presentation`` (``PRESENTATION``). Each is imported when it is
-asked for, so whoever plays in one environment does not pay for the others, and a job's code has the environment that it plays
-in and no other.
+asked for, so whoever plays in one environment does not pay for the others, and a job's code has the environment that it
+plays in and no other.
 """
 
 import functools

@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from threespo.envs.episode import Episode, act, is_admissible
 from threespo.errors import InputError
+from threespo.gym.numbers import seed_of
 from threespo.gym.snapshots import Snapshot, from_bytes, to_bytes
 from threespo.gym.stream import check_order, task_at
 from threespo.gym.tasks import ALFWORLD, WEBSHOP, Tasks, open_tasks
@@ -127,6 +128,7 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: for an unknown task or option, or after ``close``.
         """
+        seed = None if seed is None else seed_of(seed)
         super().reset(seed=seed)
         if self._closed:
             raise InputError("the environment is closed; make another")

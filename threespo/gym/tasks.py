@@ -25,6 +25,7 @@ from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
 from threespo.envs.webshop.pages import SESSION
 from threespo.envs.webshop.settings import WebshopEpisode
 from threespo.errors import InputError
+from threespo.gym.numbers import as_whole, plain
 from threespo.panels.comparison import Comparison, compare_folder
 from threespo.panels.panel import GENERATED_SEED, PRODUCTS, content_hash, load_panel
 from threespo.rng import derive
@@ -102,8 +103,9 @@ class Tasks:
         """
         if isinstance(which, str) and which in self._places:
             return self._places[which]
-        if isinstance(which, int) and not isinstance(which, bool) and 0 <= which < len(self.ids):
-            return which
+        place = as_whole(which)
+        if place is not None and 0 <= place < len(self.ids):
+            return place
         raise InputError(
             f"{self.name}/{self.split}: no task {which!r}; expected a place from 0 to {len(self.ids) - 1}, or an id such as "
             f"{self.ids[0]!r}"
@@ -260,7 +262,7 @@ def open_tasks(environment: str, **options: Any) -> Tasks:
     if environment not in TASKS:
         raise InputError(f"no environment {environment!r}; there are: {', '.join(TASKS)}")
     # A folder may come as a path; one that is given twice in two ways is opened twice, and no harm is done.
-    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else plain(value) for name, value in options.items()}
     for name, value in given.items():
         if isinstance(value, list | set | dict):
             raise InputError(f"{environment}: {name}: expected one value, found a {type(value).__name__}")

@@ -10,6 +10,7 @@ from gymnasium.vector.utils import batch_space
 from threespo.envs.episode import Episode, act, is_admissible
 from threespo.errors import InputError
 from threespo.gym.environment import AnyText, information, observed
+from threespo.gym.numbers import as_whole, seed_of
 from threespo.gym.snapshots import Snapshot, from_bytes, to_bytes
 from threespo.gym.stream import check_order, task_at
 from threespo.gym.tasks import ALFWORLD, WEBSHOP, open_tasks
@@ -46,8 +47,10 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
             InputError: if an argument is out of range, or the tasks are not there.
         """
         check_order(order)
-        if num_envs < 1:
-            raise InputError(f"num_envs: expected 1 or more, found {num_envs}")
+        count = as_whole(num_envs)
+        if count is None or count < 1:
+            raise InputError(f"num_envs: expected a whole number of 1 or more, found {num_envs!r}")
+        num_envs = count
         self.tasks, self.order, self.num_envs = open_tasks(environment, **options), order, num_envs
         mode = AutoresetMode.NEXT_STEP if autoreset else AutoresetMode.DISABLED
         self.metadata = {"render_modes": [], "autoreset_mode": mode}
@@ -97,7 +100,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         if tasks is not None and len(tasks) != len(chosen):
             raise InputError(f"tasks: expected one for each of {len(chosen)} episodes that begin, found {len(tasks)}")
         if seed is not None:
-            self._seed, self._played = seed, [0] * self.num_envs
+            self._seed, self._played = seed_of(seed), [0] * self.num_envs
 
         for position, place in enumerate(chosen):
             self._begin(place, None if tasks is None else tasks[position])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from threespo.errors import InputError
+from threespo.policy.architecture import text_config
 
 NAME = "shared_prefix"
 """Name under which the implementation is registered."""
@@ -47,10 +48,11 @@ def install(model: nn.Module) -> None:
     from transformers.masking_utils import sdpa_mask
 
     stock: Any = model
-    other = set(getattr(stock.config, "layer_types", None) or ()) - {"full_attention"}
+    config = text_config(stock.config)
+    other = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     if other:
         raise InputError(
-            f"{stock.config.model_type}: layers with {', '.join(sorted(other))} cannot be "
+            f"{config.model_type}: layers with {', '.join(sorted(other))} cannot be "
             "trained here; choose a model with full attention in all layers (Qwen2, Qwen2.5, Qwen3, Llama 3)."
         )
 

@@ -21,6 +21,7 @@ from threespo.learner.forward import Group, Pack, group_rows, pack, spread
 from threespo.learner.loss import value_losses
 from threespo.learner.optim import OptimSettings
 from threespo.policy import linear
+from threespo.policy.architecture import text_config
 from threespo.policy.model import Policy, parse_dtype
 from threespo.protocol import ValueRequest, ValueRow, ValueStats, ValueUpdateRequest
 
@@ -35,7 +36,7 @@ class ValueScorer(nn.Module):
         linear.install(stock)
         self.backbone: nn.Module = stock.base_model
         like = next(stock.parameters())
-        self.head = nn.Linear(stock.config.hidden_size, 1, bias=False, device=like.device, dtype=like.dtype)
+        self.head = nn.Linear(text_config(stock.config).hidden_size, 1, bias=False, device=like.device, dtype=like.dtype)
         # All values begin at 0, so the first advantages are the returns.
         nn.init.zeros_(self.head.weight)
 

@@ -13,9 +13,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from threespo.errors import InputError
 from threespo.learner import attention
 from threespo.learner.attention import Span
 from threespo.policy import linear
+from threespo.policy.architecture import text_config, vocabulary_of
+from threespo.policy.stock import rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ class ResponseScorer(nn.Module):
         attention.install(model)
         linear.install(model)
         self.model = model
+        check_packs(self)
 
     def forward(
         self, packed: Pack, temperature: float, entropy_gradient: bool = False
@@ -209,3 +213,55 @@ class ResponseScorer(nn.Module):
             # Entropy = log Z - E[logit]: no second softmax, and no infinite logarithm of a probability that is 0.
             entropy = normalizer - ((logits - normalizer[:, None]).exp() * logits).sum(dim=-1)
         return logprobs, entropy
+
+
+def check_packs(scorer: ResponseScorer) -> None:
+    """Check that a model gives responses in a pack the log-probabilities that it gives each alone.
+
+    Few architectures complain of positions, masks or groups that they do not know; they would learn from others' tokens.
+
+    Raises:
+        InputError: if it does not.
+    """
+    stock: Any = scorer.model
+    training = scorer.training
+    scorer.eval()
+    try:
+        gap = _gap(scorer)
+        fault = "" if gap <= rounding(stock) else f"log-probabilities in a pack are others than alone, by {gap:.2g}"
+    except torch.OutOfMemoryError:
+        raise
+    # Whatever an architecture that does not know such an argument leads to.
+    except Exception as error:
+        fault = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    finally:
+        scorer.train(training)
+    if fault:
+        raise InputError(
+            f"{text_config(stock.config).model_type}: models of this kind cannot be trained here ({fault}). Choose one with "
+            "full attention in all layers and positions that are given (Qwen2, Qwen2.5, Qwen3, Llama 3)."
+        )
+
+
+@torch.no_grad()
+def _gap(scorer: ResponseScorer) -> float:
+    """Return the mean difference of log-probabilities between a pack of three responses and plain forwards."""
+    stock: Any = scorer.model
+    size, like = vocabulary_of(stock.config), next(scorer.model.parameters())
+    few, more = [5, 9, 6, 8], [7, 5, 12, 8, 6, 10, 9]
+    rows = [(few, [11, 6, 7]), (more, [6, 13]), (more, [9, 9, 5, 7])]
+    prompts = [[token % size for token in prompt] for prompt, _ in rows]
+    responses = [[token % size for token in response] for _, response in rows]
+
+    packed = pack(group_rows(prompts, responses), like.device, like.dtype)
+    found = scorer(packed, 1.0)[0]
+    alone = torch.cat([_alone(stock, prompts[row], responses[row], like.device) for row in packed.rows])
+    return float((found - alone).abs().mean().nan_to_num(torch.inf))
+
+
+def _alone(stock: Any, prompt: list[int], response: list[int], device: torch.device) -> Float[Tensor, " n"]:
+    """Return the log-probabilities of a response from one plain forward."""
+    tokens = torch.tensor([[*prompt, *response]], device=device)
+    logits = stock(input_ids=tokens, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    logprobs: Tensor = logits.log_softmax(dim=-1).gather(1, tokens[0, len(prompt) :, None])[:, 0]
+    return logprobs

@@ -51,6 +51,7 @@ class TorchSampler:
         self.max_batch_rows = max_batch_rows
         self.max_prompt_tokens = prompt_limit(policy, max_new_tokens, max_prompt_tokens)
         self._direct = decode.is_supported(policy.model)
+        self._way: stock.Respond | None = None
         _log.info("sampling %s through the %s forward", policy.source, "direct" if self._direct else "stock")
 
     @torch.inference_mode()
@@ -94,7 +95,7 @@ class TorchSampler:
             if model is not None:
                 grid.respond(model, prompts, numbers, responses)
             else:
-                stock.respond(self.policy.model, prompts, numbers, responses)
+                self._respond(prompts, numbers, responses)
 
             for row, sample in zip(rows, self._samples(responses), strict=True):
                 replies[row.request][row.index] = sample
@@ -107,6 +108,11 @@ class TorchSampler:
     def sync(self, weights: Iterable[tuple[str, torch.Tensor]]) -> bool:
         """Do nothing, and say so: the policy's weights are read while it draws."""
         return False
+
+    def _respond(self, prompts: list[list[int]], numbers: list[list[int]], responses: Responses) -> None:
+        # Not before the first call, since only then somebody sees to it that the weights are whole.
+        self._way = self._way or stock.fitting(self.policy.model, self.policy.source)
+        self._way(self.policy.model, prompts, numbers, responses)
 
     def _samples(self, responses: Responses) -> list[Sample]:
         lengths = responses.lengths.tolist()

@@ -1,10 +1,11 @@
 """How the policies of a study are loaded and sampled."""
 
-from typing import Literal
+from datetime import date
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from threespo.settings import MOST_TOKENS, Settings
+from threespo.settings import MOST_TOKENS, Later, Settings
 
 _COOLEST, _HOTTEST = 0.01, 2.0
 """vLLM replaces lower temperatures, except 0, by the first, and refuses those above the second."""
@@ -16,6 +17,47 @@ _MOST_CACHE = 8 * 2**30
 """Bytes."""
 
 VLLM_RANGE = f"vLLM draws at 0 and from {_COOLEST} to {_HOTTEST:g}"
+
+
+RESERVED = frozenset(
+    {
+        *("self", "conversation", "conversations", "messages", "tools", "documents", "chat_template", "strftime_now"),
+        *("add_generation_prompt", "continue_final_message", "tokenize", "padding", "truncation", "max_length"),
+        *("return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
+    }
+)
+"""Arguments of ``apply_chat_template`` itself, or set here; they are no variables of a template."""
+
+
+def _day(value: str) -> str:
+    try:
+        day = date.fromisoformat(value)
+    except ValueError:
+        raise ValueError(f"expected a date such as '2024-07-26', in quotes, found {value[:40]!r}") from None
+    return day.isoformat()
+
+
+def _variable(name: str) -> str:
+    if name in RESERVED:
+        raise ValueError(f"{name!r} is no variable of a template but set by the program; leave it out")
+    return name
+
+
+TemplateVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64), AfterValidator(_variable)]
+
+
+TemplateVariables = dict[TemplateVariable, bool | int | float | str | None]
+
+
+class TemplateSettings(Settings):
+    """What a policy's chat template reads besides the prompt."""
+
+    chat_template_kwargs: Annotated[TemplateVariables, Later] = Field(default={}, max_length=32)
+    """``pretrained`` only: variables of the chat template, such as ``{enable_thinking: false}``. One that the template does
+    not read is refused. ``threespo doctor --model`` shows what a template writes of its own."""
+    chat_template_date: Annotated[str, AfterValidator(_day), Later] = "2024-07-26"
+    """``pretrained`` only: the day, in quotes, that a template with a clock takes for today; never that of the run, or its
+    prompts would differ from day to day. By default the one that Llama 3's templates name where there is no clock."""
 
 
 class VllmSettings(Settings):
@@ -34,7 +76,7 @@ class VllmSettings(Settings):
         return self
 
 
-class SamplingSettings(Settings):
+class SamplingSettings(TemplateSettings):
     """How a policy is loaded and sampled."""
 
     max_prompt_tokens: int = Field(default=2048, ge=1, le=MOST_TOKENS)

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from threespo.errors import InputError
+from threespo.policy.architecture import text_config
 from threespo.policy.model import Policy
 from threespo.policy.settings import ROWS, default_cache
 
@@ -172,7 +173,7 @@ class VllmEngine:
 
 def cache_bytes(policy: Policy, length: int) -> int:
     """Return the bytes of the cache for a policy and ``length`` tokens, where the study gives no number."""
-    config: Any = policy.model.config
+    config = text_config(policy.model.config)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     size = next(policy.model.parameters()).element_size()

@@ -3,16 +3,17 @@
 import json
 import os
 import platform
-import subprocess
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from threespo.errors import InputError
 from threespo.policy.cassette import read_replies
 from threespo.provenance.records import commit, processor, read, version_of
 from threespo.results.settings import ResultSettings
+from threespo.runs.gpus import smi
 from threespo.study.load import dump_study
 from threespo.study.matrix import prompted_runs
 
@@ -111,11 +112,10 @@ def _served(study: "Study", paths: "Paths") -> dict[str, str]:
 
 def _gpus() -> str:
     """Return the machine's GPUs, each kind with its number and memory."""
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
-        lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
-    except (OSError, subprocess.CalledProcessError):
-        return "none"
+        lines = smi("--query-gpu=name,memory.total", "--format=csv,noheader")
+    except InputError as error:
+        return f"none: {error}"
     kinds = Counter(line.strip() for line in lines if line.strip())
     return "; ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "none"
 

@@ -29,6 +29,14 @@ MPS_FOLDER = "CUDA_MPS_PIPE_DIRECTORY"
 
 POLL_SECONDS = 0.5
 
+SMI_SECONDS = 60
+"""nvidia-smi answers in seconds, unless a driver hangs."""
+
+SMI_WORDS = 400
+"""Characters that are shown of what it says when it fails."""
+
+_SMI_REMEDY = f"Mend the driver, or set {VISIBLE}= (empty) to compute without GPUs."
+
 FOREIGN_SHARE = 0.05
 """Of a device's memory: what a display or the MPS daemon may take of a device that counts as free."""
 
@@ -143,7 +151,7 @@ def devices() -> list[Device]:
     """Return the GPUs that this process was given: those of ``CUDA_VISIBLE_DEVICES``, or all that nvidia-smi lists.
 
     Raises:
-        InputError: if the variable names a device that nvidia-smi does not list here.
+        InputError: if the variable names a device that nvidia-smi does not list here, or nvidia-smi fails.
     """
     given = os.environ.get(VISIBLE)
     names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
@@ -167,15 +175,16 @@ def _named(name: str, present: Sequence[Device]) -> Device:
 
 def _listed() -> list[Device]:
     """Return the devices that nvidia-smi lists, of a GPU that is cut up its slices; none where there is no nvidia-smi."""
+    lines = smi("-L")
     memory = {}
-    for line in _smi("--query-gpu=uuid,memory.total,memory.used", "--format=csv,noheader,nounits"):
+    for line in smi("--query-gpu=uuid,memory.total,memory.used", "--format=csv,noheader,nounits"):
         uuid, *amounts = (part.strip() for part in line.split(","))
         # An integrated device has no memory of its own: "[N/A]".
         memory[uuid] = [int(amount) * 2**20 if amount.isdigit() else 0 for amount in amounts]
 
     found: list[Device] = []
     parent: Device | None = None
-    for line in _smi("-L"):
+    for line in lines:
         name, _, rest = line.strip().partition(":" if line.startswith("GPU ") else " Device ")
         model, _, uuid = rest.rpartition("(UUID: ")
         uuid = uuid.rstrip(")")
@@ -188,11 +197,32 @@ def _listed() -> list[Device]:
     return found
 
 
-def _smi(*arguments: str) -> list[str]:
+def smi(*arguments: str) -> list[str]:
+    """Return what nvidia-smi prints, line by line; nothing where there is none.
+
+    Args:
+        arguments: of the command.
+
+    Raises:
+        InputError: if it is there and fails, in the driver's own words.
+    """
     try:
-        return subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, check=True).stdout.splitlines()
-    except (OSError, subprocess.CalledProcessError):
+        done = subprocess.run(
+            ["nvidia-smi", *arguments], capture_output=True, text=True, errors="replace", timeout=SMI_SECONDS, check=False
+        )
+    except FileNotFoundError:
         return []
+    except subprocess.TimeoutExpired:
+        raise InputError(f"nvidia-smi does not answer within {SMI_SECONDS} s. {_SMI_REMEDY}") from None
+    except OSError as error:
+        raise InputError(f"nvidia-smi cannot be started ({error.strerror}). {_SMI_REMEDY}") from error
+
+    # Some versions say that they found no device and exit with 0.
+    if done.returncode == 0 and not done.stdout.startswith("No devices"):
+        return done.stdout.splitlines()
+    # It speaks of its failures on its standard output.
+    words = " ".join(f"{done.stdout} {done.stderr}".split()) or "without a word"
+    raise InputError(f"nvidia-smi fails (exit code {done.returncode}): {words[:SMI_WORDS]} {_SMI_REMEDY}")
 
 
 def _hold(

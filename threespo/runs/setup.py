@@ -11,7 +11,7 @@ from threespo.errors import InputError
 from threespo.files import read_json
 from threespo.hub import model_folder
 from threespo.paths import MANIFEST, POLICY_FILE, REFERENCE_METHODS
-from threespo.policy.settings import ROWS, SamplingSettings
+from threespo.policy.settings import ROWS, SamplingSettings, TemplateSettings
 from threespo.runs.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def load_run_policy(settings: RunSettings, source: str) -> "Policy":
     """Load weights as the study says, onto the GPU that the job has claimed, if any."""
     from threespo.policy.model import load_policy
 
-    return load_policy(source, dtype=settings.sampling.dtype, device="cuda" if settings.gpus else "cpu")
+    device = "cuda" if settings.gpus else "cpu"
+    return load_policy(source, settings.sampling.dtype, device, template=TemplateSettings.part_of(settings.sampling))
 
 
 def check_sampler(settings: SamplingSettings) -> None:

@@ -34,6 +34,8 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     plan.add_argument("--measure", action="store_true", help="measure this machine's rates, and keep them")
     doctor = command("doctor", run_doctor, "say which studies this machine can run, and what others lack")
     doctor.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="where results would lie")
+    doctor.add_argument("--model", metavar="NAME_OR_FOLDER", help="say instead what a policy of this model would see")
+    doctor.add_argument("--set", metavar="YAML", help="of its chat template: chat_template_kwargs, chat_template_date")
 
 
 def run_plan(parsed: argparse.Namespace) -> int:
@@ -42,7 +44,7 @@ def run_plan(parsed: argparse.Namespace) -> int:
     study = load_study(file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))])
     given = parsed.prompt_tokens, parsed.response_tokens
     _check_numbers(parsed)
-    here = [device.model for device in devices()]
+    here = _models_here(parsed.measure, notes)
     if parsed.measure:
         _measure(study, here)
 
@@ -54,8 +56,26 @@ def run_plan(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _models_here(measure: bool, notes: list[str]) -> list[str]:
+    """Return what the GPUs of this machine are called; a driver that fails is no reason not to plan, and is noted."""
+    try:
+        return [device.model for device in devices()]
+    except InputError as error:
+        if measure:
+            raise
+        notes.append(f"note: {error}")
+        return []
+
+
 def run_doctor(parsed: argparse.Namespace) -> int:
-    """Print what this machine can do."""
+    """Print what this machine can do, or what a model would see."""
+    if parsed.model is not None:
+        from threespo.scaling.model_report import report as model_report
+
+        print(printable("\n".join(model_report(parsed.model, mapping_of(parsed.set)))))
+        return 0
+    if parsed.set:
+        raise InputError("--set: of a model's chat template; give --model NAME_OR_FOLDER as well")
     from threespo.scaling.doctor import report
 
     print(printable("\n".join(report(parsed.results))))

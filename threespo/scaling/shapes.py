@@ -108,8 +108,10 @@ def configuration(source: str) -> Path | None:
 
 
 def _read(file: Path) -> Shape:
-    config: Any = read_json(file, "Restore the model's folder.")
+    whole: Any = read_json(file, "Restore the model's folder.")
     try:
+        # Of models with images, the part that is about text; ties may be said outside of it.
+        config = {**whole, **(whole.get("text_config") or {})}
         heads = int(config["num_attention_heads"])
         return Shape(
             layers=int(config["num_hidden_layers"]),

@@ -18,7 +18,7 @@ from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
 from threespo.imitation.sizes import Weakness
 from threespo.policy.endpoint_settings import EndpointSettings
-from threespo.policy.settings import SamplingSettings, VllmSettings
+from threespo.policy.settings import SamplingSettings, TemplateSettings, VllmSettings
 from threespo.runs.settings import EvaluationSettings, LearningSettings, ProbeSettings
 from threespo.runs.training_settings import MOST_RANKS, MOST_ROWS, Generations, PolicyScale, Schedule, TrainingSettings
 from threespo.settings import REVISION, Execution, Label, LearningRate, Name, Seeds, Settings, Several
@@ -57,6 +57,8 @@ class PolicySettings(SamplingSettings, PolicyScale):
             raise ValueError("'revision' is of kind 'pretrained' only, which is fetched from a hub; leave it out")
         if self.kind != "tiny" and self.weakness != "planted":
             raise ValueError("'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are")
+        if self.kind != "pretrained" and TemplateSettings.part_of(self) != TemplateSettings():
+            raise ValueError("'chat_template_kwargs' and 'chat_template_date' are of kind 'pretrained' only: leave them out")
         if self.kind == "endpoint" and self.sampler != "auto":
             raise ValueError(f"'sampler' is {self.sampler!r}, but an endpoint draws its responses itself: leave it out")
         if self.sampler == "torch" and self.vllm != VllmSettings():

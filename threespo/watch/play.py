@@ -190,6 +190,7 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
     from threespo.paths import paths_of_run
     from threespo.pipeline.integrity import check_used
     from threespo.policy.model import load_policy
+    from threespo.policy.settings import TemplateSettings
     from threespo.runs.setup import make_sampler
     from threespo.study.matrix import find_run
 
@@ -211,7 +212,8 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
     check_used(paths.run(run).weights)
     # On this machine's processor, whatever the run was trained with.
     settings = study.policies[run.policy].sampling(gpus=0).model_copy(update={"sampler": "torch"})
-    sampler = make_sampler(settings, load_policy(paths.run(run).weights, settings.dtype))
+    template = TemplateSettings.part_of(settings)
+    sampler = make_sampler(settings, load_policy(paths.run(run).weights, settings.dtype, template=template))
     setup = make_setup(env, environment(env).episode.part_of(study.environments[env]), data)
     return setup, sampled(sampler, study.evaluation.temperature, out)
 
