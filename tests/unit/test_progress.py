@@ -50,7 +50,7 @@ def test_a_failed_job_and_a_killed_one_are_told_apart(study):
     assert not standing(study, paths, TRAIN, {TRAIN}).killed
 
     code = (
-        "import os, pathlib\nfrom threespo.study import journal\n"
+        "import os, pathlib\nfrom threespo.pipeline import journal\n"
         "from threespo.paths import Paths\nfrom threespo.pipeline.stages import Job\n"
         f"with journal.noted(Paths(pathlib.Path({str(paths.root)!r})), Job('train', {SEARCH!r})): os.kill(os.getpid(), 9)"
     )

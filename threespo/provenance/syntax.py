@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from threespo.provenance.meaning import Unit, Writer
-from threespo.provenance.scopes import bound_names, is_ours, is_type_checking, without_docstrings
+from threespo.provenance.scopes import COMPREHENSIONS, bound_names, is_ours, is_type_checking, without_docstrings
 
 AT_IMPORT = "<import>"
 """Name of the unit of statements that run when a module is imported and define nothing by themselves."""
@@ -108,12 +108,21 @@ def _all_names(targets: Iterable[ast.expr]) -> bool:
 
 
 def _calls_at_import(statement: ast.stmt, is_ours: Callable[[str], bool]) -> bool:
-    """Return whether a definition calls something of this package when it is made: a value's calls, a decorator."""
+    """Return whether a definition runs code of this package when it is made: a decorator, a value's calls or loops."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        made: list[ast.AST] = [*statement.decorator_list]
-        return any(is_ours(_root(node.func if isinstance(node, ast.Call) else node)) for node in made)
-    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return any(is_ours(_root(call.func)) for call in calls)
+        decorators = (node.func if isinstance(node, ast.Call) else node for node in statement.decorator_list)
+        if any(is_ours(_root(node)) for node in decorators):
+            return True
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    waiting = list(ast.iter_child_nodes(statement))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, COMPREHENSIONS) or (isinstance(node, ast.Call) and is_ours(_root(node.func))):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return False
 
 
 def _root(node: ast.AST) -> str:
