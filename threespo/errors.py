@@ -20,5 +20,13 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(everything[:MOST_LISTED]) + (f" … and {more} more" if more > 0 else "") or "none"
 
 
+def sized(count: float) -> str:
+    """Return a number of bytes as people say it: in the largest unit of which there is one."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"
+
+
 class StoppedError(Exception):
     """Work that ended from outside, through no fault of the input: a process of it was killed."""

@@ -1,13 +1,12 @@
 """One call of the workflow: what its main process does before the first job, and says after the last."""
 
 import json
-import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO, cast
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, atomic_text, note_holder, try_lock
+from threespo.files import atomic_folder, atomic_json, atomic_text, copy_folder, note_holder, try_lock
 from threespo.study import journal
 from threespo.study.digests import Digests
 from threespo.study.fingerprint import forget
@@ -114,7 +113,7 @@ class WorkflowRun:
         theirs, ours = self._resolved.unchanged.cassettes, self._paths.cassettes
         if theirs.is_dir() and not ours.exists():
             with atomic_folder(ours) as temporary:
-                shutil.copytree(theirs, temporary, dirs_exist_ok=True)
+                copy_folder(theirs, temporary)
 
     def end(self) -> str:
         """Return one line on what has been done, and what is left: not asked for, failed, or edited meanwhile."""
