@@ -114,6 +114,14 @@ def test_what_is_written_without_a_point_is_a_number_and_a_name_is_text():
     assert read_yaml(text, "text") == {"methods": rates, "seeds": [1000], "name": "e1"}
 
 
+def test_yaml_is_that_of_its_present_version():
+    """YAML 1.1 takes half of these for something else."""
+    text = "[010, 08, -0777, 3:20, 190:20:30.15, 0b11, yes, No, on, OFF, y, =, 0o17, 0x1F, .5, 1., 12e03, 1_000.5, True, ~]"
+    numbers_and_texts = [10, 8, -777, "3:20", "190:20:30.15", "0b11", "yes", "No", "on", "OFF", "y", "="]
+    assert read_yaml(text, "text") == [*numbers_and_texts, 15, 31, 0.5, 1.0, 12000.0, 1000.5, True, None]
+    assert read_yaml("{on: 1, 'no': !!int '010', <<: {off: 0o10}}", "text") == {"on": 1, "no": 10, "off": 8}
+
+
 def fields_with_numbers(model: Any, place: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     """Return the settings classes' fields that are numbers; names of entries are ``*``."""
     found: set[tuple[str, ...]] = set()

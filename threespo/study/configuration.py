@@ -1,9 +1,11 @@
 """The workflow's configuration: config/config.yaml with ``--config`` on top, checked key by key."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from threespo.errors import InputError
 from threespo.study.reading import read_text, read_yaml
@@ -74,10 +76,29 @@ def read_config(file: Path) -> dict[str, Any]:
     Raises:
         InputError: if it cannot be read, is not UTF-8 or YAML, has a key twice, or is no mapping.
     """
-    values = read_yaml(read_text(file, "Restore it from the repository."), str(file))
+    text = read_text(file, "Restore it from the repository.")
+    values = read_yaml(text, str(file))
     if not isinstance(values, dict | None):
         raise InputError(f"{file}: expected a mapping of keys (config/README.md), found {_shown(values)}")
+
+    # Snakemake reads the file too, by YAML 1.1, where ``no`` is false and ``010`` is 8.
+    for place, meant, taken in _differences(typed(values), typed(yaml.safe_load(text))):
+        raise InputError(f"{file}: {place}: YAML 1.2 reads {meant!r}, Snakemake {taken!r}; write it otherwise, or quote it")
     return values or {}
+
+
+def _differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the places in which two readings of one text differ, with what stands there."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for (key, inner), (key_there, inner_there) in zip(one.items(), other.items(), strict=False):
+            yield from _differences(key, key_there, f"{place}{key}")
+            yield from _differences(inner, inner_there, f"{place}{key}.")
+    elif isinstance(one, list) and isinstance(other, list):
+        for number, (inner, inner_there) in enumerate(zip(one, other, strict=False)):
+            yield from _differences(inner, inner_there, f"{place}{number}.")
+    # True is 1, and not a number is not itself.
+    elif repr(one) != repr(other):
+        yield place.strip("."), one, other
 
 
 def check_texts(given: Sequence[str]) -> None:

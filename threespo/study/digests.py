@@ -51,10 +51,14 @@ def _text_digest(text: str) -> str:
 
 
 def files_in(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name, file) of a file or of all files below a folder, sorted; hidden files (markers of tools) are left out."""
+    """Yield (name, file) of a file or of all files below a folder, sorted; hidden files (markers of tools) are left out.
+
+    A link to a file counts as the file, whose bytes are compared. One to a folder is not followed: it may lead anywhere, and
+    what changes there would change a result.
+    """
     if path.is_file():
         yield "", path
-    elif path.is_dir():
+    elif path.is_dir() and not path.is_symlink():
         try:
             names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
         except FileNotFoundError:

@@ -7,6 +7,7 @@ Nothing else, and above all no modification time, decides whether a job has to r
 """
 
 import dataclasses
+import hashlib
 import json
 import platform
 import subprocess
@@ -87,12 +88,25 @@ def _checked(values: Any, job: Job) -> Record:
             raise TypeError(f"{name}: expected texts by name")
     if not all(isinstance(number, int | float) for number in parts["took"].values()):
         raise TypeError("took: expected numbers by name")
-    return Record(**parts)
+    record = Record(**parts)
+    # Records of earlier versions have no such digest.
+    if _TOLD in values and values[_TOLD] != _told_digest(record):
+        raise ValueError("'took' or 'made' was edited after the job had written it")
+    return record
+
+
+_TOLD = "digest_of_took_and_made"
+"""In a record's file: all else in it is compared with the results and with what they are made of."""
+
+
+def _told_digest(record: Record) -> str:
+    return hashlib.sha256(json.dumps([record.took, record.made], sort_keys=True).encode()).hexdigest()
 
 
 def write(paths: Paths, record: Record) -> None:
     """Write a job's record, whole or not at all."""
-    atomic_json(paths.record(record.stage, record.name), dataclasses.asdict(record))
+    values = {**dataclasses.asdict(record), _TOLD: _told_digest(record)}
+    atomic_json(paths.record(record.stage, record.name), values)
 
 
 def ingredients(study: Study, paths: Paths, job: Job, inputs: Mapping[str, str]) -> Ingredients:
@@ -142,8 +156,10 @@ def damage(paths: Paths, job: Job, record: Record, digests: Digests) -> list[str
     now = outputs(paths, job, digests)
     # By the record and by what the job is to write: a record may lack something, and a folder without files is in none.
     made = job.outputs(paths)
+    linked = [path for path in made.paths() if path.is_symlink() and path.is_dir()]
     absent = [path for path in made.paths() if not (path.is_dir() if path in made.folders else path.is_file())]
-    lines = [f"{path.relative_to(paths.root)}: missing" for path in absent]
+    lines = [f"{path.relative_to(paths.root)}: a link to a folder, which is not followed" for path in linked]
+    lines += [f"{path.relative_to(paths.root)}: missing" for path in absent if path not in linked]
     for name in sorted(record.output.keys() | now.keys()):
         if name not in now:
             lines.append(f"{name}: missing")
