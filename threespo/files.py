@@ -219,6 +219,11 @@ def note_holder(handle: IO[str]) -> None:
         os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 
 
+def holder_of(path: Path) -> str:
+    """Return what the holder of a lock has written into it."""
+    return path.read_bytes().decode(errors="replace").strip() or "unknown"
+
+
 LARGEST_EXPANSION = 500
 """Bytes that a byte of a compressed file may stand for. Games, which repeat each other most, have about 50."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from threespo.errors import InputError, sized
-from threespo.files import atomic_folder, atomic_json, note_holder, try_lock
+from threespo.files import atomic_folder, atomic_json, holder_of, note_holder, try_lock
 
 
 class Saves(Protocol):
@@ -55,7 +55,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     handle = try_lock(lock)
     if handle is None:
         raise InputError(
-            f"{folder}: another process ({lock.read_text().strip() or 'unknown'}) is training this run. "
+            f"{folder}: another process ({holder_of(lock)}) is training this run. "
             "Wait for it or stop it; the lock ends with the process."
         )
 

@@ -1,5 +1,6 @@
 """The workflow's configuration: config/config.yaml with ``--config`` on top, checked key by key."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import yaml
 
 from threespo.errors import InputError
+from threespo.study.digests import file_digest
+from threespo.study.paths import Paths
 from threespo.study.reading import read_text, read_yaml
 
 CONFIG_FILE = Path("config") / "config.yaml"
@@ -115,6 +118,36 @@ def check_texts(given: Sequence[str]) -> None:
         seen.add(key)
         if key in _MAPPINGS:
             read_yaml(value, f"--config {key}")
+
+
+def read_call(paths: Paths) -> dict[str, Any] | None:
+    """Return what the workflow was asked for when it last ran, with ``config``, ``gpus`` and ``file`` in it.
+
+    Nothing tells where commands were called by hand, or the file is damaged: then it is ``None``.
+    """
+    try:
+        call = json.loads(paths.call.read_text(encoding="utf-8"))
+        return {**call, "config": dict(call["config"]), "gpus": call["gpus"], "file": str(call["file"])}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+STUDY_DIGEST = "study_sha256"
+"""In ``call.json``: of the study's file, which the workflow wrote."""
+
+
+def check_study_file(paths: Paths) -> None:
+    """Make sure that a study's file is as the workflow has written it; passed over where nothing tells.
+
+    Raises:
+        InputError: if it was damaged or edited.
+    """
+    meant = (read_call(paths) or {}).get(STUDY_DIGEST)
+    if meant is not None and meant != file_digest(paths.study):
+        raise InputError(
+            f"{paths.study}: damaged or edited: it is not what the workflow has written, which writes it anew when it runs "
+            "again. A study is changed in config/studies, or with --config set=…"
+        )
 
 
 def results_folder(places: Places) -> Path:

@@ -41,7 +41,7 @@ def meaning_digest(path: Path) -> str:
         if path.suffix == ".ipynb":
             cells = [[cell["cell_type"], cell["source"], cell["metadata"].get("tags")] for cell in json.loads(text)["cells"]]
             return _text_digest(json.dumps(cells))
-    except (ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+    except (ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     return file_digest(path)
 
@@ -119,5 +119,5 @@ def _read_memory(path: Path) -> dict[str, list[Any]]:
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
         return {str(name): [list(state), str(digest)] for name, (state, digest) in known.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}

@@ -9,6 +9,7 @@ Nothing else, and above all no modification time, decides whether a job has to r
 import dataclasses
 import hashlib
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -239,13 +240,22 @@ def commit() -> str:
     try:
         found = _git(folder, "rev-parse", "HEAD")
         changed = _git(folder, "status", "--porcelain")
-    except (OSError, subprocess.CalledProcessError):
+    except subprocess.CalledProcessError as error:
+        if "not a git repository" not in error.stderr:
+            # A repository of another user, for example, which git does not look into.
+            return f"unknown (git: {' '.join(error.stderr.partition(chr(10))[0].split())})"
+        return "unknown (not a git checkout)"
+    except OSError:
         return "unknown (not a git checkout)"
     return found + (" with uncommitted changes" if changed else "")
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    # Its messages are looked at, which it would translate.
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, errors="replace", env=environment
+    )
     return done.stdout.strip()
 
 
