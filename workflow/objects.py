@@ -16,6 +16,7 @@ from typing import Any
 from threespo.errors import InputError, listed
 
 _AT_ONCE = 8
+_LIST = "the list of files"
 _CHUNK = 1 << 20
 
 
@@ -31,8 +32,10 @@ class Stores:
         self.cache: Any = repository.cache.local
         self.remote: Any = repository.cloud.get_remote_odb()
 
-    def drop_damaged_list(self, folder: str) -> bool:
-        """Remove the list of a folder's files from the cache if it is damaged; return whether it was."""
+    def drop_damaged_lists(self, folder: str) -> bool:
+        """Remove the list of a folder's files where it is damaged: DVC would fail; return whether the cache lacks it."""
+        with _told(self.url):
+            _remove(self.remote, _damaged(self.remote, [folder]))
         damaged = _damaged(self.cache, [folder])
         _remove(self.cache, damaged)
         return bool(damaged)
@@ -67,17 +70,19 @@ class Stores:
                 raise InputError(f"{self.url}: does not keep what is stored there ({names[still[0]]}); look after its disk")
         return [names[one] for one in damaged]
 
+    def fetch_list(self, folder: str) -> None:
+        """Make sure that the list of a study's files is in the cache, as :meth:`fetch` does it of all."""
+        self._fetch({folder: _LIST})
+
     def fetch(self, folder: str) -> None:
         """Make sure that all of a study's results are in the cache, with the bytes that were pushed.
 
         Args:
-            folder: digest of the study's folder, as dvc.lock has it.
+            folder: digest of the study's folder, as dvc.lock has it; its list is there (:meth:`fetch_list`).
 
         Raises:
             InputError: if the remote lacks one, has it damaged, or fails; what is in the cache is then whole or absent.
         """
-        # The list of the others first.
-        self._fetch({folder: "the list of files"})
         self._fetch(self._names(folder))
 
     def _fetch(self, names: Mapping[str, str]) -> None:
@@ -99,8 +104,8 @@ class Stores:
         try:
             files = {str(entry["md5"]): str(entry["relpath"]) for entry in json.loads(file.read_text(encoding="utf-8"))}
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"{file}: not the list of a folder's files ({error}); remove it, and run again") from error
-        return {**files, folder: "the list of files"}
+            raise InputError(f"{file}: not the list of a folder's files ({error}); remove it, and push again") from error
+        return {**files, folder: _LIST}
 
 
 def _damaged(store: Any, digests: Collection[str]) -> list[str]:

@@ -75,7 +75,7 @@ def push(study: str, remote: str | None = None) -> None:
         describe(study, RESULTS / study)
         dvc("commit", "--force", study)
         stores, folder = Stores(url), str(shared_here()[study]["md5"])
-        if stores.drop_damaged_list(folder):
+        if stores.drop_damaged_lists(folder):
             dvc("commit", "--force", study)
         names = stores.complete_cache(folder, RESULTS / study)
         print(f"{_size(study)}: to {url}", file=sys.stderr, flush=True)
@@ -104,8 +104,11 @@ def pull(study: str) -> None:
     url = _reachable_remote("git pull, or dvc remote add --default storage DIR")
 
     # First everything into DVC's cache, then into place: results here stay as they are if the remote fails.
+    stores, listed_in = Stores(url), str(there[study]["md5"])
+    stores.fetch_list(listed_in)
     dvc("fetch", study, about=f"{url}: results could not be fetched")
-    Stores(url).fetch(str(there[study]["md5"]))
+    # What DVC has brought need not be what was pushed.
+    stores.fetch(listed_in)
     # Only now: to compare, DVC asks the remote for what its cache lacks.
     _refuse_to_overwrite(study)
     dvc("checkout", "--force", study)
