@@ -32,10 +32,8 @@ class Stores:
         self.cache: Any = repository.cache.local
         self.remote: Any = repository.cloud.get_remote_odb()
 
-    def drop_damaged_lists(self, folder: str) -> bool:
-        """Remove the list of a folder's files where it is damaged: DVC would fail; return whether the cache lacks it."""
-        with _told(self.url):
-            _remove(self.remote, _damaged(self.remote, [folder]))
+    def drop_damaged_list(self, folder: str) -> bool:
+        """Remove the list of a folder's files from the cache if it is damaged; return whether it was."""
         damaged = _damaged(self.cache, [folder])
         _remove(self.cache, damaged)
         return bool(damaged)
@@ -52,51 +50,63 @@ class Stores:
         """
         names = self._names(folder)
         damaged = _damaged(self.cache, names)
-        _put(self.cache, {one: (str((study / names[one]).absolute()), self.cache.fs) for one in damaged})
+        _put(self.cache, self.cache.fs, {one: str((study / names[one]).absolute()) for one in damaged})
         if still := _damaged(self.cache, damaged):
             raise InputError(f"{study / names[still[0]]}: was changed while it was pushed; push again")
         return names
 
-    def mend_remote(self, names: Mapping[str, str]) -> list[str]:
-        """Store what the remote lacks or has damaged, from the cache, and return the names of these files.
+    def push(self, folder: str, names: Mapping[str, str]) -> list[str]:
+        """Store what the remote lacks or has damaged.
+
+        Args:
+            folder: digest of the study's folder, as dvc.lock has it.
+            names: of all its files by digest, as :meth:`complete_cache` returns them.
+
+        Returns:
+            The names of those that were at the remote once, and were lost or damaged there.
 
         Raises:
             InputError: if it does not keep what is stored, or fails.
         """
         with _told(self.url):
+            pushed_before = self.remote.fs.exists(self.remote.oid_to_path(folder))
             damaged = _damaged(self.remote, names)
-            _put(self.remote, {one: (self.cache.oid_to_path(one), self.cache.fs) for one in damaged})
+            _put(self.remote, self.cache.fs, {one: self.cache.oid_to_path(one) for one in damaged})
             if still := _damaged(self.remote, damaged):
                 raise InputError(f"{self.url}: does not keep what is stored there ({names[still[0]]}); look after its disk")
-        return [names[one] for one in damaged]
-
-    def fetch_list(self, folder: str) -> None:
-        """Make sure that the list of a study's files is in the cache, as :meth:`fetch` does it of all."""
-        self._fetch({folder: _LIST})
+        return [names[one] for one in damaged] if pushed_before else []
 
     def fetch(self, folder: str) -> None:
         """Make sure that all of a study's results are in the cache, with the bytes that were pushed.
 
         Args:
-            folder: digest of the study's folder, as dvc.lock has it; its list is there (:meth:`fetch_list`).
+            folder: digest of the study's folder, as dvc.lock has it.
 
         Raises:
             InputError: if the remote lacks one, has it damaged, or fails; what is in the cache is then whole or absent.
         """
+        self._fetch({folder: _LIST})
         self._fetch(self._names(folder))
 
     def _fetch(self, names: Mapping[str, str]) -> None:
         wanted = _damaged(self.cache, names)
         _remove(self.cache, wanted)
         with _told(self.url):
-            damaged = _damaged(self.remote, wanted)
-            if damaged:
-                raise InputError(
-                    f"{self.url}: lacks, or has damaged, {len(damaged)} of {len(names)} files that this commit describes "
-                    f"({listed(names[one] for one in damaged[:3])}). Results here are untouched; whoever shared them can "
-                    "repeat `make push`, which mends it."
-                )
-            _put(self.cache, {one: (self.remote.oid_to_path(one), self.remote.fs) for one in wanted})
+            _put(self.cache, self.remote.fs, {one: self.remote.oid_to_path(one) for one in self._there(wanted)})
+        damaged = _damaged(self.cache, wanted)
+        _remove(self.cache, damaged)
+        if damaged:
+            raise InputError(
+                f"{self.url}: lacks, or has damaged, {len(damaged)} of {len(names)} files that this commit describes "
+                f"({listed(names[one] for one in damaged[:3])}). Results here are untouched; whoever shared them can "
+                "repeat `make push`, which mends it."
+            )
+
+    def _there(self, digests: Collection[str]) -> list[str]:
+        """Return those objects that the remote has, in whatever state."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = list(pool.map(lambda digest: self.remote.fs.exists(self.remote.oid_to_path(digest)), digests))
+        return [digest for digest, there in zip(digests, found, strict=True) if there]
 
     def _names(self, folder: str) -> dict[str, str]:
         """Return the names of a study's files by digest, in its folder; the folder's own last."""
@@ -127,11 +137,13 @@ def _is_whole(store: Any, digest: str) -> bool:
     return found.hexdigest() == digest.partition(".")[0]
 
 
-def _put(store: Any, sources: Mapping[str, tuple[str, Any]]) -> None:
-    """Store objects from paths in file systems, one after the other."""
+def _put(store: Any, files: Any, sources: Mapping[str, str]) -> None:
+    """Store objects, each from a path in the file system ``files``; lists of files last: they say that all is there."""
     _remove(store, sources)
-    for digest, (path, files) in sources.items():
-        store.add(path, files, digest, check_exists=False)
+    for ending in (False, True):
+        some = {digest: path for digest, path in sources.items() if digest.endswith(".dir") == ending}
+        if some:
+            store.add(list(some.values()), files, list(some), check_exists=False)
 
 
 def _remove(store: Any, digests: Collection[str]) -> None:

@@ -75,13 +75,11 @@ def push(study: str, remote: str | None = None) -> None:
         describe(study, RESULTS / study)
         dvc("commit", "--force", study)
         stores, folder = Stores(url), str(shared_here()[study]["md5"])
-        if stores.drop_damaged_lists(folder):
+        if stores.drop_damaged_list(folder):
             dvc("commit", "--force", study)
         names = stores.complete_cache(folder, RESULTS / study)
         print(f"{_size(study)}: to {url}", file=sys.stderr, flush=True)
-        dvc("push", study, about=f"{url}: results could not be stored")
-        # DVC asks for the folder's own object alone, and never for bytes.
-        mended = stores.mend_remote(names)
+        mended = stores.push(folder, names)
     if mended:
         print(printable(f"mended at the remote, where it was missing or damaged: {listed(mended)}"))
     print(f"pushed results/{study}: {_size(study)}, in {url}")
@@ -104,11 +102,7 @@ def pull(study: str) -> None:
     url = _reachable_remote("git pull, or dvc remote add --default storage DIR")
 
     # First everything into DVC's cache, then into place: results here stay as they are if the remote fails.
-    stores, listed_in = Stores(url), str(there[study]["md5"])
-    stores.fetch_list(listed_in)
-    dvc("fetch", study, about=f"{url}: results could not be fetched")
-    # What DVC has brought need not be what was pushed.
-    stores.fetch(listed_in)
+    Stores(url).fetch(str(there[study]["md5"]))
     # Only now: to compare, DVC asks the remote for what its cache lacks.
     _refuse_to_overwrite(study)
     dvc("checkout", "--force", study)

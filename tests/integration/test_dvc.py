@@ -273,22 +273,15 @@ def test_a_pull_brings_nothing_that_is_damaged(shared, pulled, tmp_path):
     assert "pulled results/ci" in run(made, "share", "pull", "ci")
     assert digests(made.results()) == expected
 
-    for names in ([plain[0], plain[1], plain[2]], [listing]):
+    for names in (plain[:3], [listing]):
         damage([stored(storage)[name] for name in names])
         shutil.rmtree(cache)
         said = refused(made, "pull", "ci")
-        assert f"{storage}: " in said
-        assert "lacks, or has damaged" in said
+        assert f"{storage}: lacks, or has damaged, {len(names)} of " in said
         assert "repeat `make push`, which mends it" in said
         assert digests(made.results()) == expected, "untouched"
         # Nothing damaged is left for a `dvc checkout` by hand.
-        assert all(found == name.partition(".")[0] for name, found in bytes_of(cache).items() if name in names)
-        for name in names:
-            target = storage / "files" / "md5" / name[:2] / name[2:]
-            target.unlink(missing_ok=True)
-            shutil.copy(stored(shared.folder.parent / "storage")[name], target)
-    run(made, "share", "pull", "ci")
-    assert digests(made.results()) == expected
+        assert all(found == name.partition(".")[0] for name, found in bytes_of(cache).items())
 
 
 def test_what_was_damaged_before_it_was_shared_is_told_when_it_comes(shared, tmp_path):

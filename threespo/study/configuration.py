@@ -20,6 +20,12 @@ _FOLDER = re.compile(r"[\w./+@=,:~-]+")
 
 _MAPPINGS = ("set", "real")
 
+OWN = (
+    *("benchmarks", "build", "config", "dist", "docs", "examples", "notebooks", "profiles", "tests", "threespo"),
+    *("threespo_verifiers", "workflow"),
+)
+"""The repository's folders, hidden ones apart, and those that `make` writes."""
+
 
 class Places:
     """The values of the configuration, and where each is written.
@@ -162,6 +168,7 @@ def results_folder(places: Places) -> Path:
             f"{places.of('results')}: expected the path of a folder without blanks, quotes or brackets, found {_shown(text)}"
         )
     folder = Path(text)
+    _refuse_own(folder, places.of("results"))
     for place in (folder, *folder.parents):
         try:
             blocked = place.exists() and not place.is_dir()
@@ -170,6 +177,20 @@ def results_folder(places: Places) -> Path:
         if blocked:
             raise InputError(f"{places.of('results')}: {place} is a file; choose another folder")
     return folder
+
+
+def _refuse_own(folder: Path, where: str) -> None:
+    """Refuse folders of the repository itself: what is removed with results, or searched for them, must not be code."""
+    remedy = "choose a folder for results alone, such as results or /data/results"
+    if folder.parts[:1] and folder.parts[0].startswith("~"):
+        raise InputError(f"{where}: {folder}: no shell has put a home in the place of the ~; write the whole path")
+    # With all links followed, and names such as a/../b.
+    here, meant = Path.cwd().resolve(), folder.resolve()
+    if meant == here or meant in here.parents:
+        raise InputError(f"{where}: {folder} holds this repository; {remedy}")
+    inside = meant.relative_to(here).parts[0] if meant.is_relative_to(here) else ""
+    if inside.startswith(".") or inside in OWN:
+        raise InputError(f"{where}: {folder} lies in the repository's own {inside}; {remedy}")
 
 
 def is_folder(path: Path) -> bool:

@@ -19,6 +19,7 @@ from threespo.study.snakemake_adapter import config_texts, executes, forget_back
 from threespo.study.snakemake_adapter import is_main_process, multiply_gpus, refuse, run_exactly, runs_here
 from threespo.study.stages import STAGES, Job, jobs, jobs_of
 from threespo.study.workflow_run import WorkflowRun
+from threespo.surroundings import settle
 from threespo.terminal import printable
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
@@ -28,6 +29,7 @@ def say(sentence, lines=()):
     print(printable("\n  ".join([f"threespo: {sentence}", *lines])), file=sys.stderr, flush=True)
 
 
+settle()
 try:
     if is_main_process(workflow):
         RESOLVED = resolve(config, granted_gpus(workflow), config_texts(workflow))
