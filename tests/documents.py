@@ -36,7 +36,7 @@ def tracked(*places: str) -> list[str]:
     top = _git("rev-parse", "--show-toplevel").strip()
     # An unpacked archive may lie in a repository that is another.
     if Path(top).resolve() != ROOT.resolve():
-        pytest.skip(f"no checkout of git, which alone knows what belongs to the repository: its top is {top}, and not {ROOT}")
+        pytest.skip(f"no checkout of git, which alone knows what belongs here: its top is {top}, and not {ROOT}")
     return sorted(_git("ls-files", *places).splitlines())
 
 
@@ -44,10 +44,10 @@ def _git(*arguments: str) -> str:
     try:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     except FileNotFoundError:
-        pytest.skip("git is not installed, which alone knows what belongs to the repository")
+        pytest.skip("git is not installed, which alone knows what belongs here")
     if done.returncode:
         said = " ".join(done.stderr.partition("\n")[0].split())
-        pytest.skip(f"no checkout of git, which alone knows what belongs to the repository ({said})")
+        pytest.skip(f"no checkout of git, which alone knows what belongs here ({said})")
     return done.stdout
 
 
