@@ -1,5 +1,6 @@
 """What a machine, or another program on it, has put around this process, and what must not matter here."""
 
+import codecs
 import contextlib
 import getpass
 import io
@@ -31,10 +32,14 @@ def settle() -> None:
     """Make a command independent of its surroundings: to be called before anything else is imported."""
     for name in _FOREIGN:
         os.environ.pop(name, None)
-    for stream in (sys.stdout, sys.stderr):
-        # What a terminal has no letter for is spelled out, and no error.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        # What a terminal has no letter for is spelled out, and no error. Opened anew: in a forked job the stream is not what
+        # its object was made for.
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.flush()
+            again = open(stream.fileno(), "w", 1, stream.encoding, "backslashreplace", closefd=False)  # noqa: SIM115
+            setattr(sys, name, again)
     settle_user()
 
 
