@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from threespo import __file__ as package
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,9 +32,23 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def tracked(*places: str) -> list[str]:
-    """Return the files that git knows in these places of the repository, sorted."""
-    listed = subprocess.run(["git", "ls-files", *places], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return sorted(listed.splitlines())
+    """Return the files that git knows in these places of the repository, sorted; without git the test is skipped."""
+    top = _git("rev-parse", "--show-toplevel").strip()
+    # An unpacked archive may lie in a repository that is another.
+    if Path(top).resolve() != ROOT.resolve():
+        pytest.skip(f"no checkout of git, which alone knows what belongs here: its top is {top}, and not {ROOT}")
+    return sorted(_git("ls-files", *places).splitlines())
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("git is not installed, which alone knows what belongs here")
+    if done.returncode:
+        said = " ".join(done.stderr.partition("\n")[0].split())
+        pytest.skip(f"no checkout of git, which alone knows what belongs here ({said})")
+    return done.stdout
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, cast
 
 from threespo import __version__
 from threespo.cli_watch import add_commands
-from threespo.errors import InputError, StoppedError
+from threespo.errors import InputError, StoppedError, refuse_ignored
+from threespo.surroundings import settle
 from threespo.terminal import printable
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ STUDY_DIGEST = "THREESPO_STUDY_DIGEST"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0 done, 1 mismatches, 2 bad input, 130 interrupted)."""
+    settle()
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.command(parsed)
@@ -94,6 +96,8 @@ def _study(parsed: argparse.Namespace) -> int:
     if parsed.freeze:
         from threespo.pipeline.freeze import freeze
 
+        refuse_ignored(f"study {parsed.study} --freeze", set=parsed.set)
+
         mark = freeze(file, again=parsed.again)
         print(f"{file}: frozen at commit {mark.commit}; commit this file, then run the study", file=sys.stderr)
         return 0
@@ -114,6 +118,11 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     from threespo.runs.launch import gpus_here
 
     study, paths = _load_with_paths(parsed)
+    if parsed.study != paths.study:
+        raise InputError(
+            f"{parsed.study}: not the file of a study's results, beside which these would be written; run the workflow, or "
+            f"begin with threespo study {parsed.study} > results/{study.name}/{paths.study.name}"
+        )
     stage = STAGES[parsed.stage]
     job = Job(parsed.stage, "/".join(getattr(parsed, argument) for argument in stage.arguments))
     check_job(study, job)
@@ -255,7 +264,7 @@ def _parser() -> argparse.ArgumentParser:
 
     from threespo.panels import commands as of_panels
     from threespo.scaling import commands as of_scaling
-    from threespo.verify.replay import KINDS, LUCENE
+    from threespo.verify.replay import KINDS, LUCENE, QUERIES
 
     of_scaling.add_commands(command)
     of_panels.add_commands(commands, _run_stage)
@@ -265,7 +274,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--games", type=Path, help="folder of games, for kinds that play")
     verify.add_argument("--catalogue", type=Path, help="folder of a catalogue's JSON files, for kinds that shop")
     verify.add_argument("--only", metavar="ESTIMATOR", help="check the cases of one estimator")
-    verify.add_argument("--queries", type=int, default=200, metavar="N", help=f"for {LUCENE}: how many searches to compare")
+    verify.add_argument("--queries", type=int, metavar="N", help=f"for {LUCENE}: searches to compare (default: {QUERIES})")
     verify.add_argument("--index", type=Path, metavar="FOLDER", help=f"for {LUCENE}: where its index is, or is to be kept")
 
     add_commands(command)

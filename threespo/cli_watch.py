@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from threespo.errors import InputError, refuse_ignored
 from threespo.terminal import printable
 
 Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
@@ -27,7 +28,7 @@ def add_commands(command: Add) -> None:
     track.add_argument("--to", required=True, choices=("tensorboard", "wandb", "mlflow", "trackio"), help="where to")
     place = "folder of its files; by default tracking/tensorboard, and what the others' own variables say"
     track.add_argument("--dir", type=Path, help=place)
-    track.add_argument("--project", default="threespo", help="project or experiment; tensorboard has none (threespo)")
+    track.add_argument("--project", help="project or experiment (default: threespo); tensorboard has none")
     track.add_argument("--follow", action="store_true", help="go on until all is trained and evaluated")
 
     status = command("status", _status, "say where the jobs of a study stand; exit code 1 if one has failed")
@@ -51,7 +52,7 @@ def add_commands(command: Add) -> None:
     play.add_argument("--list", action="store_true", help="list the tasks with their ids, and play none")
     play.add_argument("--split", metavar="NAME", help="of which split (default: the one for training)")
     play.add_argument("--task", dest="task_id", metavar="ID", help="which game or goal (default: one is drawn)")
-    play.add_argument("--seed", type=int, default=0, metavar="N", help="of the draw (default: 0)")
+    play.add_argument("--seed", type=int, metavar="N", help="of the draw (default: 0)")
     play.add_argument("--policy", type=Path, metavar="RUN_FOLDER", help="let the policy of this run play")
 
 
@@ -90,7 +91,9 @@ def _view(parsed: argparse.Namespace) -> int:
 def _track(parsed: argparse.Namespace) -> int:
     from threespo.watch.tracking.follow import track
 
-    track(parsed.results, parsed.to, parsed.dir, project=parsed.project, follow=parsed.follow)
+    if parsed.to == "tensorboard":
+        refuse_ignored("track --to tensorboard", project=parsed.project)
+    track(parsed.results, parsed.to, parsed.dir, project=parsed.project or "threespo", follow=parsed.follow)
     return 0
 
 
@@ -104,14 +107,18 @@ def _status(parsed: argparse.Namespace) -> int:
 
 
 def _play(parsed: argparse.Namespace) -> int:
-    from threespo.errors import InputError
     from threespo.watch.play import catalogue, play
 
+    if parsed.task is None:
+        refuse_ignored("play without a path", split=parsed.split)
     if parsed.task is None or parsed.list:
+        refuse_ignored("play --list", task=parsed.task_id, policy=parsed.policy, seed=parsed.seed)
         lines = list(catalogue(parsed.task, parsed.split))
         if not lines:
             raise InputError("nothing to play: no results/*/data here, no ALFWORLD_DATA; name a folder (threespo play -h)")
         print(printable("\n".join(lines)))
-    else:
-        play(parsed.task, parsed.task_id, parsed.policy, split=parsed.split, seed=parsed.seed)
+        return 0
+    if parsed.task_id is not None:
+        refuse_ignored(f"play --task {parsed.task_id}", seed=parsed.seed)
+    play(parsed.task, parsed.task_id, parsed.policy, split=parsed.split, seed=parsed.seed or 0)
     return 0

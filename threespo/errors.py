@@ -13,11 +13,32 @@ class InputError(Exception):
     """Bad input from the user: the message names the file or field, what was found, and the remedy."""
 
 
+def refuse_ignored(where: str, **given: object) -> None:
+    """Refuse options that do not matter to what was asked for: who gives one means something else.
+
+    Args:
+        where: what was asked for, for the message.
+        given: the options by name; those that were not given are ``None`` or false.
+    """
+    for name, value in given.items():
+        if value is not None and value is not False:
+            option = name.replace("_", "-")
+            raise InputError(f"{where}: --{option} does not go with it and would be ignored; leave one of them out")
+
+
 def listed(names: Iterable[str]) -> str:
     """Return names as a message shows them: the first twenty, and how many there are besides."""
     everything = list(names)
     more = len(everything) - MOST_LISTED
     return ", ".join(everything[:MOST_LISTED]) + (f" … and {more} more" if more > 0 else "") or "none"
+
+
+def sized(count: float) -> str:
+    """Return a number of bytes as people say it: in the largest unit of which there is one."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"
 
 
 class StoppedError(Exception):

@@ -1,7 +1,8 @@
 """Atomic writes: a file under its final name is always complete.
 
 Everything is written to a temporary name in the same folder, flushed to disk, and renamed. A run that is killed or runs
-out of disk in mid-write therefore leaves the earlier file untouched.
+out of disk in mid-write therefore leaves the earlier file untouched. Who may read and write it is left to the umask and the
+folder, as for any file that a person makes: several people may share a folder of results.
 """
 
 import contextlib
@@ -11,9 +12,10 @@ import io
 import json
 import lzma
 import os
+import secrets
 import shutil
 import socket
-import tempfile
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -28,21 +30,20 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Raises:
         InputError: if the disk is full or the folder cannot be written.
     """
+    temporary = _temporary(path, path.suffix)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-        os.close(handle)
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
     except OSError as error:
         raise _cannot_write(path, error) from error
-    temporary = Path(name)
     try:
         yield temporary
 
         # Contents reach the disk before the name does, else a power cut could leave an empty file under the final name.
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        # mkstemp makes the file private; results are for everyone who may read the folder.
-        temporary.chmod(0o644)
+        _set_mode(temporary, mode)
         temporary.replace(path)
     except Exception as error:
         if _is_failed_write(error):
@@ -59,19 +60,26 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     Raises:
         InputError: if the disk is full or the parent cannot be written.
     """
+    temporary = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        temporary.mkdir()
     except OSError as error:
         raise _cannot_write(path, error) from error
     retired = temporary.with_name(temporary.name + ".old")
     try:
         yield temporary
-        temporary.chmod(0o755)
+
+        example = _temporary(temporary)
+        example.touch()
+        mode = example.stat().st_mode
+        example.unlink()
+        for inside in temporary.rglob("*"):
+            _set_mode(inside, temporary.stat().st_mode if inside.is_dir() else mode)
 
         # A folder that is not empty cannot be replaced: the old one steps aside, and is removed only after the new one
         # is there.
-        if path.exists():
+        if os.path.lexists(path):
             path.replace(retired)
         temporary.replace(path)
     except Exception as error:
@@ -79,12 +87,36 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             raise _cannot_write(path, error) from error
         raise
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(retired, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(temporary)
+        with contextlib.suppress(OSError):
+            remove(retired)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a folder with all that is in it, or a link, of which what it leads to stays; nothing is fine, too."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _set_mode(path: Path, mode: int) -> None:
+    """Let those use a file or folder who may use a new one; libraries that rename files, too, make them for their user."""
+    if not path.is_symlink() and path.stat().st_mode != mode:
+        path.chmod(stat.S_IMODE(mode))
+
+
+def _temporary(path: Path, suffix: str = "") -> Path:
+    # Not by ``tempfile``, whose files and folders are for nobody else.
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{suffix}")
 
 
 def link_file(source: Path, path: Path) -> None:
-    """Put a file in the place of ``path`` that shares the disk's blocks with ``source``; a copy where that is impossible."""
+    """Put a file in the place of ``path`` that shares the disk's blocks with ``source``; a copy where that is impossible.
+
+    A file that others may do less or more with than with a new one is copied: a name more of it would be as the first is.
+    """
     with atomic_path(path) as temporary:
         _link(source, temporary)
 
@@ -92,22 +124,34 @@ def link_file(source: Path, path: Path) -> None:
 def link_folder(source: Path, path: Path) -> None:
     """Put a folder in the place of ``path`` whose files are those of ``source``, as by :func:`link_file`."""
     with atomic_folder(path) as temporary:
-        shutil.copytree(
-            source,
-            temporary,
-            copy_function=lambda one, other: _link(Path(one), Path(other)),
-            ignore=shutil.ignore_patterns(".*"),
-            dirs_exist_ok=True,
-        )
+        copy_folder(source, temporary, _link)
 
 
-def _link(source: Path, path: Path) -> None:
-    # Files are never written in place, so two names of one file do not disturb each other.
-    path.unlink(missing_ok=True)
-    try:
-        path.hardlink_to(source)
-    except OSError:
-        shutil.copy(source, path)
+def copy_folder(source: Path, path: Path, copy: Callable[[Path, Path], object] = shutil.copyfile) -> None:
+    """Copy the files of a folder, hidden ones left out, by their contents alone: who may write them is as for new files.
+
+    Args:
+        source: the folder; links to folders in it are passed over.
+        path: the folder that they come into.
+        copy: copies a file.
+    """
+    for file in source.rglob("*"):
+        inside = file.relative_to(source)
+        # What a killed process leaves behind may be a hidden folder.
+        if file.is_file() and not any(part.startswith(".") for part in inside.parts):
+            (path / inside).parent.mkdir(parents=True, exist_ok=True)
+            copy(file, path / inside)
+
+
+def _link(source: Path, new: Path) -> None:
+    new.touch()
+    # Files are never written in place, so two names of one file do not disturb each other. A link's own bytes are a path.
+    if source.stat().st_mode == new.stat().st_mode and not source.is_symlink():
+        new.unlink()
+        with contextlib.suppress(OSError):
+            new.hardlink_to(source)
+            return
+    shutil.copyfile(source, new)
 
 
 def atomic_text(path: Path, text: str) -> None:
@@ -174,6 +218,11 @@ def note_holder(handle: IO[str]) -> None:
         # Not through the handle, which would keep what does not fit and fail again when it is closed.
         os.truncate(handle.fileno(), 0)
         os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+
+
+def holder_of(path: Path) -> str:
+    """Return what the holder of a lock has written into it."""
+    return path.read_bytes().decode(errors="replace").strip() or "unknown"
 
 
 LARGEST_EXPANSION = 500

@@ -145,7 +145,7 @@ def _is_whole(folder: Path) -> bool:
         weights = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     except FileNotFoundError:
         weights = {path.name for path in folder.glob("*.safetensors")}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
     tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
     return tokenizer and bool(weights) and all((folder / name).is_file() for name in ("config.json", *weights))

@@ -1,7 +1,7 @@
 """Sharing a study's results in one command each: `make push`, `make pull`, or `python -m workflow.share push|pull STUDY`.
 
-DVC moves the files, git the description of them (dvc.yaml, dvc.lock, .dvc/config). Both are called as commands. Exit code 2
-with one message if something is missing or wrong; what was there before is then untouched.
+DVC moves the files, git the description of them (dvc.yaml, dvc.lock, .dvc/config). Exit code 2 with one message if something
+is missing or wrong; what was there before is then untouched.
 """
 
 import argparse
@@ -14,29 +14,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import yaml
-from dvc.utils.serialize import modify_yaml
-
-from threespo.errors import InputError
+from threespo.errors import InputError, listed, sized
 from threespo.paths import Paths
 from threespo.pipeline import plan
-from threespo.study.load import load_study
-from threespo.study.resolve import present_study, resolve
+from threespo.provenance.digests import Digests
+from threespo.study.resolve import present_study
+from threespo.terminal import printable
+from workflow.descriptions import CONFIG, LOCK, PIPELINE, describe, settle, shared, shared_here, stage_of, unfinished
+from workflow.objects import Stores
+from workflow.tools import check_repository, dvc, git, last_line, run
 
 RESULTS = Path("results")
-PIPELINE, LOCK, CONFIG = Path("dvc.yaml"), Path("dvc.lock"), Path(".dvc") / "config"
 REMOTE = "storage"
 """The name that a remote gets here."""
-
-CODE = ("Snakefile", "config", "notebooks", "threespo", "workflow")
-"""What `dvc repro` looks at before it calls Snakemake, which looks closer."""
 
 EXTRAS = {"s3": ("s3", "dvc_s3"), "ssh": ("ssh", "dvc_ssh"), "sftp": ("ssh", "dvc_ssh")}
 """By the scheme of a remote's URL: the extra of this package that it needs, and the module that the extra brings."""
 
-DVC = (sys.executable, "-m", "dvc")
 PROBE = "from dvc.repo import Repo; odb = Repo().cloud.get_remote_odb(); odb.fs.exists(odb.path)"
 PATIENCE = 60
 """Seconds in which a remote must answer a first question. DVC itself would try again for hours."""
@@ -71,14 +66,22 @@ def push(study: str, remote: str | None = None) -> None:
         InputError: if the study is not finished, or the remote is missing or does not answer. Nothing is changed then.
     """
     check(study)
+    _check_names(study)
+    _settle()
     with _restored_on_error(PIPELINE, LOCK, CONFIG):
         if remote is not None:
             _set_remote(remote)
         url = _reachable_remote(f"make push STUDY={study} REMOTE=DIR (a folder, s3://…, ssh://…)")
-        _describe(study)
-        _dvc("commit", "--force", study)
+        describe(study, RESULTS / study)
+        dvc("commit", "--force", study)
+        stores, folder = Stores(url), str(shared_here()[study]["md5"])
+        if stores.drop_damaged_list(folder):
+            dvc("commit", "--force", study)
+        names = stores.complete_cache(folder, RESULTS / study)
         print(f"{_size(study)}: to {url}", file=sys.stderr, flush=True)
-        _dvc("push", study, about=f"{url}: results could not be stored")
+        mended = stores.push(folder, names)
+    if mended:
+        print(printable(f"mended at the remote, where it was missing or damaged: {listed(mended)}"))
     print(f"pushed results/{study}: {_size(study)}, in {url}")
     _commit(study)
 
@@ -89,41 +92,57 @@ def pull(study: str) -> None:
     Raises:
         InputError: if the study was never shared, the remote does not answer or lacks files, or results would be lost.
     """
-    shared = _shared(LOCK.read_text() if LOCK.is_file() else "")
-    if study not in shared:
+    _settle()
+    there = shared_here()
+    if study not in there:
         raise InputError(
-            f"study {study!r}: not shared in this commit; shared are: {', '.join(sorted(shared)) or 'none'}. "
+            f"study {study!r}: not shared in this commit; shared are: {', '.join(sorted(there)) or 'none'}. "
             "`git pull` brings what others have shared since."
         )
     url = _reachable_remote("git pull, or dvc remote add --default storage DIR")
 
     # First everything into DVC's cache, then into place: results here stay as they are if the remote fails.
-    _dvc("fetch", study, about=f"{url}: results could not be fetched")
-    state = json.loads(_dvc("data", "status", "--json", "--granular"))
-    folder = (RESULTS / study).as_posix()
-    if missing := [path for path in state.get("not_in_cache", []) if f"{path}/".startswith(f"{folder}/")]:
-        raise InputError(
-            f"{url}: cannot be reached, or lacks what this commit describes ({missing[0]}). "
-            "Results here are untouched; whoever shared them can repeat `make push`."
-        )
+    Stores(url).fetch(str(there[study]["md5"]))
     # Only now: to compare, DVC asks the remote for what its cache lacks.
     _refuse_to_overwrite(study)
-    _dvc("checkout", "--force", study)
+    dvc("checkout", "--force", study)
+    _check_brought(study)
 
-    command = yaml.safe_load(PIPELINE.read_text())["stages"][study]["cmd"]
+    folder = (RESULTS / study).as_posix()
     print(f"pulled {folder}: {_size(study)}, from {url}")
-    print(f"The report is {folder}/report.html. To go on from here: {command}")
+    print(f"The report is {folder}/report.html. To go on from here: {stage_of(study)['cmd']}")
 
 
-def _shared(lock: str) -> dict[str, dict[str, Any]]:
-    """Return what a dvc.lock says of each study's results."""
-    stages = (yaml.safe_load(lock) or {}).get("stages") or {}
-    return {name: stage["outs"][0] for name, stage in stages.items() if stage.get("outs")}
+def _check_names(study: str) -> None:
+    """Refuse names of files that DVC cannot write down."""
+    for file in (RESULTS / study).rglob("*"):
+        try:
+            str(file).encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{file}: a name that is not UTF-8, which DVC cannot store; rename or remove it") from None
+
+
+def _settle() -> None:
+    """Merge what two people have shared, and say so."""
+    if files := settle():
+        print(f"{' and '.join(files)}: merged, with the results that each side has shared")
+
+
+def _check_brought(study: str) -> None:
+    """Make sure that results are as their records have them: they may have been damaged before they were shared."""
+    paths = Paths(RESULTS / study)
+    verdicts = plan.plan(present_study(paths), paths, Digests())
+    # At another commit there may be other jobs.
+    if damage := [line for verdict in verdicts if not verdict.new for line in verdict.damage]:
+        raise InputError(
+            f"{paths.root}: brought as it was shared, but not as it was made: {listed(damage)}. Run the workflow, which "
+            "makes anew what is damaged, and push again."
+        )
 
 
 def _size(study: str) -> str:
-    out = _shared(LOCK.read_text())[study]
-    return f"{out['nfiles']} files, {out['size'] / 1e6:.1f} MB"
+    out = shared_here()[study]
+    return f"{out.get('nfiles', 1)} files, {sized(out.get('size', 0))}"
 
 
 def _refuse_to_overwrite(study: str) -> None:
@@ -131,20 +150,30 @@ def _refuse_to_overwrite(study: str) -> None:
     folder = RESULTS / study
     if not folder.exists():
         return
+    _check_names(study)
     # What DVC leaves out does not count. Files that are missing here are no loss.
-    changes = json.loads(_dvc("diff", "--json", "--show-hash", "HEAD", "--targets", folder.as_posix()) or "{}")
+    changes = json.loads(dvc("diff", "--json", "--show-hash", "HEAD", "--targets", folder.as_posix()) or "{}")
     mine = [entry for kind in ("added", "modified", "renamed") for entry in changes.get(kind, [])]
     if not [entry for entry in mine if not str(entry["path"]).endswith("/")]:
         return
     states = [entry["hash"] for entry in mine if entry["path"] == f"{folder.as_posix()}/"]
     mine_now = {state["new"] if isinstance(state, dict) else state for state in states}
-    commits = _git("log", "--all", "--format=%H", "--", str(LOCK)).stdout.split()
-    earlier = (_shared(_git("show", f"{commit}:{LOCK}").stdout).get(study, {}) for commit in commits)
-    if not mine_now & {out.get("md5") for out in earlier}:
+    if not mine_now & ever_shared(study):
         raise InputError(
             f"{folder}: holds results that were never shared, which the pull would overwrite. "
             f"Share them (make push STUDY={study}), or move them away (mv {folder} {folder}.mine); then pull."
         )
+
+
+def ever_shared(study: str) -> set[str]:
+    """Return the digests of all of a study's results that a commit describes, one that a merge has passed over, too."""
+    commits = git("log", "--all", "--full-history", "--format=%H", "--", str(LOCK)).stdout.split()
+    found = set()
+    for commit in commits:
+        # Some commit may have been made in the middle of a merge.
+        with contextlib.suppress(InputError):
+            found.add(shared(git("show", f"{commit}:{LOCK}").stdout).get(study, {}).get("md5"))
+    return found - {None}
 
 
 def _set_remote(remote: str) -> None:
@@ -157,15 +186,15 @@ def _set_remote(remote: str) -> None:
             raise InputError(f"{folder}: cannot be made ({error.strerror})") from error
         remote = str(folder)
     if f"remote.{REMOTE}.url" in _settings():
-        _dvc("remote", "modify", "--quiet", REMOTE, "url", remote)
-        _dvc("remote", "default", "--quiet", REMOTE)
+        dvc("remote", "modify", "--quiet", REMOTE, "url", remote)
+        dvc("remote", "default", "--quiet", REMOTE)
     else:
-        _dvc("remote", "add", "--quiet", "--default", REMOTE, remote)
+        dvc("remote", "add", "--quiet", "--default", REMOTE, remote)
 
 
 def _settings() -> dict[str, str]:
     """Return DVC's settings by dotted name, those of this clone alone included."""
-    lines = (line.partition("=") for line in _dvc("config", "--list").splitlines())
+    lines = (line.partition("=") for line in dvc("config", "--list").splitlines())
     return {name: value for name, _, value in lines}
 
 
@@ -184,68 +213,12 @@ def _reachable_remote(remedy: str) -> str:
     if not separator and not (CONFIG.parent / url).is_dir():
         raise InputError(f"{url}: no such folder. Mount it, or choose another with make push REMOTE=DIR.")
     try:
-        asked = _run([sys.executable, "-c", PROBE], timeout=PATIENCE)
+        asked = run([sys.executable, "-c", PROBE], timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         raise InputError(f"{url}: no answer in {PATIENCE} seconds; results here are untouched") from None
     if asked.returncode:
-        raise InputError(f"{url}: cannot be reached ({_last_line(asked)}); results here are untouched")
+        raise InputError(f"{url}: cannot be reached ({last_line(asked)}); results here are untouched")
     return url
-
-
-def _describe(study: str) -> None:
-    """Add to dvc.yaml what it lacks of the study: its stage, metrics and curves; comments stay."""
-    with modify_yaml(PIPELINE) as pipeline:
-        stages, metrics, plots = (pipeline.setdefault(*one) for one in (("stages", {}), ("metrics", []), ("plots", [])))
-        paths = Paths(RESULTS / study)
-        if study not in stages:
-            command = _command(study)
-            message = f"echo '{paths.root}: run the snakemake command that made it' >&2; exit 1"
-            # Without its command DVC cannot make a study, so it must not say that it is behind the code either: no deps.
-            code = {"deps": list(CODE)} if command else {}
-            outs = [{paths.root.as_posix(): {"persist": True}}]
-            stages[study] = {"cmd": command or message, **code, "outs": outs}
-
-        if paths.dvc_metrics.as_posix() not in metrics:
-            metrics.append(paths.dvc_metrics.as_posix())
-        if not any(paths.dvc_curves.as_posix() in plot for plot in plots):
-            axes = {"x": "generations", "y": "success", "y_label": "training success (%)"}
-            plots.append({paths.dvc_curves.as_posix(): {"template": "learning_curves", **axes, "title": study}})
-
-
-def _command(study: str) -> str | None:
-    """Return the command that makes the study; None if it was made with more than ``study=`` (real data, ``set=``)."""
-    paths = Paths(RESULTS / study)
-    meant = load_study(paths.study)
-    for name in (study, paths.study.as_posix()):
-        with contextlib.suppress(InputError):
-            found = resolve({"study": name}, meant.gpus)
-            if found.study == meant and found.paths.root == paths.root:
-                gpus = f" --resources gpu={meant.gpus}" if meant.gpus else ""
-                return f"snakemake --cores all{gpus} --config study={name}"
-    return None
-
-
-def _run(command: list[str], timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    # No input: DVC would ask, and wait for an answer.
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
-
-
-def _dvc(*arguments: str, about: str = "") -> str:
-    done = _run([*DVC, *arguments])
-    if done.returncode:
-        raise InputError(f"{about or 'dvc ' + ' '.join(arguments)}: {_last_line(done)}")
-    return done.stdout
-
-
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return _run(["git", *arguments])
-
-
-def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    """Return what a failed command says: DVC's first error, else the last line."""
-    lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return (errors or lines[-1:] or [f"exit code {done.returncode}"])[0]
 
 
 @contextlib.contextmanager
@@ -265,13 +238,16 @@ def _commit(study: str) -> None:
     files = [str(file) for file in (PIPELINE, LOCK, CONFIG)]
     add = ["git", "add", "--", *files]
     commit = ["git", "commit", "--quiet", "--message", f"Results of {study}", "--", *files]
-    done = _run(add)
-    if not done.returncode and not _git("diff", "--quiet", "HEAD", "--", *files).returncode:
+    done = run(add)
+    if (command := unfinished()) and not done.returncode:
+        print(f"What remains: {command} (it concludes what git is at work on), then git push")
+        return
+    if not done.returncode and not git("diff", "--quiet", "HEAD", "--", *files).returncode:
         print("These results were shared before: nothing to commit.")
         return
-    done = done if done.returncode else _run(commit)
+    done = done if done.returncode else run(commit)
     if done.returncode:
-        print(f"git could not commit: {_last_line(done)}", file=sys.stderr)
+        print(printable(f"git could not commit: {last_line(done)}"), file=sys.stderr)
         print(f"What remains: {shlex.join(add)} && {shlex.join(commit)} && git push")
     else:
         print(f"Committed {', '.join(files)}. What remains: git push")
@@ -287,11 +263,10 @@ def main() -> int:
     try:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", arguments.study):
             raise InputError(f"STUDY={arguments.study}: expected the name of a folder in {RESULTS}/")
-        if _git("rev-parse", "--git-dir").returncode:
-            raise InputError("not a git repository, by which others learn of results: git init && git add . && git commit")
+        check_repository()
         push(arguments.study, arguments.remote) if arguments.action == "push" else pull(arguments.study)
     except InputError as error:
-        print(f"workflow.share: {error}", file=sys.stderr)
+        print(printable(f"workflow.share: {error}"), file=sys.stderr)
         return 2
     return 0
 

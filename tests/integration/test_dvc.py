@@ -195,6 +195,141 @@ def test_what_was_never_shared_is_not_overwritten(clone):
     assert report.read_text() == shared
 
 
+def with_storage(checkout: Checkout, folder: Path) -> Checkout:
+    """Return a copy of a repository and of the remote beside it, which may be damaged."""
+    shutil.copytree(checkout.folder.parent, folder, symlinks=True)
+    made = Checkout(folder / "repository")
+    run(made, "dvc", "remote", "modify", "storage", "url", str(folder / "storage"))
+    run(made, "git", "commit", "--quiet", "--all", "--message", "another remote")
+    return made
+
+
+def stored(folder: Path) -> dict[str, Path]:
+    """Return the objects of a cache or remote by digest."""
+    return {"".join(file.parts[-2:]): file for file in (folder / "files" / "md5").rglob("*") if file.is_file()}
+
+
+def damage(files: list[Path]) -> list[str]:
+    """Damage each of some files in another way, and return the digests that they are objects of."""
+    ways = (
+        lambda file: file.unlink(),
+        lambda file: file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(file.read_bytes() + b"\0"),
+        lambda file: file.write_bytes(file.read_bytes()[:-1]),
+    )
+    for number, file in enumerate(files):
+        file.chmod(0o644)
+        ways[number % len(ways)](file)
+    return ["".join(file.parts[-2:]) for file in files]
+
+
+def bytes_of(folder: Path) -> dict[str, str]:
+    return {name: hashlib.md5(file.read_bytes()).hexdigest() for name, file in stored(folder).items()}
+
+
+def test_a_push_mends_what_the_remote_has_lost_or_damaged(shared, tmp_path):
+    made = with_storage(shared, tmp_path / "mine")
+    storage, cache = tmp_path / "mine" / "storage", made.folder / ".dvc" / "cache"
+    whole = bytes_of(storage)
+    assert all(found == name.partition(".")[0] for name, found in whole.items())
+    names = {hashlib.md5(file.read_bytes()).hexdigest(): str(file.relative_to(made.results())) for file in files_of(made)}
+    objects = [file for name, file in sorted(stored(storage).items()) if name in names]
+    assert len(objects) > 60
+
+    lost = damage(objects[:6])
+    said = run(made, "make", "push", "STUDY=ci")
+    assert bytes_of(storage) == whole
+    mended = next(line for line in said.splitlines() if line.startswith("mended at the remote"))
+    assert {name for name in names.values() if name in mended} >= {names[digest] for digest in lost}
+    assert "nothing to commit" in said
+
+    # The list of the files, of which DVC asks; and this clone's own cache, from which things are stored.
+    (listing,) = [file for name, file in stored(storage).items() if name.endswith(".dir")]
+    damage([objects[1], listing])
+    damage([file for name, file in sorted(stored(cache).items()) if name in names][:3])
+    run(made, "share", "push", "ci")
+    assert bytes_of(storage) == whole
+    assert all(found == name.partition(".")[0] for name, found in bytes_of(cache).items())
+    assert "mended" not in run(made, "share", "push", "ci")
+
+
+def files_of(checkout: Checkout) -> list[Path]:
+    return [file for file in checkout.results().rglob("*") if file.is_file()]
+
+
+def test_a_pull_brings_nothing_that_is_damaged(shared, pulled, tmp_path):
+    storage, made = tmp_path / "storage", copy_of(pulled, tmp_path / "clone")
+    shutil.copytree(shared.folder.parent / "storage", storage)
+    run(made, "dvc", "remote", "modify", "--local", "storage", "url", str(storage))
+    expected, whole = digests(made.results()), bytes_of(storage)
+    cache = made.folder / ".dvc" / "cache"
+    plain = [name for name in sorted(whole) if not name.endswith(".dir")]
+    (listing,) = set(whole) - set(plain)
+
+    # What the cache alone has damaged comes anew.
+    damage([stored(cache)[name] for name in plain[:4]])
+    shutil.rmtree(made.results())
+    assert "pulled results/ci" in run(made, "share", "pull", "ci")
+    assert digests(made.results()) == expected
+
+    for names in (plain[:3], [listing]):
+        damage([stored(storage)[name] for name in names])
+        shutil.rmtree(cache)
+        said = refused(made, "pull", "ci")
+        assert f"{storage}: lacks, or has damaged, {len(names)} of " in said
+        assert "repeat `make push`, which mends it" in said
+        assert digests(made.results()) == expected, "untouched"
+        # Nothing damaged is left for a `dvc checkout` by hand.
+        assert all(found == name.partition(".")[0] for name, found in bytes_of(cache).items())
+
+
+def test_what_was_damaged_before_it_was_shared_is_told_when_it_comes(shared, tmp_path):
+    """Somebody has shared by DVC's own commands, which look at no record."""
+    made = with_storage(shared, tmp_path / "mine")
+    report = Paths(made.results()).report
+    report.write_text(report.read_text() + " ")
+    run(made, "dvc", "commit", "--force", "ci")
+    run(made, "dvc", "push", "ci")
+    run(made, "git", "commit", "--quiet", "--all", "--message", "by hand")
+    made = clone_of(made, tmp_path / "clone")
+    assert "not as it was made: report.html: damaged or edited" in refused(made, "pull", "ci")
+
+
+def test_two_people_who_have_each_shared_a_study_merge_their_descriptions(unshared, shared, tmp_path):
+    made = copy_of(unshared, tmp_path / "repository")
+    made.results().rename(made.results("ci-games"))
+    run(made, "share", "push", "ci-games", "--remote", str(shared.folder.parent / "storage"))
+    run(made, "git", "fetch", "--quiet", str(shared.folder), "HEAD")
+    assert call(made, "git", "merge", "FETCH_HEAD").returncode
+    said = run(made, "make", "pull", "STUDY=ci")
+    assert "dvc.lock and dvc.yaml: merged, with the results that each side has shared" in said
+    assert digests(made.results()) == digests(shared.results())
+    assert "What remains: git commit --no-edit (" in run(made, "share", "push", "ci-games")
+    run(made, "git", "commit", "--no-edit")
+    assert set(yaml.safe_load((made.folder / "dvc.lock").read_text())["stages"]) == {"ci", "ci-games"}
+    assert run(made, "git", "status", "--porcelain") == ""
+
+
+def test_names_of_files_are_no_trouble_or_named(unshared, tmp_path):
+    made = copy_of(unshared, tmp_path / "repository")
+    for name in ("a\x1b[31mred.txt", "b\nnew", "c {x} %s [1]", "d\u202e"):
+        (Paths(made.results()).figures / name).write_text(name)
+    said = run(made, "share", "push", "ci", "--remote", "../storage")
+    clone = clone_of(made, tmp_path / "clone")
+    said += run(clone, "share", "pull", "ci")
+    assert {file.name for file in Paths(clone.results()).figures.iterdir()} >= {"a\x1b[31mred.txt", "b\nnew", "d\u202e"}
+    odd = Paths(made.results()).data("alfworld") / "\x1b[31mred\udcff"
+    odd.write_text("mine")
+    said += refused(made, "push", "ci")
+    odd.unlink()
+    assert said.endswith(" not written by this job. Run the workflow to its end, then push.")
+    (Paths(made.results()).figures / "\udcff").write_text("mine")
+    said += refused(made, "push", "ci")
+    assert "\\udcff: a name that is not UTF-8, which DVC cannot store" in said
+    assert "\x1b" not in said
+
+
 def test_wrong_calls_end_with_one_line(unshared, shared, tmp_path):
     assert "not shared in this commit; shared are: ci." in refused(shared, "pull", "mini")
     assert "shared are: none" in refused(unshared, "pull", "ci")

@@ -15,10 +15,12 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from tests.documents import tracked
 from threespo import cli
 from threespo.errors import MOST_LISTED, InputError
 from threespo.methods.registry import METHODS, check_options
 from threespo.study.config import study_class
+from threespo.study.configuration import OWN, Places, results_folder
 from threespo.study.load import load_study, parse_study
 from threespo.study.matrix import find_run
 from threespo.study.reading import read_yaml
@@ -114,6 +116,14 @@ def test_what_is_written_without_a_point_is_a_number_and_a_name_is_text():
     assert read_yaml(text, "text") == {"methods": rates, "seeds": [1000], "name": "e1"}
 
 
+def test_yaml_is_that_of_its_present_version():
+    """YAML 1.1 takes half of these for something else."""
+    text = "[010, 08, -0777, 3:20, 190:20:30.15, 0b11, yes, No, on, OFF, y, =, 0o17, 0x1F, .5, 1., 12e03, 1_000.5, True, ~]"
+    numbers_and_texts = [10, 8, -777, "3:20", "190:20:30.15", "0b11", "yes", "No", "on", "OFF", "y", "="]
+    assert read_yaml(text, "text") == [*numbers_and_texts, 15, 31, 0.5, 1.0, 12000.0, 1000.5, True, None]
+    assert read_yaml("{on: 1, 'no': !!int '010', <<: {off: 0o10}}", "text") == {"on": 1, "no": 10, "off": 8}
+
+
 def fields_with_numbers(model: Any, place: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     """Return the settings classes' fields that are numbers; names of entries are ``*``."""
     found: set[tuple[str, ...]] = set()
@@ -203,6 +213,22 @@ def test_a_wrong_configuration_is_named(case, places, tmp_path):
     assert written(tmp_path) == before, "nothing is written"
 
 
+def test_no_folder_of_the_repository_may_hold_results(tmp_path, monkeypatch):
+    tops = {name.partition("/")[0] for name in tracked() if "/" in name and not name.startswith(".")}
+    assert tops <= set(OWN)
+    # Through a link, too; and folders beside those are fine, wherever they lie.
+    (tmp_path / "repository" / "threespo").mkdir(parents=True)
+    (tmp_path / "repository" / "config").symlink_to(ROOT / "config")
+    monkeypatch.chdir(tmp_path / "repository")
+    Path("link").symlink_to("threespo")
+    whole = str(tmp_path / "repository" / "threespo")
+    for folder in ("link", "link/new", whole, "../repository/threespo", "results/../link"):
+        with pytest.raises(InputError, match="the repository's own threespo"):
+            results_folder(Places({"results": folder}))
+    for folder in ("results", "results/mine", "threespo2", "my.results", "../elsewhere", str(tmp_path / "elsewhere")):
+        assert results_folder(Places({"results": folder})) == Path(folder)
+
+
 @pytest.mark.parametrize("case", cases("files_of_configuration"))
 def test_what_is_wrong_in_the_file_of_configuration_is_blamed_on_it(case, tmp_path, monkeypatch):
     (tmp_path / "config" / "studies").mkdir(parents=True)
@@ -226,6 +252,7 @@ def test_a_wrong_command_line_ends_with_one_message_and_exit_code_two(case, plac
     check(said.err, case["says"], "threespo: ")
     assert said.out == ""
     assert written(tmp_path) == before, "nothing is written"
+    assert not list(Path("config/studies").glob(".*")), "no lock and no journal either"
 
 
 def test_the_cases_are_as_many_as_there_should_be():

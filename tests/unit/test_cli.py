@@ -57,7 +57,7 @@ def test_every_study_file_is_valid_and_named_after_itself(name, capsys):
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_two(arguments, said, capsys, tmp_path):
-    study = Path(shutil.copy("config/studies/ci.yaml", tmp_path))
+    study = Path(shutil.copy("config/studies/ci.yaml", tmp_path / "study.json"))
     # A study.json that somebody has edited by hand, so that it is no JSON, or a field is wrong.
     edited = {"EDITED": '{"name": "ci",', "EDITED_FIELD": study.read_text().replace("train: 8", "train: many")}
     for name, text in edited.items():

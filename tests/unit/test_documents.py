@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 import shlex
+import subprocess
 import textwrap
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import documents
 from tests.documents import ROOT, Block, blocks, defines, missing
 from threespo import cli
 from threespo.verify import alfworld, read_cases
@@ -116,3 +118,35 @@ def test_settings_can_be_read(block: Block):
 
 def test_blocks_say_their_language():
     assert {block.language for block in blocks()} <= {"python", "diff", "console", "text", "yaml", "toml", "json"}
+
+
+@pytest.mark.parametrize("why", ["an unpacked archive", "one within another repository", "somebody else's", "no git"])
+def test_what_git_alone_knows_is_not_tested_without_it(tmp_path, monkeypatch, why):
+    """And the reason is told."""
+    monkeypatch.setattr(documents, "ROOT", tmp_path / "archive")
+    (tmp_path / "archive" / "docs").mkdir(parents=True)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    says = "no checkout of git.*not a git repository"
+    if why == "one within another repository":
+        subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+        says = f"its top is {tmp_path}, and not {tmp_path}/archive"
+    elif why == "somebody else's":
+        subprocess.run(["git", "init", "--quiet", tmp_path / "archive"], check=True)
+        monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        says = "dubious ownership"
+    elif why == "no git":
+        monkeypatch.setenv("PATH", str(tmp_path))
+        says = "git is not installed"
+    with pytest.raises(pytest.skip.Exception, match=says):
+        documents.tracked("docs")
+
+
+def test_a_checkout_has_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    for name in ("docs/b.md", "docs/a.md", "c.md"):
+        (tmp_path / name).write_text("text")
+    for command in (["init", "--quiet"], ["add", "docs", "c.md"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    assert documents.tracked("docs") == ["docs/a.md", "docs/b.md"]
+    assert documents.tracked() == ["c.md", "docs/a.md", "docs/b.md"]

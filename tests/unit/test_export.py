@@ -12,6 +12,7 @@ from threespo.errors import InputError
 from threespo.files import atomic_text
 from threespo.paths import Paths
 from threespo.pipeline.stages import Job
+from threespo.provenance.digests import file_digest
 from threespo.results.paper_tables.registry import MAKERS
 from threespo.study.catalogue import figures, notebooks
 from threespo.study.load import dump_study, load_study
@@ -19,6 +20,7 @@ from threespo.tables import write_table
 from threespo.watch.export import bibliography, export
 
 ROOT = Path(__file__).resolve().parents[2]
+STUDIES = ROOT / "config" / "studies"
 COMMIT = "0123456789abcdef"
 
 
@@ -36,9 +38,33 @@ def paths(tmp_path):
         for file in Job("notebook", name).outputs(made).paths():
             atomic_text(file, file.name)
         record("notebook", study, name, made)
-    rows = [("code", "commit", COMMIT), ("time", "gathered", "2026-11-22 10:00 UTC")]
-    write_table(made.table("provenance"), [dict(zip(("section", "name", "value"), row, strict=True)) for row in rows])
+    gather(study, made)
     return made
+
+
+def gather(study, made):
+    """Write the table of a study's provenance, and the record of its tables."""
+    rows = [("code", "commit", COMMIT), ("time", "gathered", "2026-11-22 10:00 UTC")]
+    rows.append(("study", "settings", dump_study(study)))
+    write_table(made.table("provenance"), [dict(zip(("section", "name", "value"), row, strict=True)) for row in rows])
+    record("tables", study, "", made)
+
+
+def edit(paths, **fields):
+    paths.study.write_text(json.dumps({**json.loads(paths.study.read_text()), **fields}))
+
+
+def call(paths, **fields):
+    paths.call.write_text(json.dumps({"config": {}, "gpus": None, "file": "ci.yaml", **fields}))
+
+
+def test_the_call_that_made_a_study_vouches_for_its_file(paths, tmp_path):
+    call(paths, study_sha256=file_digest(paths.study))
+    export(paths, tmp_path / "out")
+    # An earlier version did not write it down; and how fast a study runs does not matter to its tables.
+    call(paths)
+    edit(paths, runs_per_gpu=2)
+    export(paths, tmp_path / "out")
 
 
 def files_in(folder):
@@ -71,6 +97,19 @@ def test_the_bibliography_names_study_and_commit_and_balances_its_braces(paths, 
     assert odd.startswith("@misc{threespo-ci,\n")
     assert r"100 \% of it \& more\_" in odd
     assert odd.count("{") == odd.count("}")
+
+
+@pytest.mark.parametrize("odd", ["\x1b[31mred", "a\x07bell", "\u202egnp.exe", "\x9b2J", "\u2028line"])
+def test_what_would_control_a_terminal_is_spelled_out(paths, tmp_path, odd):
+    edit(paths, description=f"one {odd} more")
+    study = load_study(paths.study)
+    gather(study, paths)
+    export(paths, tmp_path / "out")
+    for name in ("study.bib", "README.md"):
+        text = (tmp_path / "out" / name).read_text()
+        assert odd not in text
+        assert "".join(text.split("\n")).isprintable()
+        assert re.search("[Oo]ne .* more", text)
 
 
 def test_an_earlier_export_is_replaced_and_the_same_study_gives_the_same_bytes(paths, tmp_path):
@@ -122,7 +161,13 @@ def test_a_file_or_a_link_in_the_place_of_the_folder_is_refused_and_an_empty_fol
         (lambda paths: paths.paper_table("ablation", "tex").unlink(), r"ablation\.tex: is missing.*Run the workflow again"),
         (lambda paths: paths.figure("claims", "svg").write_text("other"), r"claims\.svg: is damaged or was edited"),
         (lambda paths: paths.record("notebook", "alpha").unlink(), r"alpha\.csv: no record of 'notebook alpha'"),
-        (lambda paths: paths.table("provenance").write_bytes(b"PAR1"), r"provenance\.parquet: not a readable table"),
+        (lambda paths: paths.table("provenance").write_bytes(b"PAR1"), r"provenance\.parquet: is damaged or was edited"),
+        (lambda paths: edit(paths, seeds=list(range(10))), r"not the study that the tables are of: seeds is \[0, 1, 2"),
+        (lambda paths: edit(paths, description="mine"), r'description is "mine" here and "'),
+        (lambda paths: edit(paths, gpus_per_rank=1), r"gpus_per_rank"),
+        (lambda paths: paths.study.write_text(dump_study(load_study(STUDIES / "mini.yaml"))), r"study\.json: not the study"),
+        (lambda paths: paths.study.write_text(paths.study.read_text()[:-20]), r"study\.json: not valid YAML"),
+        (lambda paths: call(paths, study_sha256="0" * 64), r"study\.json: damaged or edited: it is not what the workflow"),
     ],
 )
 def test_a_study_that_is_not_whole_exports_nothing(paths, tmp_path, spoil, says, capsys):

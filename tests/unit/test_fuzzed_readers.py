@@ -2,8 +2,10 @@
 
 import contextlib
 import gzip
+import hashlib
 import json
 import lzma
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,23 +18,35 @@ from pyarrow import ArrowException
 
 from tests import endpoint_behaviours, trees
 from tests.webshop_mini import INSTRUCTIONS, ITEMS
-from threespo.envs.alfworld import compile_game, sources
+from threespo import hub
+from threespo.envs.alfworld import compile_game, official, sources
 from threespo.envs.alfworld.embedded import generate
 from threespo.envs.webshop.data import load_goals
 from threespo.envs.webshop.sources import read_products
 from threespo.errors import InputError
+from threespo.files import holder_of
 from threespo.methods.tree_table import read_trees
 from threespo.panels.logs import read_log
 from threespo.panels.panel import load_panel
 from threespo.paths import Paths, Run
+from threespo.pipeline import journal
+from threespo.pipeline.stages import Job
 from threespo.policy.cassette import Cassette, Reply
 from threespo.policy.completions import parse_reply
 from threespo.policy.failures import ServiceError, judge, read_error
+from threespo.provenance import records
+from threespo.provenance.digests import Digests, meaning_digest
+from threespo.results import provenance
 from threespo.results.viewer import write_view
 from threespo.runs.learning_rate import chosen_rate
 from threespo.runs.setup import described_source
-from threespo.study.load import load_study, parse_study
+from threespo.study.configuration import check_study_file
+from threespo.study.load import dump_study, load_study, parse_study
+from threespo.study.resolve import present_study
 from threespo.tables import read_table, write_table
+from threespo.watch.export import INDEX
+from threespo.watch.export import _check_ours as check_ours
+from threespo.watch.status import status
 
 ROOT = Path(__file__).resolve().parents[2]
 WHOLE = yaml.safe_load((ROOT / "tests" / "bad_input" / "study.yaml").read_text())
@@ -335,3 +349,101 @@ def test_files_of_logs(tmp_path, content):
     file = tmp_path / "log.jsonl"
     file.write_bytes(content)
     survives(read_log, file, load_panel("alfworld-official"))
+
+
+RECORD = {
+    "stage": "tables", "name": "", "code": {"a": "0"}, "field": {"seeds": "[0]"}, "input": {}, "output": {"b": "1"},
+    "took": {"seconds": 1.5}, "made": {"commit": "c"},
+}  # fmt: skip
+
+
+@settings(fuzz, max_examples=100)
+@given(junk | replaced(RECORD).map(lambda found: json.dumps(found).encode()))
+def test_records(tmp_path, content):
+    file = Paths(tmp_path).record("tables", "")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    survives(records.read, Paths(tmp_path), Job("tables"))
+
+
+CALL = {"config": {"study": "ci", "set": {"seeds": [0]}}, "gpus": None, "file": "ci.yaml", "study_sha256": "0"}
+CI = load_study(ROOT / "config" / "studies" / "ci.yaml")
+
+
+@settings(fuzz, max_examples=100)
+@given(junk | replaced(CALL).map(lambda found: json.dumps(found).encode()))
+def test_what_the_workflow_was_asked_for(tmp_path, content):
+    paths = Paths(tmp_path / "ci")
+    paths.root.mkdir(exist_ok=True)
+    paths.study.write_text(dump_study(CI))
+    paths.call.write_bytes(content)
+    survives(present_study, paths)
+    survives(check_study_file, paths)
+    assert isinstance(provenance._asked(paths), dict)
+
+
+EVENT = {
+    "kind": "began", "stage": "tables", "name": "", "time": 1.7e9, "host": socket.gethostname(), "process": 1,
+    "started": "1", "jobs": [["tables", ""]], "left": [],
+}  # fmt: skip
+CALLED = {**EVENT, "kind": "call"}
+
+
+@fuzz
+@given(junk | (replaced(EVENT) | replaced(CALLED)).map(lambda found: json.dumps(found).encode()), st.booleans())
+def test_journals(tmp_path, content, between):
+    """One bad bit, times of no clock: what is whole is shown, the rest is left out."""
+    paths = Paths(tmp_path / "ci")
+    paths.root.mkdir(exist_ok=True)
+    paths.study.write_text(dump_study(CI))
+    lines = [json.dumps({**EVENT, "kind": "ended"}).encode()] if between else []
+    paths.journal.write_bytes(b"\n".join([content, *lines, b""]))
+    assert status(paths)[0]
+    if between:
+        assert journal.read(paths)[1][Job("tables")].kind == "ended"
+
+
+@fuzz
+@given(junk | replaced({"data/a": [[1, 2, 3, 4], "0"]}).map(lambda found: json.dumps(found).encode()))
+def test_memories_of_digests(tmp_path, content):
+    file = tmp_path / "memory.json"
+    file.write_bytes(content)
+    (tmp_path / "data").mkdir(exist_ok=True)
+    (tmp_path / "data" / "a").write_text("1")
+    assert Digests(file).of(tmp_path / "data" / "a") == {"": hashlib.sha256(b"1").hexdigest()}
+
+
+@fuzz
+@given(junk)
+def test_files_of_the_repository(tmp_path, content):
+    for name in ("a.yaml", "a.ipynb", "a.csv"):
+        (tmp_path / name).write_bytes(content)
+        assert len(meaning_digest(tmp_path / name)) == 64
+
+
+@fuzz
+@given(junk | replaced({"study": "ci", "files": {"a": "0"}}).map(lambda found: json.dumps(found).encode()))
+def test_indices_of_exports(tmp_path, content):
+    (tmp_path / INDEX).write_bytes(content)
+    survives(check_ours, tmp_path)
+
+
+@fuzz
+@given(junk | replaced({"weight_map": {"a": "model.safetensors"}}).map(lambda found: json.dumps(found).encode()))
+def test_indices_of_weights(tmp_path, content):
+    (tmp_path / "model.safetensors.index.json").write_bytes(content)
+    assert hub._is_whole(tmp_path) is False
+
+
+@fuzz
+@given(junk | replaced({"games.zip": {"sha256": "0", "bytes": 1}}).map(lambda found: json.dumps(found).encode()))
+def test_checksums_of_downloads(tmp_path, content):
+    (tmp_path / official.CHECKSUMS).write_bytes(content)
+    survives(official._pinned, tmp_path / official.CHECKSUMS)
+
+
+@fuzz
+@given(st.binary(max_size=60))
+def test_holders_of_locks(tmp_path, content):
+    (tmp_path / "lock").write_bytes(content)
+    assert holder_of(tmp_path / "lock")

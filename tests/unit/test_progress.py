@@ -164,7 +164,7 @@ def test_status_says_what_is_at_work_what_failed_and_what_waits(study, monkeypat
     assert f"running   train {GRPO}: epoch 2, 40 of 300 generations, 2 generations/s, 2 min left" in shown
     assert f"failed    train {SEARCH}: threespo: \\x1b[31mno games ({log})" in shown
     assert "waiting   1 tables" in shown
-    assert re.search(r"disk      [\d.]+ MB here, [\d.]+ GB free", shown)
+    assert re.search(r"disk      [\d.]+ kB here, [\d.]+ GB free", shown)
 
 
 def test_jobs_that_were_not_asked_for_count_for_nothing(study):

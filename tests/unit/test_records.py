@@ -1,5 +1,6 @@
 """What tells results apart: digests with a memory, records, results that another study has, and what is found damaged."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -212,7 +213,8 @@ def test_a_garbage_record_is_one_message_and_a_reason_to_run(study, paths, text)
     with pytest.raises(InputError, match="not a stage's record"):
         records.read(paths, DATA)
     verdict = plan(study, paths, Digests())[0]
-    assert verdict.lines() == ["data alfworld: changed", "  stages/data/alfworld.json: the job's record is damaged, or of an older version"]
+    damaged = "  stages/data/alfworld.json: the job's record is damaged, or of an older version"
+    assert verdict.lines() == ["data alfworld: changed", damaged]
 
 
 def test_one_workflow_at_a_time_holds_a_study_and_clears_locks_only_when_nobody_works(paths, monkeypatch, tmp_path):
@@ -324,3 +326,86 @@ def test_another_study_of_the_same_name_is_refused(paths, tmp_path, monkeypatch)
     begin(study="mine.yaml", name="x", set={"seeds": [3]})
     with pytest.raises(InputError, match=r"ci-x: holds the study with set=.*choose another name="):
         begin(study="mine.yaml", name="x", set={"seeds": [4]})
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [("took", "seconds", 1.0), ("took", "energy_joules", 5.0), ("made", "commit", "0" * 40), ("made", "torch", "9.9")],
+)
+def test_what_tables_read_of_a_record_is_covered_by_it(study, paths, part, name, value):
+    file = paths.record(DATA.stage, DATA.name)
+    values = json.loads(file.read_text())
+    values[part][name] = value
+    file.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=r"alfworld\.json: not a stage's record \('took' or 'made' was edited"):
+        records.read(paths, DATA)
+    lines, well = check(study, paths, deep=True)
+    assert "data alfworld: stages/data/alfworld.json: the job's record is damaged" in lines
+    assert not well
+    done = []
+    do(study, paths, DATA, done)
+    assert done == ["data alfworld"]
+    # Layout and order of the file say nothing.
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps(dict(reversed(values.items()))))
+    assert records.read(paths, DATA).took["seconds"] == values["took"]["seconds"]
+
+
+def test_a_record_of_an_earlier_version_stands(paths):
+    file = paths.record(DATA.stage, DATA.name)
+    values = json.loads(file.read_text())
+    del values["digest_of_took_and_made"]
+    file.write_text(json.dumps(values))
+    assert records.read(paths, DATA).made["torch"] == values["made"]["torch"]
+
+
+@pytest.mark.parametrize("spoiled", [b"{}", b"", b"\xff", b'{"name": "ci"}', b"another"])
+def test_a_study_that_is_not_as_the_workflow_wrote_it_is_found(paths, tmp_path, spoiled):
+    """Whatever became of it: edited, cut off, one bad bit, another study's."""
+    resolved = resolve({"study": "ci", "results": str(tmp_path)}, None)
+    assert resolved.paths == paths
+    with contextlib.suppress(InputError):
+        WorkflowRun(resolved).begin(execute=True)
+    assert not [line for line in check(resolved.study, paths, deep=False)[0] if "study.json" in line]
+    text = paths.study.read_bytes()
+    other = dump_study(load_study(ROOT / "config" / "studies" / "mini.yaml")).encode()
+    for content in (other if spoiled == b"another" else spoiled, text.replace(b"0", b"1", 1), text[:-9], text + b" "):
+        paths.study.write_bytes(content)
+        lines, well = check(resolved.study, paths, deep=False)
+        assert lines[0].startswith(f"{paths.study}: damaged or edited")
+        assert not well
+
+
+@pytest.mark.parametrize("leads_to", ["elsewhere", "itself", "file", "nowhere"])
+def test_links_in_the_place_of_results_are_replaced_and_never_followed(study, paths, tmp_path, leads_to):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine.txt").write_text("mine")
+    folder = DATA.outputs(paths).paths()[0]
+    expected = Digests().of(folder)
+    targets = {"elsewhere": elsewhere, "itself": paths.root, "file": elsewhere / "mine.txt", "nowhere": tmp_path / "gone"}
+    shutil.rmtree(folder)
+    folder.symlink_to(targets[leads_to])
+    assert Digests().of(folder) == ({"": file_digest(elsewhere / "mine.txt")} if leads_to == "file" else {})
+    lines, _ = check(study, paths, deep=True)
+    if leads_to in ("elsewhere", "itself"):
+        assert "data alfworld: data/alfworld: a link to a folder, which is not followed" in lines
+    do(study, paths, DATA)
+    assert not folder.is_symlink()
+    assert Digests().of(folder) == expected
+    assert [path.name for path in elsewhere.iterdir()] == ["mine.txt"]
+    assert (elsewhere / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("leads_to", ["folder", "itself", "file", "nowhere"])
+def test_a_link_in_the_place_of_a_file_of_results_is_replaced(study, paths, tmp_path, leads_to):
+    """A figure, for example, that somebody has replaced by a link to a folder."""
+    mine = tmp_path / "mine"
+    (mine / "deep").mkdir(parents=True)
+    file = paths.record(DATA.stage, DATA.name)
+    file.unlink()
+    file.symlink_to({"folder": mine, "itself": paths.root, "file": mine / "file", "nowhere": tmp_path / "gone"}[leads_to])
+    do(study, paths, DATA)
+    assert not file.is_symlink()
+    assert records.read(paths, DATA) is not None
+    assert [path.name for path in mine.iterdir()] == ["deep"]

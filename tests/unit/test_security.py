@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import csv
 import html.parser
 import io
 import json
@@ -35,6 +36,7 @@ from threespo.errors import InputError
 from threespo.paths import Paths
 from threespo.pipeline.stages import STAGES, Job, check_job
 from threespo.policy.cassette import read_replies
+from threespo.results.csv_files import csv_text
 from threespo.results.figures import save_figure, shown_task_types
 from threespo.study import catalogue
 from threespo.study.load import dump_study, parse_study
@@ -504,6 +506,21 @@ def test_figures_take_no_text_for_a_formula(tmp_path):
     cells = pd.read_csv(tmp_path / "x.csv")
     assert cells["action"].tolist() == ["'=1+1", "'@x", "'-2", "'+3", "'\tx", "look", "a=b"]
     assert cells["number"].tolist() == [-1.5] * 7
+
+
+FORMULAS = [
+    "\n=1+1", " =1+1", "\ufeff=1+1", "＝1+1", "\t\t@x", "\r\n-2", "\u200b＋3", "\xa0 ＠x",
+    "\u2028=1", "\x00－1", "\nlook", " \ufeff -1",
+]  # fmt: skip
+
+
+def test_neither_do_they_after_what_a_spreadsheet_passes_over_nor_in_headings():
+    plain = ["look", "", " look", "a=b", "1 - 2", "\ufeff", "–", "x\n=1", "'=1"]
+    texts = [*FORMULAS, *plain]
+    written = csv_text(pd.DataFrame({"=cmd|'/c calc'!A1": texts, " ＠SUM(1)": [-1.5] * len(texts), "kind": texts}))
+    headings, *rows = list(csv.reader(io.StringIO(written, newline="")))
+    assert headings == ["'=cmd|'/c calc'!A1", "' ＠SUM(1)", "kind"]
+    assert rows == [[text, "-1.5", text] for text in (*(f"'{text}" for text in FORMULAS), *plain)]
 
 
 # --- the terminal

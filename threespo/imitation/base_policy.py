@@ -14,7 +14,6 @@ to the strong policy. Its faults are what it had not learned yet. The strong pol
 import hashlib
 import itertools
 import json
-import shutil
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from threespo.envs.episode import act, begin
 from threespo.envs.parsing import parse_response
 from threespo.envs.registry import environment
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, read_json
+from threespo.files import atomic_folder, atomic_json, copy_folder, read_json
 from threespo.hub import fetch_model
 from threespo.imitation.curriculum import Curriculum, EarlyStop, Recipe, Shape, Stage, Turn, curriculum_of
 from threespo.imitation.settings import BasePolicySettings
@@ -58,7 +57,7 @@ def provide(settings: BasePolicySettings) -> None:
     with atomic_folder(out) as folder:
         if not settings.build and _matches(curriculum.shipped, fingerprint):
             print(f"policy {name}: the shipped one was made by this recipe and is used", file=sys.stderr)
-            shutil.copytree(curriculum.shipped, folder, dirs_exist_ok=True)
+            copy_folder(curriculum.shipped, folder)
         else:
             print(f"policy {name}: built from its recipe", file=sys.stderr)
             facts = build(curriculum, environment(env).load_tasks(paths.data(env), "calibration"), folder)

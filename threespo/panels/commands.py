@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from threespo.envs.registry import ENVIRONMENTS, environment, prepare
-from threespo.errors import InputError
+from threespo.errors import InputError, refuse_ignored
 from threespo.panels.build import GENERATED_GAMES
 from threespo.panels.panel import PRODUCTS
 from threespo.panels.prepared import compare_prepared
@@ -61,9 +61,12 @@ def _data(parsed: argparse.Namespace, run_stage: Command) -> int:
     if parsed.to is None:
         if parsed.env is None:
             raise InputError("data: --env ENV is missing; or, without a study: threespo data ENVIRONMENT --to DIR")
+        where = f"data {parsed.study} --env {parsed.env}"
+        refuse_ignored(where, **{"from": parsed.source, "human_goals": parsed.human_goals})
         return run_stage(parsed)
 
     name = str(parsed.study)
+    refuse_ignored(f"data {name} --to {parsed.to}", env=parsed.env)
     if name not in ENVIRONMENTS:
         raise InputError(f"data --to: no environment {name!r}; there are: {', '.join(ENVIRONMENTS)}")
     spec = environment(name)

@@ -28,8 +28,10 @@ def damage(paths: Paths, job: Job, record: Record, digests: Digests) -> list[str
     now = outputs(paths, job, digests)
     # By the record and by what the job is to write: a record may lack something, and a folder without files is in none.
     made = job.outputs(paths)
+    linked = [path for path in made.paths() if path.is_symlink() and path.is_dir()]
     absent = [path for path in made.paths() if not (path.is_dir() if path in made.folders else path.is_file())]
-    lines = [f"{path.relative_to(paths.root)}: missing" for path in absent]
+    lines = [f"{path.relative_to(paths.root)}: a link to a folder, which is not followed" for path in linked]
+    lines += [f"{path.relative_to(paths.root)}: missing" for path in absent if path not in linked]
     for name in sorted(record.output.keys() | now.keys()):
         if name not in now:
             lines.append(f"{name}: missing")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from threespo.errors import InputError
 from threespo.files import atomic_text
@@ -71,18 +71,33 @@ def noted(paths: Paths, job: Job) -> Iterator[None]:
 def read(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
     """Return the last call of the workflow, if it has been called, and the last event of every job since then."""
     call, last = None, dict[Job, Event]()
-    with contextlib.suppress(FileNotFoundError):
-        for line in paths.journal.read_text(encoding="utf-8").splitlines():
-            # A killed process may have left half a line.
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                values = json.loads(line)
-                listed = {key: tuple((stage, name) for stage, name in values[key]) for key in ("jobs", "left")}
-                event = Event(**{**values, **listed})
-                if event.kind == "call":
-                    call = event
-                else:
-                    last[event.job] = event
+    try:
+        lines = paths.journal.read_bytes().splitlines()
+    except OSError:
+        return None, {}
+    for line in lines:
+        # A killed process may have left half a line, and a disk a wrong bit.
+        with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError):
+            event = _event(json.loads(line))
+            if event.kind == "call":
+                call = event
+            else:
+                last[event.job] = event
     return call, last
+
+
+def _event(values: dict[str, Any]) -> Event:
+    """Return an event of a line's values; any of several exceptions where they are none."""
+    listed = {key: tuple((str(stage), str(name)) for stage, name in values[key]) for key in ("jobs", "left")}
+    event = Event(**{**values, **listed})
+    texts, numbers = (event.stage, event.name, event.host, event.started), (event.time, event.process)
+    if event.kind not in get_args(Kind) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("not an event")
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise TypeError("not a time, or not a process")
+    # Of a time that no clock shows.
+    time.localtime(event.time)
+    return event
 
 
 def _now(kind: Kind, job: Job) -> Event:
@@ -93,7 +108,7 @@ def _now(kind: Kind, job: Job) -> Event:
 def _started(process: int) -> str:
     """Return when a process began, in ticks since the machine did; empty if there is none."""
     try:
-        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     # The name before it may hold anything; then come state, and the number of this field is 22 (proc(5)).
@@ -109,7 +124,7 @@ def _append(paths: Paths, event: Event) -> None:
     with contextlib.suppress(OSError, InputError):
         paths.journal.parent.mkdir(parents=True, exist_ok=True)
         # One write: lines of several processes do not mix.
-        handle = os.open(paths.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        handle = os.open(paths.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             os.write(handle, _line(event).encode())
         finally:

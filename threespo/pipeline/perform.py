@@ -1,12 +1,12 @@
 """Do a job, if it has to be done: a result that stands is left alone, one that another study has is taken."""
 
 import resource
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
 
 from threespo.errors import InputError
+from threespo.files import remove
 from threespo.paths import Paths
 from threespo.pipeline import integrity
 from threespo.pipeline.plan import check_upstream
@@ -76,13 +76,15 @@ def _settled(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, s
 
 
 def _clear_way(paths: Paths, job: Job) -> None:
-    """Remove folders that somebody has put in the place of the job's files, and files in that of its folders."""
+    """Remove folders that somebody has put in the place of the job's files, files in that of its folders, and links.
+
+    What a link leads to stays: it is somebody else's.
+    """
     made = job.outputs(paths)
     for path in (*made.paths(), paths.record(job.stage, job.name)):
-        if path.is_dir() and path not in made.folders:
-            shutil.rmtree(path)
-        elif path.exists() and not path.is_dir() and path in made.folders:
-            path.unlink()
+        folder = path.is_dir() and not path.is_symlink()
+        if path.is_symlink() or (path.exists() and folder != (path in made.folders)):
+            remove(path)
 
 
 def _stands(paths: Paths, job: Job, made_of: records.Ingredients) -> bool:

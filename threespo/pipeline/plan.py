@@ -18,6 +18,7 @@ from threespo.pipeline.stages import Job, jobs, makers
 from threespo.provenance import records
 from threespo.provenance.digests import Digests
 from threespo.study.config import Study
+from threespo.study.configuration import check_study_file
 from threespo.study.resolve import present_study
 
 SHOWN_REASONS = 12
@@ -268,14 +269,21 @@ def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
     verdicts = plan(study, paths, digests)
     digests.save()
     wrong = [verdict for verdict in verdicts if verdict.damage]
+    well = not any(verdict.runs for verdict in verdicts)
     lines = [f"{verdict.job}: {line}" for verdict in wrong for line in verdict.damage]
     known = [records.read(paths, verdict.job) for verdict in verdicts if not verdict.damage]
     files = sum(len(record.output) for record in known if record)
     if stale := sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts):
         lines.append(f"{_jobs(stale)} would run again, since what they were made of has changed: threespo why {paths.root}")
+    # No job's: the workflow writes it.
+    try:
+        check_study_file(paths)
+    except InputError as error:
+        lines.insert(0, str(error))
+        well = False
     whole = len(verdicts) - len(wrong)
     lines.append(f"{paths.root}: {whole} of {_jobs(len(verdicts))} have their results as recorded ({files} files)")
-    return lines, not any(verdict.runs for verdict in verdicts)
+    return lines, well
 
 
 def _check_folder() -> None:

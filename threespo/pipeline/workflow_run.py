@@ -1,13 +1,12 @@
 """One call of the workflow: what its main process does before the first job, and says after the last."""
 
 import json
-import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO, cast
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, atomic_text, note_holder, try_lock
+from threespo.files import atomic_folder, atomic_json, atomic_text, copy_folder, holder_of, note_holder, try_lock
 from threespo.paths import Paths
 from threespo.pipeline import journal
 from threespo.pipeline.plan import Verdict, plan, summary
@@ -16,6 +15,7 @@ from threespo.pipeline.snakemake_adapter import locks
 from threespo.pipeline.stages import Job
 from threespo.provenance.code import forget
 from threespo.provenance.digests import Digests
+from threespo.study.configuration import STUDY_DIGEST, read_call
 from threespo.study.load import dump_study
 from threespo.study.resolve import Resolved
 
@@ -53,7 +53,7 @@ class WorkflowRun:
             _refuse_locked(self._paths)
             self._refuse_other()
             atomic_text(self._paths.study, dump_study(self._study))
-            atomic_json(self._paths.call, self._resolved.call)
+            atomic_json(self._paths.call, {**self._resolved.call, STUDY_DIGEST: self._resolved.digest})
             self._copy_cassettes()
 
         self._verdicts = self._plan(save=execute)
@@ -95,11 +95,10 @@ class WorkflowRun:
     def _refuse_other(self) -> None:
         """Refuse to put results in the place of another study's that has the same name."""
         root, call = self._paths.root, self._resolved.call
-        try:
-            before = json.loads(self._paths.call.read_text(encoding="utf-8"))
-            file, config = before["file"], dict(before["config"])
-        except (OSError, ValueError, KeyError, TypeError):
+        before = read_call(self._paths)
+        if before is None:
             return
+        file, config = before["file"], before["config"]
         # A study may also be called by its own file in its results.
         if file != call["file"] and self._paths.study.name not in (file, call["file"]):
             raise InputError(f"{root}: holds the results of the study in {file}; give {call['file']} another 'name'")
@@ -114,7 +113,7 @@ class WorkflowRun:
         theirs, ours = self._resolved.unchanged.cassettes, self._paths.cassettes
         if theirs.is_dir() and not ours.exists():
             with atomic_folder(ours) as temporary:
-                shutil.copytree(theirs, temporary, dirs_exist_ok=True)
+                copy_folder(theirs, temporary)
 
     def end(self) -> str:
         """Return one line on what has been done, and what is left: not asked for, failed, or edited meanwhile."""
@@ -145,10 +144,9 @@ def hold(paths: Paths) -> IO[str]:
     """
     handle = try_lock(paths.lock)
     if handle is None:
-        holder = paths.lock.read_text(encoding="utf-8").strip() or "unknown"
         raise InputError(
-            f"{paths.root}: another call of the workflow ({holder}) is at work on this study. Wait until it ends; a study "
-            "with other settings (--config set=…) can run beside it."
+            f"{paths.root}: another call of the workflow ({holder_of(paths.lock)}) is at work on this study. Wait until it "
+            "ends; a study with other settings (--config set=…) can run beside it."
         )
     if (jobs := try_lock(paths.jobs_lock)) is None:
         raise InputError(

@@ -19,7 +19,7 @@ from typing import IO, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from threespo.errors import InputError
-from threespo.files import note_holder, read_bytes, try_lock
+from threespo.files import holder_of, note_holder, read_bytes, try_lock
 from threespo.protocol import Counters
 
 _log = logging.getLogger(__name__)
@@ -245,7 +245,7 @@ def _lock(path: Path) -> IO[str]:
     handle = try_lock(lock)
     if handle is None:
         raise InputError(
-            f"{path}: another process ({lock.read_text().strip() or 'unknown'}) is adding replies to this cassette. "
+            f"{path}: another process ({holder_of(lock)}) is adding replies to this cassette. "
             "Wait for it or stop it; the lock ends with the process."
         )
     note_holder(handle)

@@ -41,7 +41,7 @@ def meaning_digest(path: Path) -> str:
         if path.suffix == ".ipynb":
             cells = [[cell["cell_type"], cell["source"], cell["metadata"].get("tags")] for cell in json.loads(text)["cells"]]
             return _text_digest(json.dumps(cells))
-    except (ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+    except (ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     return file_digest(path)
 
@@ -51,10 +51,14 @@ def _text_digest(text: str) -> str:
 
 
 def files_in(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name, file) of a file or of all files below a folder, sorted; hidden files (markers of tools) are left out."""
+    """Yield (name, file) of a file or of all files below a folder, sorted; hidden files (markers of tools) are left out.
+
+    A link to a file counts as the file, whose bytes are compared. One to a folder is not followed: it may lead anywhere, and
+    what changes there would change a result.
+    """
     if path.is_file():
         yield "", path
-    elif path.is_dir():
+    elif path.is_dir() and not path.is_symlink():
         try:
             names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
         except FileNotFoundError:
@@ -115,5 +119,5 @@ def _read_memory(path: Path) -> dict[str, list[Any]]:
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
         return {str(name): [list(state), str(digest)] for name, (state, digest) in known.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}

@@ -8,7 +8,9 @@ Nothing else, and above all no modification time, decides whether a job has to r
 """
 
 import dataclasses
+import hashlib
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,12 +107,24 @@ def _checked(values: Any, job: JobId) -> Record:
         raise TypeError("took: expected numbers by name")
     if not all(isinstance(note, dict) for note in parts["accepted"]):
         raise TypeError("accepted: expected notes")
-    return Record(**parts)
+    record = Record(**parts)
+    if values[_TOLD] != _told_digest(record):
+        raise ValueError("'took' or 'made' was edited after the job had written it")
+    return record
+
+
+_TOLD = "digest_of_took_and_made"
+"""In a record's file: all else in it is compared with the results and with what they are made of."""
+
+
+def _told_digest(record: Record) -> str:
+    return hashlib.sha256(json.dumps([record.took, record.made], sort_keys=True).encode()).hexdigest()
 
 
 def write(paths: Paths, record: Record) -> None:
     """Write a job's record, whole or not at all."""
-    atomic_json(paths.record(record.stage, record.name), {"format": FORMAT, **dataclasses.asdict(record)})
+    values = {"format": FORMAT, **dataclasses.asdict(record), _TOLD: _told_digest(record)}
+    atomic_json(paths.record(record.stage, record.name), values)
 
 
 def named(paths: Paths, files: Iterable[Path], digests: Digests) -> dict[str, str]:
@@ -180,13 +194,22 @@ def commit() -> str:
     try:
         found = _git(folder, "rev-parse", "HEAD")
         changed = _git(folder, "status", "--porcelain")
-    except (OSError, subprocess.CalledProcessError):
+    except subprocess.CalledProcessError as error:
+        if "not a git repository" not in error.stderr:
+            # A repository of another user, for example, which git does not look into.
+            return f"unknown (git: {' '.join(error.stderr.partition(chr(10))[0].split())})"
+        return "unknown (not a git checkout)"
+    except OSError:
         return "unknown (not a git checkout)"
     return found + (" with uncommitted changes" if changed else "")
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    # Its messages are looked at, which it would translate.
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, errors="replace", env=environment
+    )
     return done.stdout.strip()
 
 

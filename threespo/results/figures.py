@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from threespo.envs.registry import ENVIRONMENTS, presentation
 from threespo.files import atomic_path, atomic_text
+from threespo.results.csv_files import csv_text
 from threespo.results.layout import WIDTHS, pages
 
 if TYPE_CHECKING:
@@ -253,10 +254,4 @@ def save_text(shown: Mapping[str, str], folder: str | Path, name: str, data: "pd
 
 
 def _write_data(data: "pd.DataFrame", folder: str | Path, name: str) -> None:
-    with atomic_path(Path(folder) / f"{name}.csv") as path:
-        data.map(_plain).to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
-
-
-def _plain(value: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula: products and models may have written its text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    atomic_text(Path(folder) / f"{name}.csv", csv_text(data))

@@ -21,7 +21,9 @@ def execute(settings: NotebookSettings) -> None:
     parameters = {"tables": str(paths.tables), "figures": str(paths.figures)}
     try:
         with atomic_path(paths.notebook(settings.name)) as out:
-            papermill.execute_notebook(source, out, parameters, kernel_name="python3", progress_bar=False)
+            # Papermill fills parameters into what stands in braces in a path.
+            places = [str(path).replace("{", "{{").replace("}", "}}") for path in (source, out)]
+            papermill.execute_notebook(*places, parameters, kernel_name="python3", progress_bar=False)
     except PapermillExecutionError as error:
         raise InputError(f"{source}: a cell failed on the tables in {paths.tables}\n{error}") from error
     print(f"notebook {settings.name}: {paths.notebook(settings.name)}", file=sys.stderr)

@@ -14,6 +14,7 @@ from threespo.policy.cassette import read_replies
 from threespo.provenance.records import commit, processor, read, version_of
 from threespo.results.settings import ResultSettings
 from threespo.runs.gpus import smi
+from threespo.study.configuration import read_call
 from threespo.study.load import dump_study
 from threespo.study.matrix import prompted_runs
 
@@ -68,12 +69,9 @@ def _mark(settings: ResultSettings) -> dict[str, str]:
 
 def _asked(paths: "Paths") -> dict[str, str]:
     """Return what of the study was changed when the workflow was called, as it was written."""
-    try:
-        config = json.loads(paths.call.read_text(encoding="utf-8"))["config"]
-        return {"changed with set=": json.dumps(config["set"])} if config.get("set") else {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # A command was called by hand: nothing but the study's own file says what was meant.
-        return {}
+    # Of a command that was called by hand nothing but the study's own file says what was meant.
+    config = (read_call(paths) or {}).get("config", {})
+    return {"changed with set=": json.dumps(config["set"])} if config.get("set") else {}
 
 
 def _made(settings: ResultSettings) -> dict[str, str]:

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, note_holder, try_lock
+from threespo.errors import InputError, sized
+from threespo.files import atomic_folder, atomic_json, holder_of, note_holder, try_lock
 
 
 class Saves(Protocol):
@@ -55,7 +55,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     handle = try_lock(lock)
     if handle is None:
         raise InputError(
-            f"{folder}: another process ({lock.read_text().strip() or 'unknown'}) is training this run. "
+            f"{folder}: another process ({holder_of(lock)}) is training this run. "
             "Wait for it or stop it; the lock ends with the process."
         )
 
@@ -104,8 +104,8 @@ def check_disk(folder: Path, trained: Mapping[str, Saves], count: int) -> None:
     each, free = sum(one.size() for one in trained.values()), shutil.disk_usage(_there(folder)).free
     if count * each > free:
         raise InputError(
-            f"{folder}: {count} checkpoint(s) of {each / 1e9:.1f} GB each have to be written (two are kept while one is "
-            f"written), and {free / 1e9:.1f} GB are free. Free disk space, or put the results elsewhere (results: FOLDER)."
+            f"{folder}: {count} checkpoint(s) of {sized(each)} each have to be written (two are kept while one is "
+            f"written), and {sized(free)} are free. Free disk space, or put the results elsewhere (results: FOLDER)."
         )
 
 

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from threespo.envs.registry import ENVIRONMENTS, environment
-from threespo.errors import InputError
+from threespo.errors import InputError, sized
 from threespo.runs.gpus import Device, devices, mps
 from threespo.scaling.estimate import estimate, machine_of, unfit
 from threespo.scaling.rates import stored
@@ -47,7 +47,7 @@ def report(results: Path) -> list[str]:
         f"machine   {platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_memory() / 1e9:.0f} GB of memory, "
         f"Python {platform.python_version()}",
         f"GPUs      {fault or _gpus(gpus)}",
-        f"disk      {free / 1e9:.0f} GB free for {results}",
+        f"disk      {sized(free)} free for {results}",
         f"compiler  {compiler or 'none: the stock ALFWorld engine (extra oracle, tests) is compiled: apt install g++'}; "
         "Java is not needed",
         "packages  " + ", ".join(f"{name} {number or 'missing'}" for name, number in installed.items()),

@@ -1,11 +1,16 @@
 """The workflow's configuration: config/config.yaml with ``--config`` on top, checked key by key."""
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from threespo.errors import InputError
+from threespo.paths import Paths
+from threespo.provenance.digests import file_digest
 from threespo.study.reading import read_text, read_yaml
 
 CONFIG_FILE = Path("config") / "config.yaml"
@@ -14,6 +19,12 @@ _FOLDER = re.compile(r"[\w./+@=,:~-]+")
 """What names of folders may have: blanks and brackets mean something to shells and to Snakemake's patterns."""
 
 _MAPPINGS = ("set", "real")
+
+OWN = (
+    *("benchmarks", "build", "config", "dist", "docs", "examples", "notebooks", "profiles", "tests", "threespo"),
+    *("threespo_verifiers", "workflow"),
+)
+"""The repository's folders, hidden ones apart, and those that `make` writes."""
 
 
 class Places:
@@ -74,10 +85,29 @@ def read_config(file: Path) -> dict[str, Any]:
     Raises:
         InputError: if it cannot be read, is not UTF-8 or YAML, has a key twice, or is no mapping.
     """
-    values = read_yaml(read_text(file, "Restore it from the repository."), str(file))
+    text = read_text(file, "Restore it from the repository.")
+    values = read_yaml(text, str(file))
     if not isinstance(values, dict | None):
         raise InputError(f"{file}: expected a mapping of keys (config/README.md), found {_shown(values)}")
+
+    # Snakemake reads the file too, by YAML 1.1, where ``no`` is false and ``010`` is 8.
+    for place, meant, taken in _differences(typed(values), typed(yaml.safe_load(text))):
+        raise InputError(f"{file}: {place}: YAML 1.2 reads {meant!r}, Snakemake {taken!r}; write it otherwise, or quote it")
     return values or {}
+
+
+def _differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the places in which two readings of one text differ, with what stands there."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for (key, inner), (key_there, inner_there) in zip(one.items(), other.items(), strict=False):
+            yield from _differences(key, key_there, f"{place}{key}")
+            yield from _differences(inner, inner_there, f"{place}{key}.")
+    elif isinstance(one, list) and isinstance(other, list):
+        for number, (inner, inner_there) in enumerate(zip(one, other, strict=False)):
+            yield from _differences(inner, inner_there, f"{place}{number}.")
+    # True is 1, and not a number is not itself.
+    elif repr(one) != repr(other):
+        yield place.strip("."), one, other
 
 
 def check_texts(given: Sequence[str]) -> None:
@@ -96,6 +126,36 @@ def check_texts(given: Sequence[str]) -> None:
             read_yaml(value, f"--config {key}")
 
 
+def read_call(paths: Paths) -> dict[str, Any] | None:
+    """Return what the workflow was asked for when it last ran, with ``config``, ``gpus`` and ``file`` in it.
+
+    Nothing tells where commands were called by hand, or the file is damaged: then it is ``None``.
+    """
+    try:
+        call = json.loads(paths.call.read_text(encoding="utf-8"))
+        return {**call, "config": dict(call["config"]), "gpus": call["gpus"], "file": str(call["file"])}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+STUDY_DIGEST = "study_sha256"
+"""In ``call.json``: of the study's file, which the workflow wrote."""
+
+
+def check_study_file(paths: Paths) -> None:
+    """Make sure that a study's file is as the workflow has written it; passed over where nothing tells.
+
+    Raises:
+        InputError: if it was damaged or edited.
+    """
+    meant = (read_call(paths) or {}).get(STUDY_DIGEST)
+    if meant is not None and meant != file_digest(paths.study):
+        raise InputError(
+            f"{paths.study}: damaged or edited: it is not what the workflow has written, which writes it anew when it runs "
+            "again. A study is changed in config/studies, or with --config set=…"
+        )
+
+
 def results_folder(places: Places) -> Path:
     """Return the folder that studies put their results into.
 
@@ -108,6 +168,7 @@ def results_folder(places: Places) -> Path:
             f"{places.of('results')}: expected the path of a folder without blanks, quotes or brackets, found {_shown(text)}"
         )
     folder = Path(text)
+    _refuse_own(folder, places.of("results"))
     for place in (folder, *folder.parents):
         try:
             blocked = place.exists() and not place.is_dir()
@@ -116,6 +177,20 @@ def results_folder(places: Places) -> Path:
         if blocked:
             raise InputError(f"{places.of('results')}: {place} is a file; choose another folder")
     return folder
+
+
+def _refuse_own(folder: Path, where: str) -> None:
+    """Refuse folders of the repository itself: what is removed with results, or searched for them, must not be code."""
+    remedy = "choose a folder for results alone, such as results or /data/results"
+    if folder.parts[:1] and folder.parts[0].startswith("~"):
+        raise InputError(f"{where}: {folder}: no shell has put a home in the place of the ~; write the whole path")
+    # With all links followed, and names such as a/../b.
+    here, meant = Path.cwd().resolve(), folder.resolve()
+    if meant == here or meant in here.parents:
+        raise InputError(f"{where}: {folder} holds this repository; {remedy}")
+    inside = meant.relative_to(here).parts[0] if meant.is_relative_to(here) else ""
+    if inside.startswith(".") or inside in OWN:
+        raise InputError(f"{where}: {folder} lies in the repository's own {inside}; {remedy}")
 
 
 def is_folder(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -18,14 +18,46 @@ _TYPES = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float
 
 _NUMBER, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
 
+_PLAIN = {
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*\.?[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+"""What YAML 1.2 (its core schema) takes for other than text, by type, and how that may begin.
+
+The ``_`` in numbers is of YAML 1.1: it cannot be meant otherwise.
+"""
+
+
+_KEPT = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge", "tag:yaml.org,2002:timestamp")
+"""What both versions have, and dates, which are refused."""
+
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
-    """Reads ``1e-4`` as a number, as JSON and YAML 1.2 do: YAML 1.1 asks for ``1.0e-4`` and takes the rest for text."""
+    """Reads what is not quoted as YAML 1.2 and JSON do, and not as YAML 1.1, which PyYAML knows.
+
+    There ``no`` and ``on`` are booleans, ``3:20`` is 200, ``010`` is 8, and ``1e-4`` is text.
+    """
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, form) for tag, form in known if tag in _KEPT]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
-_Loader.add_implicit_resolver(
-    _NUMBER, re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+for _name, (_form, _first) in _PLAIN.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_form})$"), list(_first))
+
+
+def _whole(loader: _Loader, node: yaml.Node) -> int:
+    text = loader.construct_scalar(node).replace("_", "")
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 
 
 def read_text(path: Path, remedy: str) -> str:

@@ -6,7 +6,6 @@ Decided once, by the workflow's main process. Jobs receive the result as a file,
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from threespo.paths import Paths
 from threespo.study.catalogue import catalogue
 from threespo.study.changes import own_ending, reaching, small_budgets
 from threespo.study.config import Study
-from threespo.study.configuration import Places, check_texts, is_folder, results_folder, typed
+from threespo.study.configuration import Places, check_texts, is_folder, read_call, results_folder, typed
 from threespo.study.load import Change, dump_study, load_study
 from threespo.study.matrix import local_policies
 
@@ -140,11 +139,13 @@ def present_study(paths: Paths) -> Study:
     Raises:
         InputError: if the study's file is not valid, or the folder has none.
     """
+    call = read_call(paths)
+    if call is None:
+        return load_study(paths.study)
+    config, gpus = call["config"], call["gpus"]
     try:
-        call = json.loads(paths.call.read_text(encoding="utf-8"))
-        config, gpus = dict(call["config"]), call["gpus"]
         file = study_file(_asked(Places(config), gpus))
-    except (OSError, ValueError, KeyError, TypeError, InputError):
+    except (TypeError, InputError):
         return load_study(paths.study)
 
     # A file that is wrong by now is to be told.

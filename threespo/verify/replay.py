@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from threespo.errors import InputError
+from threespo.errors import InputError, refuse_ignored
 from threespo.verify import Report
 
 KINDS = (
@@ -24,13 +24,26 @@ LUCENE = "lucene"
 """The kind of ``threespo verify`` that has no reference file: the other search engine answers on the spot."""
 
 
+QUERIES = 200
+
+_READS = {
+    "alfworld": ("games",),
+    "webshop": ("catalogue",),
+    "search": ("catalogue",),
+    "reward": ("catalogue",),
+    "advantages": ("only",),
+    LUCENE: ("catalogue", "queries", "index"),
+}
+"""The options that a kind reads."""
+
+
 def replay(
     kind: str,
     file: Path | None,
     games: Path | None,
     catalogue: Path | None,
     only: str | None,
-    queries: int,
+    queries: int | None,
     index: Path | None,
 ) -> Report:
     """Replay a reference file, or compare the two search engines.
@@ -41,18 +54,21 @@ def replay(
         games: folder of games, for kinds that play.
         catalogue: folder of a catalogue's JSON files, for kinds that shop.
         only: the one estimator to check.
-        queries: searches that ``LUCENE`` compares.
+        queries: searches that ``LUCENE`` compares; by default ``QUERIES``.
         index: where its index is, or is to be kept.
 
     Raises:
         InputError: if the file is no reference file of this kind.
     """
+    options = {"games": games, "catalogue": catalogue, "only": only, "queries": queries, "index": index}
+    read = _READS.get(kind, ())
+    refuse_ignored(f"verify {kind}", **{name: value for name, value in options.items() if name not in read})
     if kind == LUCENE:
         from threespo.verify import lucene
 
         if file is not None:
             raise InputError(f"verify {LUCENE}: takes no reference file, found {file}; give --catalogue DIR alone")
-        return lucene.verify(catalogue, queries, index)
+        return lucene.verify(catalogue, QUERIES if queries is None else queries, index)
     if file is None:
         raise InputError(f"verify {kind}: needs a reference file; name it after the kind")
 

@@ -1,6 +1,7 @@
 """Files for a paper: a study's tables and figures, with an entry for a bibliography, in a folder of their own."""
 
 import hashlib
+import json
 import re
 import shutil
 from pathlib import Path
@@ -10,11 +11,15 @@ from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, atomic_text, read_json
 from threespo.pipeline import integrity
 from threespo.pipeline.stages import Job
+from threespo.provenance import records
 from threespo.results.captions import caption
 from threespo.results.paper_tables.latex import escaped
+from threespo.settings import Execution, decisive
 from threespo.study.catalogue import Item, made_in
-from threespo.study.load import load_study
+from threespo.study.configuration import check_study_file
+from threespo.study.load import load_study, parse_study
 from threespo.tables import read_table
+from threespo.terminal import printable
 
 if TYPE_CHECKING:
     from threespo.paths import Paths
@@ -42,12 +47,17 @@ def export(paths: "Paths", folder: Path) -> list[str]:
     Raises:
         InputError: if a table or figure is missing or damaged, or something of somebody else's is in the folder.
     """
+    check_study_file(paths)
     study = load_study(paths.study)
-    items = {item: item_files(paths, item) for item in made_in(study)}
     _check_ours(folder)
-    integrity.check_made(study, paths, [file for files in items.values() for file in files])
+    gathered = paths.table("provenance")
+    integrity.check_made(study, paths, [gathered])
+    origin = read_table(gathered).set_index(["section", "name"])["value"]
+    _check_study(study, paths, str(origin["study", "settings"]))
 
-    commit, year = _origin(paths)
+    items = {item: item_files(paths, item) for item in made_in(study)}
+    integrity.check_made(study, paths, [file for files in items.values() for file in files])
+    commit, year = str(origin["code", "commit"]), str(origin["time", "gathered"])[:4]
     with atomic_folder(folder.absolute()) as out:
         for file in (file for files in items.values() for file in files):
             target = out / file.parent.name
@@ -77,7 +87,8 @@ def bibliography(study: "Study", commit: str, year: str) -> str:
         "howpublished": "threespo, results of one study",
         "note": f"{_in_bibtex(study.description)}; {len(study.seeds)} training seeds; commit {_in_bibtex(commit)}",
     }
-    return f"@misc{{{key},\n" + "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items()) + "}\n"
+    # Descriptions are people's, and both files are looked at in terminals.
+    return printable(f"@misc{{{key},\n" + "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items()) + "}\n")
 
 
 def _check_ours(folder: Path) -> None:
@@ -124,10 +135,20 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _origin(paths: "Paths") -> tuple[str, str]:
-    """Return the commit and the year in which a study's tables were gathered."""
-    table = read_table(paths.table("provenance")).set_index(["section", "name"])["value"]
-    return str(table["code", "commit"]), str(table["time", "gathered"])[:4]
+def _check_study(study: "Study", paths: "Paths", gathered: str) -> None:
+    """Make sure that the study's file is that of its tables, which have their records; ``gathered`` is the study in them.
+
+    Raises:
+        InputError: naming the first field that differs.
+    """
+    before = parse_study(json.loads(gathered), str(paths.table("provenance")))
+    then, now = (dict(records.flat(decisive(one, (Execution,)))) for one in (before, study))
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            raise InputError(
+                f"{paths.study}: not the study that the tables are of: {name} is {now.get(name, 'not there')} here and "
+                f"{then.get(name, 'not there')} there. Run the workflow, which brings them together."
+            )
 
 
 def _contents(study: "Study", commit: str, items: dict[Item, list[Path]]) -> str:
@@ -143,7 +164,7 @@ def _contents(study: "Study", commit: str, items: dict[Item, list[Path]]) -> str
         title, text = caption(study, item)
         where = ", ".join(f"`{file.parent.name}/{file.name}`" for file in files)
         lines += ["", f"## {title}", "", where, "", text]
-    return "\n".join([*lines, ""])
+    return printable("\n".join([*lines, ""]))
 
 
 def _in_bibtex(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 
 from tqdm import tqdm
 
+from threespo.errors import sized
 from threespo.paths import Paths
 from threespo.pipeline import journal
 from threespo.pipeline.plan import plan
@@ -127,11 +128,7 @@ def _disk(paths: Paths) -> str:
             used += 0 if file.is_symlink() or file.is_dir() else file.stat().st_size
         except FileNotFoundError:
             continue
-    return f"  disk      {_size(used)} here, {_size(shutil.disk_usage(paths.root).free)} free"
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+    return f"  disk      {sized(used)} here, {sized(shutil.disk_usage(paths.root).free)} free"
 
 
 class StudyBar:

@@ -18,6 +18,7 @@ from threespo.runs.gpus import check_granted
 from threespo.scaling.resources import Allotment
 from threespo.study.load import load_study
 from threespo.study.resolve import resolve
+from threespo.surroundings import settle
 from threespo.terminal import printable
 from threespo.watch.status import StudyBar
 
@@ -28,6 +29,7 @@ def say(sentence, lines=()):
     print(printable("\n  ".join([f"threespo: {sentence}", *lines])), file=sys.stderr, flush=True)
 
 
+settle()
 try:
     if is_main_process(workflow):
         RESOLVED = resolve(config, granted_gpus(workflow), config_texts(workflow))

@@ -12,7 +12,6 @@ into that folder must have the same sum.
 import errno
 import hashlib
 import http.client
-import json
 import shutil
 import stat
 import urllib.error
@@ -22,12 +21,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from tqdm import tqdm
 
 from threespo.envs.alfworld.sources import splits
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json
+from threespo.files import atomic_folder, atomic_json, read_json
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0
@@ -142,10 +142,19 @@ def _transfer(archive: Archive, partial: Path, progress: bool) -> None:
         raise http.client.HTTPException(f"the connection ended after {size} of {total} bytes")
 
 
+def _pinned(pins: Path) -> dict[str, dict[str, Any]]:
+    """Return what was recorded of earlier downloads, by archive."""
+    remedy = "Remove it: what is downloaded next is recorded anew."
+    known = read_json(pins, remedy) if pins.exists() else {}
+    if not isinstance(known, dict) or not all(isinstance(pinned, dict) for pinned in known.values()):
+        raise InputError(f"{pins}: not the checksums of archives by name. {remedy}")
+    return known
+
+
 def _verify(archive: Archive, file: Path) -> None:
     """Check the archive's checksum and its content's; delete it if they are wrong, so that it is fetched again."""
     pins = file.with_name(CHECKSUMS)
-    known = json.loads(pins.read_text(encoding="utf-8")) if pins.exists() else {}
+    known = _pinned(pins)
     expected = archive.sha256 or known.get(archive.name, {}).get("sha256")
     with file.open("rb") as data:
         found = hashlib.file_digest(data, "sha256").hexdigest()

@@ -155,7 +155,7 @@ class Catalogue:
             self._goals = {name: np.load(folder / f"{name}.npy") for name in ("synthetic", "human")}
             rank = np.load(folder / "rank.npy", mmap_mode="r")
             self.index: SearchEngine = SearchIndex(folder, rank, self.facts["terms"], self.facts["indexed"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
                 f"{folder}: no compiled catalogue, or a broken one ({error}); remove it and prepare the data again"
             ) from error

@@ -1,7 +1,6 @@
 """A table for readers: one value, written as HTML, Markdown and LaTeX (booktabs), and as CSV with its numbers unrounded."""
 
 import html
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Literal
 import pandas as pd
 
 from threespo.files import atomic_text
+from threespo.results.csv_files import csv_text
 from threespo.results.paper_tables.latex import escaped
 
 MISSING = "–"
@@ -91,9 +91,7 @@ class PaperTable:
 
     def csv(self) -> str:
         """Return the table as CSV, numbers to six digits."""
-        out = io.StringIO()
-        self.frame().map(_plain).to_csv(out, index=False, float_format="%.6g", lineterminator="\n")
-        return out.getvalue()
+        return csv_text(self.frame())
 
     def markdown(self) -> str:
         """Return the table as Markdown: one for each section, below its name."""
@@ -180,11 +178,6 @@ def of_words(frame: pd.DataFrame, names: Mapping[str, str], sections: Sequence[s
     above = sections if sections is not None else [""] * len(frame)
     rows = zip(frame[list(names)].astype(str).itertuples(index=False), above, strict=True)
     return PaperTable(columns, tuple(Row(tuple(map(text, row)), section) for row, section in rows), breaks=True)
-
-
-def _plain(value: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula: a study's author has written its text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def _in_markdown(shown: str) -> str:
