@@ -207,9 +207,9 @@ def test_the_workflows_readme_names_every_rule_and_every_command():
         assert f"`threespo {stage.replace('_', '-')}`" in readme, stage
 
 
-def test_no_file_of_the_package_is_longer_than_three_hundred_lines():
+def test_no_file_of_the_package_is_longer_than_five_hundred_lines():
     lengths = {path: len(path.read_text().splitlines()) for path in (ROOT / "threespo").rglob("*.py")}
-    assert not {str(path): length for path, length in lengths.items() if length > 300}
+    assert not {str(path): length for path, length in lengths.items() if length > 500}
 
 
 PLACES = ("*.md", "*/*.md", "docs/*/*.md")
