@@ -14,7 +14,7 @@ from threespo.agents.trials import Agent, play_trials
 from threespo.envs.parsing import opened_thought
 from threespo.errors import InputError
 from threespo.gym.tasks import open_tasks
-from threespo.pipeline.freeze import configuration
+from threespo.study.marks import configuration_digest
 from threespo.policy.model import bundle, load_policy, load_words
 from threespo.policy.sampler import TorchSampler
 from threespo.policy.settings import RESERVED, TemplateSettings
@@ -192,7 +192,7 @@ def test_marks_of_frozen_studies_are_of_the_same_configuration():
     frozen = [study for file in sorted(STUDIES.glob("*.yaml")) if (study := load_study(file)).confirmatory]
     assert frozen
     for study in frozen:
-        assert configuration(study) == study.confirmatory.configuration, study.name
+        assert configuration_digest(study) == study.confirmatory.configuration, study.name
 
 
 @pytest.mark.parametrize(

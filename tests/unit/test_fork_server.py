@@ -20,7 +20,7 @@ CALLER = """
 import os, signal, sys
 if "--background" in sys.argv: signal.signal(signal.SIGINT, signal.SIG_IGN)
 from pathlib import Path
-from threespo.study import fork_server
+from threespo.pipeline import fork_server
 fork_server.start("threespo.cli:main", Path("results/stand-in/study.json"), 1)
 print(os.environ[fork_server.SERVER], fork_server._server.pid, flush=True)
 sys.stdin.read()

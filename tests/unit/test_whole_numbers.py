@@ -20,6 +20,9 @@ class Index:
     def __index__(self) -> int:
         return 3
 
+    def __repr__(self) -> str:
+        return "Index()"
+
 
 WHOLE = [np.int64(3), np.int32(3), np.uint8(3), np.array(3), torch.tensor(3), torch.tensor(3, dtype=torch.int16), Index()]
 OTHER = [True, np.True_, np.bool_(False), torch.tensor(True), 3.0, np.float64(3.0), torch.tensor(3.0), Fraction(3), b"3"]
@@ -81,7 +84,7 @@ def test_the_vector_form_takes_arrays_of_places():
     assert many.reset(seed=np.int64(2))[0] == ALFWorldVectorEnv(3, split="valid_unseen").reset(seed=2)[0]
 
 
-@pytest.mark.parametrize("number", [np.int64, np.uint16, torch.tensor], ids=str)
+@pytest.mark.parametrize("number", [np.int64, np.uint16, torch.tensor], ids=lambda kind: kind.__name__)
 def test_verl_agents_environments_take_them(number):
     made = build_alfworld_envs(None, number(1), number(2), number(2), is_train=False, env_kwargs={"max_steps": number(9)})
     plain_one = build_alfworld_envs(None, 1, 2, 2, is_train=False, env_kwargs={"max_steps": 9})
