@@ -14,7 +14,6 @@ from threespo.agents.trials import Agent, play_trials
 from threespo.envs.parsing import opened_thought
 from threespo.errors import InputError
 from threespo.gym.tasks import open_tasks
-from threespo.study.marks import configuration_digest
 from threespo.policy.model import bundle, load_policy, load_words
 from threespo.policy.sampler import TorchSampler
 from threespo.policy.settings import RESERVED, TemplateSettings
@@ -22,6 +21,7 @@ from threespo.protocol import Sample, SampleRequest
 from threespo.settings import decisive
 from threespo.study.config import PolicySettings
 from threespo.study.load import load_study
+from threespo.study.marks import configuration_digest
 from threespo.study.resolve import STUDIES
 
 PROMPT = "\nWhere is the mug?\n"

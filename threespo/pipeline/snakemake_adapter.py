@@ -1,6 +1,16 @@
 """What the workflow asks of Snakemake beyond its documented interface: every such attribute is used here and nowhere else.
 
-They were read in Snakemake 9.27 and may change with any release.
+They were read in Snakemake 9.27 and may change with any release. One of them saves time (``start_jobs_at_once``, where the
+figure stands); without the others something would be wrong:
+
+- ``dag.forcefiles``, ``dag_settings.rerun_triggers``, ``dag.check_output_mtime``: modification times would decide what runs,
+  and not records, so a pulled clone would train everything anew;
+- ``is_main_process``, ``executor_plugin``, ``dryrun``, ``touch``, ``common_settings.local_exec``: each job's own Snakemake
+  would plan the whole study again, and a dry run would write;
+- ``global_resources``, ``register_resource``: runs could not share a GPU, and ``auto`` could choose no study;
+- ``config_settings.config_args``: of two equal keys the last would count, without a word;
+- ``dag.needrun_jobs``: the bar would count jobs that nobody asked for;
+- ``persistence.path``, ``.snakemake/locks``: after a kill the next call would stumble over copies and locks that are left.
 """
 
 import os
