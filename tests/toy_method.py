@@ -1,8 +1,8 @@
-"""A method in one file: REINFORCE with a constant baseline. Tests add it with two lines in a registry (CONTRIBUTING.md)."""
+"""A method in one file: REINFORCE with a constant baseline. Tests add its name to the list of methods (CONTRIBUTING.md)."""
 
 from pydantic import Field
 
-from threespo.methods.base import CommonSettings, MethodOptions
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
 
@@ -21,3 +21,6 @@ def make(options: ReinforceOptions, common: CommonSettings) -> EpisodeMethod:
         return [[[steps.episode_return - baseline] * len(steps.keys) for steps in group] for group in groups]
 
     return EpisodeMethod(common, estimate)
+
+
+METHOD = MethodEntry(make, ReinforceOptions)

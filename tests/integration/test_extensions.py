@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md promises: a new environment is a folder and a line, a new method a file and two lines."""
+"""What CONTRIBUTING.md promises: a new environment is a folder and its name, a new method a file and its name."""
 
 import shutil
 import subprocess
@@ -27,26 +27,24 @@ STUDY = {
 }
 
 
-def add_line(file: Path, after: str, line: str) -> None:
+def add_name(file: Path, listed: str, name: str) -> None:
+    """Add a name to a tuple of names."""
     text = file.read_text()
-    assert text.count(after) == 1, f"{file}: expected one line {after!r}"
-    file.write_text(text.replace(after, f"{after}\n{line}"))
+    assert text.count(f"{listed} = (") == 1, f"{file}: expected one list {listed!r}"
+    file.write_text(text.replace(f"{listed} = (", f'{listed} = ("{name}", '))
 
 
 @pytest.mark.long
 def test_a_toy_environment_and_a_toy_method_train_evaluate_and_stand_in_the_report(tmp_path):
     checkout = copy_repository(tmp_path / "repository", "*.safetensors")
     package = checkout.folder / "threespo"
-    shutil.copytree(TESTS / "toy_environment", package / "envs" / "corridor")
-    add_line(
-        package / "envs" / "registry.py",
-        '    "webshop": "threespo.envs.webshop.spec",',
-        '    "corridor": "threespo.envs.corridor.spec",',
-    )
+    shutil.copytree(TESTS / "toy_environment", package / "envs" / "corridor", ignore=shutil.ignore_patterns("curriculum.py"))
+    (package / "imitation" / "corridor").mkdir()
+    (package / "imitation" / "corridor" / "__init__.py").touch()
+    shutil.copy(TESTS / "toy_environment" / "curriculum.py", package / "imitation" / "corridor")
+    add_name(package / "envs" / "registry.py", "ENVIRONMENTS", "corridor")
     shutil.copy(TESTS / "toy_method.py", package / "methods" / "reinforce.py")
-    registry = package / "methods" / "registry.py"
-    add_line(registry, "from threespo.methods.base import CommonSettings, Method, MethodOptions", "from . import reinforce")
-    add_line(registry, "_METHODS = {", '    "reinforce": _Entry(reinforce.make, reinforce.ReinforceOptions),')
+    add_name(package / "methods" / "registry.py", "METHODS", "reinforce")
     (checkout.folder / "toy.yaml").write_text(yaml.safe_dump(STUDY))
 
     # The real stages; figures of other numbers than success are not drawn, to save time.

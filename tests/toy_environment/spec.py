@@ -8,7 +8,6 @@ from threespo.envs.corridor.corridor import COLOURS, Corridor, CorridorTask
 
 from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.envs.spec import EnvironmentSpec, Playable
-from threespo.files import atomic_folder, atomic_json
 from threespo.rng import generator
 
 SPLITS = ("train", "calibration", "test")
@@ -37,12 +36,6 @@ def task(name: str) -> CorridorTask:
     return CorridorTask(name, tuple(rng.sample(COLOURS, len(COLOURS))), rng.choice(COLOURS))
 
 
-def prepare(settings: CorridorTasks, out: Path) -> None:
-    names = {split: [f"{split}-{number}" for number in range(settings.corridors)] for split in SPLITS}
-    with atomic_folder(out) as folder:
-        atomic_json(folder / "manifest.json", names)
-
-
 def load_tasks(data: Path, split: str) -> list[CorridorTask]:
     return [task(name) for name in json.loads((data / "manifest.json").read_text())[split]]
 
@@ -60,12 +53,10 @@ SPEC = EnvironmentSpec(
     evaluated=("test",),
     text=Corridor.text,
     make=lambda settings, data: Corridor(),
-    prepare="threespo.envs.corridor.spec:prepare",
     load_tasks=load_tasks,
     recognises=lambda path: path.name == "corridor" and (path / "manifest.json").is_file(),
     splits_in=lambda path: SPLITS,
     tasks_in=playable,
     playable="the data folder of a study in the corridor",
-    curriculum="threespo.envs.corridor.curriculum:curriculum",
-    presentation="threespo.envs.corridor.presentation:PRESENTATION",
+    has_curriculum=True,
 )
