@@ -1,5 +1,6 @@
 """``threespo accept``: results stand through a change of code that is proven to have no effect, and through no other."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import yaml
 from tests.integration.conftest import Checkout
 from tests.integration.test_changes import ROOT, RUN, flip, substitute, verdicts
 from threespo.files import try_lock
-from threespo.paths import Paths
+from threespo.paths import JobId, Paths
+from threespo.provenance import records
 
 GRPO = "alfworld/tiny-s/grpo/seed-0"
 RECORD = ROOT / "stages" / "train" / f"{GRPO}.json"
@@ -84,7 +86,7 @@ def test_a_change_without_an_effect_is_accepted_after_a_job_of_every_kind(finish
 
 
 def test_a_change_with_an_effect_is_named_and_nothing_is_written(finished_copy: Checkout) -> None:
-    substitute("threespo/runs/learning_rate.py", "return ", "return 2 * ")(finished_copy.folder)
+    substitute("threespo/runs/learning_rate.py", "return settings.", "return 2 * settings.")(finished_copy.folder)
     before = results(finished_copy)
     done = accept(finished_copy)
     assert done.returncode == 1, done.stderr
@@ -94,7 +96,7 @@ def test_a_change_with_an_effect_is_named_and_nothing_is_written(finished_copy: 
 
 
 def test_a_change_that_makes_a_job_fail_is_named(finished_copy: Checkout) -> None:
-    substitute("threespo/runs/learning_rate.py", "return ", "return nothing + ")(finished_copy.folder)
+    substitute("threespo/runs/learning_rate.py", "return settings.", "return nothing + settings.")(finished_copy.folder)
     done = accept(finished_copy)
     assert done.returncode == 1
     assert "fails now: NameError" in done.stdout
@@ -116,8 +118,10 @@ def truncated(folder: Path) -> None:
 
 
 def other_machine(folder: Path) -> None:
-    record = json.loads((folder / RECORD).read_text())
-    (folder / RECORD).write_text(json.dumps(record | {"made": record["made"] | {"processor": "another"}}))
+    paths, job = Paths(folder / ROOT), JobId("train", GRPO)
+    record = records.read(paths, job)
+    assert record is not None
+    records.write(paths, dataclasses.replace(record, made={**record.made, "processor": "another"}))
 
 
 def other_setting(folder: Path) -> None:

@@ -52,9 +52,11 @@ VALUES = {
         },
     },
     "methods": {
-        "grpo": {"method": "grpo", "parts": ["main", "figures"]},
+        "grpo": {"method": "grpo", "parts": ["ablation"]},
         "search": {"method": "threespo", "options": {"preset": "calibrated"}, "parts": ["main", "figures"]},
     },
+    # Each method in one environment is enough, and each environment with one method.
+    "parts": {"ablation": {"environments": ["alfworld"]}},
     "agents": {
         "direct": {"agent": "direct", "policies": ["tiny-s"]},
         "closed": {"agent": "react", "policies": ["gpt-4o"]},

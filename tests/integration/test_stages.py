@@ -12,7 +12,6 @@ import pytest
 from threespo.paths import Paths
 from threespo.pipeline.stages import STAGES, Job, jobs
 from threespo.settings import Execution, Label
-from threespo.study.catalogue import catalogue
 from threespo.study.load import load_study
 from threespo.study.resolve import resolve
 
@@ -125,9 +124,16 @@ def test_every_field_that_a_job_receives_is_in_its_key_unless_it_is_marked():
     assert ("evaluate", "evaluation") in seen
 
 
-def test_notebooks_declare_the_modules_that_they_import():
-    for name, notebook in catalogue(ROOT / "config" / "paper").notebooks.items():
+def test_the_code_of_a_notebook_has_what_its_cells_import():
+    study = load_study(ROOT / "config" / "studies" / "mini.yaml")
+    for name in STAGES["notebook"].jobs(study):
         cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-        imported = {node.module for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}
-        assert {module for module in imported if module.startswith("threespo")} == set(notebook.modules), name
+        imported = {
+            f"{node.module}:{alias.name}"
+            for node in ast.walk(ast.parse(code))
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("threespo")
+            for alias in node.names
+        }
+        assert imported, name
+        assert imported <= Job("notebook", name).code(study).keys(), name

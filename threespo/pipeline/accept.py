@@ -35,8 +35,8 @@ FOLDER = ".accept"
 DRAWN = ("notebook", "report")
 """Stages that are not accepted: the workflow makes them anew in less time than a proof takes."""
 
-FOLLOWS = ("mark",)
-"""Settings of results that say what the code is worth, and so change with it."""
+FOLLOWS = ("mark", "accepted")
+"""Settings of results that say what became of the code, and so change with it."""
 
 
 @dataclass(frozen=True, slots=True)

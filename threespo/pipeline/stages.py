@@ -7,6 +7,7 @@ table. A job is a stage and a name, for example ``train`` and ``alfworld/tiny-s/
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from threespo.errors import InputError, listed
 from threespo.job_settings import JobSettings
@@ -65,8 +66,11 @@ class Job(JobId):
         settings = STAGES[self.stage].settings(study, paths, self.name)
         if isinstance(settings, ResultSettings):
             # What results show of the study's other jobs, and of its mark, which depends on the code of all of them.
-            known = {"jobs": tuple(jobs(study)), "mark": mark_of(study, paths)}
-            return settings.model_copy(update=known)
+            everything = tuple(jobs(study))
+            notes = accepted_notes(everything, paths)
+            mark = mark_in_words(study, code_digest(study), steps_of(notes)) if study.confirmatory else ""
+            steps = tuple(sorted({f"{note['from']} -> {note['to']}" for note in notes}))
+            return settings.model_copy(update={"jobs": everything, "mark": mark, "accepted": steps})
         return settings
 
     def inputs(self, study: Study, paths: Paths) -> Files:
@@ -139,15 +143,12 @@ def digest_of_codes(codes: Iterable[Mapping[str, str]]) -> str:
     return digest({name: value for name, value in found.items() if "/shipped/" not in name})
 
 
-def accepted_steps(study: Study, paths: Paths) -> set[Step]:
-    """Return the changes of a study's code that its records say were proven to change no result of any method."""
-    found = [read_if_whole(paths, job) for job in jobs(study)]
-    notes = [note for record in found if record for note in record.accepted]
-    return {(note["from"], note["to"]) for note in notes if note.get("every_method")}
+def accepted_notes(among: Iterable[Job], paths: Paths) -> list[Mapping[str, Any]]:
+    """Return what the records of jobs say of changes of the code that were proven to change no result."""
+    found = [read_if_whole(paths, job) for job in among]
+    return [note for record in found if record for note in record.accepted]
 
 
-def mark_of(study: Study, paths: Paths) -> str:
-    """Return what a reader must know of a study's mark as confirmatory; empty for unmarked studies."""
-    if study.confirmatory is None:
-        return ""
-    return mark_in_words(study, code_digest(study), accepted_steps(study, paths))
+def steps_of(notes: Iterable[Mapping[str, Any]]) -> set[Step]:
+    """Return the digests of a study's code before and after each change that every method was run again for."""
+    return {(note["from"], note["to"]) for note in notes if note["every_method"]}

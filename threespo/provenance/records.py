@@ -24,6 +24,9 @@ from threespo.files import atomic_json
 from threespo.paths import JobId, Paths
 from threespo.provenance.digests import Digests, FileDigests, meaning_digest
 
+NOTE = {"from", "to", "commit", "every_method", "run"}
+"""What a record says of a change of code that its results were accepted through."""
+
 FORMAT = 2
 """Of records. The first had a digest for each module of the package; a job with such a record runs again."""
 
@@ -105,7 +108,7 @@ def _checked(values: Any, job: JobId) -> Record:
             raise TypeError(f"{name}: expected texts by name")
     if not all(isinstance(number, int | float) for number in parts["took"].values()):
         raise TypeError("took: expected numbers by name")
-    if not all(isinstance(note, dict) for note in parts["accepted"]):
+    if not all(isinstance(note, dict) and note.keys() == NOTE for note in parts["accepted"]):
         raise TypeError("accepted: expected notes")
     record = Record(**parts)
     if values[_TOLD] != _told_digest(record):

@@ -1,7 +1,7 @@
 """The settings of the jobs that make tables, notebooks and the report."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import SerializeAsAny
 
@@ -15,8 +15,10 @@ class ResultSettings(JobSettings):
     """Tables and report: the whole study, since its labels stand in them."""
 
     study: SerializeAsAny[Study]
-    jobs: tuple[JobId, ...] = ()
+    jobs: Annotated[tuple[JobId, ...], Execution] = ()
     """All jobs of the study, whose records say what they took and where they ran. They follow from the study."""
+    accepted: tuple[str, ...] = ()
+    """The changes of code that results have been accepted through, as tables and report show them."""
     mark: str = ""
     """What is to be said of the study's mark as confirmatory; empty without one."""
 
@@ -27,7 +29,7 @@ class ResultSettings(JobSettings):
             rows += [self.study.laboratory.families, self.study.laboratory.methods]
         order = [list(names) for names in rows]
         study = decisive(self.study, without=(Execution,))
-        return {"order": order, "study": study, "mark": self.mark, "gpus": self.gpus, "ranks": self.ranks}
+        return {"order": order, "study": study, "mark": self.mark, "accepted": self.accepted, "gpus": self.gpus, "ranks": self.ranks}
 
 
 class NotebookSettings(JobSettings):

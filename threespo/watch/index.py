@@ -11,7 +11,7 @@ import pandas as pd
 from threespo.errors import InputError
 from threespo.files import atomic_text
 from threespo.paths import Paths
-from threespo.pipeline.stages import accepted_steps, code_digest
+from threespo.pipeline.stages import accepted_notes, code_digest, jobs, steps_of
 from threespo.results import report
 from threespo.results.figures import label
 from threespo.results.opening import counts_of_claims
@@ -83,7 +83,7 @@ def _mark(study: "Study", paths: Paths) -> str:
         return ""
     if mark.rule != RULE:
         return f"frozen before it ran, at commit {mark.commit[:12]}; to be checked there"
-    changed = changed_since_mark(study, code_digest(study), accepted_steps(study, paths))
+    changed = changed_since_mark(study, code_digest(study), steps_of(accepted_notes(jobs(study), paths)))
     return f"frozen, but its {' and its '.join(changed)} has changed since" if changed else "frozen before it ran"
 
 
