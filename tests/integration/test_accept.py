@@ -142,7 +142,6 @@ def damaged(folder: Path) -> None:
         (half_a_note, "not a stage's record (accepted: expected notes)"),
         (truncated, "not a stage's record"),
         (other_machine, "made with processor another"),
-        (other_setting, "learning_rate was 0.0003 and is 1e-05: that is another result"),
         (damaged, "damaged or edited"),
     ],
 )
@@ -154,6 +153,39 @@ def test_what_cannot_be_accepted_is_one_line_and_nothing_changes(finished_copy: 
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in done.stderr.splitlines()[-1]
     assert results(finished_copy) == before
+
+
+def test_another_setting_is_left_to_the_workflow(finished_copy: Checkout) -> None:
+    other_setting(finished_copy.folder)
+    before = results(finished_copy)
+    done = accept(finished_copy)
+    assert done.returncode == 2
+    assert "learning_rate was 0.0003 and is 1e-05: that is another result and no change of code" in done.stderr
+    assert results(finished_copy) == before
+    # Beside a change of code the other rows are proven, and this one runs.
+    rename_publicly(finished_copy.folder)
+    finished_copy.log.write_text("")
+    assert accept(finished_copy).returncode == 0
+    assert "grpo" not in finished_copy.log.read_text()
+    told = states(finished_copy)
+    assert told[f"train {GRPO}"] == "changed"
+    assert told[f"train {GRPO.replace('grpo', 'threespo-calibrated')}"].startswith("unchanged, accepted")
+
+
+def test_a_job_of_other_code_or_edited_while_it_ran_is_no_part_of_anothers_proof(finished_copy: Checkout) -> None:
+    paths, seed_1 = Paths(finished_copy.results()), GRPO.replace("seed-0", "seed-1")
+    record = records.read(paths, JobId("train", seed_1))
+    assert record is not None
+    records.write(paths, dataclasses.replace(record, code={**record.code, "threespo.rng:derive": "another"}))
+    edited = records.read(paths, JobId("train", GRPO.replace("grpo", "threespo-calibrated")))
+    assert edited is not None
+    records.write(paths, dataclasses.replace(edited, code={**edited.code, "threespo.rng:derive": records.EDITED}))
+    rename_publicly(finished_copy.folder)
+    finished_copy.log.write_text("")
+    assert accept(finished_copy).returncode == 0
+    again = {line.split()[1] for line in finished_copy.log.read_text().splitlines() if line.startswith("train ")}
+    assert {GRPO, seed_1} <= again
+    assert states(finished_copy)[f"train {edited.name}"] == "changed"
 
 
 def test_a_study_that_is_running_is_not_accepted(finished_copy: Checkout) -> None:

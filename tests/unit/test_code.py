@@ -46,6 +46,7 @@ SAME = [
     ("the name of an import", "import numpy as np\ndef f(): return np.zeros(1)\n", "import numpy\ndef f(): return numpy.zeros(1)\n"),
     ("an import for type checkers", "def f(x): return x\n", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a\ndef f(x): return x\n"),
     ("what stands before and behind", "def g(): pass\ndef f(x): return x\n", "def f(x): return x\nA = 1\ndef g(): return 2\n"),
+    ("a property's", "class f:\n    @property\n    def a(self):\n        b = self.c\n        return b\n", "class f:\n    @property\n    def a(self):\n        d = self.c\n        return d\n"),
     ("nested loops", "def f(x):\n    for i in x:\n        for j in i: print(i, j)\n", "def f(rows):\n    for row in rows:\n        for cell in row: print(row, cell)\n"),
 ]  # fmt: skip
 
@@ -76,6 +77,11 @@ OTHER = [
     ("a text", "def f():\n    return 'a b'\n", "def f():\n    return 'a c'\n"),
     ("names that locals() shows", "def f():\n    a = 1\n    return locals()\n", "def f():\n    b = 1\n    return locals()\n"),
     ("a parameter of a decorated function", "@d\ndef f(a, b): return a - b\n", "@d\ndef f(b, a): return b - a\n"),
+    ("what a name was before", "def f(): return 1\nf = cache(f)\n", "def f(): return 2\nf = cache(f)\n"),
+    ("another definition after it", "def f(): return 1\n", "def f(): return 1\nfrom math import hypot as f\n"),
+    ("a class that extends its own name", "class f: a = 1\nclass f(f): b = 1\n", "class f: a = 2\nclass f(f): b = 1\n"),
+    ("the else of what is for type checkers", "def f():\n    if TYPE_CHECKING: pass\n    else: return 1\n", "def f():\n    if TYPE_CHECKING: pass\n    else: return 2\n"),
+    ("a global in a nested function", "def f():\n    A = 1\n    def g():\n        global A\n        A = 2\n    g(); return A\n", "def f():\n    A = 1\n    def g():\n        nonlocal A\n        A = 2\n    g(); return A\n"),
 ]  # fmt: skip
 
 
@@ -218,6 +224,48 @@ def test_a_parameters_name_counts_where_somebody_in_the_same_code_uses_it(packag
 def test_a_module_that_is_handed_on_counts_whole(package):
     (package / "b.py").write_text("from threespo import other\n\n\ndef g(x):\n    return getattr(other, x)()\n")
     assert "threespo.other:unused" in code()
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "import threespo.patch\n",
+        "import threespo.patch as p\n",
+        "try:\n    from threespo import patch\nexcept ImportError:\n    pass\n",
+        "if TYPE_CHECKING:\n    pass\nelse:\n    from threespo import patch\n",
+        "_x = setattr(tools, 'h', None)\n",
+        "_x = globals().update(h=1)\n",
+        "def _idle(x=setattr(tools, 'h', None)):\n    pass\n",
+        "_x = list(map(print, [1]))\n",
+        "_x = {'a': print}['a'](3)\n",
+        "class _Idle:\n    x = np.seterr(all='ignore')\n",
+        "@register\ndef _idle(x):\n    pass\n",
+        "_x = [print(y) for y in (1, 2)]\n",
+    ],
+)
+def test_what_runs_at_import_counts_though_nothing_refers_to_it(package, added):
+    (package / "patch.py").write_text("import threespo.tools.deep\n\nthreespo.tools.deep.LIMIT = 4\n")
+    before = code()
+    (package / "b.py").write_text(FILES["b.py"] + added)
+    assert code() != before
+
+
+def test_all_names_of_a_module_at_once_cannot_be_followed_and_are_refused(package):
+    edit(package, "b.py", ("def idle", "from threespo.other import *\n\n\ndef idle"))
+    with pytest.raises(InputError, match=r"b\.py: line \d+: from threespo\.other import \*: name what is imported"):
+        code()
+
+
+def test_what_editors_and_patches_leave_behind_is_no_data(package):
+    before = code()
+    for name in ("deep.py~", "deep.py.orig", "deep.py.rej", ".deep.swp"):
+        (package / "tools" / name).write_text("1")
+    assert code() == before
+
+
+def test_a_class_may_read_a_name_of_the_module_before_it_has_its_own(package):
+    (package / "b.py").write_text("def g(x):\n    return A.h\n\n\nclass A:\n    h = h()\n\n\ndef h():\n    return 1\n")
+    assert "threespo.b:h" in code()
 
 
 def test_a_missing_or_broken_module_is_named(package):

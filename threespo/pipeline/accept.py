@@ -1,11 +1,14 @@
 """Accept a change of the code that changes no result: proven by running jobs again, and never by looking at the change.
 
-Of every stage, environment, kind of policy and row whose code differs from that of its records, the job that took the
-shortest runs again, in a folder of its own. If all write the bytes that they wrote before, the records of all these jobs get
-the present digests, with a note. If one does not, nothing is written.
+Of jobs whose code differs from that of their records, those that were made by the same code with the same settings, seeds
+apart, are of one kind: that of each kind which took the shortest runs again, in a folder of its own. If all write the bytes
+that they wrote before, the records of all these jobs get the present digests, with a note. If one does not, nothing is
+written.
 """
 
+import contextlib
 import dataclasses
+import itertools
 import os
 import shutil
 import subprocess
@@ -16,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.files import atomic_text
+from threespo.files import atomic_text, try_lock
 from threespo.paths import Paths
 from threespo.pipeline import integrity
 from threespo.pipeline.stages import STAGES, Job, code_digest, digest_of_codes, jobs
@@ -35,6 +38,9 @@ FOLDER = ".accept"
 DRAWN = ("notebook", "report")
 """Stages that are not accepted: the workflow makes them anew in less time than a proof takes."""
 
+RUNS = ("train", "evaluate")
+"""Stages that show whether a method's runs are as they were."""
+
 FOLLOWS = ("mark", "accepted")
 """Settings of results that say what became of the code, and so change with it."""
 
@@ -48,13 +54,15 @@ class Stale:
     code: dict[str, str]
     field: dict[str, str]
 
-    def kind(self, study: Study) -> tuple[str, ...]:
-        """Return stage, environment, kind of policy and row: what one proof stands for."""
-        parts = self.job.name.split("/")
-        if self.job.stage == "decision_trees" or len(parts) < 2:
-            return (self.job.stage, *parts)
-        env, policy, *rest = parts
-        return (self.job.stage, env, study.policies[policy].kind, *rest[:1])
+    def kind(self) -> tuple[str, str]:
+        """Return what one proof stands for: the stage, and the code and settings of the record but for its seed."""
+        settings = {name: value for name, value in self.record.field.items() if name != "run.seed"}
+        return (self.job.stage, digest([dict(self.record.code), settings]))
+
+    @property
+    def row(self) -> str:
+        """Return the method or agent whose run the job trains or evaluates; "" for other jobs."""
+        return self.job.name.split("/")[2] if self.job.stage in RUNS else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ def accept(paths: Paths) -> Outcome:
     with hold(paths):
         study = present_study(paths)
         stale = list(_stale(study, paths))
-        chosen = _cheapest(stale, study)
+        chosen = _cheapest(stale)
         folder = paths.root / FOLDER
         try:
             found = _run_again(study, paths, Paths(folder), chosen)
@@ -89,7 +97,7 @@ def accept(paths: Paths) -> Outcome:
         differences = [line for lines, _ in found for line in lines]
         if differences:
             return Outcome((), [one.job for one in chosen], differences)
-        note = _note(study, paths, {str(job): digest for job, (_, digest) in proofs.items()}, chosen)
+        note = _note(study, paths, {str(job): written for job, (_, written) in proofs.items()}, stale, chosen)
         for one in stale:
             _write(paths, one, note)
     return Outcome([one.job for one in stale], [one.job for one in chosen], ())
@@ -103,43 +111,63 @@ def _stale(study: Study, paths: Paths) -> Iterator[Stale]:
     """
     digests = Digests()
     machine = records.origin()
+    found, others = 0, list[str]()
     for job in jobs(study):
-        record = records.read(paths, job)
-        if record is None or job.stage in DRAWN:
+        record = None if job.stage in DRAWN else records.read(paths, job)
+        # What was edited while it ran is of no known code: the workflow runs it again.
+        if record is None or records.EDITED in (*record.code.values(), *record.input.values()):
             continue
         if wrong := integrity.damage(paths, job, record, digests):
             raise InputError(f"{paths.root}: {wrong[0]}: only whole results can be accepted; run the workflow to mend them")
 
         inputs = records.named(paths, job.reads(study, paths), digests)
         now = integrity.ingredients(study, paths, job, inputs)
-        if record.made_of(now):
+        if _is_current(record, now):
             continue
-        _check_only_code(job, record, now)
+        if difference := _other_result(job, record, now):
+            others.append(difference)
+            continue
         if other := [name for name in records.MACHINE if record.made.get(name) != machine[name]]:
             name = other[0]
             raise InputError(
                 f"{paths.record(job.stage, job.name)}: made with {name} {record.made.get(name, 'unknown')}, and this is "
                 f"{machine[name]}: equal bytes can be expected on the same machine and versions only; accept it there"
             )
+        found += 1
         yield Stale(job, record, dict(now.code), dict(now.field))
+    if others and not found:
+        raise InputError(f"{others[0]}: that is another result and no change of code; run the workflow")
 
 
-def _check_only_code(job: Job, record: Record, now: records.Ingredients) -> None:
-    """Refuse what makes other results by intent: another value of a setting, or another input. New fields are code."""
-    remedy = "that is another result and no change of code; run the workflow"
+def _is_current(record: Record, now: records.Ingredients) -> bool:
+    names = record.field.keys() | now.field.keys()
+    changed = {name for name in names if record.field.get(name) != now.field.get(name)}
+    return changed <= set(FOLLOWS) and (record.code, record.input) == (now.code, now.input)
+
+
+def _other_result(job: Job, record: Record, now: records.Ingredients) -> str:
+    """Return what makes another result by intent: another value of a setting, or another input; "" if nothing does.
+
+    Such a job is left to the workflow. Fields that appear or go are a matter of code, unless one takes the place of another.
+    """
     for name in sorted((record.field.keys() & now.field.keys()) - set(FOLLOWS)):
         if record.field[name] != now.field[name]:
-            raise InputError(f"{job}: {name} was {record.field[name]} and is {now.field[name]}: {remedy}")
+            return f"{job}: {name} was {record.field[name]} and is {now.field[name]}"
+    gone, new = record.field.keys() - now.field.keys(), now.field.keys() - record.field.keys()
+    for one, two in itertools.product(sorted(gone), sorted(new)):
+        if f"{two}.".startswith(f"{one}.") or f"{one}.".startswith(f"{two}."):
+            return f"{job}: {one} was {record.field[one]}, and now there is {two} = {now.field[two]}"
     for name in sorted(record.input.keys() | now.input.keys()):
         if record.input.get(name) != now.input.get(name):
-            raise InputError(f"{job}: {name} is not what the job has read: {remedy}")
+            return f"{job}: {name} is not what the job has read"
+    return ""
 
 
-def _cheapest(stale: Sequence[Stale], study: Study) -> list[Stale]:
+def _cheapest(stale: Sequence[Stale]) -> list[Stale]:
     """Return of every kind the job that took the shortest, in the order of the workflow."""
-    best: dict[tuple[str, ...], Stale] = {}
+    best: dict[tuple[str, str], Stale] = {}
     for one in stale:
-        kind = one.kind(study)
+        kind = one.kind()
         if kind not in best or one.record.took.get("seconds", 0) < best[kind].record.took.get("seconds", 0):
             best[kind] = one
     chosen = {one.job for one in best.values()}
@@ -171,7 +199,8 @@ def _run_one(study: Study, paths: Paths, apart: Paths, one: Stale) -> tuple[list
     keys = {policy.endpoint.key_env for policy in study.policies.values() if policy.endpoint}
     environment = {name: value for name, value in os.environ.items() if name not in keys}
     environment["OMP_NUM_THREADS"] = str(study.training.threads)
-    command = [sys.executable, "-m", "threespo.pipeline.accept", str(apart.study), one.job.stage, one.job.name]
+    arguments = [str(paths.jobs_lock), str(apart.study), one.job.stage, one.job.name]
+    command = [sys.executable, "-m", "threespo.pipeline.accept", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -186,16 +215,20 @@ def _run_one(study: Study, paths: Paths, apart: Paths, one: Stale) -> tuple[list
     return [f"{one.job}: {name} comes out differently now" for name in names], digest(now)
 
 
-def _note(study: Study, paths: Paths, run: dict[str, str], chosen: Sequence[Stale]) -> dict[str, Any]:
+def _note(
+    study: Study, paths: Paths, run: dict[str, str], stale: Sequence[Stale], chosen: Sequence[Stale]
+) -> dict[str, Any]:
     """Return what records say of the acceptance: the study's code before and after, and what was run again."""
-    counted = [job for job in jobs(study) if job.stage not in DRAWN]
-    before = [record.code for job in counted if (record := records.read_if_whole(paths, job))]
-    rows = {name for one in chosen for name in one.job.name.split("/")}
+    counted = {job: records.read_if_whole(paths, job) for job in jobs(study) if job.stage not in DRAWN}
+    # A method is proven if a run of it was run again, or if none of its runs has other code than before; and all have ended.
+    waiting = {job.name.split("/")[2] for job, record in counted.items() if job.stage in RUNS and record is None}
+    unproven = {one.row for one in stale} - {one.row for one in chosen}
     return {
-        "from": digest_of_codes(before),
+        "study": study.name,
+        "from": digest_of_codes(record.code if record else job.code(study) for job, record in counted.items()),
         "to": code_digest(study),
         "commit": records.commit(),
-        "every_method": rows >= {*study.methods, *study.agents},
+        "every_method": not (waiting | unproven) & {*study.methods, *study.agents},
         "run": run,
     }
 
@@ -206,18 +239,21 @@ def _write(paths: Paths, one: Stale, note: dict[str, Any]) -> None:
     records.write(paths, dataclasses.replace(one.record, code=one.code, field=field, accepted=accepted))
 
 
-def _run_job(file: Path, stage: str, name: str) -> None:
-    """Do a job's work in a folder where nothing is recorded."""
+def _run_job(lock: Path, file: Path, stage: str, name: str) -> None:
+    """Do a job's work in a folder where nothing is recorded.
+
+    While it lives nobody else begins: who started it may be killed, and the folder is the next one's, too.
+    """
     from threespo.runs.gpus import claim
     from threespo.runs.launch import gpus_here
 
     settings = Job(stage, name).settings(load_study(file), Paths(file.parent))
-    with claim(gpus_here(settings), settings.runs_per_gpu):
+    with try_lock(lock, shared=True) or contextlib.nullcontext(), claim(gpus_here(settings), settings.runs_per_gpu):
         STAGES[stage].run(settings)
 
 
 if __name__ == "__main__":
     try:
-        _run_job(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+        _run_job(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4])
     except InputError as error:
         sys.exit(str(error))

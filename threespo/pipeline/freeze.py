@@ -16,6 +16,7 @@ from threespo.study.checks import unconfirmed
 from threespo.study.confirmatory import RULE, Freeze
 from threespo.study.load import load_study
 from threespo.study.marks import configuration_digest
+from threespo.study.reading import read_yaml
 
 RESULTS = Path("results")
 """Where studies put their results unless somebody says otherwise."""
@@ -53,6 +54,13 @@ def freeze(file: Path, *, again: bool = False) -> Freeze:
 
     mark = Freeze(rule=RULE, commit=now, configuration=configuration_digest(study), code=code_digest(study))
     lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in mark.model_dump().items())
-    text = _SECTION.sub("", file.read_text(encoding="utf-8"))
-    atomic_text(file, f"{text.rstrip()}\nconfirmatory:\n{lines}")
+    text = _SECTION.sub("", f"{file.read_text(encoding='utf-8').rstrip()}\n")
+    marked = f"{text.rstrip()}\nconfirmatory:\n{lines}"
+    try:
+        whole = read_yaml(marked, str(file))["confirmatory"] == mark.model_dump()
+    except (InputError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise InputError(f"{file}: the earlier mark cannot be replaced as it is written; remove its section by hand")
+    atomic_text(file, marked)
     return mark

@@ -72,7 +72,7 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
 
 def _settled(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """Return digests as they were before the work, and a remark in the place of those that are others after it."""
-    return {name: digest if after.get(name) == digest else "changed while the job ran" for name, digest in before.items()}
+    return {name: digest if after.get(name) == digest else records.EDITED for name, digest in before.items()}
 
 
 def _clear_way(paths: Paths, job: Job) -> None:

@@ -68,7 +68,7 @@ class Job(JobId):
             # What results show of the study's other jobs, and of its mark, which depends on the code of all of them.
             everything = tuple(jobs(study))
             notes = accepted_notes(everything, paths)
-            mark = mark_in_words(study, code_digest(study), steps_of(notes)) if study.confirmatory else ""
+            mark = mark_in_words(study, code_digest(study), steps_of(notes, study)) if study.confirmatory else ""
             steps = tuple(sorted({f"{note['from']} -> {note['to']}" for note in notes}))
             return settings.model_copy(update={"jobs": everything, "mark": mark, "accepted": steps})
         return settings
@@ -149,6 +149,6 @@ def accepted_notes(among: Iterable[Job], paths: Paths) -> list[Mapping[str, Any]
     return [note for record in found if record for note in record.accepted]
 
 
-def steps_of(notes: Iterable[Mapping[str, Any]]) -> set[Step]:
-    """Return the digests of a study's code before and after each change that every method was run again for."""
-    return {(note["from"], note["to"]) for note in notes if note["every_method"]}
+def steps_of(notes: Iterable[Mapping[str, Any]], study: Study) -> set[Step]:
+    """Return the digests of the code before and after each change that every method of this very study was run again for."""
+    return {(note["from"], note["to"]) for note in notes if note["every_method"] and note["study"] == study.name}

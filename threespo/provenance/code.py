@@ -25,14 +25,14 @@ from threespo.errors import InputError
 from threespo.files import atomic_text
 from threespo.provenance import meaning, scopes, syntax
 from threespo.provenance.digests import file_digest
-from threespo.provenance.meaning import Unit
+from threespo.provenance.meaning import ANY, Unit
 from threespo.provenance.scopes import PACKAGE
-from threespo.provenance.syntax import Module
+from threespo.provenance.syntax import AT_IMPORT, Module
 
 ROOT = Path(__file__).resolve().parents[1]
 
-NOT_DATA = (".py", ".pyc", ".md")
-"""Endings of files that are code or documentation."""
+NOT_DATA = (".py", ".pyc", ".md", ".orig", ".rej", ".bak", ".swp")
+"""Endings of files that are code, documentation, or what editors and patches leave behind."""
 
 
 def reference(function: Callable[..., Any]) -> str:
@@ -54,6 +54,8 @@ def code_of(begin: str, looked_up: tuple[str, ...] = ()) -> dict[str, str]:
     reached = _Reached()
     module, _, name = begin.partition(":")
     reached.add_unit(module, name)
+    if AT_IMPORT in _module(module).units:
+        reached.add_unit(module, AT_IMPORT)
     for wanted in looked_up:
         module, _, name = wanted.partition(":")
         if _source(module) is None:
@@ -148,7 +150,7 @@ class _Reached:
         here = _module(module)
         if name in here.units:
             self.add_unit(module, name)
-        elif name in here.bindings and here.bindings[name].partition(".")[0] == PACKAGE:
+        if name in here.bindings and here.bindings[name].partition(".")[0] == PACKAGE:
             self.add_target(here.bindings[name])
 
     def add_target(self, target: str) -> None:
@@ -170,7 +172,7 @@ class _Reached:
             named = [
                 f"{number}={parameter}"
                 for function, parameter, number in unit.parameters
-                if parameter in words or function in passed
+                if parameter in words or function in passed or ANY in words
             ]
             found[f"{module}:{name}"] = _short(f"{unit.digest} {named}")
         for name in sorted(self._modules):
@@ -288,5 +290,5 @@ def _data_files(source: Path, strings: frozenset[str]) -> Iterator[tuple[str, st
     ]
     paths = [*folder.iterdir(), *(path for part in below for path in part.rglob("*"))]
     for path in paths:
-        if path.is_file() and path.suffix not in NOT_DATA and not path.name.startswith("."):
+        if path.is_file() and path.suffix not in NOT_DATA and not path.name.startswith(".") and path.name[-1] != "~":
             yield path.relative_to(ROOT).as_posix(), file_digest(path)

@@ -9,11 +9,18 @@ from threespo.provenance.scopes import (
     Scope,
     bound_names,
     is_ours,
-    is_type_checking,
     names_in,
     names_of,
+    that_run,
     without_docstrings,
 )
+
+ANY = "**"
+"""Among the words of a unit: it calls what cannot be told with names that cannot be told."""
+
+_KNOWN_DECORATORS = {"property", "staticmethod", "classmethod", "cached_property", "cache", "contextmanager", "override"}
+
+_CALLED_BY_OTHERS = {"__call__", "__new__", "forward"}
 
 _UNSAFE = frozenset({"locals", "vars", "eval", "exec"})
 """Functions that can see the names of local variables: where one is used, the names count."""
@@ -36,6 +43,20 @@ class Unit:
     """Names that it uses otherwise than to call them: who calls those, and with which names, cannot be seen."""
 
 
+def _is_known_decorator(node: ast.expr) -> bool:
+    """Return whether a decorator hands on what the function is called with, as it is."""
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in _KNOWN_DECORATORS
+
+
+def _is_local(name: str, scope: Scope | None) -> bool:
+    while scope is not None:
+        if name in scope.names:
+            return True
+        scope = scope.outer
+    return False
+
+
 class Writer:
     """Writes the meaning of statements as text, and notes what they refer to."""
 
@@ -45,6 +66,7 @@ class Writer:
         self._unit = Unit()
         self._locals = 0
         self._keeps_names = False
+        self._class = ""
 
     def unit(self, statements: Sequence[ast.stmt]) -> Unit:
         """Return the unit that these statements are."""
@@ -62,7 +84,7 @@ class Writer:
         """Write a node, or a list of nodes, or a value."""
         if isinstance(node, list):
             self._text.append("[")
-            for inner in node:
+            for inner in that_run(node):
                 self._write(inner, scope)
             self._text.append("]")
         elif isinstance(node, ast.AST):
@@ -97,18 +119,26 @@ class Writer:
         """Return what a name stands for: a local variable's number, the dotted name of an import, or the name itself."""
         inner = scope
         at = scope
-        while at is not None:
+        while at is not None and name not in at.of_module:
             # The body of a class is seen from the body alone, not from its methods.
             if not at.is_class or at is inner:
                 if name in at.imported:
                     return self._referred(at.imported[name])
+                if name in at.names and at.is_class:
+                    # It may be read before the class has it: then it is the module's.
+                    self._refer_to_module(name)
+                    return name
                 if name in at.names:
-                    return name if at.is_class or self._keeps_names else f"local {self._number(name, at)}"
+                    return name if self._keeps_names else f"local {self._number(name, at)}"
             at = at.outer
-        if name in self._bindings:
-            return self._referred(self._bindings[name])
+        self._refer_to_module(name)
+        return f"@{self._bindings[name]}" if name in self._bindings else name
+
+    def _refer_to_module(self, name: str) -> None:
+        """Note a name of the module: what it defines under it, and what it imports under it."""
         self._unit.references.append(name)
-        return name
+        if name in self._bindings:
+            self._referred(self._bindings[name])
 
     def _referred(self, dotted: str) -> str:
         if is_ours(dotted):
@@ -151,6 +181,8 @@ class Writer:
     def _write_Global(self, node: ast.Global | ast.Nonlocal, scope: Scope | None) -> None:
         self._text.append(type(node).__name__)
         for name in node.names:
+            if isinstance(node, ast.Global) and scope is not None:
+                scope.of_module.add(name)
             self._name(name, scope.outer if isinstance(node, ast.Nonlocal) and scope else scope)
 
     _write_Nonlocal = _write_Global
@@ -166,8 +198,12 @@ class Writer:
 
     def _write_Call(self, node: ast.Call, scope: Scope | None) -> None:
         self._text.append("Call")
-        # With ``**`` the names of what is passed cannot be seen.
+        # With ``**`` the names of what is passed cannot be seen, and by a local name not even what is called.
         plain = all(keyword.arg is not None for keyword in node.keywords)
+        told = isinstance(node.func, ast.Attribute)
+        if isinstance(node.func, ast.Name):
+            told = not _is_local(node.func.id, scope)
+        self._unit.words += [] if plain or told else [ANY]
         if plain and isinstance(node.func, ast.Name):
             self._name(node.func.id, scope)
         elif plain and isinstance(node.func, ast.Attribute):
@@ -185,19 +221,15 @@ class Writer:
     # Imports
 
     def _write_Import(self, node: ast.Import | ast.ImportFrom, scope: Scope | None) -> None:
-        for name, target in bound_names(node, self._package):
-            self._text.append(f"import {target}")
-            self._unit.imports += [target] if is_ours(target) else []
+        for name, stands_for, imported in bound_names(node, self._package):
+            self._text.append(f"import {imported}")
+            self._unit.imports += [imported] if is_ours(imported) else []
             if scope is not None:
-                scope.imported[name] = target
+                scope.imported[name] = stands_for
 
     _write_ImportFrom = _write_Import
 
     # Scopes
-
-    def _write_If(self, node: ast.If, scope: Scope | None) -> None:
-        if not is_type_checking(node):
-            self._write_fields(node, scope)
 
     def _write_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope | None) -> None:
         self._text.append(type(node).__name__)
@@ -205,8 +237,9 @@ class Writer:
         self._write(node.decorator_list, scope)
         self._write(getattr(node, "type_params", []), scope)
         inner = Scope(scope, names_of(node))
-        # A decorator may call the function as it likes.
-        self._write_arguments(node.args, scope, inner, node.name, keeps=bool(node.decorator_list))
+        # A decorator may call the function as it likes, and so do those who call an object, or a module of PyTorch.
+        keeps = node.name in _CALLED_BY_OTHERS or not all(map(_is_known_decorator, node.decorator_list))
+        self._write_arguments(node.args, scope, inner, node.name, keeps=keeps)
         if node.returns is not None:
             self._write(node.returns, scope)
         self._write(without_docstrings(node.body), inner)
@@ -239,8 +272,6 @@ class Writer:
                         self._unit.parameters.append((function, argument.arg, number))
                 if argument.annotation is not None:
                     self._write(argument.annotation, scope)
-
-    _class = ""
 
     def _write_ClassDef(self, node: ast.ClassDef, scope: Scope | None) -> None:
         self._text.append("ClassDef")

@@ -24,7 +24,10 @@ from threespo.files import atomic_json
 from threespo.paths import JobId, Paths
 from threespo.provenance.digests import Digests, FileDigests, meaning_digest
 
-NOTE = {"from", "to", "commit", "every_method", "run"}
+EDITED = "changed while the job ran"
+"""In the place of a digest: nobody knows which of the two the job has read."""
+
+NOTE = {"study", "from", "to", "commit", "every_method", "run"}
 """What a record says of a change of code that its results were accepted through."""
 
 FORMAT = 2

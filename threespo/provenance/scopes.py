@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeGuard
 
 PACKAGE = "threespo"
 
@@ -17,6 +18,8 @@ class Scope:
         self.outer = outer
         self.names = set(names)
         self.is_class = is_class
+        self.of_module: set[str] = set()
+        """Names that ``global`` says are the module's."""
         self.imported: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
 
@@ -37,7 +40,7 @@ def names_of(node: ast.AST) -> set[str]:
 
 
 def names_in(body: Iterable[ast.AST]) -> set[str]:
-    """Return the names that statements bind in their own scope, without those of functions, classes and loops inside it."""
+    """Return the names that statements bind in their own scope, not in functions, classes and comprehensions inside it."""
     found: set[str] = set()
     elsewhere: set[str] = set()
     waiting: list[ast.AST] = list(body)
@@ -55,9 +58,9 @@ def names_in(body: Iterable[ast.AST]) -> set[str]:
         elif isinstance(node, ast.MatchMapping) and node.rest:
             found.add(node.rest)
         if isinstance(node, SCOPES):
-            # Of a comprehension or lambda only ``:=`` reaches this scope.
+            # Of a comprehension only ``:=`` reaches this scope, and of a lambda nothing.
             walruses = (inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
-            found |= {inner.target.id for inner in walruses}
+            found |= {inner.target.id for inner in walruses if not isinstance(node, ast.Lambda)}
             continue
         waiting += ast.iter_child_nodes(node)
     return found - elsewhere
@@ -81,21 +84,48 @@ def without_docstrings(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     ]
 
 
-def is_type_checking(statement: ast.stmt) -> bool:
-    """Return whether a statement is for type checkers alone, and never runs."""
-    return isinstance(statement, ast.If) and isinstance(statement.test, ast.Name) and statement.test.id == "TYPE_CHECKING"
+def that_run(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return statements without what is for type checkers alone: of ``if TYPE_CHECKING`` the ``else`` runs."""
+    found: list[ast.stmt] = []
+    for statement in body:
+        found += that_run(statement.orelse) if _is_type_checking(statement) else [statement]
+    return found
 
 
-def bound_names(node: ast.Import | ast.ImportFrom, package: str) -> list[tuple[str, str]]:
-    """Return (name, dotted name of what it stands for) of an import."""
+def _is_type_checking(statement: ast.stmt) -> TypeGuard[ast.If]:
+    if not isinstance(statement, ast.If):
+        return False
+    test = statement.test
+    name = test.attr if isinstance(test, ast.Attribute) else test.id if isinstance(test, ast.Name) else ""
+    return name == "TYPE_CHECKING"
+
+
+class Bound(NamedTuple):
+    """One name of an import statement."""
+
+    name: str
+    stands_for: str
+    """Dotted name of what it stands for."""
+    imported: str
+    """Dotted name of what is imported."""
+
+
+def bound_names(node: ast.Import | ast.ImportFrom, package: str) -> list[Bound]:
+    """Return the names of an import.
+
+    Raises:
+        SyntaxError: if it imports all names of a module of this package, which cannot be followed.
+    """
     if isinstance(node, ast.Import):
-        # ``import a.b`` binds ``a``; ``import a.b as c`` binds the module a.b.
-        return [(alias.asname or alias.name.partition(".")[0], _plain(alias)) for alias in node.names]
+        # ``import a.b`` imports a.b and binds ``a``; ``import a.b as c`` binds the module a.b.
+        firsts = [alias.name.partition(".")[0] for alias in node.names]
+        return [
+            Bound(alias.asname or first, alias.name if alias.asname else first, alias.name)
+            for alias, first in zip(node.names, firsts, strict=True)
+        ]
     # The first dot of a relative import means the package itself, each further one a level up.
     parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
     base = ".".join(part for part in (parent, node.module) if part)
-    return [(alias.asname or alias.name, f"{base}.{alias.name}") for alias in node.names]
-
-
-def _plain(alias: ast.alias) -> str:
-    return alias.name if alias.asname else alias.name.partition(".")[0]
+    if is_ours(base) and any(alias.name == "*" for alias in node.names):
+        raise SyntaxError(f"from {base} import *: name what is imported", ("", node.lineno, 0, ""))
+    return [Bound(alias.asname or alias.name, *[f"{base}.{alias.name}"] * 2) for alias in node.names]

@@ -6,11 +6,11 @@ from it, since they count only where a caller uses them (``threespo.provenance.c
 """
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from threespo.provenance.meaning import Unit, Writer
-from threespo.provenance.scopes import COMPREHENSIONS, bound_names, is_ours, is_type_checking, without_docstrings
+from threespo.provenance.scopes import COMPREHENSIONS, bound_names, is_ours, that_run, without_docstrings
 
 AT_IMPORT = "<import>"
 """Name of the unit of statements that run when a module is imported and define nothing by themselves."""
@@ -44,31 +44,30 @@ def parse(source: bytes | str, package: str) -> Module:
     """
     tree = ast.parse(source)
     module = Module()
-    statements = [statement for statement in without_docstrings(tree.body) if not is_type_checking(statement)]
-    rest: list[ast.stmt] = []
-    for statement in statements:
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            for name, target in bound_names(statement, package):
-                module.bindings[name] = target
-                module.imports += [target] if is_ours(target) else []
-        elif not _defined(statement):
-            rest.append(statement)
+    statements = that_run(without_docstrings(tree.body))
+    imports = [node for statement in statements for node in _imports_at_top(statement)]
+    for bound in (bound for node in imports for bound in bound_names(node, package)):
+        module.bindings[bound.name] = bound.stands_for
+        module.imports += [bound.imported] if is_ours(bound.imported) else []
 
     defined = {name for statement in statements for name in _defined(statement)}
-    for statement in statements:
-        if names := _defined(statement):
-            unit = Writer(module.bindings, package).unit([statement])
-            module.units.update(dict.fromkeys(names, unit))
-            calls_ours = _calls_at_import(statement, lambda name: name in defined or is_ours(module.bindings.get(name, "")))
-            module.at_import += names if calls_ours else []
+    rest = [one for one in statements if not _defined(one) and not isinstance(one, ast.Import | ast.ImportFrom)]
+    in_rest = {name for one in rest for node in ast.walk(one) if isinstance(node, ast.stmt) for name in _defined(node)}
+    ours = defined | in_rest | {name for name, target in module.bindings.items() if is_ours(target)}
+    made: dict[tuple[int, ...], Unit] = {}
+    for name in defined:
+        # All that gives a name its value, in order: one that is defined again may keep what it was.
+        found = [one for one in statements if name in _defined(one) or name in _imported(one, package)]
+        place = tuple(map(id, found))
+        if place not in made:
+            made[place] = Writer(module.bindings, package).unit(found)
+        module.units[name] = made[place]
+        if any(_runs_at_import(one, ours) for one in found):
+            module.at_import.append(name)
     if rest:
         module.units[AT_IMPORT] = Writer(module.bindings, package).unit(rest)
         module.at_import.append(AT_IMPORT)
-        # What such a statement imports (``try: import a``) is as good as imported at the top.
-        module.imports += module.units[AT_IMPORT].imports
-        for inner in (node for statement in rest for node in ast.walk(statement)):
-            if isinstance(inner, ast.Import | ast.ImportFrom):
-                module.bindings.update(bound_names(inner, package))
+    module.at_import.sort()
     module.imports = list(dict.fromkeys(module.imports))
     module.strings = sorted(set(_file_names(tree)))
     return module
@@ -107,22 +106,55 @@ def _all_names(targets: Iterable[ast.expr]) -> bool:
     return all(isinstance(target, ast.Name) for target in targets)
 
 
-def _calls_at_import(statement: ast.stmt, is_ours: Callable[[str], bool]) -> bool:
-    """Return whether a definition runs code of this package when it is made: a decorator, a value's calls or loops."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        decorators = (node.func if isinstance(node, ast.Call) else node for node in statement.decorator_list)
-        if any(is_ours(_root(node)) for node in decorators):
-            return True
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
-    waiting = list(ast.iter_child_nodes(statement))
+_HARMLESS = {
+    *("Field", "field", "dataclass", "dataclasses", "AfterValidator", "BeforeValidator", "ConfigDict", "model_validator"),
+    *("field_validator", "field_serializer", "re", "Path", "TypeVar", "logging", "timedelta", "struct", "threading"),
+    "typing",
+    *("get_args", "functools", "contextlib", "abc", "property", "staticmethod", "classmethod", "runtime_checkable", "final"),
+    *("override", "frozenset", "dict", "set", "list", "tuple", "sorted", "range", "max", "min", "sum", "len", "str", "int"),
+    *("float", "bytes", "bool"),
+}
+"""Of Python and of libraries: what a definition may call without an effect on anything but its own value."""
+
+
+def _runs_at_import(statement: ast.stmt, ours: Collection[str]) -> bool:
+    """Return whether a definition does more than give a name its value: it may run code of this package, or of others.
+
+    Decorators, defaults, values and the bodies of classes run when the module is imported, bodies of functions do not.
+    """
+    waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, COMPREHENSIONS) or (isinstance(node, ast.Call) and is_ours(_root(node.func))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+            waiting += [*defaults, *getattr(node, "decorator_list", [])]
+            continue
+        if isinstance(node, COMPREHENSIONS) or (isinstance(node, ast.Call) and not _is_harmless(node.func, ours)):
             return True
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
-    return False
+        waiting += ast.iter_child_nodes(node)
+    decorators = getattr(statement, "decorator_list", [])
+    return not all(_is_harmless(node, ours) for node in decorators if not isinstance(node, ast.Call))
+
+
+def _is_harmless(function: ast.AST, ours: Collection[str]) -> bool:
+    root = _root(function)
+    if root:
+        return root in _HARMLESS and root not in ours
+    # A method of a text, or of what a call has returned, which is looked at by itself.
+    return isinstance(function, ast.Attribute)
+
+
+def _imports_at_top(statement: ast.stmt) -> list[ast.Import | ast.ImportFrom]:
+    """Return the imports that run with a statement: it is one, or has some inside (``try``, ``if``)."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return []
+    return [node for node in ast.walk(statement) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def _imported(statement: ast.stmt, package: str) -> list[str]:
+    if not isinstance(statement, ast.Import | ast.ImportFrom):
+        return []
+    return [bound.name for bound in bound_names(statement, package)]
 
 
 def _root(node: ast.AST) -> str:

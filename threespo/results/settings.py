@@ -29,7 +29,8 @@ class ResultSettings(JobSettings):
             rows += [self.study.laboratory.families, self.study.laboratory.methods]
         order = [list(names) for names in rows]
         study = decisive(self.study, without=(Execution,))
-        return {"order": order, "study": study, "mark": self.mark, "accepted": self.accepted, "gpus": self.gpus, "ranks": self.ranks}
+        said = {"mark": self.mark, "accepted": self.accepted}
+        return {"order": order, "study": study, **said, "gpus": self.gpus, "ranks": self.ranks}
 
 
 class NotebookSettings(JobSettings):

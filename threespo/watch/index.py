@@ -83,7 +83,7 @@ def _mark(study: "Study", paths: Paths) -> str:
         return ""
     if mark.rule != RULE:
         return f"frozen before it ran, at commit {mark.commit[:12]}; to be checked there"
-    changed = changed_since_mark(study, code_digest(study), steps_of(accepted_notes(jobs(study), paths)))
+    changed = changed_since_mark(study, code_digest(study), steps_of(accepted_notes(jobs(study), paths), study))
     return f"frozen, but its {' and its '.join(changed)} has changed since" if changed else "frozen before it ran"
 
 
