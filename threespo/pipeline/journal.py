@@ -1,6 +1,7 @@
 """When the jobs of a study began and how they ended, for those who look on: ``threespo status`` and the workflow's bar.
 
-A file of JSON lines beside the results, begun anew by every call of the workflow. Nothing decides by it what has to run.
+A file of JSON lines beside the results, begun anew by every call of the workflow. Nothing decides by it what has to run. It
+saves no time: without it nobody could tell a running job from one that was killed, or say what time is left.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Results that another study has already: taken by link if their records agree in everything, never by hope."""
+"""Results that another study has already: taken by link if their records agree in everything, never by hope.
+
+``smoke`` with a fourth seed, under another name, has 126 jobs and takes 82 of them from ``smoke``.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
