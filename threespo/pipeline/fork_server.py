@@ -1,8 +1,8 @@
 """Jobs that begin with PyTorch and transformers imported: forked from a server that lives as long as one workflow call.
 
 A job of an embedded study computes for some ten seconds, and importing these libraries takes it five more: of the 102 jobs
-of ``smoke``, which take 927 processor seconds with this module, 80 would take 4.9 more each, 42 % in all. The workflow's main
-process calls :func:`start`; a job's command calls :func:`run_forked`, and the server's copy of itself does the job,
+of ``smoke``, which take 927 processor seconds with this module, 80 would take 4.9 more each, 42 % in all. The workflow's
+main process calls :func:`start`; a job's command calls :func:`run_forked`, and the server's copy of itself does the job,
 with the command's arguments, environment, folder and standard streams. Modules of this package are imported after the fork,
 so a job takes them from the disk when it begins, as ever. Where no server answers the command does the job itself.
 """
