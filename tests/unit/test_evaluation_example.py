@@ -16,6 +16,7 @@ TASKS = [make_task(MAZE, {"goal"}, "s1", f"task {number}") for number in range(3
 SETTINGS = SimpleNamespace(
     run=Run("alfworld", "tiny-s", "grpo", 0),
     agent=None,
+    endpoint=None,
     evaluation=SimpleNamespace(splits=("seen", "unseen"), seeds=(1, 2), temperature=0.4),
 )
 

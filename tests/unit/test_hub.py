@@ -223,12 +223,12 @@ training: {generations: 4, tasks_per_epoch: 1, group_size: 2, snapshots: 0}
 @pytest.mark.slow
 def test_the_policy_stage_fetches_with_the_librarys_environment_variables(tmp_path):
     """In a process of its own: mirror, cache and offline mode are read when the library is imported."""
-    (tmp_path / "study.yaml").write_text(STUDY.replace("REVISION", COMMIT))
+    (tmp_path / "study.json").write_text(STUDY.replace("REVISION", COMMIT))
 
     def threespo(*command, **variables):
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         return subprocess.run(
-            [sys.executable, "-m", "threespo.cli", *command, str(tmp_path / "study.yaml"), "--env", "alfworld"]
+            [sys.executable, "-m", "threespo.cli", *command, str(tmp_path / "study.json"), "--env", "alfworld"]
             + (["--policy", "base"] if command[0] == "policy" else []),
             cwd=tmp_path,
             env={**clean, "PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "home"), **variables},

@@ -215,7 +215,7 @@ def test_too_little_disk_is_refused_before_anything_is_written(tmp_path: Path, m
     each = sum(one.size() for one in trained.values())
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2 * each))
     checkpoint.check_disk(tmp_path / "not" / "there", trained, 2)
-    with pytest.raises(InputError, match=r"3 checkpoint\(s\) of 0.0 GB each.*Free disk space"):
+    with pytest.raises(InputError, match=r"3 checkpoint\(s\) of \d\.\d MB each.*Free disk space"):
         checkpoint.check_disk(tmp_path / "not" / "there", trained, 3)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(InputError, match="1 checkpoint"):

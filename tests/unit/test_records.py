@@ -340,7 +340,7 @@ def test_what_tables_read_of_a_record_is_covered_by_it(study, paths, part, name,
     with pytest.raises(InputError, match=r"alfworld\.json: not a stage's record \('took' or 'made' was edited"):
         records.read(paths, DATA)
     lines, well = check(study, paths, deep=True)
-    assert "data alfworld: stages/data/alfworld.json: the job's record is damaged" in lines
+    assert "data alfworld: stages/data/alfworld.json: the job's record is damaged, or of an older version" in lines
     assert not well
     done = []
     do(study, paths, DATA, done)
@@ -351,12 +351,14 @@ def test_what_tables_read_of_a_record_is_covered_by_it(study, paths, part, name,
     assert records.read(paths, DATA).took["seconds"] == values["took"]["seconds"]
 
 
-def test_a_record_of_an_earlier_version_stands(paths):
+@pytest.mark.parametrize("field", ["format", "digest_of_took_and_made", "accepted"])
+def test_a_record_of_an_earlier_version_is_refused(paths, field):
     file = paths.record(DATA.stage, DATA.name)
     values = json.loads(file.read_text())
-    del values["digest_of_took_and_made"]
+    del values[field]
     file.write_text(json.dumps(values))
-    assert records.read(paths, DATA).made["torch"] == values["made"]["torch"]
+    with pytest.raises(InputError, match="older version" if field == "format" else field):
+        records.read(paths, DATA)
 
 
 @pytest.mark.parametrize("spoiled", [b"{}", b"", b"\xff", b'{"name": "ci"}', b"another"])

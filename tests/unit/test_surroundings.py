@@ -51,7 +51,7 @@ LAUNCHED = """
 import json, os
 from threespo.surroundings import settle
 settle()
-print(json.dumps(sorted(name for name in os.environ if "RANK" in name or "WORLD" in name or "MASTER" in name)))
+print(json.dumps(sorted(name for name in os.environ if "RANK" in name or name.endswith("WORLD_SIZE") or "MASTER" in name)))
 """
 
 
