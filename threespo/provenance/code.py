@@ -96,7 +96,7 @@ def _as_reference(target: str) -> str:
 
 def forget() -> None:
     """Read modules again when they are asked for next: somebody may have edited them while a workflow ran."""
-    for function in (code_of, _source, _module, _data_beside):
+    for function in (code_of, _split, _source, _module, _data_beside):
         function.cache_clear()
 
 
@@ -186,6 +186,7 @@ def _short(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@functools.cache
 def _split(target: str) -> tuple[str, list[str]]:
     """Split a dotted name into the module that it begins with and the attributes that follow."""
     parts = target.split(".")

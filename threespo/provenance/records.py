@@ -8,6 +8,7 @@ Nothing else, and above all no modification time, decides whether a job has to r
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -83,7 +84,7 @@ def read(paths: Paths, job: JobId) -> Record | None:
     """
     file = paths.record(job.stage, job.name)
     try:
-        return _checked(json.loads(file.read_text(encoding="utf-8")), job)
+        return _parsed(file.read_text(encoding="utf-8"), job.stage, job.name)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -96,6 +97,12 @@ def read_if_whole(paths: Paths, job: JobId) -> Record | None:
         return read(paths, job)
     except InputError:
         return None
+
+
+# A plan asks for a record several times, and reading one of fifty kilobytes takes a millisecond.
+@functools.lru_cache(maxsize=2048)
+def _parsed(text: str, stage: str, name: str) -> Record:
+    return _checked(json.loads(text), JobId(stage, name))
 
 
 def _checked(values: Any, job: JobId) -> Record:
