@@ -102,19 +102,21 @@ def read_if_whole(paths: Paths, job: JobId) -> Record | None:
 # A plan asks for a record several times, and reading one of fifty kilobytes takes a millisecond.
 @functools.lru_cache(maxsize=2048)
 def _parsed(text: str, stage: str, name: str) -> Record:
-    return _checked(json.loads(text), JobId(stage, name))
+    values = json.loads(text)
+    if "\\u" in text:
+        # Texts that no file can hold would fail later, when they are shown.
+        json.dumps(values, ensure_ascii=False).encode()
+    return _checked(values, JobId(stage, name))
 
 
 def _checked(values: Any, job: JobId) -> Record:
-    # Texts that no file can hold would fail later, when they are shown.
-    json.dumps(values, ensure_ascii=False).encode()
     if (values["stage"], values["name"]) != (job.stage, job.name):
         raise ValueError(f"it is of '{values['stage']} {values['name']}'")
     if values.get("format") != FORMAT:
         raise ValueError("it is of an older version")
     parts = {field.name: values[field.name] for field in dataclasses.fields(Record)}
     for name in ("code", "field", "input", "output", "made"):
-        if not all(isinstance(text, str) for pair in parts[name].items() for text in pair):
+        if {*map(type, parts[name]), *map(type, parts[name].values())} - {str}:
             raise TypeError(f"{name}: expected texts by name")
     if not all(isinstance(number, int | float) for number in parts["took"].values()):
         raise TypeError("took: expected numbers by name")
