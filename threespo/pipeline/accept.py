@@ -22,7 +22,7 @@ from threespo.errors import InputError
 from threespo.files import atomic_text, try_lock
 from threespo.paths import Paths
 from threespo.pipeline import integrity
-from threespo.pipeline.stages import STAGES, Job, code_digest, digest_of_codes, jobs
+from threespo.pipeline.stages import DRAWN, STAGES, Job, code_digest, digest_of_codes, jobs
 from threespo.pipeline.workflow_run import hold
 from threespo.provenance import records
 from threespo.provenance.digests import Digests
@@ -34,9 +34,6 @@ from threespo.study.resolve import present_study
 
 FOLDER = ".accept"
 """In the results: where jobs run again. Hidden, so that it is no result."""
-
-DRAWN = ("notebook", "report")
-"""Stages that are not accepted: the workflow makes them anew in less time than a proof takes."""
 
 RUNS = ("train", "evaluate")
 """Stages that show whether a method's runs are as they were."""
@@ -113,6 +110,7 @@ def _stale(study: Study, paths: Paths) -> Iterator[Stale]:
     machine = records.origin()
     found, others = 0, list[str]()
     for job in jobs(study):
+        # What is drawn the workflow makes anew in less time than a proof takes.
         record = None if job.stage in DRAWN else records.read(paths, job)
         # What was edited while it ran is of no known code: the workflow runs it again.
         if record is None or records.EDITED in (*record.code.values(), *record.input.values()):

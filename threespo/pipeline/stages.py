@@ -50,7 +50,7 @@ STAGES: dict[str, Stage] = {
 }
 """The stages by name, each after those that it needs (except for trials: see ``jobs``)."""
 
-_SHOWS = ("notebook", "report")
+DRAWN = ("notebook", "report")
 """Stages that only draw what the tables hold; verdicts and intervals are computed for the tables."""
 
 _ANALYSIS = ("claims.yaml", "results.yaml", "efficiency.csv")
@@ -131,7 +131,7 @@ def check_job(study: Study, job: Job) -> None:
 
 def code_digest(study: Study) -> str:
     """Return the digest of the code of all jobs up to the tables, and of the rules that decide claims."""
-    return digest_of_codes(job.code(study) for job in jobs(study) if job.stage not in _SHOWS)
+    return digest_of_codes(job.code(study) for job in jobs(study) if job.stage not in DRAWN)
 
 
 def digest_of_codes(codes: Iterable[Mapping[str, str]]) -> str:

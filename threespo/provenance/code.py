@@ -45,7 +45,8 @@ def code_of(begin: str, looked_up: tuple[str, ...] = ()) -> dict[str, str]:
     """Return the digests of the code that a function may run, by ``module:name``, and of data files by path.
 
     Args:
-        begin: ``module:name`` of the function. Its own module counts only as far as the function refers to it.
+        begin: ``module:name`` of the function. Of its own module there counts what the function refers to, and what
+            runs and defines nothing.
         looked_up: what it finds by other names: modules, of which all counts, or ``module:name``.
 
     Raises:

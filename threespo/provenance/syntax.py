@@ -23,7 +23,7 @@ class Module:
     units: dict[str, Unit] = field(default_factory=dict)
     """By the names that they define; several names may have equal units."""
     at_import: list[str] = field(default_factory=list)
-    """Names of units that call something of this package when the module is imported."""
+    """Names of units that do more than define when the module is imported (``_runs_at_import``)."""
     imports: list[str] = field(default_factory=list)
     """What it imports of this package when it is imported."""
     bindings: dict[str, str] = field(default_factory=dict)
