@@ -19,17 +19,26 @@ from benchmarks.models import fastest, machine
 from threespo.files import atomic_json
 from threespo.methods.advantages import Steps, discounted, gigpo, grpo, hgpo, rloo
 
-ESTIMATORS: dict[str, Callable[..., list[list[float]]]] = {"grpo": grpo, "rloo": rloo, "gigpo": gigpo, "hgpo": hgpo}
+ESTIMATORS: dict[str, Callable[..., list[list[float]]]] = {
+    "grpo": grpo,
+    "rloo": rloo,
+    "gigpo": gigpo,
+    "hgpo": hgpo,
+}
 LENGTH, GROUP = 50, 8
 SIZES = (1_000, 6_400, 10_000, 100_000, 1_000_000)
 """Steps; 6,400 are 128 episodes of 50."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "advantages.json")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "advantages.json"
+    )
     options = parser.parse_args()
     rng = random.Random(options.seed)
     seconds: dict[str, list[float]] = {name: [] for name in ESTIMATORS}
@@ -39,10 +48,18 @@ def main() -> None:
         for name, took in fastest(rivals, options.repeats).items():
             # The smallest size is not a whole number of groups: seconds of exactly ``size`` steps.
             seconds[name].append(took * size / (len(groups) * LENGTH * GROUP))
-    result: dict[str, Any] = {"machine": machine(), "seed": options.seed, "steps": list(SIZES), "estimators": {}}
+    result: dict[str, Any] = {
+        "machine": machine(),
+        "seed": options.seed,
+        "steps": list(SIZES),
+        "estimators": {},
+    }
     for name, took in seconds.items():
         slope = float(np.polyfit(np.log(SIZES), np.log(took), 1)[0])
-        result["estimators"][name] = {"seconds": [round(one, 6) for one in took], "slope": round(slope, 3)}
+        result["estimators"][name] = {
+            "seconds": [round(one, 6) for one in took],
+            "slope": round(slope, 3),
+        }
         print(name, result["estimators"][name])
     atomic_json(options.out, result)
 
@@ -57,7 +74,10 @@ def group(rng: random.Random) -> list[Steps]:
     for _ in range(GROUP):
         won = 10.0 * (rng.random() < 0.5)
         rewards = [0.0] * (LENGTH - 1) + [won]
-        keys = [f"shared {rng.randrange(20)}" if rng.random() < 0.5 else f"own {rng.random()}" for _ in range(LENGTH)]
+        keys = [
+            f"shared {rng.randrange(20)}" if rng.random() < 0.5 else f"own {rng.random()}"
+            for _ in range(LENGTH)
+        ]
         episodes.append(Steps(keys, [won] * LENGTH, discounted(rewards, 0.95), won))
     return episodes
 

@@ -39,7 +39,9 @@ REPEATED = 10
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--games", type=Path, help="folder of real games")
     parser.add_argument("--count", type=int, default=100, help="games to play on both engines")
     parser.add_argument("--steps", type=int, default=100)
@@ -49,7 +51,11 @@ def main() -> None:
     if options.count < REPEATED or options.count % REPEATED:
         parser.error(f"--count: expected a multiple of {REPEATED}")
 
-    result: dict[str, Any] = {"seed": options.seed, "steps": options.steps, "games_played": options.count}
+    result: dict[str, Any] = {
+        "seed": options.seed,
+        "steps": options.steps,
+        "games_played": options.count,
+    }
     result["source"] = "real games" if options.games else "embedded games, difficulty full"
     # First, while this process is small.
     result["parallel"] = in_child(parallel, options.games, options.steps, options.seed)
@@ -61,14 +67,19 @@ def main() -> None:
 
     walks = [walk(record, options.steps, options.seed) for record in records[: options.count]]
     some = walks[:: options.count // REPEATED]
-    result["memory"] = {"ours": in_child(memory_of_ours, records[:PARALLEL]), "stock": in_child(memory_of_stock, walks[0])}
+    result["memory"] = {
+        "ours": in_child(memory_of_ours, records[:PARALLEL]),
+        "stock": in_child(memory_of_stock, walks[0]),
+    }
     result["processes"] = {name: processes(name, walks if name == "ours" else some) for name in ENGINES}
     result |= compare(walks, some)
     result["machine"] = machine("textworld", "alfworld", "numpy")
 
     out = options.out or RESULTS / f"environments-{'real' if options.games else 'embedded'}.json"
     atomic_json(out, result)
-    print(f"{out}: {', '.join(f'{name} {ratio:.0f}' for name, ratio in result['speedup'].items())} times")
+    print(
+        f"{out}: {', '.join(f'{name} {ratio:.0f}' for name, ratio in result['speedup'].items())} times"
+    )
 
 
 def embedded(count: int, seed: int) -> list[GameRecord]:
@@ -82,7 +93,10 @@ def whole_set(folder: Path) -> tuple[dict[str, Any], list[GameRecord]]:
     start, cpu = time.perf_counter(), time.process_time()
     records = [record for split in splits(folder) for record in load(folder, split)]
     games = [compile_game(record) for record in records]
-    times = {"load_and_compile_s": time.perf_counter() - start, "load_and_compile_cpu_s": time.process_time() - cpu}
+    times = {
+        "load_and_compile_s": time.perf_counter() - start,
+        "load_and_compile_cpu_s": time.process_time() - cpu,
+    }
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     env, won = Alfworld(), 0
     for game in games:
@@ -237,12 +251,16 @@ def parallel(games: Path | None, steps: int, seed: int) -> dict[str, float]:
     from threespo.gym import ALFWorldVectorEnv
 
     start = time.process_time()
-    env = ALFWorldVectorEnv(PARALLEL, split="train", path=str(games) if games else None, autoreset=False, max_steps=steps)
+    env = ALFWorldVectorEnv(
+        PARALLEL, split="train", path=str(games) if games else None, autoreset=False, max_steps=steps
+    )
     _, info = env.reset(seed=seed)
     begun, source, played = time.process_time(), random.Random(seed), 0
     for _ in range(steps):
         playing = sum(not episode.done for episode in env.episodes)
-        *_, info = env.step([source.choice(commands or ["look"]) for commands in info["admissible_commands"]])
+        *_, info = env.step(
+            [source.choice(commands or ["look"]) for commands in info["admissible_commands"]]
+        )
         played += playing
     spent = time.process_time() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

@@ -65,7 +65,9 @@ class Case:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--arch", choices=tuple(ARCHITECTURES), default="qwen25-1b5")
     parser.add_argument("--layers", type=int, help="of the model (default: all)")
@@ -113,10 +115,15 @@ class Bench:
         self.reference.model.requires_grad_(False)
         self.model: Any = self.policy.model
         fused = device == "cuda" or None
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6, weight_decay=0.01, fused=fused)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=1e-6, weight_decay=0.01, fused=fused
+        )
 
         rng = random.Random(seed)
-        prompts = [[rng.randrange(1, shape["vocab_size"]) for _ in range(case.prompt)] for _ in range(case.groups)]
+        prompts = [
+            [rng.randrange(1, shape["vocab_size"]) for _ in range(case.prompt)]
+            for _ in range(case.groups)
+        ]
         self.pairs: Pairs = [
             (prompt, [rng.randrange(1, shape["vocab_size"]) for _ in range(case.response)])
             for prompt in prompts
@@ -132,7 +139,9 @@ class Bench:
         theirs, peer_peak = self.timed(step)
 
         scorer, frozen = ResponseScorer(self.model), ResponseScorer(self.reference.model)
-        groups = group_rows([prompt for prompt, _ in self.pairs], [response for _, response in self.pairs])
+        groups = group_rows(
+            [prompt for prompt, _ in self.pairs], [response for _, response in self.pairs]
+        )
         ours, ours_peak = self.timed(lambda: self.shared(scorer, frozen, groups))
         packed = sum(group.tokens for group in groups)
         rows = len(self.pairs) * (self.case.prompt + self.case.response)
@@ -177,12 +186,17 @@ class Bench:
 
     def padded(self, whole: bool) -> None:
         """Take the same step on whole rows, the prompt with each; ``whole`` adds the entropies that TRL computes."""
-        loss, rows = LossSettings(), max(1, self.case.micro_batch // (self.case.prompt + self.case.response))
+        loss, rows = (
+            LossSettings(),
+            max(1, self.case.micro_batch // (self.case.prompt + self.case.response)),
+        )
         total = len(self.pairs) * self.case.response
         self.optimizer.zero_grad()
         for start in range(0, len(self.pairs), rows):
             part = self.pairs[start : start + rows]
-            tokens = torch.tensor([[*prompt, *response] for prompt, response in part], device=self.device)
+            tokens = torch.tensor(
+                [[*prompt, *response] for prompt, response in part], device=self.device
+            )
             with torch.no_grad():
                 known = self.logprobs(self.reference.model, tokens)[0]
             logprobs, logits = self.logprobs(self.model, tokens)
@@ -190,8 +204,12 @@ class Bench:
                 with torch.no_grad():
                     probabilities = logits.softmax(dim=-1)
                     (logits.logsumexp(dim=-1) - (probabilities * logits).sum(dim=-1)).mean()
-            advantages = torch.tensor(self.advantages[start : start + rows], device=self.device)[:, None].expand_as(logprobs)
-            losses = policy_losses(logprobs.flatten(), logprobs.detach().flatten(), advantages.flatten(), loss).policy
+            advantages = torch.tensor(self.advantages[start : start + rows], device=self.device)[
+                :, None
+            ].expand_as(logprobs)
+            losses = policy_losses(
+                logprobs.flatten(), logprobs.detach().flatten(), advantages.flatten(), loss
+            ).policy
             penalty = k3(logprobs.flatten(), known.flatten())
             ((losses + loss.kl_coef * penalty).sum() / total).backward()
         self.step()
@@ -212,13 +230,20 @@ class Bench:
         if importlib.util.find_spec("trl") and importlib.util.find_spec("datasets"):
             from benchmarks.peer_trl import loss_step
 
-            return "trl", loss_step(self.policy, self.pairs, self.advantages, self.case.count, self.case.micro_batch)
-        return "token-level loss with entropies, written out: TRL is not installed", lambda: self.padded(whole=True)
+            return "trl", loss_step(
+                self.policy, self.pairs, self.advantages, self.case.count, self.case.micro_batch
+            )
+        return "token-level loss with entropies, written out: TRL is not installed", lambda: self.padded(
+            whole=True
+        )
 
     def sampling(self) -> dict[str, Any]:
         """Compare the torch sampler with ``transformers.generate``: the same prompts, n responses each."""
         case, prompts = self.case, [prompt for prompt, _ in self.pairs[:: self.case.count]]
-        requests = tuple(SampleRequest(" ".join(map(str, ids)), case.count, ("bench", i)) for i, ids in enumerate(prompts))
+        requests = tuple(
+            SampleRequest(" ".join(map(str, ids)), case.count, ("bench", i))
+            for i, ids in enumerate(prompts)
+        )
         sampler = TorchSampler(self.policy, case.response, case.groups * case.count, case.prompt)
         whole = torch.tensor(prompts, device=self.device)
 
@@ -265,7 +290,13 @@ class Bench:
         body = sum(weight.numel() for name, weight in named if weight.ndim == 2 and "embed" not in name)
         head = config.vocab_size * config.hidden_size
         body -= 0 if config.tie_word_embeddings else head
-        attended = 4 * config.num_hidden_layers * config.hidden_size * (self.case.prompt + self.case.response) / 2
+        attended = (
+            4
+            * config.num_hidden_layers
+            * config.hidden_size
+            * (self.case.prompt + self.case.response)
+            / 2
+        )
         return packed * (2 * body + attended) + 2 * len(self.pairs) * self.case.response * head
 
     def timed(self, work: Callable[[], object]) -> tuple[float, int]:
@@ -287,7 +318,11 @@ class Bench:
                 start = time.perf_counter()
                 work()
                 times.append(time.perf_counter() - start)
-        peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = (
+            torch.cuda.max_memory_allocated()
+            if cuda
+            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        )
         return min(times), peak
 
 
@@ -295,9 +330,20 @@ def machine(device: str) -> dict[str, Any]:
     """Return what the numbers were measured on."""
     import transformers
 
-    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "cuda": torch.version.cuda}
-    return {"device": name, "threads": torch.get_num_threads(), "python": platform.python_version(), **versions}
+    name = (
+        torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+    )
+    versions = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "cuda": torch.version.cuda,
+    }
+    return {
+        "device": name,
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        **versions,
+    }
 
 
 if __name__ == "__main__":

@@ -62,23 +62,43 @@ Array = np.ndarray[Any, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--trials", type=int, default=12000, help="of each cell of ``equal``, half of it elsewhere")
+    parser.add_argument(
+        "--trials", type=int, default=12000, help="of each cell of ``equal``, half of it elsewhere"
+    )
     parser.add_argument("--old-trials", type=int, default=400, help="of the bootstrap, which is slow")
-    parser.add_argument("--only", nargs="+", choices=list(CELLS), default=list(CELLS), help="the rest of FILE stays")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(CELLS), default=list(CELLS), help="the rest of FILE stays"
+    )
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "intervals.json")
     options = parser.parse_args()
-    result: dict[str, Any] = json.loads(options.out.read_text()) if len(options.only) < len(CELLS) else {}
+    result: dict[str, Any] = (
+        json.loads(options.out.read_text()) if len(options.only) < len(CELLS) else {}
+    )
     result |= {"machine": machine("numpy", "scipy"), "seed": options.seed}
 
     for name in options.only:
         rows = []
-        trials = options.old_trials if "bootstrap" in name else options.trials // (1 if name == "equal" else 2)
+        trials = (
+            options.old_trials
+            if "bootstrap" in name
+            else options.trials // (1 if name == "equal" else 2)
+        )
         for place, (labels, trial) in enumerate(CELLS[name]()):
             random = np.random.default_rng([options.seed, list(CELLS).index(name), place])
-            rows.append({**labels, "percent": round(100 * float(np.mean(list(_played(trial, trials, random)))), 2)})
-        result[name] = {"largest": max(row["percent"] for row in rows), "smallest": min(row["percent"] for row in rows)}
+            rows.append(
+                {
+                    **labels,
+                    "percent": round(100 * float(np.mean(list(_played(trial, trials, random)))), 2),
+                }
+            )
+        result[name] = {
+            "largest": max(row["percent"] for row in rows),
+            "smallest": min(row["percent"] for row in rows),
+        }
         result[name] |= {"cells": rows, "trials": trials}
         print(f"{name}: {result[name]['smallest']} to {result[name]['largest']} %", flush=True)
     atomic_json(options.out, result)
@@ -173,7 +193,9 @@ def _other_games() -> Iterator[tuple[dict[str, Any], Trial]]:
     for seeds in (3, 4, 12):
         for spread in (0, 3, 6):
 
-            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+            def trial(
+                random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
+            ) -> bool:
                 means = []
                 for _ in range(2):
                     own = panel.games + random.normal(0, OWN, GAMES)
@@ -199,7 +221,9 @@ def _bootstrap() -> Iterator[tuple[dict[str, Any], Trial]]:
     for seeds in (2, 3, 4, 6, 12):
         for spread in (0, 6, 13):
 
-            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+            def trial(
+                random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
+            ) -> bool:
                 arms = [arm(random, panel, seeds, spread) for _ in range(2)]
                 return _verdict(*percentiles(resampled(arms[0], arms[1], random)))
 
@@ -226,8 +250,12 @@ def _equivalence() -> Iterator[tuple[dict[str, Any], Trial]]:
     for seeds in (3, 4, 6, 12):
         for spread in (0, 3, 6):
 
-            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
-                found = equivalent(*(arm(random, panel, seeds, spread, mean).mean(axis=1) for mean in (55, 50)), 5.0)
+            def trial(
+                random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
+            ) -> bool:
+                found = equivalent(
+                    *(arm(random, panel, seeds, spread, mean).mean(axis=1) for mean in (55, 50)), 5.0
+                )
                 return inside(found.low, found.high, 5.0) == "holds"
 
             yield {"seeds": seeds, "spread": spread}, trial
@@ -237,7 +265,9 @@ def _ratio() -> Iterator[tuple[dict[str, Any], Trial]]:
     for seeds in (3, 4, 6, 12):
         for spread in (0.05, 0.3, 1.0):
 
-            def trial(random: np.random.Generator, _: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+            def trial(
+                random: np.random.Generator, _: Panel, seeds: int = seeds, spread: float = spread
+            ) -> bool:
                 found = ratio(*(np.exp(spread * random.standard_normal(seeds)) for _ in range(2)))
                 return side(found.low, found.high, 1.0) != "unclear"
 
@@ -249,9 +279,14 @@ def _one_policy(interval: Callable[[Array, Array, np.random.Generator], tuple[fl
         for layouts in (4, 8, 24, 60):
             for effect in (0.0, 0.5, 1.0):
 
-                def trial(random: np.random.Generator, _: Panel, layouts: int = layouts, effect: float = effect) -> bool:
+                def trial(
+                    random: np.random.Generator, _: Panel, layouts: int = layouts, effect: float = effect
+                ) -> bool:
                     clusters = random.permutation(np.arange(GAMES) % layouts)
-                    logits = random.normal(-1, DIFFICULTY, GAMES) + random.normal(0, effect, layouts)[clusters]
+                    logits = (
+                        random.normal(-1, DIFFICULTY, GAMES)
+                        + random.normal(0, effect, layouts)[clusters]
+                    )
                     played = _played_games(random, _odds(logits))
                     true = 100 * float(_odds(all_games(effect) - 1).mean())
                     low, high = interval(played, clusters, random)
@@ -277,7 +312,11 @@ def _against_policy() -> Iterator[tuple[dict[str, Any], Trial]]:
         for seeds, spread in ((3, 0), (3, 6), (3, 13), (4, 0), (4, 6), (4, 13), (8, 6)):
 
             def trial(
-                random: np.random.Generator, _: Panel, seeds: int = seeds, spread: float = spread, layouts: int = layouts
+                random: np.random.Generator,
+                _: Panel,
+                seeds: int = seeds,
+                spread: float = spread,
+                layouts: int = layouts,
             ) -> bool:
                 clusters = random.permutation(np.arange(GAMES) % layouts)
                 games = random.normal(0, DIFFICULTY, GAMES) + random.normal(0, OWN, layouts)[clusters]
@@ -294,7 +333,9 @@ def _one_mean() -> Iterator[tuple[dict[str, Any], Trial]]:
     for seeds in (3, 4, 6, 12):
         for spread in (0, 3, 6, 13):
 
-            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
+            def trial(
+                random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
+            ) -> bool:
                 found = alone(arm(random, panel, seeds, spread).mean(axis=1).tolist(), 50.0)
                 return found.verdict != "unclear"
 
@@ -305,8 +346,15 @@ def _near() -> Iterator[tuple[dict[str, Any], Trial]]:
     for seeds in (3, 4, 6, 12):
         for spread in (0, 3, 6):
 
-            def trial(random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread) -> bool:
-                return near(arm(random, panel, seeds, spread).mean(axis=1).tolist(), 5.0, around=45.0).verdict == "holds"
+            def trial(
+                random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
+            ) -> bool:
+                return (
+                    near(
+                        arm(random, panel, seeds, spread).mean(axis=1).tolist(), 5.0, around=45.0
+                    ).verdict
+                    == "holds"
+                )
 
             yield {"seeds": seeds, "spread": spread}, trial
 
@@ -315,11 +363,15 @@ def _over_bases() -> Iterator[tuple[dict[str, Any], Trial]]:
     for bases in (3, 4, 6):
         for effect in (0, 5, 15):
 
-            def trial(random: np.random.Generator, panel: Panel, bases: int = bases, effect: float = effect) -> bool:
+            def trial(
+                random: np.random.Generator, panel: Panel, bases: int = bases, effect: float = effect
+            ) -> bool:
                 gaps = {}
                 for base in range(bases):
                     means = (50 + effect * random.standard_normal(), 50)
-                    gaps[str(base)] = difference(*(arm(random, panel, 4, 6, mean).mean(axis=1) for mean in means))
+                    gaps[str(base)] = difference(
+                        *(arm(random, panel, 4, 6, mean).mean(axis=1) for mean in means)
+                    )
                 found = over_bases(gaps)
                 return _verdict(found.low, found.high)
 
@@ -331,7 +383,9 @@ def _sooner() -> Iterator[tuple[dict[str, Any], Trial]]:
     for seeds in (3, 4, 6, 12):
         for late in (0.0, 0.2, 0.5):
 
-            def trial(random: np.random.Generator, _: Panel, seeds: int = seeds, late: float = late) -> bool:
+            def trial(
+                random: np.random.Generator, _: Panel, seeds: int = seeds, late: float = late
+            ) -> bool:
                 # Arrivals are lognormal; the budget is where so many of them would be later.
                 end = float(np.exp(0.5 * norm.ppf(1 - late))) if late else 1e6
                 arrivals = np.exp(0.5 * random.standard_normal((2, seeds)))
@@ -344,7 +398,9 @@ def _sooner() -> Iterator[tuple[dict[str, Any], Trial]]:
 def _rising(arrival: float, end: float) -> pd.DataFrame:
     """Return the snapshots of a run that has 60 % at ``arrival``, or would have."""
     spent = [0.0, arrival, end] if arrival < end else [0.0, end]
-    curve = pd.DataFrame({"generations": spent, "success": [0.6 * min(1.0, at / arrival) for at in spent]})
+    curve = pd.DataFrame(
+        {"generations": spent, "success": [0.6 * min(1.0, at / arrival) for at in spent]}
+    )
     return curve.assign(**dict.fromkeys(AXES, curve["generations"]))
 
 

@@ -28,7 +28,12 @@ def summary(times: Sequence[float]) -> dict[str, float]:
     """Return median, mean, 95th percentile and largest of times in seconds, in milliseconds."""
     ordered = sorted(1e3 * one for one in times)
     p95 = ordered[int(0.95 * (len(ordered) - 1))]
-    return {"median": statistics.median(ordered), "mean": statistics.fmean(ordered), "p95": p95, "most": ordered[-1]}
+    return {
+        "median": statistics.median(ordered),
+        "mean": statistics.fmean(ordered),
+        "p95": p95,
+        "most": ordered[-1],
+    }
 
 
 def in_child(function: Callable[..., Any], *arguments: Any) -> Any:

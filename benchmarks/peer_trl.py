@@ -19,7 +19,11 @@ from threespo.policy.model import Policy
 
 
 def loss_step(
-    policy: Policy, pairs: Sequence[tuple[list[int], list[int]]], advantages: Sequence[float], n: int, tokens: int
+    policy: Policy,
+    pairs: Sequence[tuple[list[int], list[int]]],
+    advantages: Sequence[float],
+    n: int,
+    tokens: int,
 ) -> Callable[[], None]:
     """Return a function that takes one optimizer step with TRL, in micro-batches of about ``tokens`` tokens."""
     trainer = _trainer(policy, n)
@@ -29,7 +33,9 @@ def loss_step(
     batches = [
         {
             name: value.to(policy.device)
-            for name, value in _inputs(pairs[start : start + rows], advantages[start : start + rows]).items()
+            for name, value in _inputs(
+                pairs[start : start + rows], advantages[start : start + rows]
+            ).items()
         }
         for start in range(0, len(pairs), rows)
     ]
@@ -55,7 +61,9 @@ def loss_step(
 def _trainer(policy: Policy, n: int) -> Any:
     words = {"<end>": 0, "a": 1}
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel(words, unk_token="<end>")), eos_token="<end>", pad_token="<end>"
+        tokenizer_object=Tokenizer(WordLevel(words, unk_token="<end>")),
+        eos_token="<end>",
+        pad_token="<end>",
     )
     with tempfile.TemporaryDirectory() as folder:
         model: Any = policy.model

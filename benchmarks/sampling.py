@@ -25,7 +25,9 @@ CASES = ((120, 16, 8), (120, 16, 1), (300, 32, 8))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=("s", "m"), default="s")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--prompts", type=int, default=32)
@@ -35,21 +37,32 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     policy = random_policy(options.size, options.seed, parse_dtype(options.dtype))
-    result: dict[str, Any] = {"machine": machine(), "seed": options.seed, "model": f"tiny-{options.size}"}
+    result: dict[str, Any] = {
+        "machine": machine(),
+        "seed": options.seed,
+        "model": f"tiny-{options.size}",
+    }
     result["dtype"] = options.dtype
-    result["cases"] = [case(policy, options.prompts, options.seed, options.repeats, *sizes) for sizes in CASES]
+    result["cases"] = [
+        case(policy, options.prompts, options.seed, options.repeats, *sizes) for sizes in CASES
+    ]
     out = options.out or RESULTS / f"sampling-tiny-{options.size}-{options.dtype}.json"
     atomic_json(out, result)
     for row in result["cases"]:
         print(row)
 
 
-def case(policy: Policy, prompts: int, seed: int, repeats: int, length: int, new: int, n: int) -> dict[str, Any]:
+def case(
+    policy: Policy, prompts: int, seed: int, repeats: int, length: int, new: int, n: int
+) -> dict[str, Any]:
     rng = random.Random(seed)
     ids = [
-        [rng.randrange(1, VOCABULARY) for _ in range(rng.randint(length * 4 // 5, length * 6 // 5))] for _ in range(prompts)
+        [rng.randrange(1, VOCABULARY) for _ in range(rng.randint(length * 4 // 5, length * 6 // 5))]
+        for _ in range(prompts)
     ]
-    requests = tuple(SampleRequest(" ".join(map(str, prompt)), n, ("bench", i)) for i, prompt in enumerate(ids))
+    requests = tuple(
+        SampleRequest(" ".join(map(str, prompt)), n, ("bench", i)) for i, prompt in enumerate(ids)
+    )
     sampler = TorchSampler(policy, new, 512, 4096)
     width = max(map(len, ids))
     padded = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in ids])
@@ -85,16 +98,24 @@ def case(policy: Policy, prompts: int, seed: int, repeats: int, length: int, new
     }
 
 
-def logprob_error(policy: Policy, sampler: TorchSampler, requests: tuple[SampleRequest, ...], seed: int) -> float:
+def logprob_error(
+    policy: Policy, sampler: TorchSampler, requests: tuple[SampleRequest, ...], seed: int
+) -> float:
     worst = 0.0
     model: Any = policy.model
-    for request, samples in zip(requests, sampler.sample(requests, seed=seed, temperature=1.0), strict=True):
+    for request, samples in zip(
+        requests, sampler.sample(requests, seed=seed, temperature=1.0), strict=True
+    ):
         ids = policy.encode_prompt(request.prompt)
         for sample in samples:
             with torch.no_grad():
-                logits = model(torch.tensor([[*ids, *sample.tokens]])).logits[0, len(ids) - 1 : -1].double()
+                logits = (
+                    model(torch.tensor([[*ids, *sample.tokens]])).logits[0, len(ids) - 1 : -1].double()
+                )
             expected = logits.log_softmax(-1).gather(1, torch.tensor(sample.tokens)[:, None])[:, 0]
-            worst = max(worst, float((expected - torch.tensor(sample.logprobs, dtype=torch.float64)).abs().max()))
+            worst = max(
+                worst, float((expected - torch.tensor(sample.logprobs, dtype=torch.float64)).abs().max())
+            )
     return worst
 
 

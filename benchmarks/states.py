@@ -24,7 +24,9 @@ LENGTH, PROBES = 15, 2_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "states.json")
     options = parser.parse_args()
@@ -42,14 +44,22 @@ def main() -> None:
             table.complete(path, True)
             table.commit()
         took = (time.perf_counter() - start) / PROBES
-        rows.append({"states": size, "seconds_per_path": round(took, 8), "table_mb": round(peak() - before, 1)})
+        rows.append(
+            {"states": size, "seconds_per_path": round(took, 8), "table_mb": round(peak() - before, 1)}
+        )
         start = time.perf_counter()
         table.decay(0.9)
         json.dumps(table.dump())
-        rows[-1] |= {"epoch_end_seconds": round(time.perf_counter() - start, 4), "epoch_end_mb": round(peak() - before, 1)}
+        rows[-1] |= {
+            "epoch_end_seconds": round(time.perf_counter() - start, 4),
+            "epoch_end_mb": round(peak() - before, 1),
+        }
         print(rows[-1])
     ratio = rows[-1]["seconds_per_path"] / rows[0]["seconds_per_path"]
-    atomic_json(options.out, {"machine": machine(), "seed": options.seed, "sizes": rows, "ratio": round(ratio, 2)})
+    atomic_json(
+        options.out,
+        {"machine": machine(), "seed": options.seed, "sizes": rows, "ratio": round(ratio, 2)},
+    )
 
 
 def key(number: int) -> str:

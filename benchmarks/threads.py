@@ -27,7 +27,9 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--updates", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RESULTS / "threads.json")
@@ -50,7 +52,15 @@ def main() -> None:
 
 
 def side_by_side(processes: int, threads: int, updates: int) -> list[float]:
-    command = [sys.executable, "-m", "benchmarks.threads", "--worker", str(threads), "--updates", str(updates)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.threads",
+        "--worker",
+        str(threads),
+        "--updates",
+        str(updates),
+    ]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     return [float(json.loads(process.communicate()[0].splitlines()[-1])) for process in running]
 
@@ -59,17 +69,30 @@ def work(threads: int, updates: int) -> float:
     torch.set_num_threads(threads)
     policy = random_policy("s", 0, torch.float32)
     sampler = TorchSampler(policy, 12, 256, 1024)
-    learner = DeepSpeedLearner(policy, random_policy("s", 0, torch.float32), OptimSettings(micro_batch_tokens=8192))
+    learner = DeepSpeedLearner(
+        policy, random_policy("s", 0, torch.float32), OptimSettings(micro_batch_tokens=8192)
+    )
     rng = random.Random(0)
     start = 0.0
     for number in range(updates + 2):
         if number == 2:  # The first two warm up.
             start = time.perf_counter()
-        prompts = [" ".join(str(rng.randrange(1, VOCABULARY)) for _ in range(rng.randint(60, 150))) for _ in range(16)]
+        prompts = [
+            " ".join(str(rng.randrange(1, VOCABULARY)) for _ in range(rng.randint(60, 150)))
+            for _ in range(16)
+        ]
         asked = tuple(SampleRequest(prompt, 8, ("bench", number, i)) for i, prompt in enumerate(prompts))
         rows = tuple(
-            Row(prompt, sample.tokens, sample.logprobs, (rng.gauss(0, 1),) * len(sample.tokens), version=sample.version)
-            for prompt, samples in zip(prompts, sampler.sample(asked, seed=0, temperature=1.0), strict=True)
+            Row(
+                prompt,
+                sample.tokens,
+                sample.logprobs,
+                (rng.gauss(0, 1),) * len(sample.tokens),
+                version=sample.version,
+            )
+            for prompt, samples in zip(
+                prompts, sampler.sample(asked, seed=0, temperature=1.0), strict=True
+            )
             for sample in samples
         )
         learner.update(UpdateRequest((rows,), LossSettings()))

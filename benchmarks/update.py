@@ -31,7 +31,9 @@ MICRO_BATCH = 4096
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=("s", "m"), default="s")
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
@@ -39,7 +41,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    result: dict[str, Any] = {"machine": machine(), "seed": options.seed, "model": f"tiny-{options.size}"}
+    result: dict[str, Any] = {
+        "machine": machine(),
+        "seed": options.seed,
+        "model": f"tiny-{options.size}",
+    }
     result["dtype"] = "float32"
     result["micro_batch_tokens"] = MICRO_BATCH
     result["cases"] = [case(options, *sizes) for sizes in CASES]
@@ -51,7 +57,11 @@ def main() -> None:
 def case(options: argparse.Namespace, length: int, new: int, n: int) -> dict[str, Any]:
     rng = random.Random(options.seed)
     prompts = [[rng.randrange(1, VOCABULARY) for _ in range(length)] for _ in range(options.groups)]
-    pairs = [(prompt, [rng.randrange(1, VOCABULARY) for _ in range(new)]) for prompt in prompts for _ in range(n)]
+    pairs = [
+        (prompt, [rng.randrange(1, VOCABULARY) for _ in range(new)])
+        for prompt in prompts
+        for _ in range(n)
+    ]
     plain, shared = (random_policy(options.size, options.seed, torch.float32) for _ in range(2))
     scorer = ResponseScorer(shared.model)
     groups = group_rows([prompt for prompt, _ in pairs], [response for _, response in pairs])
@@ -91,7 +101,9 @@ def case(options: argparse.Namespace, length: int, new: int, n: int) -> dict[str
         "rows": len(pairs),
         "ratio": round(times["plain"] / times["ours"], 2),
         "token_ratio": round(plain_tokens / packed_tokens, 2),
-        "share_of_token_ratio": round(times["plain"] / times["ours"] / (plain_tokens / packed_tokens), 2),
+        "share_of_token_ratio": round(
+            times["plain"] / times["ours"] / (plain_tokens / packed_tokens), 2
+        ),
         "packed_tokens_per_s": round(packed_tokens / times["ours"]),
         "plain_tokens_per_s": round(plain_tokens / times["plain"]),
         "trl_ratio": round(times["trl"] / times["engine"], 2) if n > 1 else None,

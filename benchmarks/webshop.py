@@ -46,7 +46,9 @@ GROUP = 8
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--catalogue", type=Path, help="folder of the original's JSON files")
     parser.add_argument("--products", type=int, default=100_000, help="size of the embedded shop")
     parser.add_argument("--goals", type=int, default=800)
@@ -55,14 +57,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--peer", type=Path, help="checkout of WebShop, to be timed as well")
     parser.add_argument("--peer-python", type=Path, help="interpreter with WebShop's requirements")
-    parser.add_argument("--peer-products", type=int, default=1000, choices=(1000, 100_000, 0), help="of its index; 0: all")
+    parser.add_argument(
+        "--peer-products",
+        type=int,
+        default=1000,
+        choices=(1000, 100_000, 0),
+        help="of its index; 0: all",
+    )
     options = parser.parse_args()
     if (options.peer is None) != (options.peer_python is None):
         parser.error("--peer and --peer-python go together")
     if options.peer and not (options.peer / "web_agent_site").is_dir():
         parser.error(f"--peer: {options.peer} has no folder web_agent_site; give a checkout of WebShop")
     if options.peer and shutil.which(options.peer_python) is None:
-        parser.error(f"--peer-python: {options.peer_python} is no program; give the interpreter with WebShop's requirements")
+        parser.error(
+            f"--peer-python: {options.peer_python} is no program; give the interpreter with WebShop's requirements"
+        )
     if options.peer and options.catalogue is None:
         options.catalogue = options.peer / "data"
     folder = Path(tempfile.mkdtemp(prefix="webshop-benchmark-"))
@@ -79,7 +89,11 @@ def main() -> None:
 
 
 def build(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    products = read_products(options.catalogue) if options.catalogue else generate(options.products, options.seed)
+    products = (
+        read_products(options.catalogue)
+        if options.catalogue
+        else generate(options.products, options.seed)
+    )
     start, cpu = time.perf_counter(), time.process_time()
     facts = compile_catalogue(products, folder)
     return {
@@ -100,7 +114,9 @@ def play(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     env = WebShop(catalogue)
     result: dict[str, Any] = {"open_s": opened, "load_words_s": time.perf_counter() - start}
     source = rng.generator(options.seed, "webshop benchmark")
-    goals = source.sample(found := repaired_goals(catalogue, options.seed, human=False), min(options.goals, len(found)))
+    goals = source.sample(
+        found := repaired_goals(catalogue, options.seed, human=False), min(options.goals, len(found))
+    )
     del found  # Many objects slow the collection of garbage.
     result |= searches(catalogue, goals)
     result["reset_ms"] = summary(resets(env, goals))
@@ -153,8 +169,16 @@ def compare(
             f"{options.peer} has {answer['products']} products and {options.catalogue} {count}: a comparison would be void. "
             "Name with --catalogue a folder of the files that it loads, and with --peer-products their number"
         )
-    theirs = {"step_ms": summary(answer.pop("steps_s")), "reset_ms": summary(answer.pop("resets_s")), **answer}
-    steps = [time_ for number, goal in enumerate(goals) for time_ in walk(forgetful(), goal, number, options, whole=True)]
+    theirs = {
+        "step_ms": summary(answer.pop("steps_s")),
+        "reset_ms": summary(answer.pop("resets_s")),
+        **answer,
+    }
+    steps = [
+        time_
+        for number, goal in enumerate(goals)
+        for time_ in walk(forgetful(), goal, number, options, whole=True)
+    ]
     ours = {"step_ms": summary(steps), "reset_ms": summary(resets(env, goals))}
     ratios = {
         f"{what}_{kind}": theirs[f"{what}_ms"][kind] / ours[f"{what}_ms"][kind]
@@ -180,7 +204,10 @@ def searches(catalogue: Catalogue, goals: list[ShopGoal]) -> dict[str, Any]:
         catalogue.index.search(goal.goal.lower())
         times.append(time.process_time() - start)
     found = summary(times)
-    return {"searches": len(times), **{f"search_ms_{kind}": found[kind] for kind in ("median", "mean", "p95")}}
+    return {
+        "searches": len(times),
+        **{f"search_ms_{kind}": found[kind] for kind in ("median", "mean", "p95")},
+    }
 
 
 def episodes(

@@ -1,6 +1,6 @@
 """Beam search by forks, in both environments, with a budget of steps for each task.
 
-    python examples/beam_search.py
+python examples/beam_search.py
 """
 
 import re
@@ -55,5 +55,7 @@ if __name__ == "__main__":
             env.reset(options={"task": place})
             score, path, taken = beam_search(env, width=30, budget=10_000)
             won += score == 1
-            print(f"{score:.2f} {taken:5} steps | {env.episode.task.goal[:50]} | {' > '.join(path[-3:])}")
+            print(
+                f"{score:.2f} {taken:5} steps | {env.episode.task.goal[:50]} | {' > '.join(path[-3:])}"
+            )
         print(f"{name}: {won} of 10 won")

@@ -1,6 +1,6 @@
 """Monte-Carlo value of every first command of a game: fork, play at random to the end, average.
 
-    python examples/gymnasium_forks.py
+python examples/gymnasium_forks.py
 """
 
 import random

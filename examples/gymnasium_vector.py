@@ -1,6 +1,6 @@
 """256 games in one process, played at random until all are over.
 
-    python examples/gymnasium_vector.py
+python examples/gymnasium_vector.py
 """
 
 import random
@@ -17,4 +17,6 @@ while not all(over):
     texts, rewards, ended, cut, info = env.step(actions)
     steps += 256 - sum(over)
     over = list(ended | cut)
-print(f"{steps} steps, {steps / (time.perf_counter() - begun):.0f} a second, won {sum(info['won'])} of 256")
+print(
+    f"{steps} steps, {steps / (time.perf_counter() - begun):.0f} a second, won {sum(info['won'])} of 256"
+)

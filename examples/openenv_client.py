@@ -1,6 +1,6 @@
 """An OpenEnv server and a client that plays in it (needs threespo[openenv]).
 
-    python examples/openenv_client.py
+python examples/openenv_client.py
 """
 
 import subprocess
@@ -10,7 +10,9 @@ import urllib.request
 
 from openenv.core.generic_client import GenericEnvClient
 
-server = subprocess.Popen([sys.executable, "-m", "threespo.adapters.openenv", "--split", "valid_seen", "--port", "8765"])
+server = subprocess.Popen(
+    [sys.executable, "-m", "threespo.adapters.openenv", "--split", "valid_seen", "--port", "8765"]
+)
 address = "http://127.0.0.1:8765"
 try:
     while True:

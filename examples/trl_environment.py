@@ -19,4 +19,10 @@ print(tools.reset(**dataset[0]))
 page = tools.search("lamp")
 tools.click(re.search(r"click\[(\w{10})\]", page)[1])
 copy = pickle.loads(pickle.dumps(tools))
-print(copy.click("buy now").splitlines()[-1], "| reward", copy.get_reward(), "| the other goes on at", tools.get_reward())
+print(
+    copy.click("buy now").splitlines()[-1],
+    "| reward",
+    copy.get_reward(),
+    "| the other goes on at",
+    tools.get_reward(),
+)

@@ -7,6 +7,8 @@ To play them with a model: vf-eval threespo-verifiers --env.taskset.split valid_
 
 from threespo.adapters.verifiers import ThreespoConfig, ThreespoTaskset
 
-taskset = ThreespoTaskset(ThreespoConfig(id="threespo-verifiers", environment="alfworld", split="valid_unseen"))
+taskset = ThreespoTaskset(
+    ThreespoConfig(id="threespo-verifiers", environment="alfworld", split="valid_unseen")
+)
 for task in taskset.take(3):
     print(task.key, task.data.content, task.data.prompt[:60].strip())

@@ -5,8 +5,12 @@ from importlib import resources
 
 from threespo.envs.alfworld import GameRecord
 
-DOMAIN = resources.files("threespo.envs.alfworld").joinpath("data/household.pddl").read_text(encoding="utf-8")
-_GRAMMAR = resources.files("threespo.envs.alfworld").joinpath("data/household.twl2").read_text(encoding="utf-8")
+DOMAIN = (
+    resources.files("threespo.envs.alfworld").joinpath("data/household.pddl").read_text(encoding="utf-8")
+)
+_GRAMMAR = (
+    resources.files("threespo.envs.alfworld").joinpath("data/household.twl2").read_text(encoding="utf-8")
+)
 TASK = "Your task is to: put a mug on a shelf."
 # Two shelves share a location. The mug is in both of them at once. The lamp's recorded location is not its shelf's.
 PROBLEM = """
@@ -83,4 +87,6 @@ def mini(
     sentence = TASK.removeprefix("Your task is to: ")
     problem = PROBLEM.replace("GOAL", goal)
     name = "pick_two_obj_and_place-Mug-None-Shelf-1/trial_1"
-    return GameRecord(name, "train", "pick_two_obj_and_place", sentence, domain, grammar, problem, tuple(walkthrough))
+    return GameRecord(
+        name, "train", "pick_two_obj_and_place", sentence, domain, grammar, problem, tuple(walkthrough)
+    )

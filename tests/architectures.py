@@ -36,11 +36,16 @@ SIZES = {
 SMALL = {name: size for size, names in SIZES.items() for name in names.split()}
 
 _MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 8}
-_ZAMBA = {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2}
+_ZAMBA = {
+    "num_hidden_layers": 6,
+    "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2,
+}
 _INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 8}
 _BUDGET = {"indexer_budget": 64, "indexer_compress_ratio": 4}
 _ROPE = {"rope_theta": 10_000.0, "rope_type": "default"}
-_ROPES = {kind: {**_ROPE, "mrope_section": [1, 1, 2]} for kind in ("full_attention", "sliding_attention")}
+_ROPES = {
+    kind: {**_ROPE, "mrope_section": [1, 1, 2]} for kind in ("full_attention", "sliding_attention")
+}
 _HALF_LINEAR = {"layer_types": ["linear_attention", "full_attention"] * 2}
 
 OWN: dict[str, dict[str, Any]] = {
@@ -61,9 +66,20 @@ OWN: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "mamba2": {"num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 1},
     "mimo_v2_flash": {"head_dim": 24, "num_key_value_heads": 2},
-    "nemotron_h": {"mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 1, "chunk_size": 8},
+    "nemotron_h": {
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 8,
+        "n_groups": 1,
+        "chunk_size": 8,
+    },
     "qwen4_exp_text": {**_HALF_LINEAR, "hc_lowrank": 8, "ple_embed_dim": 32, **_INDEXER, **_BUDGET},
-    "reformer": {"is_decoder": True, "axial_pos_shape": [8, 8], "axial_pos_embds_dim": [16, 16], "feed_forward_size": 48},
+    "reformer": {
+        "is_decoder": True,
+        "axial_pos_shape": [8, 8],
+        "axial_pos_embds_dim": [16, 16],
+        "feed_forward_size": 48,
+    },
     "xlstm": {"embedding_dim": 32, "num_blocks": 4},
     "zamba": {**_ZAMBA, "attn_layer_period": 3, "attn_layer_offset": 2},
     "zamba2": _ZAMBA,
@@ -71,7 +87,9 @@ OWN: dict[str, dict[str, Any]] = {
 }
 """Fields that belong together in an architecture's own way."""
 
-CONFIGURATIONS: dict[str, type[PretrainedConfig]] = {kind.model_type: kind for kind in MODEL_FOR_CAUSAL_LM_MAPPING}
+CONFIGURATIONS: dict[str, type[PretrainedConfig]] = {
+    kind.model_type: kind for kind in MODEL_FOR_CAUSAL_LM_MAPPING
+}
 
 
 def tiny(kind: type[PretrainedConfig]) -> PretrainedConfig:
@@ -79,7 +97,9 @@ def tiny(kind: type[PretrainedConfig]) -> PretrainedConfig:
     usual = kind()
     fields: dict[str, Any] = {name: SMALL[name] for name in vars(usual) if name in SMALL}
     own = OWN.get(kind.model_type, {})
-    nested = {name: type(value) for name, value in vars(usual).items() if isinstance(value, PretrainedConfig)}
+    nested = {
+        name: type(value) for name, value in vars(usual).items() if isinstance(value, PretrainedConfig)
+    }
     parts = {name: tiny(part).to_dict() for name, part in nested.items() if name not in own}
     return kind(**{**fields, **parts, **own})
 

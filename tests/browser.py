@@ -24,7 +24,9 @@ FLAGS = (
 )
 """For a machine without a screen, a GPU or a network."""
 
-REMEDY = "install one (Debian: apt install chromium) or name its program in the environment variable CHROMIUM"
+REMEDY = (
+    "install one (Debian: apt install chromium) or name its program in the environment variable CHROMIUM"
+)
 
 
 def find() -> str | None:
@@ -36,7 +38,9 @@ def find() -> str | None:
     named = os.environ.get("CHROMIUM")
     if named:
         if not starts(named):
-            raise SystemExit(f"tests: CHROMIUM is {named!r}, which does not start as a browser; {REMEDY}")
+            raise SystemExit(
+                f"tests: CHROMIUM is {named!r}, which does not start as a browser; {REMEDY}"
+            )
         return named
     places = [*map(shutil.which, ON_PATH), _playwrights()]
     return next((place for place in places if place and starts(place)), None)
@@ -57,7 +61,9 @@ def ensure() -> str:
         _install_package()
         found = find()
     if not found:
-        raise SystemExit(f"tests: no browser for the tests of the report's pages, and none could be downloaded; {REMEDY}")
+        raise SystemExit(
+            f"tests: no browser for the tests of the report's pages, and none could be downloaded; {REMEDY}"
+        )
     return found
 
 
@@ -97,7 +103,10 @@ def _try(command: list[str], environment: dict[str, str]) -> bool:
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
     if done.returncode:
         said = [line for line in (done.stdout + done.stderr).splitlines() if "rror" in line]
-        print(f"tests: {' '.join(command[:4])} failed: {said[0] if said else done.returncode}", file=sys.stderr)
+        print(
+            f"tests: {' '.join(command[:4])} failed: {said[0] if said else done.returncode}",
+            file=sys.stderr,
+        )
     return done.returncode == 0
 
 

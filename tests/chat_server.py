@@ -46,9 +46,19 @@ class Handler(BaseHTTPRequestHandler):
         self.send(self.server.connects, b"")
         self.close_connection = True
 
-    def send(self, status: int, content: bytes, headers: Mapping[str, str] | None = None, length: int | None = None) -> None:
+    def send(
+        self,
+        status: int,
+        content: bytes,
+        headers: Mapping[str, str] | None = None,
+        length: int | None = None,
+    ) -> None:
         self.send_response(status)
-        sent = {"Content-Type": "application/json", "Content-Length": str(length or len(content)), **(headers or {})}
+        sent = {
+            "Content-Type": "application/json",
+            "Content-Length": str(length or len(content)),
+            **(headers or {}),
+        }
         for name, value in sent.items():
             self.send_header(name, value)
         self.end_headers()
@@ -100,12 +110,20 @@ class ChatServer(ThreadingHTTPServer, AbstractContextManager["ChatServer"]):
 
 def completion(text: str | None, finish: str | None = "stop", **more: Any) -> dict[str, Any]:
     choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
-    return {"object": "chat.completion", "model": "fake-2026-01-01", "choices": [choice], "usage": USAGE, **more}
+    return {
+        "object": "chat.completion",
+        "model": "fake-2026-01-01",
+        "choices": [choice],
+        "usage": USAGE,
+        **more,
+    }
 
 
 def answers(value: Any, status: int = 200, **headers: str) -> Action:
     content = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return lambda handler, _: handler.send(status, content, {name.replace("_", "-"): text for name, text in headers.items()})
+    return lambda handler, _: handler.send(
+        status, content, {name.replace("_", "-"): text for name, text in headers.items()}
+    )
 
 
 def says(text: str | None, finish: str | None = "stop", **more: Any) -> Action:
@@ -131,6 +149,9 @@ def hangs(handler: Handler, _: Asked) -> None:
 def echoes_the_key(status: int) -> Action:
     def act(handler: Handler, asked: Asked) -> None:
         key = asked.headers["authorization"]
-        handler.send(status, json.dumps({"error": {"message": f"what about {key}?", "code": "invalid_api_key"}}).encode())
+        handler.send(
+            status,
+            json.dumps({"error": {"message": f"what about {key}?", "code": "invalid_api_key"}}).encode(),
+        )
 
     return act

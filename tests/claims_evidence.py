@@ -20,7 +20,9 @@ def only(study, methods):
     names = {method if isinstance(method, str) else method[0] for method in methods}
     own = {name: entry for name, entry in study.webshop.methods.items() if name in names}
     kept = {name: entry for name, entry in study.methods.items() if name in names}
-    return study.model_copy(update={"methods": kept, "webshop": study.webshop.model_copy(update={"methods": own})})
+    return study.model_copy(
+        update={"methods": kept, "webshop": study.webshop.model_copy(update={"methods": own})}
+    )
 
 
 def ablated(study, **rows):
@@ -37,7 +39,14 @@ def played(study, wins, seeds=SEEDS, games=40):
     """
     rows = [
         {
-            **{"env": env, "policy": policy, "method": method, "training_seed": seed, "evaluation_seed": 1, "split": split},
+            **{
+                "env": env,
+                "policy": policy,
+                "method": method,
+                "training_seed": seed,
+                "evaluation_seed": 1,
+                "split": split,
+            },
             **{"task_id": f"game{game}", "task_type": "x", "steps": 10 + seed},
             **{"success": (won := float((game * 7 + seed) % games < count)), "score": won},
         }
@@ -46,7 +55,9 @@ def played(study, wins, seeds=SEEDS, games=40):
         for method in study.methods
         for split in study.at(env).evaluation.splits
         if (each := wins.get((method, policy), wins.get(method))) is not None
-        for seed, count in (enumerate(each) if isinstance(each, tuple) else ((one, each + one % 2) for one in seeds))
+        for seed, count in (
+            enumerate(each) if isinstance(each, tuple) else ((one, each + one % 2) for one in seeds)
+        )
         for game in range(games)
     ]
     return pd.DataFrame(rows)
@@ -56,8 +67,19 @@ def trained(columns, epochs=20, seeds=SEEDS, policy="tiny-s", budget=100_000):
     """Metrics: method -> {column: (value at share of training, seed) -> number}; ``budget`` generations in all."""
     rows = [
         {
-            **{"env": "alfworld", "policy": policy, "method": method, "training_seed": seed, "epoch": epoch, "tasks": 16},
-            **{"generations": budget * epoch // epochs, "optimizer_steps": epoch, "detail_generation_caps": 0.0},
+            **{
+                "env": "alfworld",
+                "policy": policy,
+                "method": method,
+                "training_seed": seed,
+                "epoch": epoch,
+                "tasks": 16,
+            },
+            **{
+                "generations": budget * epoch // epochs,
+                "optimizer_steps": epoch,
+                "detail_generation_caps": 0.0,
+            },
             **{name: value(epoch / epochs, seed) for name, value in of_method.items()},
         }
         for method, of_method in columns.items()
@@ -71,9 +93,24 @@ def curves(methods, seeds=SEEDS, policy="tiny-s", budget=10_000, snapshots=8):
     """Table ``learning``: method -> (share, seed) -> success."""
     rows = [
         {
-            **{"env": "alfworld", "policy": policy, "method": method, "training_seed": seed, "split": "valid_unseen"},
-            **{"snapshot": number, "share": number / snapshots, "generations": budget * number // snapshots, "games": 50},
-            **{"epochs": number, "optimizer_steps": 3 * number, "success": success(number / snapshots, seed)},
+            **{
+                "env": "alfworld",
+                "policy": policy,
+                "method": method,
+                "training_seed": seed,
+                "split": "valid_unseen",
+            },
+            **{
+                "snapshot": number,
+                "share": number / snapshots,
+                "generations": budget * number // snapshots,
+                "games": 50,
+            },
+            **{
+                "epochs": number,
+                "optimizer_steps": 3 * number,
+                "success": success(number / snapshots, seed),
+            },
         }
         for method, success in methods.items()
         for seed in seeds

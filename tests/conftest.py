@@ -35,5 +35,7 @@ def golden() -> Path:
 def shared() -> Path:
     """Reference data with third-party text, which may not be in the repository."""
     if not (_SHARED / "golden").is_dir():
-        pytest.skip(f"reference data with third-party text not at {_SHARED}; set THREESPO_SHARED to its folder")
+        pytest.skip(
+            f"reference data with third-party text not at {_SHARED}; set THREESPO_SHARED to its folder"
+        )
     return _SHARED

@@ -17,7 +17,10 @@ from threespo import __file__ as package
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path(package).parent
 PAGES = [
-    *(ROOT / "docs" / f"{name}.md" for name in ("embedded_games", "exactness", "gym", "panels", "searching", "webshop")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("embedded_games", "exactness", "gym", "panels", "searching", "webshop")
+    ),
     *sorted((ROOT / "docs" / "frameworks").glob("*.md")),
 ]
 SERVER = "http://127.0.0.1:8000"
@@ -36,7 +39,9 @@ def tracked(*places: str) -> list[str]:
     top = _git("rev-parse", "--show-toplevel").strip()
     # An unpacked archive may lie in a repository that is another.
     if Path(top).resolve() != ROOT.resolve():
-        pytest.skip(f"no checkout of git, which alone knows what belongs here: its top is {top}, and not {ROOT}")
+        pytest.skip(
+            f"no checkout of git, which alone knows what belongs here: its top is {top}, and not {ROOT}"
+        )
     return sorted(_git("ls-files", *places).splitlines())
 
 
@@ -68,12 +73,16 @@ class Block:
         """The program; of a diff, what it is afterwards."""
         if self.language != "diff":
             return self.text
-        return textwrap.dedent("".join(f"{line[1:]}\n" for line in self.text.splitlines() if line[:1] in ("+", " ")))
+        return textwrap.dedent(
+            "".join(f"{line[1:]}\n" for line in self.text.splitlines() if line[:1] in ("+", " "))
+        )
 
     @property
     def is_python(self) -> bool:
         """Whether it is a program; a diff may also be of settings or of a shell's call."""
-        return self.language == "python" or (self.language == "diff" and bool(re.match(r"[-+ ](import|from) ", self.text)))
+        return self.language == "python" or (
+            self.language == "diff" and bool(re.match(r"[-+ ](import|from) ", self.text))
+        )
 
     @property
     def imports(self) -> set[tuple[str, str]]:
@@ -109,9 +118,13 @@ def blocks(*languages: str, page: str | None = None) -> list[Block]:
     """Return the blocks of a page, or of all, that are in one of the languages; without one, all."""
     found = []
     for file in PAGES:
-        for number, (language, text) in enumerate(_FENCE.findall(file.read_text(encoding="utf-8")), start=1):
+        for number, (language, text) in enumerate(
+            _FENCE.findall(file.read_text(encoding="utf-8")), start=1
+        ):
             found.append(Block(str(file.relative_to(ROOT)), number, language, text))
-    return [one for one in found if (not languages or one.language in languages) and page in (None, one.page)]
+    return [
+        one for one in found if (not languages or one.language in languages) and page in (None, one.page)
+    ]
 
 
 def defines(module: str, name: str) -> bool:
@@ -120,7 +133,9 @@ def defines(module: str, name: str) -> bool:
     if name and (place / f"{name}.py").is_file():
         return True
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    return file.is_file() and (not name or name in set(_names(ast.parse(file.read_text(encoding="utf-8")))))
+    return file.is_file() and (
+        not name or name in set(_names(ast.parse(file.read_text(encoding="utf-8"))))
+    )
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
@@ -131,7 +146,9 @@ def _names(tree: ast.Module) -> Iterator[str]:
             yield from (alias.asname or alias.name for alias in node.names)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from (target.id for one in targets for target in ast.walk(one) if isinstance(target, ast.Name))
+            yield from (
+                target.id for one in targets for target in ast.walk(one) if isinstance(target, ast.Name)
+            )
 
 
 def missing(block: Block) -> list[str]:

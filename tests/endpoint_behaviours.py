@@ -35,7 +35,9 @@ def rows(heading: str) -> dict[str, str]:
     return dict(cells[1:])
 
 
-def reply(content: Any, finish: str | None = "stop", message: dict[str, Any] | None = None, **more: Any) -> Form:
+def reply(
+    content: Any, finish: str | None = "stop", message: dict[str, Any] | None = None, **more: Any
+) -> Form:
     value = completion(content, finish, **more)
     value["choices"][0]["message"] |= message or {}
     return Form(value)
@@ -62,22 +64,47 @@ _LONG_WORDS = (
 )
 
 REPLIES: dict[str, list[Form]] = {
-    "text": [reply(TEXT), reply(TEXT, "end_turn"), reply(f" {TEXT}\n", system_fingerprint=None, service_tier="default")],
+    "text": [
+        reply(TEXT),
+        reply(TEXT, "end_turn"),
+        reply(f" {TEXT}\n", system_fingerprint=None, service_tier="default"),
+    ],
     "text in blocks: a list of parts, or one part": [
         reply([{"type": "text", "text": TEXT}]),
-        reply([{"type": "text", "text": TEXT[:4]}, {"type": "output_text", "text": TEXT[4:], "annotations": []}]),
+        reply(
+            [
+                {"type": "text", "text": TEXT[:4]},
+                {"type": "output_text", "text": TEXT[4:], "annotations": []},
+            ]
+        ),
         reply({"type": "text", "text": TEXT}),
         reply([TEXT]),
     ],
     "text, and a thought in a field or a block of its own": [
         reply(TEXT, message={"reasoning_content": THOUGHT}),
-        reply(TEXT, message={"reasoning": THOUGHT, "reasoning_details": [{"type": "reasoning.text", "text": THOUGHT}]}),
+        reply(
+            TEXT,
+            message={
+                "reasoning": THOUGHT,
+                "reasoning_details": [{"type": "reasoning.text", "text": THOUGHT}],
+            },
+        ),
         reply(TEXT, message={"reasoning_content": THOUGHT, "reasoning": THOUGHT}),
         reply(TEXT, message={"reasoning_details": [{"type": "reasoning.text", "text": THOUGHT}]}),
-        reply([{"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}, {"type": "text", "text": TEXT}]),
-        reply([{"type": "thinking", "thinking": THOUGHT, "signature": "x"}, {"type": "text", "text": TEXT}]),
+        reply(
+            [
+                {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]},
+                {"type": "text", "text": TEXT},
+            ]
+        ),
+        reply(
+            [{"type": "thinking", "thinking": THOUGHT, "signature": "x"}, {"type": "text", "text": TEXT}]
+        ),
     ],
-    "text that the limit has cut: `length`": [reply("<think>I could", "length"), reply(["<think>"], "length")],
+    "text that the limit has cut: `length`": [
+        reply("<think>I could", "length"),
+        reply(["<think>"], "length"),
+    ],
     "text without a reason to end": [reply(TEXT, None), reply(TEXT, "")],
     "text without usage, which then counts at its most": [
         reply(TEXT, **UNKNOWN),
@@ -111,11 +138,18 @@ REPLIES: dict[str, list[Form]] = {
         reply("", message={"reasoning": f"{THOUGHT} {TEXT}"}, **NOTHING),
         reply("\n\n", "eos", message={"reasoning_content": TEXT, "reasoning": TEXT}, **UNKNOWN),
         reply([{"type": "thinking", "thinking": THOUGHT}], **UNKNOWN),
-        reply([], message={"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}, **UNKNOWN),
+        reply(
+            [], message={"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}, **UNKNOWN
+        ),
     ],
     "no text, but a call of a tool": [
         reply(None, "tool_calls", message={"tool_calls": [{"function": {"name": "look"}}]}, **UNKNOWN),
-        reply("", "function_call", message={"function_call": {"name": "look", "arguments": "{}"}}, **NOTHING),
+        reply(
+            "",
+            "function_call",
+            message={"function_call": {"name": "look", "arguments": "{}"}},
+            **NOTHING,
+        ),
         reply([{"type": "image_url", "image_url": {"url": "data:"}}], **UNKNOWN),
     ],
     "no text, a reason to end, and tokens of the response in the usage": [
@@ -139,7 +173,13 @@ REPLIES: dict[str, list[Form]] = {
         reply(TEXT, "error"),
         reply("<act", "abort"),
         reply(None, "insufficient_system_resource", message={"reasoning_content": THOUGHT}),
-        Form({"choices": [{"finish_reason": "error", "message": {}, "error": {"code": 502, "message": WORDS}}]}),
+        Form(
+            {
+                "choices": [
+                    {"finish_reason": "error", "message": {}, "error": {"code": 502, "message": WORDS}}
+                ]
+            }
+        ),
     ],
     "status 200, and an error in the body": [
         _within(WORDS),
@@ -179,9 +219,13 @@ ERRORS: dict[str, list[Form]] = {
         error(500, f"The content moderation is out of order. {WORDS}"),
     ],
     "a filter's refusal of the prompt, with a code for it: 400, 422, or 200 with that in the body": [
-        error(400, said=None, innererror={"code": "ResponsibleAIPolicyViolation"}, type="content_filter"),
+        error(
+            400, said=None, innererror={"code": "ResponsibleAIPolicyViolation"}, type="content_filter"
+        ),
         Form({"error": {"message": WORDS, "code": "content_filter", "status": 400}}, 400),
-        Form({"error": {"message": WORDS, "type": "invalid_request_error", "code": "invalid_prompt"}}, 400),
+        Form(
+            {"error": {"message": WORDS, "type": "invalid_request_error", "code": "invalid_prompt"}}, 400
+        ),
         Form({"error": {"message": WORDS, "code": "data_inspection_failed"}}, 400),
         error(422, type="content_filter"),
         _within(WORDS, code="content_policy_violation"),
@@ -195,8 +239,19 @@ ERRORS: dict[str, list[Form]] = {
         error(403, f"Content violates usage guidelines. {WORDS}"),
     ],
     "a prompt longer than the context: 400, 422, 500, or 200 with that in the body": [
-        *(error(400, f"{words} {WORDS}", type="invalid_request_error", param="messages") for words in _LONG_WORDS),
-        Form({"object": "error", "message": f"{_LONG_WORDS[0]} {WORDS}", "type": "BadRequestError", "code": 400}, 400),
+        *(
+            error(400, f"{words} {WORDS}", type="invalid_request_error", param="messages")
+            for words in _LONG_WORDS
+        ),
+        Form(
+            {
+                "object": "error",
+                "message": f"{_LONG_WORDS[0]} {WORDS}",
+                "type": "BadRequestError",
+                "code": 400,
+            },
+            400,
+        ),
         Form({"error": {"message": WORDS, "code": "context_length_exceeded"}}, 400),
         Form({"error": {"message": WORDS, "type": "exceed_context_size_error", "n_ctx": 8192}}, 400),
         Form({"detail": f"{_LONG_WORDS[1]} {WORDS}"}, 422),
@@ -211,7 +266,15 @@ ERRORS: dict[str, list[Form]] = {
         Form(WORDS.encode(), 413),
     ],
     "413, about the account's tokens per minute": [
-        Form({"error": {"message": f"Request too large for model x. {WORDS}", "code": "rate_limit_exceeded"}}, 413),
+        Form(
+            {
+                "error": {
+                    "message": f"Request too large for model x. {WORDS}",
+                    "code": "rate_limit_exceeded",
+                }
+            },
+            413,
+        ),
         error(413, f"Request too large on tokens per minute (TPM): Limit 6000, Requested 7000. {WORDS}"),
     ],
     "400 or 422 for another reason": [
@@ -238,7 +301,18 @@ ERRORS: dict[str, list[Form]] = {
         error(401),
         Form({"message": WORDS}, 401),
         Form({"error": {"message": WORDS, "code": "invalid_api_key"}}, 400),
-        Form([{"error": {"message": f"API key not valid. {WORDS}", "status": "INVALID_ARGUMENT", "code": 400}}], 400),
+        Form(
+            [
+                {
+                    "error": {
+                        "message": f"API key not valid. {WORDS}",
+                        "status": "INVALID_ARGUMENT",
+                        "code": 400,
+                    }
+                }
+            ],
+            400,
+        ),
         _within(WORDS, code=401),
     ],
     "402, or any status about credit or quota": [
@@ -249,8 +323,15 @@ ERRORS: dict[str, list[Form]] = {
         Form({"error": {"message": WORDS, "code": "billing_hard_limit_reached"}}, 400),
         _within(f"Insufficient credits. {WORDS}", code=402),
     ],
-    "403 for another reason": [error(403), Form(f"<html>{WORDS}</html>".encode(), 403), Form({"detail": WORDS}, 403)],
-    "404 or another 4xx": [*(error(status) for status in (404, 405, 410, 415, 431)), _within(WORDS, code=404)],
+    "403 for another reason": [
+        error(403),
+        Form(f"<html>{WORDS}</html>".encode(), 403),
+        Form({"detail": WORDS}, 403),
+    ],
+    "404 or another 4xx": [
+        *(error(status) for status in (404, 405, 410, 415, 431)),
+        _within(WORDS, code=404),
+    ],
     "407 from a proxy": [error(407), Form(f"<html>{WORDS}</html>".encode(), 407)],
     "`Retry-After` of more than ten minutes": [
         Form({"error": {"message": WORDS}}, 429, {"Retry_After": "7200"}),

@@ -25,8 +25,18 @@ def study_in(folder: Path) -> tuple[Study, Paths]:
 
 def metrics(epoch: int) -> dict[str, float]:
     """Four paths of 5 steps an epoch, of which ``epoch`` succeed."""
-    totals = {"generations": 20 * epoch, "env_steps": 20 * epoch, "completed_paths": 4 * epoch, "optimizer_steps": epoch}
-    rates = {"epoch_paths": 4, "epoch_successes": epoch, "train_success": epoch / 4, "invalid_rate": 0.25}
+    totals = {
+        "generations": 20 * epoch,
+        "env_steps": 20 * epoch,
+        "completed_paths": 4 * epoch,
+        "optimizer_steps": epoch,
+    }
+    rates = {
+        "epoch_paths": 4,
+        "epoch_successes": epoch,
+        "train_success": epoch / 4,
+        "invalid_rate": 0.25,
+    }
     learned = {"policy_loss": -0.5, "kl": 0.125, "grad_norm": float("nan"), "detail_n_1": 3.0}
     return {"epoch": epoch, "tasks": 2, **totals, **rates, **learned}
 
@@ -34,7 +44,13 @@ def metrics(epoch: int) -> dict[str, float]:
 def timing(epoch: int) -> dict[str, float]:
     parts = {"sampling": 4.0, "update": 3.0, "environment": 2.0, "method": 0.5, "logging": 0.5}
     seconds = {f"{name}_seconds": value for name, value in parts.items()}
-    return {"epoch": epoch, "seconds": 10.0, **seconds, "generations_per_second": 2.0, "peak_memory_mb": 512.0}
+    return {
+        "epoch": epoch,
+        "seconds": 10.0,
+        **seconds,
+        "generations_per_second": 2.0,
+        "peak_memory_mb": 512.0,
+    }
 
 
 def types(epoch: int) -> list[dict[str, object]]:
@@ -62,7 +78,12 @@ def trained(paths: Paths, run: str, epochs: int) -> None:
 
 def judged(paths: Paths, run: str, snapshots: Sequence[int]) -> None:
     """Write the evaluations of a run's snapshots, two games each, of which one is won; and of its final policy."""
-    games = [{"task_type": SIMPLE, "success": True, "steps": 4}, {"task_type": LOOK, "success": False, "steps": 15}]
-    write_table(paths.run(run).learning, [{"epoch": epoch, **game} for epoch in snapshots for game in games])
+    games = [
+        {"task_type": SIMPLE, "success": True, "steps": 4},
+        {"task_type": LOOK, "success": False, "steps": 15},
+    ]
+    write_table(
+        paths.run(run).learning, [{"epoch": epoch, **game} for epoch in snapshots for game in games]
+    )
     more = {"split": "valid_unseen", "score": 0.5, "invalid_format": 1}
     write_table(paths.run(run).evaluation, [{**more, **game} for game in games])

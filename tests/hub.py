@@ -58,11 +58,21 @@ class Hub:
                 if self.path.startswith(prefix):
                     self.listing()
                     return
-                place = f"/{hub.repository}/resolve/" if hub.kind == "models" else f"/{hub.kind}/{hub.repository}/resolve/"
+                place = (
+                    f"/{hub.repository}/resolve/"
+                    if hub.kind == "models"
+                    else f"/{hub.kind}/{hub.repository}/resolve/"
+                )
                 revision, _, name = self.path.removeprefix(place).partition("?")[0].partition("/")
-                if not self.path.startswith(place) or revision not in ("main", COMMIT) or name not in hub.files:
+                if (
+                    not self.path.startswith(place)
+                    or revision not in ("main", COMMIT)
+                    or name not in hub.files
+                ):
                     known = self.path.startswith(place)
-                    self.refuse("EntryNotFound" if known and revision in ("main", COMMIT) else "RepoNotFound")
+                    self.refuse(
+                        "EntryNotFound" if known and revision in ("main", COMMIT) else "RepoNotFound"
+                    )
                     return
                 self.file(name, body)
 

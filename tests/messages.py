@@ -51,7 +51,11 @@ def read_module(tree: ast.Module, file: str, errors: set[str] = _ERRORS) -> list
         if _name(call) in errors and call.args:
             written: list[ast.expr] = [call.args[0]]
         elif _name(call) == "print" and any(_is_stderr(one) for one in call.keywords):
-            written = [one for one in call.args if any(text.startswith(_MARK) for text in texts.of(one, function))]
+            written = [
+                one
+                for one in call.args
+                if any(text.startswith(_MARK) for text in texts.of(one, function))
+            ]
         elif file == "threespo/cli.py" and _name(call) == "_refused":
             written = [call.args[0]]
         else:
@@ -117,7 +121,9 @@ class _Texts:
             case ast.JoinedStr(values=values):
                 parts = [self._texts(value, function, depth) for value in values]
                 return ["".join(chosen) for chosen in itertools.product(*parts)]
-            case ast.FormattedValue(value=ast.Name(id=name)) if constants := self._constants(name, function):
+            case ast.FormattedValue(value=ast.Name(id=name)) if constants := self._constants(
+                name, function
+            ):
                 return constants
             case ast.FormattedValue(value=value) if constants := _written(value):
                 return constants
@@ -136,11 +142,15 @@ class _Texts:
                 return self._texts(lines[0], function, depth)
             case ast.Call() if depth and _name(node) in self._functions:
                 called = self._functions[_name(node)]
-                returned = [one.value for one in ast.walk(called) if isinstance(one, ast.Return) and one.value]
+                returned = [
+                    one.value for one in ast.walk(called) if isinstance(one, ast.Return) and one.value
+                ]
                 return [text for value in returned for text in self._texts(value, called, depth - 1)]
             case ast.Name(id=name) if depth:
                 values = [*self._values(name, function)]
-                return [text for value in values for text in self._texts(value, function, depth - 1)] or [OPEN]
+                return [
+                    text for value in values for text in self._texts(value, function, depth - 1)
+                ] or [OPEN]
         return [OPEN]
 
     def _constants(self, name: str, function: Function | None) -> list[str]:
@@ -153,18 +163,25 @@ class _Texts:
         """Yield what a name of a function, or of the module, stands for."""
         for node in ast.walk(function or self._tree):
             match node:
-                case ast.Assign(value=ast.Constant(value=None)) | ast.AnnAssign(value=ast.Constant(value=None)):
+                case (
+                    ast.Assign(value=ast.Constant(value=None))
+                    | ast.AnnAssign(value=ast.Constant(value=None))
+                ):
                     # It gets its words below.
                     continue
                 case ast.Assign(targets=targets, value=value) if name in map(ast.unparse, targets):
                     yield value
-                case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
+                case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if (
+                    target == name
+                ):
                     yield value
                 case ast.For(
                     target=ast.Tuple(elts=[_, ast.Name(id=target)]),
                     iter=ast.Call(func=ast.Attribute(value=ast.Name(id=table), attr="items")),
                 ) if target == name:
-                    tables = [value for value in self._values(table, None) if isinstance(value, ast.Dict)]
+                    tables = [
+                        value for value in self._values(table, None) if isinstance(value, ast.Dict)
+                    ]
                     yield from itertools.chain.from_iterable(value.values for value in tables)
 
 

@@ -6,7 +6,13 @@ import random
 import torch
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from threespo.policy.model import Policy, bundle
 from threespo.protocol import Row, SampleRequest
@@ -28,7 +34,12 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def policy(
-    seed: int = 0, *, spread: float = 0.25, llama: bool = False, dtype: torch.dtype = torch.float32, tied: bool = True
+    seed: int = 0,
+    *,
+    spread: float = 0.25,
+    llama: bool = False,
+    dtype: torch.dtype = torch.float32,
+    tied: bool = True,
 ) -> Policy:
     """Return a policy whose random weights are large enough for peaked, context-dependent distributions."""
     words = tokenizer()
@@ -64,7 +75,9 @@ def prompt(rng: random.Random, shortest: int = 3, longest: int = 40) -> str:
 
 def requests(seed: int, count: int, most: int = 9) -> tuple[SampleRequest, ...]:
     rng = random.Random(seed)
-    return tuple(SampleRequest(prompt(rng), rng.randint(1, most), ("test", number)) for number in range(count))
+    return tuple(
+        SampleRequest(prompt(rng), rng.randint(1, most), ("test", number)) for number in range(count)
+    )
 
 
 def rows(seed: int, groups: int, size: int, longest: int = 12, version: int = 0) -> tuple[Row, ...]:

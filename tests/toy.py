@@ -55,7 +55,9 @@ class ToyEnv:
         return state.node in state.task.goal_nodes
 
 
-def make_task(graph: Mapping[str, Mapping[str, str]], goals: set[str], root: str, name: str = "toy") -> ToyTask:
+def make_task(
+    graph: Mapping[str, Mapping[str, str]], goals: set[str], root: str, name: str = "toy"
+) -> ToyTask:
     edges = tuple((node, tuple(sorted(actions.items()))) for node, actions in sorted(graph.items()))
     return ToyTask(name, root, edges, frozenset(goals))
 
@@ -65,7 +67,9 @@ def start(task: ToyTask, max_steps: int = 10) -> Episode:
 
 
 def answer(action: str, tokens: int = 3) -> Sample:
-    return Sample(tuple(range(tokens)), (-1.0,) * tokens, f"<think>x</think><action>{action}</action>", True, 0)
+    return Sample(
+        tuple(range(tokens)), (-1.0,) * tokens, f"<think>x</think><action>{action}</action>", True, 0
+    )
 
 
 def common(seed: int = 0, group_size: int = 8, **over: Any) -> CommonSettings:

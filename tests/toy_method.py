@@ -18,7 +18,9 @@ def make(options: ReinforceOptions, common: CommonSettings) -> EpisodeMethod:
     baseline = options.baseline * common.success_reward
 
     def estimate(groups):
-        return [[[steps.episode_return - baseline] * len(steps.keys) for steps in group] for group in groups]
+        return [
+            [[steps.episode_return - baseline] * len(steps.keys) for steps in group] for group in groups
+        ]
 
     return EpisodeMethod(common, estimate)
 

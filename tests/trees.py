@@ -5,11 +5,23 @@ from typing import Any
 
 import pandas as pd
 
-ACTIONS = ("go to desk 1", "go to sidetable 2", "take mug 1 from desk 1", "open drawer 3", "look", "examine shelf 4")
+ACTIONS = (
+    "go to desk 1",
+    "go to sidetable 2",
+    "take mug 1 from desk 1",
+    "open drawer 3",
+    "look",
+    "examine shelf 4",
+)
 
 
 def tree(
-    nodes: int, epoch: int = 0, task: str = "pick/trial-1", goal: str = "put a mug in desk.", deep: int = 50, **same: Any
+    nodes: int,
+    epoch: int = 0,
+    task: str = "pick/trial-1",
+    goal: str = "put a mug in desk.",
+    deep: int = 50,
+    **same: Any,
 ) -> list[dict[str, Any]]:
     """Return the rows of one tree of that many nodes: depth first, eight samples a state, as a search takes them."""
     draw = random.Random(f"{nodes} {epoch} {task}")
@@ -17,7 +29,11 @@ def tree(
     frontier, expansions = [0], 0
     while len(rows) < nodes:
         if not frontier:
-            frontier = [row["node"] for row in rows if row["expanded"] < 0 and not row["end"] and not row["gated"]]
+            frontier = [
+                row["node"]
+                for row in rows
+                if row["expanded"] < 0 and not row["end"] and not row["gated"]
+            ]
             assert frontier, f"no tree of depth {deep} with {nodes} nodes comes of these draws"
             draw.shuffle(frontier)
         node = rows[frontier.pop()]
@@ -29,7 +45,9 @@ def tree(
         places = [draw.randrange(20) for _ in range(fan)]
         children = []
         for place in places:
-            row = _row(epoch, task, goal, len(rows), node["node"], node["depth"] + 1, f"place {place}", draw)
+            row = _row(
+                epoch, task, goal, len(rows), node["node"], node["depth"] + 1, f"place {place}", draw
+            )
             row["end"] = "limit" if row["depth"] >= deep else "won" if draw.random() < 0.02 else ""
             row["success"] = 0.5 * (row["end"] == "won")
             row["reward"] = row["novelty"] + row["difference"] + row["success"]

@@ -31,9 +31,18 @@ ITEMS = [
     item(
         "LAMP000001",
         "Brass Garden Lamp",
-        customization_options={"Color": values("Red", "Navy Blue", "Red/Blue"), "Size": values("Large", "XX-Large")},
+        customization_options={
+            "Color": values("Red", "Navy Blue", "Red/Blue"),
+            "Size": values("Large", "XX-Large"),
+        },
     ),
-    item("LAMP000002", "Copper Garden Lamp", pricing="$30.00$10.00", small_description="", full_description=""),
+    item(
+        "LAMP000002",
+        "Copper Garden Lamp",
+        pricing="$30.00$10.00",
+        small_description="",
+        full_description="",
+    ),
     item(
         "LAMP000003",
         "Odd Lamp",
@@ -48,7 +57,9 @@ ITEMS = [
     item("LAMP000001", "Repeated"),
     item("LAMPLONGER1", "Eleven characters"),
     *(
-        item(f"POT{number:07d}", f"Clay Pot number {number}", pricing="", category="beauty", query="pots")
+        item(
+            f"POT{number:07d}", f"Clay Pot number {number}", pricing="", category="beauty", query="pots"
+        )
         for number in range(23)
     ),
 ]
@@ -58,18 +69,28 @@ INSTRUCTIONS = {
         "instruction": "Find me a lamp",
         "instruction_attributes": ["easy clean"],
     },
-    "LAMP000002": {"attributes": ["copper"], "instruction": "Find me copper", "instruction_attributes": ["copper"]},
+    "LAMP000002": {
+        "attributes": ["copper"],
+        "instruction": "Find me copper",
+        "instruction_attributes": ["copper"],
+    },
     "POT0000001": {"attributes": []},
 }
 HUMAN = {
     "LAMP000001": [
-        {"instruction": "i want a red lamp.", "instruction_attributes": ["brass"], "instruction_options": ["red", "large"]},
+        {
+            "instruction": "i want a red lamp.",
+            "instruction_attributes": ["brass"],
+            "instruction_options": ["red", "large"],
+        },
         {"instruction": "nothing asked", "instruction_attributes": [], "instruction_options": []},
     ]
 }
 
 
-def write_files(folder: Path, items: Any = ITEMS, instructions: Any = INSTRUCTIONS, human: Any = HUMAN) -> Path:
+def write_files(
+    folder: Path, items: Any = ITEMS, instructions: Any = INSTRUCTIONS, human: Any = HUMAN
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in (("items", items), ("instructions", instructions), ("human_goals", human)):
         (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")

@@ -71,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What is written goes through ``threespo.files``, which says so itself; a library may write elsewhere.
         if error.errno not in CANNOT_WRITE:
             raise
-        return _refused(f"{error.filename or 'a file'}: cannot be written ({error.strerror}). Free disk space; run again.")
+        return _refused(
+            f"{error.filename or 'a file'}: cannot be written ({error.strerror}). Free disk space; run again."
+        )
     except StoppedError as error:
         return _refused(str(error), FAILED)
     except MemoryError:
@@ -99,10 +101,15 @@ def _study(parsed: argparse.Namespace) -> int:
         refuse_ignored(f"study {parsed.study} --freeze", set=parsed.set)
 
         mark = freeze(file, again=parsed.again)
-        print(f"{file}: frozen at commit {mark.commit}; commit this file, then run the study", file=sys.stderr)
+        print(
+            f"{file}: frozen at commit {mark.commit}; commit this file, then run the study",
+            file=sys.stderr,
+        )
         return 0
 
-    study = load_study(file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))])
+    study = load_study(
+        file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))]
+    )
     print("".join(f"{note}\n" for note in notes), end="", file=sys.stderr)
     print(dump_study(study, options=True), end="")
     return 0
@@ -181,7 +188,9 @@ def _accept(parsed: argparse.Namespace) -> int:
     if outcome.differences:
         print("nothing was accepted; run the workflow, which makes anew what has changed")
         return FAILED
-    print(f"{len(outcome.accepted)} jobs accepted, {len(outcome.run)} of them run again to the same bytes")
+    print(
+        f"{len(outcome.accepted)} jobs accepted, {len(outcome.run)} of them run again to the same bytes"
+    )
     return 0
 
 
@@ -196,7 +205,15 @@ def _unlock(parsed: argparse.Namespace) -> int:
 def _verify(parsed: argparse.Namespace) -> int:
     from threespo.verify.replay import replay
 
-    report = replay(parsed.kind, parsed.file, parsed.games, parsed.catalogue, parsed.only, parsed.queries, parsed.index)
+    report = replay(
+        parsed.kind,
+        parsed.file,
+        parsed.games,
+        parsed.catalogue,
+        parsed.only,
+        parsed.queries,
+        parsed.index,
+    )
     print(json.dumps({"kind": parsed.kind, **report.numbers()}))
     return 1 if report.mismatches else 0
 
@@ -226,16 +243,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], about: str
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=about, description=about)
         added.set_defaults(command=run)
         return added
 
     study = command("study", _study, "print a study with every default filled in, as JSON")
-    study.add_argument("study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file")
-    study.add_argument("--set", metavar="YAML", help="fields to change, e.g. '{training: {generations: 500}}'")
-    study.add_argument("--freeze", action="store_true", help="mark it as confirmatory: nothing is chosen from here on")
-    study.add_argument("--again", action="store_true", help="with --freeze: in place of an earlier mark, which is lost")
+    study.add_argument(
+        "study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file"
+    )
+    study.add_argument(
+        "--set", metavar="YAML", help="fields to change, e.g. '{training: {generations: 500}}'"
+    )
+    study.add_argument(
+        "--freeze", action="store_true", help="mark it as confirmatory: nothing is chosen from here on"
+    )
+    study.add_argument(
+        "--again", action="store_true", help="with --freeze: in place of an earlier mark, which is lost"
+    )
 
     for name, stage in _stages().items():
         added = command(name.replace("_", "-"), _run_stage, stage.about)
@@ -245,21 +272,47 @@ def _parser() -> argparse.ArgumentParser:
             what = "ENV/POLICY/METHOD/seed-N, of a trial rate-R-seed-N" if argument == "run" else None
             added.add_argument(f"--{argument}", required=name != "data", help=what)
         if name == "train":
-            added.add_argument("--profile", action="store_true", help="train apart, keep nothing but the time by function")
+            added.add_argument(
+                "--profile",
+                action="store_true",
+                help="train apart, keep nothing but the time by function",
+            )
 
-    _add_study(command("claims", _claims, "print what a finished study says of each of the paper's claims"))
+    _add_study(
+        command("claims", _claims, "print what a finished study says of each of the paper's claims")
+    )
 
     reasons = command("why", _why, "say what has changed since a result was made, old and new")
-    reasons.add_argument("target", type=Path, metavar="TARGET", help="a file or folder of results, e.g. results/smoke")
+    reasons.add_argument(
+        "target", type=Path, metavar="TARGET", help="a file or folder of results, e.g. results/smoke"
+    )
 
-    check = command("check", _check, "compare results with their records; exit code 1 if anything is missing or damaged")
-    check.add_argument("study", nargs="?", default="smoke", metavar="STUDY", help="a study or its folder (default: smoke)")
-    check.add_argument("--deep", action="store_true", help="read every byte, also where size and times are unchanged")
+    check = command(
+        "check",
+        _check,
+        "compare results with their records; exit code 1 if anything is missing or damaged",
+    )
+    check.add_argument(
+        "study",
+        nargs="?",
+        default="smoke",
+        metavar="STUDY",
+        help="a study or its folder (default: smoke)",
+    )
+    check.add_argument(
+        "--deep", action="store_true", help="read every byte, also where size and times are unchanged"
+    )
 
-    accepted = command("accept", _accept, "keep results whose code has changed, if jobs that run again write the same bytes")
+    accepted = command(
+        "accept",
+        _accept,
+        "keep results whose code has changed, if jobs that run again write the same bytes",
+    )
     accepted.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
 
-    unlock = command("unlock", _unlock, "remove the lock of a killed Snakemake, if nobody is at work on the study")
+    unlock = command(
+        "unlock", _unlock, "remove the lock of a killed Snakemake, if nobody is at work on the study"
+    )
     unlock.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
 
     from threespo.panels import commands as of_panels
@@ -272,10 +325,22 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("kind", choices=(*KINDS, LUCENE))
     verify.add_argument("file", type=Path, nargs="?", help=f"the reference file; none for {LUCENE}")
     verify.add_argument("--games", type=Path, help="folder of games, for kinds that play")
-    verify.add_argument("--catalogue", type=Path, help="folder of a catalogue's JSON files, for kinds that shop")
+    verify.add_argument(
+        "--catalogue", type=Path, help="folder of a catalogue's JSON files, for kinds that shop"
+    )
     verify.add_argument("--only", metavar="ESTIMATOR", help="check the cases of one estimator")
-    verify.add_argument("--queries", type=int, metavar="N", help=f"for {LUCENE}: searches to compare (default: {QUERIES})")
-    verify.add_argument("--index", type=Path, metavar="FOLDER", help=f"for {LUCENE}: where its index is, or is to be kept")
+    verify.add_argument(
+        "--queries",
+        type=int,
+        metavar="N",
+        help=f"for {LUCENE}: searches to compare (default: {QUERIES})",
+    )
+    verify.add_argument(
+        "--index",
+        type=Path,
+        metavar="FOLDER",
+        help=f"for {LUCENE}: where its index is, or is to be kept",
+    )
 
     add_commands(command)
     return parser

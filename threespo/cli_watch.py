@@ -22,38 +22,83 @@ places to play:
 
 def add_commands(command: Add) -> None:
     """Add the commands of this module to the command line."""
-    track = command("track", _track, "copy the curves of a run or study to TensorBoard, Weights & Biases, MLflow, Trackio")
+    track = command(
+        "track",
+        _track,
+        "copy the curves of a run or study to TensorBoard, Weights & Biases, MLflow, Trackio",
+    )
     where = "results/STUDY, or a run in it: results/STUDY/runs/ENV/POLICY/METHOD/seed-N"
     track.add_argument("results", type=Path, metavar="RUN|STUDY", help=where)
-    track.add_argument("--to", required=True, choices=("tensorboard", "wandb", "mlflow", "trackio"), help="where to")
-    place = "folder of its files; by default tracking/tensorboard, and what the others' own variables say"
+    track.add_argument(
+        "--to", required=True, choices=("tensorboard", "wandb", "mlflow", "trackio"), help="where to"
+    )
+    place = (
+        "folder of its files; by default tracking/tensorboard, and what the others' own variables say"
+    )
     track.add_argument("--dir", type=Path, help=place)
-    track.add_argument("--project", help="project or experiment (default: threespo); tensorboard has none")
+    track.add_argument(
+        "--project", help="project or experiment (default: threespo); tensorboard has none"
+    )
     track.add_argument("--follow", action="store_true", help="go on until all is trained and evaluated")
 
-    status = command("status", _status, "say where the jobs of a study stand; exit code 1 if one has failed")
-    status.add_argument("study", nargs="?", default="smoke", metavar="STUDY", help="a study or its folder (default: smoke)")
+    status = command(
+        "status", _status, "say where the jobs of a study stand; exit code 1 if one has failed"
+    )
+    status.add_argument(
+        "study",
+        nargs="?",
+        default="smoke",
+        metavar="STUDY",
+        help="a study or its folder (default: smoke)",
+    )
 
-    index = command("index", _index, "make index.html of all studies in a folder of results, and two beside each other")
-    index.add_argument("results", nargs="?", type=Path, default=Path("results"), metavar="RESULTS", help="default: results")
+    index = command(
+        "index",
+        _index,
+        "make index.html of all studies in a folder of results, and two beside each other",
+    )
+    index.add_argument(
+        "results",
+        nargs="?",
+        type=Path,
+        default=Path("results"),
+        metavar="RESULTS",
+        help="default: results",
+    )
 
-    files = command("export", _export, "collect a study's tables and figures, and a BibTeX entry, for a paper")
+    files = command(
+        "export", _export, "collect a study's tables and figures, and a BibTeX entry, for a paper"
+    )
     files.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
-    files.add_argument("--to", type=Path, required=True, metavar="DIR", help="a new folder, or an earlier export")
+    files.add_argument(
+        "--to", type=Path, required=True, metavar="DIR", help="a new folder, or an earlier export"
+    )
 
     view = command("view", _view, "make a page of a run's search trees, to explore in a browser")
-    view.add_argument("trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet")
-    view.add_argument("--out", type=Path, metavar="FILE", help="the page; by default trees.html beside the table")
+    view.add_argument(
+        "trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet"
+    )
+    view.add_argument(
+        "--out", type=Path, metavar="FILE", help="the page; by default trees.html beside the table"
+    )
     view.add_argument("--task", metavar="ID", help="the trees of this task only")
 
-    play = command("play", _play, "play an episode in the terminal, or watch a policy play; without a path: what there is")
+    play = command(
+        "play",
+        _play,
+        "play an episode in the terminal, or watch a policy play; without a path: what there is",
+    )
     play.formatter_class, play.epilog = argparse.RawDescriptionHelpFormatter, PLACES
     play.add_argument("task", type=Path, nargs="?", metavar="FILE_OR_FOLDER", help="where the tasks lie")
     play.add_argument("--list", action="store_true", help="list the tasks with their ids, and play none")
     play.add_argument("--split", metavar="NAME", help="of which split (default: the one for training)")
-    play.add_argument("--task", dest="task_id", metavar="ID", help="which game or goal (default: one is drawn)")
+    play.add_argument(
+        "--task", dest="task_id", metavar="ID", help="which game or goal (default: one is drawn)"
+    )
     play.add_argument("--seed", type=int, metavar="N", help="of the draw (default: 0)")
-    play.add_argument("--policy", type=Path, metavar="RUN_FOLDER", help="let the policy of this run play")
+    play.add_argument(
+        "--policy", type=Path, metavar="RUN_FOLDER", help="let the policy of this run play"
+    )
 
 
 def _index(parsed: argparse.Namespace) -> int:
@@ -93,7 +138,9 @@ def _track(parsed: argparse.Namespace) -> int:
 
     if parsed.to == "tensorboard":
         refuse_ignored("track --to tensorboard", project=parsed.project)
-    track(parsed.results, parsed.to, parsed.dir, project=parsed.project or "threespo", follow=parsed.follow)
+    track(
+        parsed.results, parsed.to, parsed.dir, project=parsed.project or "threespo", follow=parsed.follow
+    )
     return 0
 
 
@@ -115,7 +162,9 @@ def _play(parsed: argparse.Namespace) -> int:
         refuse_ignored("play --list", task=parsed.task_id, policy=parsed.policy, seed=parsed.seed)
         lines = list(catalogue(parsed.task, parsed.split))
         if not lines:
-            raise InputError("nothing to play: no results/*/data here, no ALFWORLD_DATA; name a folder (threespo play -h)")
+            raise InputError(
+                "nothing to play: no results/*/data here, no ALFWORLD_DATA; name a folder (threespo play -h)"
+            )
         print(printable("\n".join(lines)))
         return 0
     if parsed.task_id is not None:

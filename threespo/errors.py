@@ -23,7 +23,9 @@ def refuse_ignored(where: str, **given: object) -> None:
     for name, value in given.items():
         if value is not None and value is not False:
             option = name.replace("_", "-")
-            raise InputError(f"{where}: --{option} does not go with it and would be ignored; leave one of them out")
+            raise InputError(
+                f"{where}: --{option} does not go with it and would be ignored; leave one of them out"
+            )
 
 
 def listed(names: Iterable[str]) -> str:

@@ -127,7 +127,9 @@ def link_folder(source: Path, path: Path) -> None:
         copy_folder(source, temporary, _link)
 
 
-def copy_folder(source: Path, path: Path, copy: Callable[[Path, Path], object] = shutil.copyfile) -> None:
+def copy_folder(
+    source: Path, path: Path, copy: Callable[[Path, Path], object] = shutil.copyfile
+) -> None:
     """Copy the files of a folder, hidden ones left out, by their contents alone: who may write them is as for new files.
 
     Args:
@@ -200,7 +202,12 @@ def try_lock(path: Path, *, shared: bool = False, wait: bool = True) -> IO[str] 
     except OSError as error:
         raise _cannot_write(path, error) from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if not shared else fcntl.LOCK_SH | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(
+            handle,
+            fcntl.LOCK_EX | fcntl.LOCK_NB
+            if not shared
+            else fcntl.LOCK_SH | (0 if wait else fcntl.LOCK_NB),
+        )
     except BlockingIOError:
         handle.close()
         return None
@@ -260,7 +267,10 @@ def open_compressed(path: Path, suffix: str) -> io.BufferedReader:
     return io.BufferedReader(_Expanding(path, suffix))
 
 
-_EXPANDED: dict[str, Callable[[Path], lzma.LZMAFile | gzip.GzipFile]] = {".xz": lzma.LZMAFile, ".gz": gzip.GzipFile}
+_EXPANDED: dict[str, Callable[[Path], lzma.LZMAFile | gzip.GzipFile]] = {
+    ".xz": lzma.LZMAFile,
+    ".gz": gzip.GzipFile,
+}
 
 
 class _Expanding(io.RawIOBase):

@@ -51,7 +51,13 @@ class _Remote(NamedTuple):
 
 
 def fetch_file(
-    repository: str, name: str, target: Path, *, revision: str, kind: Kind = "dataset", sha256: str | None = None
+    repository: str,
+    name: str,
+    target: Path,
+    *,
+    revision: str,
+    kind: Kind = "dataset",
+    sha256: str | None = None,
 ) -> Path:
     """Fetch a file of a repository unless it is there.
 
@@ -100,7 +106,10 @@ def fetch_model(source: str, revision: str | None = None) -> Model:
             # The cache then knows which commit the name has meant, for those who are offline later.
             hf_hub_download(source, "config.json", revision=revision)
     model = _described(linked.parents[len(Path(name).parents) - 1], commit)
-    print(f"model {source}: revision {commit}, {sum(model.files.values()):,} bytes in {model.folder}", file=sys.stderr)
+    print(
+        f"model {source}: revision {commit}, {sum(model.files.values()):,} bytes in {model.folder}",
+        file=sys.stderr,
+    )
     return model
 
 
@@ -116,7 +125,11 @@ def model_folder(source: str, revision: str, files: Mapping[str, int]) -> Path:
         InputError: as ``fetch_model``.
     """
     here = _cached(source, revision)
-    return here.folder if here and files.items() <= here.files.items() else fetch_model(source, revision).folder
+    return (
+        here.folder
+        if here and files.items() <= here.files.items()
+        else fetch_model(source, revision).folder
+    )
 
 
 def _cached(source: str, revision: str | None) -> Model | None:
@@ -135,7 +148,9 @@ def _cached(source: str, revision: str | None) -> Model | None:
 
 def _described(folder: Path, commit: str) -> Model:
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return Model(folder, commit, {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths})
+    return Model(
+        folder, commit, {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+    )
 
 
 def _is_whole(folder: Path) -> bool:
@@ -147,15 +162,23 @@ def _is_whole(folder: Path) -> bool:
         weights = {path.name for path in folder.glob("*.safetensors")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
-    tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
-    return tokenizer and bool(weights) and all((folder / name).is_file() for name in ("config.json", *weights))
+    tokenizer = any(
+        (folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")
+    )
+    return (
+        tokenizer
+        and bool(weights)
+        and all((folder / name).is_file() for name in ("config.json", *weights))
+    )
 
 
 def _of_model(source: str, names: Sequence[str]) -> list[str]:
     """Return the files that are fetched: small ones first, so that a wrong model is found before its weights have come."""
     wanted = [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in MODEL_FILES)]
     if not any(name.endswith(".safetensors") for name in wanted):
-        raise InputError(f"{source}: no weights in the format safetensors; convert the model, or choose another one")
+        raise InputError(
+            f"{source}: no weights in the format safetensors; convert the model, or choose another one"
+        )
     return sorted(wanted, key=lambda name: (name.endswith(".safetensors"), name))
 
 
@@ -205,16 +228,27 @@ def _fetch(remote: _Remote, target: Path, sha256: str | None, shown: str = "") -
 def _check_disk(needed: int, target: Path) -> None:
     free = shutil.disk_usage(target.parent).free
     if needed > free:
-        raise OSError(errno.ENOSPC, f"{needed:,} bytes are still to come, and {free:,} are free for {target.parent}")
+        raise OSError(
+            errno.ENOSPC,
+            f"{needed:,} bytes are still to come, and {free:,} are free for {target.parent}",
+        )
 
 
 def _verify(file: Path, remote: _Remote, sha256: str | None, target: Path) -> None:
     """Delete a file whose digest is wrong."""
     small = len(remote.digest) == hashlib.sha1(usedforsecurity=False).digest_size * 2
-    wanted = [(digest, name) for digest, name in ((remote.digest, "the hub states"), (sha256, "is pinned here")) if digest]
+    wanted = [
+        (digest, name)
+        for digest, name in ((remote.digest, "the hub states"), (sha256, "is pinned here"))
+        if digest
+    ]
     for digest, whose in wanted:
         as_git = small and digest == remote.digest
-        sums = hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False) if as_git else hashlib.sha256()
+        sums = (
+            hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
+            if as_git
+            else hashlib.sha256()
+        )
         with file.open("rb") as data:
             while chunk := data.read(1 << 20):
                 sums.update(chunk)
@@ -242,7 +276,11 @@ def _explained(what: str, by_hand: str) -> Iterator[None]:
         raise InputError(
             f"{what}: not in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to fetch it. Unset it, or {by_hand}"
         ) from error
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
+    except (
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.EntryNotFoundError,
+    ) as error:
         raise InputError(
             f"{what}: {constants.ENDPOINT} has no such repository, revision or file ({type(error).__name__}). Check the "
             f"names in the study, set HF_TOKEN if it is not public, or {by_hand}"

@@ -63,7 +63,9 @@ def _fault(error: Exception) -> str:
     if isinstance(error, ImportError):
         return f"A proxy in {named} speaks SOCKS, for which a package is missing: pip install socksio, or unset it."
     if isinstance(error, OSError):
-        files = " and ".join(f"{name}={os.environ[name]}" for name in _set(_CERTIFICATES)) or "certificates"
+        files = (
+            " and ".join(f"{name}={os.environ[name]}" for name in _set(_CERTIFICATES)) or "certificates"
+        )
         return f"{files}: {error.strerror or error}. Name a file of certificates in PEM form that is there, or unset it."
     return f"A proxy in {named} has no usable address ({type(error).__name__}): write http://HOST:PORT, or unset it."
 

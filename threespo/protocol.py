@@ -12,7 +12,9 @@ from typing import Any, Literal, Protocol
 Counters = tuple[int | str, ...]
 """Names a place in a run, e.g. ("train", epoch, task id, node): the key from which randomness is derived."""
 
-Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+Aggregation = Literal[
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,9 @@ class EpochResult:
 class Sampler(Protocol):
     """Answers sample requests with the current policy."""
 
-    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+    def sample(
+        self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
+    ) -> list[list[Sample]]:
         """Return ``count`` samples for each request, in order.
 
         Args:

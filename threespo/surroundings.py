@@ -11,7 +11,15 @@ from pathlib import Path
 
 _FOREIGN = (
     *("MPLBACKEND", "SOURCE_DATE_EPOCH"),
-    *("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *(
+        "RANK",
+        "LOCAL_RANK",
+        "GROUP_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    ),
 )
 """Variables that are meant for others.
 

@@ -48,4 +48,6 @@ def read_table(path: Path) -> "pd.DataFrame":
         return pd.read_parquet(path)
     except (OSError, ValueError, TypeError, LookupError, pa.ArrowException) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: not a readable table ({what}); the workflow makes anew what is missing") from error
+        raise InputError(
+            f"{path}: not a readable table ({what}); the workflow makes anew what is missing"
+        ) from error

@@ -59,14 +59,18 @@ def stage_of(study: str) -> dict[str, Any]:
     stages = _parsed(_text(PIPELINE), str(PIPELINE)).get("stages")
     stage = stages.get(study) if isinstance(stages, dict) else None
     if not isinstance(stage, dict) or "cmd" not in stage:
-        raise InputError(f"{PIPELINE}: no stage {study!r}, whose results {LOCK} describes; take it from their commit")
+        raise InputError(
+            f"{PIPELINE}: no stage {study!r}, whose results {LOCK} describes; take it from their commit"
+        )
     return stage
 
 
 def describe(study: str, folder: Path) -> None:
     """Add to dvc.yaml what it lacks of the study in a folder: its stage, metrics and curves; comments stay."""
     with modify_yaml(PIPELINE) as pipeline:
-        stages, metrics, plots = (pipeline.setdefault(*one) for one in (("stages", {}), ("metrics", []), ("plots", [])))
+        stages, metrics, plots = (
+            pipeline.setdefault(*one) for one in (("stages", {}), ("metrics", []), ("plots", []))
+        )
         paths = Paths(folder)
         if study not in stages:
             command = _command(study, paths)
@@ -80,7 +84,9 @@ def describe(study: str, folder: Path) -> None:
             metrics.append(paths.dvc_metrics.as_posix())
         if not any(paths.dvc_curves.as_posix() in plot for plot in plots):
             axes = {"x": "generations", "y": "success", "y_label": "training success (%)"}
-            plots.append({paths.dvc_curves.as_posix(): {"template": "learning_curves", **axes, "title": study}})
+            plots.append(
+                {paths.dvc_curves.as_posix(): {"template": "learning_curves", **axes, "title": study}}
+            )
 
 
 def _command(study: str, paths: Paths) -> str | None:
@@ -109,14 +115,23 @@ def settle() -> list[str]:
     Raises:
         InputError: if both have shared other results of one study, or another remote.
     """
-    listed = git("ls-files", "--unmerged", "-z", "--", str(PIPELINE), str(LOCK), str(CONFIG)).stdout.split("\0")
+    listed = git(
+        "ls-files", "--unmerged", "-z", "--", str(PIPELINE), str(LOCK), str(CONFIG)
+    ).stdout.split("\0")
     there = {Path(name) for line in listed if (name := line.partition("\t")[2])}
     if CONFIG in there:
-        raise InputError(f"{CONFIG}: both sides of the merge have changed it; choose a remote in it, then git add {CONFIG}")
+        raise InputError(
+            f"{CONFIG}: both sides of the merge have changed it; choose a remote in it, then git add {CONFIG}"
+        )
 
     # All is looked at before anything is written.
-    sides = {file: [_parsed(_version(file, number), f"{file}, side {number}") for number in (1, 2, 3)] for file in there}
-    merged = {file: _merged(file, *(_stages(side) for side in versions)) for file, versions in sides.items()}
+    sides = {
+        file: [_parsed(_version(file, number), f"{file}, side {number}") for number in (1, 2, 3)]
+        for file in there
+    }
+    merged = {
+        file: _merged(file, *(_stages(side) for side in versions)) for file, versions in sides.items()
+    }
     if LOCK in there:
         dump_yaml(LOCK, {**sides[LOCK][1], "stages": merged[LOCK]})
     if PIPELINE in there:
@@ -126,7 +141,9 @@ def settle() -> list[str]:
             stages = pipeline.setdefault("stages", {})
             for name in [name for name in stages if name not in merged[PIPELINE]]:
                 del stages[name]
-            stages.update({name: stage for name, stage in merged[PIPELINE].items() if stages.get(name) != stage})
+            stages.update(
+                {name: stage for name, stage in merged[PIPELINE].items() if stages.get(name) != stage}
+            )
             _, ours, theirs = sides[PIPELINE]
             for part in ("metrics", "plots"):
                 entries, others = ours.get(part) or [], theirs.get(part) or []
@@ -137,7 +154,9 @@ def settle() -> list[str]:
     return files
 
 
-def _merged(file: Path, base: Mapping[str, Any], ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(
+    file: Path, base: Mapping[str, Any], ours: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the stages of both sides, each of who has changed it."""
     merged = {}
     for name in {**ours, **theirs}:
@@ -161,7 +180,9 @@ def _result(stage: Any) -> Any:
 def _stages(values: Mapping[str, Any]) -> dict[str, Any]:
     found = values.get("stages") or {}
     if not isinstance(found, dict):
-        raise InputError(f"{LOCK} or {PIPELINE}: one side of the merge is not as DVC writes it; take the other side's")
+        raise InputError(
+            f"{LOCK} or {PIPELINE}: one side of the merge is not as DVC writes it; take the other side's"
+        )
     return found
 
 

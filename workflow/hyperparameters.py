@@ -7,7 +7,14 @@ from typing import Any
 
 from threespo.errors import InputError
 from threespo.files import atomic_text
-from threespo.results.paper_tables.hyperparameters import ROWS, Hyperparameter, Hyperparameters, found, read_rows, shown
+from threespo.results.paper_tables.hyperparameters import (
+    ROWS,
+    Hyperparameter,
+    Hyperparameters,
+    found,
+    read_rows,
+    shown,
+)
 from threespo.study.config import Study
 from threespo.study.load import dump_study, load_study
 from threespo.study.reading import read_text
@@ -36,7 +43,13 @@ def table(study: Study, rows: Hyperparameters) -> str:
         explained = ": ".join(filter(None, (fields, row.reason)))
         lines.append(f"| {row.name} | {shown(row.printed)} | {_value(row, values)} | {explained} |")
 
-    lines += ["", "What the paper does not print:", "", "| setting | study `paper` | field | from |", "|---|---|---|---|"]
+    lines += [
+        "",
+        "What the paper does not print:",
+        "",
+        "| setting | study `paper` | field | from |",
+        "|---|---|---|---|",
+    ]
     for row in rows.silent:
         fields = ", ".join(f"`{name}`" for name in row.fields)
         lines.append(f"| {row.name} | {_value(row, values)} | {fields} | {row.reason} |")
@@ -52,7 +65,9 @@ def page(text: str, generated: str, begin: str = BEGIN, end: str = END) -> str:
     before, begins, rest = text.partition(begin)
     _, ends, after = rest.partition(end)
     if not begins or not ends:
-        raise InputError(f"{PAGE}: expected the lines {begin.strip()!r} and {end.strip()!r}; restore them")
+        raise InputError(
+            f"{PAGE}: expected the lines {begin.strip()!r} and {end.strip()!r}; restore them"
+        )
     return f"{before}{begin}{generated}{end}{after}"
 
 
@@ -67,7 +82,9 @@ def _value(row: Hyperparameter, values: dict[str, Any]) -> str:
     for name in row.fields:
         places = dict(found(values, name.split(".")))
         if not places:
-            raise InputError(f"{ROWS}, row {row.name!r}: {STUDY} has no field {name}; `threespo study paper` shows them all")
+            raise InputError(
+                f"{ROWS}, row {row.name!r}: {STUDY} has no field {name}; `threespo study paper` shows them all"
+            )
         for place, value in places.items():
             if value != wanted or isinstance(value, bool) != isinstance(wanted, bool):
                 raise InputError(
@@ -80,7 +97,9 @@ def _value(row: Hyperparameter, values: dict[str, Any]) -> str:
 def main() -> int:
     """Write the page anew where it is not current."""
     try:
-        new = page(read_text(PAGE, "Restore it from the repository."), table(load_study(STUDY), read_rows()))
+        new = page(
+            read_text(PAGE, "Restore it from the repository."), table(load_study(STUDY), read_rows())
+        )
     except InputError as error:
         print(f"hyperparameters: {error}", file=sys.stderr)
         return 2

@@ -52,7 +52,9 @@ def read_shown(file: Path = SHOWN) -> tuple[Shown, ...]:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole file"
-        raise InputError(f"{file}, {where}: {first['msg']}; its first lines explain the fields") from error
+        raise InputError(
+            f"{file}, {where}: {first['msg']}; its first lines explain the fields"
+        ) from error
 
 
 def table(shown: tuple[Shown, ...], items: Catalogue) -> str:

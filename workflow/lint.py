@@ -15,7 +15,15 @@ def main() -> int:
     """Print every lint that is not excepted, and every exception that nothing needs."""
     excepted = yaml.safe_load(EXCEPTIONS.read_text())
     with tempfile.TemporaryDirectory() as results:
-        command = [sys.executable, "-m", "snakemake", "--lint", "--config", "study=ci", f"results={results}"]
+        command = [
+            sys.executable,
+            "-m",
+            "snakemake",
+            "--lint",
+            "--config",
+            "study=ci",
+            f"results={results}",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
 
     # Snakemake 9 prints text whatever form is asked for, and its exit code says whether there was any.
@@ -34,7 +42,10 @@ def main() -> int:
     wrong = [f"{where}: {title}" for where, title in lints if title not in excepted]
     unused = excepted.keys() - {title for _, title in lints}
     wrong += [f"{EXCEPTIONS}: nothing needs the exception {title!r}" for title in unused]
-    print("\n".join(wrong) or f"snakemake --lint: {len(lints)} lints, all excepted in {EXCEPTIONS.name}", file=sys.stderr)
+    print(
+        "\n".join(wrong) or f"snakemake --lint: {len(lints)} lints, all excepted in {EXCEPTIONS.name}",
+        file=sys.stderr,
+    )
     return bool(wrong)
 
 

@@ -73,7 +73,9 @@ class Stores:
             damaged = _damaged(self.remote, names)
             _put(self.remote, self.cache.fs, {one: self.cache.oid_to_path(one) for one in damaged})
             if still := _damaged(self.remote, damaged):
-                raise InputError(f"{self.url}: does not keep what is stored there ({names[still[0]]}); look after its disk")
+                raise InputError(
+                    f"{self.url}: does not keep what is stored there ({names[still[0]]}); look after its disk"
+                )
         return [names[one] for one in damaged] if pushed_before else []
 
     def fetch(self, folder: str) -> None:
@@ -92,7 +94,11 @@ class Stores:
         wanted = _damaged(self.cache, names)
         _remove(self.cache, wanted)
         with _told(self.url):
-            _put(self.cache, self.remote.fs, {one: self.remote.oid_to_path(one) for one in self._there(wanted)})
+            _put(
+                self.cache,
+                self.remote.fs,
+                {one: self.remote.oid_to_path(one) for one in self._there(wanted)},
+            )
         damaged = _damaged(self.cache, wanted)
         _remove(self.cache, damaged)
         if damaged:
@@ -105,16 +111,23 @@ class Stores:
     def _there(self, digests: Collection[str]) -> list[str]:
         """Return those objects that the remote has, in whatever state."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = list(pool.map(lambda digest: self.remote.fs.exists(self.remote.oid_to_path(digest)), digests))
+            found = list(
+                pool.map(lambda digest: self.remote.fs.exists(self.remote.oid_to_path(digest)), digests)
+            )
         return [digest for digest, there in zip(digests, found, strict=True) if there]
 
     def _names(self, folder: str) -> dict[str, str]:
         """Return the names of a study's files by digest, in its folder; the folder's own last."""
         file = Path(self.cache.oid_to_path(folder))
         try:
-            files = {str(entry["md5"]): str(entry["relpath"]) for entry in json.loads(file.read_text(encoding="utf-8"))}
+            files = {
+                str(entry["md5"]): str(entry["relpath"])
+                for entry in json.loads(file.read_text(encoding="utf-8"))
+            }
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"{file}: not the list of a folder's files ({error}); remove it, and push again") from error
+            raise InputError(
+                f"{file}: not the list of a folder's files ({error}); remove it, and push again"
+            ) from error
         return {**files, folder: _LIST}
 
 

@@ -62,7 +62,12 @@ def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
         atomic_text(file, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
     kinds = {"table": ".csv", "figure": ".svg", "text": ".csv"}
-    copies = [file for item in made_in(study) for file in item_files(paths, item) if file.suffix == kinds[item.kind]]
+    copies = [
+        file
+        for item in made_in(study)
+        for file in item_files(paths, item)
+        if file.suffix == kinds[item.kind]
+    ]
     copies += [paths.report] * with_report
     for source in copies:
         with atomic_path(folder / source.name) as target:
@@ -110,12 +115,18 @@ def per_run(
 
     ``unvisited_percent`` is the share of a search's expanded states that had no count yet (N = 0), over the whole run.
     """
-    played = episodes.assign(success_percent=100 * episodes["success"], score_percent=100 * episodes["score"])
+    played = episodes.assign(
+        success_percent=100 * episodes["success"], score_percent=100 * episodes["score"]
+    )
     found = played.groupby([*RUN_COLUMNS, "split"]).agg(
-        success_percent=("success_percent", "mean"), score_percent=("score_percent", "mean"), episodes=("success", "size")
+        success_percent=("success_percent", "mean"),
+        score_percent=("score_percent", "mean"),
+        episodes=("success", "size"),
     )
     # A study without searches has not these columns.
-    searched = metrics.reindex(columns=list(dict.fromkeys([*metrics, "detail_unvisited_share", "detail_expansions"])))
+    searched = metrics.reindex(
+        columns=list(dict.fromkeys([*metrics, "detail_unvisited_share", "detail_expansions"]))
+    )
     searched["unvisited"] = searched["detail_unvisited_share"] * searched["detail_expansions"]
     whole = searched.groupby(RUN_COLUMNS).agg(
         epochs=("epoch", "max"), unvisited=("unvisited", "sum"), expansions=("detail_expansions", "sum")
@@ -124,7 +135,11 @@ def per_run(
 
     costs = runs[[*RUN_COLUMNS, "generations", "optimizer_steps", "learning_rate", "commit"]]
     costs = costs.merge(whole[["epochs", "unvisited_percent"]].reset_index(), on=RUN_COLUMNS)
-    return found.reset_index().merge(costs, how="left", on=RUN_COLUMNS).merge(digests, how="left", on=RUN_COLUMNS)
+    return (
+        found.reset_index()
+        .merge(costs, how="left", on=RUN_COLUMNS)
+        .merge(digests, how="left", on=RUN_COLUMNS)
+    )
 
 
 def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") -> "pd.DataFrame":

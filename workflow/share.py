@@ -21,7 +21,17 @@ from threespo.pipeline import plan
 from threespo.provenance.digests import Digests
 from threespo.study.resolve import present_study
 from threespo.terminal import printable
-from workflow.descriptions import CONFIG, LOCK, PIPELINE, describe, settle, shared, shared_here, stage_of, unfinished
+from workflow.descriptions import (
+    CONFIG,
+    LOCK,
+    PIPELINE,
+    describe,
+    settle,
+    shared,
+    shared_here,
+    stage_of,
+    unfinished,
+)
 from workflow.objects import Stores
 from workflow.tools import check_repository, dvc, git, last_line, run
 
@@ -119,7 +129,9 @@ def _check_names(study: str) -> None:
         try:
             str(file).encode()
         except UnicodeEncodeError:
-            raise InputError(f"{file}: a name that is not UTF-8, which DVC cannot store; rename or remove it") from None
+            raise InputError(
+                f"{file}: a name that is not UTF-8, which DVC cannot store; rename or remove it"
+            ) from None
 
 
 def _settle() -> None:
@@ -152,7 +164,9 @@ def _refuse_to_overwrite(study: str) -> None:
         return
     _check_names(study)
     # What DVC leaves out does not count. Files that are missing here are no loss.
-    changes = json.loads(dvc("diff", "--json", "--show-hash", "HEAD", "--targets", folder.as_posix()) or "{}")
+    changes = json.loads(
+        dvc("diff", "--json", "--show-hash", "HEAD", "--targets", folder.as_posix()) or "{}"
+    )
     mine = [entry for kind in ("added", "modified", "renamed") for entry in changes.get(kind, [])]
     if not [entry for entry in mine if not str(entry["path"]).endswith("/")]:
         return
@@ -208,10 +222,14 @@ def _reachable_remote(remedy: str) -> str:
     scheme, separator, _ = url.partition("://")
     extra, module = EXTRAS.get(scheme, ("", ""))
     if module and importlib.util.find_spec(module) is None:
-        raise InputError(f"{url}: needs the extra {extra!r}: .venv/bin/pip install -c constraints.txt -e '.[{extra}]'")
+        raise InputError(
+            f"{url}: needs the extra {extra!r}: .venv/bin/pip install -c constraints.txt -e '.[{extra}]'"
+        )
     # DVC means a relative folder from where it keeps its settings.
     if not separator and not (CONFIG.parent / url).is_dir():
-        raise InputError(f"{url}: no such folder. Mount it, or choose another with make push REMOTE=DIR.")
+        raise InputError(
+            f"{url}: no such folder. Mount it, or choose another with make push REMOTE=DIR."
+        )
     try:
         asked = run([sys.executable, "-c", PROBE], timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -258,7 +276,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workflow.share", description=__doc__)
     parser.add_argument("action", choices=("push", "pull"))
     parser.add_argument("study", help="the name of its folder in results/")
-    parser.add_argument("--remote", help="with push: a folder or URL; it becomes the repository's remote")
+    parser.add_argument(
+        "--remote", help="with push: a folder or URL; it becomes the repository's remote"
+    )
     arguments = parser.parse_args()
     try:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", arguments.study):

@@ -55,7 +55,9 @@ def check_repository() -> None:
     if not asked.returncode:
         return
     if "not a git repository" in asked.stderr:
-        raise InputError("not a git repository, by which others learn of results: git init && git add . && git commit")
+        raise InputError(
+            "not a git repository, by which others learn of results: git init && git add . && git commit"
+        )
     raise InputError(f"git: {' '.join(asked.stderr.split())}")
 
 

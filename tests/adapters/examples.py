@@ -14,6 +14,8 @@ def run_example(name: str) -> str:
     file = ROOT / "examples" / f"{name}.py"
     assert len(file.read_text().splitlines()) < LONGEST
     # A busy machine may take several times what a quiet one does.
-    done = subprocess.run([sys.executable, file], cwd=ROOT, env=None, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, file], cwd=ROOT, env=None, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

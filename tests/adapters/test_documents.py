@@ -10,7 +10,11 @@ import pytest
 
 from tests.documents import Block, blocks, missing
 
-PROGRAMS = [block for block in blocks("python", "diff") if block.page.startswith("docs/frameworks/") and block.is_python]
+PROGRAMS = [
+    block
+    for block in blocks("python", "diff")
+    if block.page.startswith("docs/frameworks/") and block.is_python
+]
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=str)
@@ -18,7 +22,9 @@ def test_what_a_block_imports_is_there(block: Block):
     assert missing(block) == []
 
 
-@pytest.mark.parametrize("block", [one for one in PROGRAMS if one.language == "python" and not one.asks], ids=str)
+@pytest.mark.parametrize(
+    "block", [one for one in PROGRAMS if one.language == "python" and not one.asks], ids=str
+)
 def test_a_block_runs(block: Block):
     if not block.runs:
         pytest.skip("of a framework that is installed in the other environment")
@@ -26,7 +32,9 @@ def test_a_block_runs(block: Block):
     exec(compile(block.python, str(block), "exec"), {"__name__": "document"})
 
 
-@pytest.mark.skipif(importlib.util.find_spec("verifiers") is None, reason="verifiers is in the other environment")
+@pytest.mark.skipif(
+    importlib.util.find_spec("verifiers") is None, reason="verifiers is in the other environment"
+)
 @pytest.mark.parametrize("form", ["command", "file"])
 def test_verifiers_takes_the_configuration(form, tmp_path):
     page = "docs/frameworks/verifiers.md"

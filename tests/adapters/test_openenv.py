@@ -26,7 +26,15 @@ def server():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "threespo.adapters.openenv", "--split", "valid_unseen", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "threespo.adapters.openenv",
+        "--split",
+        "valid_unseen",
+        "--port",
+        str(port),
+    ]
     process = subprocess.Popen(command)
     address, begun = f"http://127.0.0.1:{port}", time.monotonic()
     while True:
@@ -58,7 +66,10 @@ def test_a_client_wins_a_game(server):
 
 
 def test_sessions_do_not_see_each_other(server):
-    with GenericEnvClient(base_url=server).sync() as one, GenericEnvClient(base_url=server).sync() as other:
+    with (
+        GenericEnvClient(base_url=server).sync() as one,
+        GenericEnvClient(base_url=server).sync() as other,
+    ):
         first = one.reset(index=0).observation
         second = other.reset(split="valid_seen", index=0).observation
         assert first["task"] != second["task"]
@@ -91,7 +102,9 @@ def test_the_environment_alone():
 
 
 def test_the_manifest_names_what_is_there():
-    manifest = yaml.safe_load((Path(__file__).parents[2] / "threespo" / "adapters" / "openenv.yaml").read_text())
+    manifest = yaml.safe_load(
+        (Path(__file__).parents[2] / "threespo" / "adapters" / "openenv.yaml").read_text()
+    )
     assert manifest["app"] == f"{app.__module__}:{app.__name__}"
     assert manifest["spec_version"] == 1
 

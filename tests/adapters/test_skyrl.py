@@ -13,7 +13,9 @@ from threespo.errors import InputError
 def _made(split, task, **options):
     skyrl.register()
     config = OmegaConf.create({"environment": "alfworld", "split": split, **options})
-    return skyrl_gym.make("threespo", env_config=config, extras={"reward_spec": None, "extra_info": {"task": task}})
+    return skyrl_gym.make(
+        "threespo", env_config=config, extras={"reward_spec": None, "extra_info": {"task": task}}
+    )
 
 
 def test_an_episode_is_played_to_its_win():

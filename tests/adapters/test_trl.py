@@ -17,12 +17,18 @@ from threespo.adapters.trl import ALFWorldTools, WebShopTools, rows
 @pytest.mark.parametrize("kind", [ALFWorldTools, WebShopTools])
 def test_every_tool_has_a_schema(kind):
     methods = inspect.getmembers(kind, inspect.isfunction)
-    tools = [method for name, method in methods if not name.startswith("_") and name not in ("reset", "get_reward")]
+    tools = [
+        method
+        for name, method in methods
+        if not name.startswith("_") and name not in ("reset", "get_reward")
+    ]
     assert tools
     for tool in tools:
         schema = get_json_schema(tool)["function"]
         assert schema["description"]
-        assert set(schema["parameters"]["properties"]) == set(inspect.signature(tool).parameters) - {"self"}
+        assert set(schema["parameters"]["properties"]) == set(inspect.signature(tool).parameters) - {
+            "self"
+        }
 
 
 @pytest.fixture
@@ -32,9 +38,14 @@ def tokenizer():
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     inner.train_from_iterator(
-        [], trainers.BpeTrainer(special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+        [],
+        trainers.BpeTrainer(
+            special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        ),
     )
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
     made.chat_template = qwen3_chat_template
     return made
 

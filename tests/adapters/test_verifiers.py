@@ -37,7 +37,11 @@ def streamed(handler, text):
     chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
     told = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None}
     ended = {"index": 0, "delta": {}, "finish_reason": "stop"}
-    rows = [{**chunk, "choices": [told]}, {**chunk, "choices": [ended]}, {**chunk, "choices": [], "usage": USAGE}]
+    rows = [
+        {**chunk, "choices": [told]},
+        {**chunk, "choices": [ended]},
+        {**chunk, "choices": [], "usage": USAGE},
+    ]
     events = "".join(f"data: {row}\n\n" for row in (*map(json.dumps, rows), "[DONE]"))
     handler.send(200, events.encode(), {"Content-Type": "text/event-stream"})
 

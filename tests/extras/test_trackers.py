@@ -88,7 +88,10 @@ def history(file):
             part = b""
             if record.WhichOneof("record_type") == "history":
                 items = record.history.item
-                yield {item.nested_key[0] if item.nested_key else item.key: json.loads(item.value_json) for item in items}
+                yield {
+                    item.nested_key[0] if item.nested_key else item.key: json.loads(item.value_json)
+                    for item in items
+                }
 
 
 def test_wandb_offline_has_one_folder_however_often_it_is_called(paths, tmp_path, monkeypatch):
@@ -114,7 +117,17 @@ def test_wandb_without_a_login_is_one_message(paths, tmp_path):
     hidden = {"WANDB_MODE", "WANDB_API_KEY"}
     surroundings = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run(
-        [sys.executable, "-m", "threespo.cli", "track", paths.root, "--to", "wandb", "--dir", tmp_path / "place"],
+        [
+            sys.executable,
+            "-m",
+            "threespo.cli",
+            "track",
+            paths.root,
+            "--to",
+            "wandb",
+            "--dir",
+            tmp_path / "place",
+        ],
         env={**surroundings, "NETRC": str(tmp_path / "netrc")},
         stdin=subprocess.DEVNULL,
         capture_output=True,

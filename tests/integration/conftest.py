@@ -37,7 +37,11 @@ class Checkout:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--config", *config]
 
     def snakemake(
-        self, *arguments: str, config: tuple[str, ...] = ("study=ci",), notebooks: bool = False, **extra: str
+        self,
+        *arguments: str,
+        config: tuple[str, ...] = ("study=ci",),
+        notebooks: bool = False,
+        **extra: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run the workflow and return what it printed; notebooks, seconds each, are executed only if asked for."""
         self.log.write_text("")

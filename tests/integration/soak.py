@@ -20,7 +20,17 @@ from pathlib import Path
 from tests.integration.conftest import FAKES, copy_repository
 from threespo.provenance.digests import file_digest
 
-VARYING = ("timing", "wall_time", "learning_time", "time_to", "adaptive_time", "stages", "runs", "provenance", "compute")
+VARYING = (
+    "timing",
+    "wall_time",
+    "learning_time",
+    "time_to",
+    "adaptive_time",
+    "stages",
+    "runs",
+    "provenance",
+    "compute",
+)
 """Tables and figures that hold times and machines."""
 
 
@@ -35,7 +45,9 @@ def start(folder: Path, *settings: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(FAKES)])}
     command = [sys.executable, "-m", "snakemake", "--cores", "2", "--config", "study=ci", *settings]
     with (folder / "output.log").open("ab") as log:
-        return subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, stdout=log, stderr=log)
+        return subprocess.Popen(
+            command, cwd=folder, env=environment, start_new_session=True, stdout=log, stderr=log
+        )
 
 
 def finish(folder: Path, *settings: str) -> float:
@@ -75,7 +87,13 @@ def _root(folder: Path) -> Path:
 def results(folder: Path) -> dict[str, str]:
     """Return the digest of every result of the study: weights, metrics, episodes, tables, figures."""
     root = _root(folder)
-    kinds = ("tables/*.parquet", "figures/*.*", "runs/**/metrics.parquet", "runs/**/evaluation.parquet", "**/*.safetensors")
+    kinds = (
+        "tables/*.parquet",
+        "figures/*.*",
+        "runs/**/metrics.parquet",
+        "runs/**/evaluation.parquet",
+        "**/*.safetensors",
+    )
     kinds += ("runs/**/learning.parquet",)
     files = [file for kind in kinds for file in root.glob(kind) if file.stem not in VARYING]
     return {str(file.relative_to(root)): file_digest(file) for file in sorted(files)}
@@ -87,7 +105,9 @@ def differences(expected: dict[str, str], got: dict[str, str]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--kills", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
@@ -108,7 +128,10 @@ def main() -> int:
             different = differences(expected, results(folder))
             good += not different
             when = ", ".join(f"{instant:.1f} s" for instant in instants)
-            print(f"round {number + 1}: {sum(running)} kills after {when}: {different or 'identical'}", flush=True)
+            print(
+                f"round {number + 1}: {sum(running)} kills after {when}: {different or 'identical'}",
+                flush=True,
+            )
             shutil.rmtree(folder)
     print(f"{good} of {options.rounds} identical")
     return int(good != options.rounds)

@@ -35,7 +35,11 @@ def states(checkout: Checkout) -> dict[str, str]:
 
 def results(checkout: Checkout) -> dict[str, bytes]:
     """Return every file of the results, records among them."""
-    files = (path for path in checkout.results().rglob("*") if path.is_file() and not path.name.startswith("."))
+    files = (
+        path
+        for path in checkout.results().rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    )
     return {path.relative_to(checkout.results()).as_posix(): path.read_bytes() for path in files}
 
 
@@ -48,11 +52,15 @@ def rename_publicly(folder: Path) -> None:
 
 def add_field(folder: Path) -> None:
     field = 'Field(default=0.0, ge=0, le=1)\n    """Of nothing."""\n    weight_decay: float = Field('
-    substitute("threespo/runs/training_settings.py", "weight_decay: float = Field(", f"added: float = {field}")(folder)
+    substitute(
+        "threespo/runs/training_settings.py", "weight_decay: float = Field(", f"added: float = {field}"
+    )(folder)
 
 
 @pytest.mark.parametrize("edit", [rename_publicly, add_field])
-def test_a_change_without_an_effect_is_accepted_after_a_job_of_every_kind(finished_copy: Checkout, edit) -> None:
+def test_a_change_without_an_effect_is_accepted_after_a_job_of_every_kind(
+    finished_copy: Checkout, edit
+) -> None:
     before, log = results(finished_copy), finished_copy.log
     edit(finished_copy.folder)
     changed = {job for job, state in states(finished_copy).items() if state == "changed"}
@@ -81,12 +89,18 @@ def test_a_change_without_an_effect_is_accepted_after_a_job_of_every_kind(finish
     # What is only drawn is drawn anew; nothing is trained.
     log.write_text("")
     assert finished_copy.snakemake().returncode == 0
-    assert not [line for line in log.read_text().splitlines() if line.startswith(("train", "evaluate", "learning", "data"))]
+    assert not [
+        line
+        for line in log.read_text().splitlines()
+        if line.startswith(("train", "evaluate", "learning", "data"))
+    ]
     assert "accepted" in (finished_copy.results() / "report.html").read_text()
 
 
 def test_a_change_with_an_effect_is_named_and_nothing_is_written(finished_copy: Checkout) -> None:
-    substitute("threespo/runs/learning_rate.py", "return settings.", "return 2 * settings.")(finished_copy.folder)
+    substitute("threespo/runs/learning_rate.py", "return settings.", "return 2 * settings.")(
+        finished_copy.folder
+    )
     before = results(finished_copy)
     done = accept(finished_copy)
     assert done.returncode == 1, done.stderr
@@ -96,7 +110,9 @@ def test_a_change_with_an_effect_is_named_and_nothing_is_written(finished_copy: 
 
 
 def test_a_change_that_makes_a_job_fail_is_named(finished_copy: Checkout) -> None:
-    substitute("threespo/runs/learning_rate.py", "return settings.", "return nothing + settings.")(finished_copy.folder)
+    substitute("threespo/runs/learning_rate.py", "return settings.", "return nothing + settings.")(
+        finished_copy.folder
+    )
     done = accept(finished_copy)
     assert done.returncode == 1
     assert "fails now: NameError" in done.stdout
@@ -145,7 +161,9 @@ def damaged(folder: Path) -> None:
         (damaged, "damaged or edited"),
     ],
 )
-def test_what_cannot_be_accepted_is_one_line_and_nothing_changes(finished_copy: Checkout, spoil, said: str) -> None:
+def test_what_cannot_be_accepted_is_one_line_and_nothing_changes(
+    finished_copy: Checkout, spoil, said: str
+) -> None:
     rename_publicly(finished_copy.folder)
     spoil(finished_copy.folder)
     before = results(finished_copy)
@@ -160,7 +178,10 @@ def test_another_setting_is_left_to_the_workflow(finished_copy: Checkout) -> Non
     before = results(finished_copy)
     done = accept(finished_copy)
     assert done.returncode == 2
-    assert "learning_rate was 0.0003 and is 1e-05: that is another result and no change of code" in done.stderr
+    assert (
+        "learning_rate was 0.0003 and is 1e-05: that is another result and no change of code"
+        in done.stderr
+    )
     assert results(finished_copy) == before
     # Beside a change of code the other rows are proven, and this one runs.
     rename_publicly(finished_copy.folder)
@@ -172,18 +193,28 @@ def test_another_setting_is_left_to_the_workflow(finished_copy: Checkout) -> Non
     assert told[f"train {GRPO.replace('grpo', 'threespo-calibrated')}"].startswith("unchanged, accepted")
 
 
-def test_a_job_of_other_code_or_edited_while_it_ran_is_no_part_of_anothers_proof(finished_copy: Checkout) -> None:
+def test_a_job_of_other_code_or_edited_while_it_ran_is_no_part_of_anothers_proof(
+    finished_copy: Checkout,
+) -> None:
     paths, seed_1 = Paths(finished_copy.results()), GRPO.replace("seed-0", "seed-1")
     record = records.read(paths, JobId("train", seed_1))
     assert record is not None
-    records.write(paths, dataclasses.replace(record, code={**record.code, "threespo.rng:derive": "another"}))
+    records.write(
+        paths, dataclasses.replace(record, code={**record.code, "threespo.rng:derive": "another"})
+    )
     edited = records.read(paths, JobId("train", GRPO.replace("grpo", "threespo-calibrated")))
     assert edited is not None
-    records.write(paths, dataclasses.replace(edited, code={**edited.code, "threespo.rng:derive": records.EDITED}))
+    records.write(
+        paths, dataclasses.replace(edited, code={**edited.code, "threespo.rng:derive": records.EDITED})
+    )
     rename_publicly(finished_copy.folder)
     finished_copy.log.write_text("")
     assert accept(finished_copy).returncode == 0
-    again = {line.split()[1] for line in finished_copy.log.read_text().splitlines() if line.startswith("train ")}
+    again = {
+        line.split()[1]
+        for line in finished_copy.log.read_text().splitlines()
+        if line.startswith("train ")
+    }
     assert {GRPO, seed_1} <= again
     assert states(finished_copy)[f"train {edited.name}"] == "changed"
 

@@ -23,7 +23,10 @@ from threespo.study.load import load_study
 pytestmark = pytest.mark.slow
 
 CI = ("study=ci",)
-GRPO, SEARCH = ([f"alfworld/tiny-s/{name}/seed-{seed}" for seed in (0, 1)] for name in ("grpo", "threespo-calibrated"))
+GRPO, SEARCH = (
+    [f"alfworld/tiny-s/{name}/seed-{seed}" for seed in (0, 1)]
+    for name in ("grpo", "threespo-calibrated")
+)
 REFERENCES = [f"alfworld/tiny-s/{name}/seed-0" for name in ("base", "strong")]
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOT = Path("results/ci")
@@ -105,7 +108,11 @@ def nothing_that_counts(folder: Path) -> None:
     for name in ("results", "claims"):
         path = folder / "config" / "paper" / f"{name}.yaml"
         path.write_text("# another comment\n" + path.read_text())
-    for path in (*(folder / "results").rglob("*"), *(folder / "config").rglob("*.*"), *(folder / "notebooks").iterdir()):
+    for path in (
+        *(folder / "results").rglob("*"),
+        *(folder / "config").rglob("*.*"),
+        *(folder / "notebooks").iterdir(),
+    ):
         os.utime(path)
     shutil.rmtree(folder / ".snakemake", ignore_errors=True)
 
@@ -149,7 +156,11 @@ EDITS = [
     ),
     Edit(
         "an ablation's field",
-        substitute("config/studies/ci.yaml", "{preset: calibrated}", "{preset: calibrated, max_paths_per_task: 16}"),
+        substitute(
+            "config/studies/ci.yaml",
+            "{preset: calibrated}",
+            "{preset: calibrated, max_paths_per_task: 16}",
+        ),
         train(*SEARCH) | PROBE | STUDY_TABLES,
         train(*SEARCH) | PROBE | STUDY_TABLES | CURVES | notebooks("hyperparameters"),
     ),
@@ -157,7 +168,11 @@ EDITS = [
         "a learning rate",
         substitute("config/studies/ci.yaml", "learning_rate: 3.0e-4", "learning_rate: 1.0e-4"),
         train(*GRPO) | STUDY_TABLES,
-        train(*GRPO) | evaluate(*GRPO) | learn(*GRPO) | STUDY_TABLES | CURVES
+        train(*GRPO)
+        | evaluate(*GRPO)
+        | learn(*GRPO)
+        | STUDY_TABLES
+        | CURVES
         | notebooks("state_scores", "training_curves", "hyperparameters", "limitations"),
         ("  field  learning_rate: 0.0003 -> 0.0001",),
     ),
@@ -165,15 +180,27 @@ EDITS = [
         "a seed",
         substitute("config/studies/ci.yaml", "seeds: [0, 1]\nalf", "seeds: [0, 1, 2]\nalf"),
         NEW | STUDY_TABLES,
-        NEW | STUDY_TABLES | CURVES | CELLS
-        | notebooks("claims", "main_results", "state_scores", "training_curves", "limitations", "performance_profiles"),
+        NEW
+        | STUDY_TABLES
+        | CURVES
+        | CELLS
+        | notebooks(
+            "claims",
+            "main_results",
+            "state_scores",
+            "training_curves",
+            "limitations",
+            "performance_profiles",
+        ),
     ),
     Edit(
         "evaluation seeds",
         substitute("config/studies/ci.yaml", "[123, 456]", "[123, 789]"),
         evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES,
-        evaluate(*GRPO, *SEARCH, *REFERENCES) | STUDY_TABLES | notebooks("main_results", "performance_profiles"),
-        ('  field  evaluation.seeds: [123, 456] -> [123, 789]',),
+        evaluate(*GRPO, *SEARCH, *REFERENCES)
+        | STUDY_TABLES
+        | notebooks("main_results", "performance_profiles"),
+        ("  field  evaluation.seeds: [123, 456] -> [123, 789]",),
     ),
     Edit(
         "games of the learning curves",
@@ -194,10 +221,17 @@ EDITS = [
         {"data alfworld", "policy alfworld/tiny-s"} | STUDY_TABLES,
         {"data alfworld", "policy alfworld/tiny-s"} | EVERY_RUN | STUDY_TABLES,
     ),
-    Edit("a caption", substitute("config/paper/items.yaml", "Figure 3c", "Figure 3 (c)"), {"report"}, {"report"}),
+    Edit(
+        "a caption",
+        substitute("config/paper/items.yaml", "Figure 3c", "Figure 3 (c)"),
+        {"report"},
+        {"report"},
+    ),
     Edit(
         "a claim's text",
-        substitute("config/paper/claims.yaml", "is above GRPO in ALFWorld", "is far above GRPO in ALFWorld"),
+        substitute(
+            "config/paper/claims.yaml", "is above GRPO in ALFWorld", "is far above GRPO in ALFWorld"
+        ),
         {"tables"},
         ENDS | notebooks("claims", "limitations"),
     ),
@@ -219,10 +253,20 @@ EDITS = [
         notebooks("training_curves"),
         notebooks("training_curves") | {"report"},
     ),
-    Edit("a deleted figure", remove(FIGURES / "claims.svg"), notebooks("claims"), notebooks("claims") | {"report"}),
+    Edit(
+        "a deleted figure",
+        remove(FIGURES / "claims.svg"),
+        notebooks("claims"),
+        notebooks("claims") | {"report"},
+    ),
     Edit("all figures deleted", remove(FIGURES), DRAWN, DRAWN | {"report"}),
     Edit("a deleted table", remove(ROOT / "tables" / "claims.parquet"), {"tables"}, ENDS),
-    Edit("a deleted metrics table", remove(RUN / "metrics.parquet"), train(GRPO[0]), train(GRPO[0]) | ENDS | CURVES),
+    Edit(
+        "a deleted metrics table",
+        remove(RUN / "metrics.parquet"),
+        train(GRPO[0]),
+        train(GRPO[0]) | ENDS | CURVES,
+    ),
     Edit(
         "a deleted run",
         remove(RUN),
@@ -247,15 +291,33 @@ EDITS = [
         ),
     ),
     Edit("an edited evaluation", win_every_game, evaluate(GRPO[0]), evaluate(GRPO[0])),
-    Edit("a damaged game file", flip(ROOT / "data" / "alfworld" / "train.jsonl.xz"), {"data alfworld"}, {"data alfworld"}),
+    Edit(
+        "a damaged game file",
+        flip(ROOT / "data" / "alfworld" / "train.jsonl.xz"),
+        {"data alfworld"},
+        {"data alfworld"},
+    ),
 ]
 
 # Rows that are made together, since each test needs two clones and a run: what changes, and what is done again, is the union
 # of the rows'. None of them hides what another one changes.
 TOGETHER = (
     ("comments, docstrings, touched files, no .snakemake",),
-    ("a method's file", "a notebook", "the paper's curve", "a deleted figure", "a deleted report", "a claim's rule"),
-    ("alpha in a preset", "a label", "games of the learning curves", "a deleted metrics table", "an edited evaluation"),
+    (
+        "a method's file",
+        "a notebook",
+        "the paper's curve",
+        "a deleted figure",
+        "a deleted report",
+        "a claim's rule",
+    ),
+    (
+        "alpha in a preset",
+        "a label",
+        "games of the learning curves",
+        "a deleted metrics table",
+        "an edited evaluation",
+    ),
     ("an ablation's field", "a learning rate", "a seed"),
     ("games", "evaluation seeds", "damaged weights"),
     ("a claim's text", "a caption", "a deleted record", "a damaged game file"),
@@ -295,7 +357,10 @@ def pulled(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Chec
     """Return what another clone has after a pull: the repository and the results, without what this machine remembers."""
     clone = Checkout(tmp_path_factory.mktemp("elsewhere") / "a deeper" / "clone")
     shutil.copytree(
-        finished.folder, clone.folder, symlinks=True, ignore=shutil.ignore_patterns(".snakemake", "*.log", ".*")
+        finished.folder,
+        clone.folder,
+        symlinks=True,
+        ignore=shutil.ignore_patterns(".snakemake", "*.log", ".*"),
     )
     for path in clone.results().rglob("*"):
         os.utime(path)
@@ -310,7 +375,9 @@ LONG = ("a method's file", "an ablation's field", "games")
     [pytest.param(names, marks=pytest.mark.long if names[0] in LONG else ()) for names in TOGETHER],
     ids=lambda names: names[0].replace(" ", "-"),
 )
-def test_an_edit_reruns_what_depends_on_it_and_why_says_so_in_both_clones(names, finished_copy, pulled, tmp_path):
+def test_an_edit_reruns_what_depends_on_it_and_why_says_so_in_both_clones(
+    names, finished_copy, pulled, tmp_path
+):
     edits = [edit for edit in EDITS if edit.name in names]
     assert len(edits) == len(names)
     other = Checkout(tmp_path / "pulled")
@@ -320,7 +387,9 @@ def test_an_edit_reruns_what_depends_on_it_and_why_says_so_in_both_clones(names,
 
     said = verdicts(finished_copy)
     assert verdicts(other) == said
-    assert {job for job, (state, *_) in said.items() if state == "changed"} == set().union(*(edit.changed for edit in edits))
+    assert {job for job, (state, *_) in said.items() if state == "changed"} == set().union(
+        *(edit.changed for edit in edits)
+    )
     for line in (line for edit in edits for line in edit.says):
         assert any(line in lines for lines in said.values()), said
 
@@ -334,11 +403,15 @@ def test_an_edit_reruns_what_depends_on_it_and_why_says_so_in_both_clones(names,
 
     after = records(finished_copy)
     ran = set().union(*(edit.ran for edit in edits))
-    assert {job for job in after if after[job] != before.get(job)} == ran | (TIMES if "tables" in ran else set())
+    assert {job for job in after if after[job] != before.get(job)} == ran | (
+        TIMES if "tables" in ran else set()
+    )
     assert {state for state, *_ in verdicts(finished_copy).values()} == {"unchanged"}
 
 
-def test_no_file_of_the_results_can_go_or_change_without_its_job_running_again(finished_copy, monkeypatch):
+def test_no_file_of_the_results_can_go_or_change_without_its_job_running_again(
+    finished_copy, monkeypatch
+):
     monkeypatch.chdir(finished_copy.folder)
     study, paths = load_study(ROOT / "study.json"), Paths(ROOT)
     makers = {path: str(job) for job in jobs(study) for path in job.outputs(paths).paths()}
@@ -347,7 +420,9 @@ def test_no_file_of_the_results_can_go_or_change_without_its_job_running_again(f
 
     # What is not a result: logs, what was asked for, locks and memories.
     apart = ("study.json", "call.json")
-    files = [path for path in sorted(ROOT.rglob("*")) if path.is_file() and not path.name.startswith(".")]
+    files = [
+        path for path in sorted(ROOT.rglob("*")) if path.is_file() and not path.name.startswith(".")
+    ]
     files = [path for path in files if path.suffix != ".log" and path.name not in apart]
     assert len(files) > 100
     for number, file in enumerate(files):
@@ -366,7 +441,9 @@ def test_every_edit_is_really_made_once():
 
 
 @pytest.mark.long
-def test_a_pulled_clone_has_nothing_to_do_and_reruns_what_the_original_reruns(finished_copy, pulled, tmp_path):
+def test_a_pulled_clone_has_nothing_to_do_and_reruns_what_the_original_reruns(
+    finished_copy, pulled, tmp_path
+):
     other = Checkout(tmp_path / "pulled")
     shutil.copytree(pulled.folder, other.folder, symlinks=True)
     assert "Nothing to be done" in other.snakemake().stderr

@@ -24,7 +24,10 @@ VALUES = {
     "name": "closed",
     "description": "a test",
     "seeds": [0],
-    "alfworld": {"max_steps": 4, "games": {"train": 2, "calibration": 2, "valid_seen": 2, "valid_unseen": 3}},
+    "alfworld": {
+        "max_steps": 4,
+        "games": {"train": 2, "calibration": 2, "valid_seen": 2, "valid_unseen": 3},
+    },
     "policies": {
         "tiny-s": {"stands_for": "qwen2.5-1.5b-instruct"},
         "gpt-4o": {"kind": "endpoint", "stands_for": "gpt-4o", "endpoint": GPT},
@@ -65,7 +68,9 @@ def table(paths, run) -> pd.DataFrame:
     return read_table(paths.run(run).evaluation)
 
 
-def test_replies_are_paid_once_and_anybody_rebuilds_the_row_from_the_cassette(study, paths, server, monkeypatch, capsys):
+def test_replies_are_paid_once_and_anybody_rebuilds_the_row_from_the_cassette(
+    study, paths, server, monkeypatch, capsys
+):
     run = find_run(study, "alfworld/gpt-4o/reflexion/seed-0")
     evaluate(study, run, paths)
     # Five games lost twice in four steps each, and a reflection after each first attempt.
@@ -87,7 +92,9 @@ def test_replies_are_paid_once_and_anybody_rebuilds_the_row_from_the_cassette(st
         assert KEY.encode() not in file.read_bytes(), file
 
 
-def test_without_key_and_cassette_the_row_says_so_and_has_no_number(study, paths, server, monkeypatch, capsys):
+def test_without_key_and_cassette_the_row_says_so_and_has_no_number(
+    study, paths, server, monkeypatch, capsys
+):
     monkeypatch.delenv("OPENAI_API_KEY")
     for run in prompted_runs(study):
         evaluate(study, run, paths)
@@ -102,11 +109,20 @@ def test_without_key_and_cassette_the_row_says_so_and_has_no_number(study, paths
     for name in ("base", "strong"):
         folder = paths.run(find_run(study, f"alfworld/tiny-s/{name}/seed-0"))
         write_table(folder.evaluation, base.assign(method=name))
-    write_table(paths.run(find_run(study, "alfworld/tiny-s/grpo/seed-0")).evaluation, base.assign(method="grpo"))
+    write_table(
+        paths.run(find_run(study, "alfworld/tiny-s/grpo/seed-0")).evaluation, base.assign(method="grpo")
+    )
     costs = pd.DataFrame(columns=["env", "policy", "method", "training_seed", *COSTS])
-    main = main_results(study, collect.episodes(study, paths), costs, read_results(), collect.not_run(study, paths))
+    main = main_results(
+        study, collect.episodes(study, paths), costs, read_results(), collect.not_run(study, paths)
+    )
     rows = main[main["split"] == "valid_seen"].set_index(["policy", "method"])
-    assert rows.loc[("gpt-4o", "closed"), ["mean", "paper_mean", "note", "kind"]].tolist() == [0.0, 48.0, "", "prompted"]
+    assert rows.loc[("gpt-4o", "closed"), ["mean", "paper_mean", "note", "kind"]].tolist() == [
+        0.0,
+        48.0,
+        "",
+        "prompted",
+    ]
     missing = rows.loc[("gpt-4o", "reflexion")]
     assert missing["note"] == NOT_RUN
     assert pd.isna(missing[["mean", "low", "first_mean"]]).all()
@@ -129,7 +145,9 @@ def limited_to(dollars):
 
 def test_an_estimate_above_the_limit_is_refused_before_the_first_request(paths, server):
     """Five games, four steps, 2,048 prompt tokens at 2.5 and 512 of response at 10 dollars a million: 0.2048 dollars."""
-    limited = parse_study(VALUES | {"policies": VALUES["policies"] | {"gpt-4o": limited_to(0.2)}}, "test")
+    limited = parse_study(
+        VALUES | {"policies": VALUES["policies"] | {"gpt-4o": limited_to(0.2)}}, "test"
+    )
     with pytest.raises(InputError, match=r"may cost 0\.20 US dollars: 5 episodes of 4 steps"):
         evaluate(limited, find_run(limited, "alfworld/gpt-4o/closed/seed-0"), paths)
     assert not server.asked
@@ -164,7 +182,9 @@ def played(study, paths, run):
         (says("", "length"), "cut before any text"),
     ],
 )
-def test_a_row_goes_on_after_what_is_no_answer_and_its_note_counts_it(study, paths, server, capsys, fails, named):
+def test_a_row_goes_on_after_what_is_no_answer_and_its_note_counts_it(
+    study, paths, server, capsys, fails, named
+):
     """The second prompt of each of the five games gets no answer; that step is a malformed response."""
     run = find_run(study, "alfworld/gpt-4o/closed/seed-0")
 
@@ -198,7 +218,10 @@ def test_a_model_whose_thought_the_server_splits_off_is_well_formed(study, paths
     assert set(played(study, paths, run)["note"]) == {""}
     example = read_table(paths.run(run).evaluation_example)
     assert set(example["action"][:-1]) == {"look"}
-    assert example["response"][0] == "<think>I could actiongo/action, but I look.</think><action>look</action>"
+    assert (
+        example["response"][0]
+        == "<think>I could actiongo/action, but I look.</think><action>look</action>"
+    )
 
 
 def test_a_row_without_a_temperature_says_so(paths, server):

@@ -55,7 +55,9 @@ def test_every_job_is_submitted_with_its_resources_and_a_preempted_one_again(che
         CLUSTER=str(cluster),
         PREEMPT="grpo/seed-0",
     )
-    assert done.returncode == 0, done.stderr[-3000:] + "".join(file.read_text()[-500:] for file in cluster.glob("log-*"))
+    assert done.returncode == 0, done.stderr[-3000:] + "".join(
+        file.read_text()[-500:] for file in cluster.glob("log-*")
+    )
     assert "jobs done" in done.stderr
     assert (cluster / "preempted").exists()
 

@@ -21,7 +21,11 @@ from threespo.study.load import load_study
 
 pytestmark = pytest.mark.slow
 
-RUNS = [f"alfworld/tiny-s/{method}/seed-{seed}" for method in ("grpo", "threespo-calibrated") for seed in (0, 1)]
+RUNS = [
+    f"alfworld/tiny-s/{method}/seed-{seed}"
+    for method in ("grpo", "threespo-calibrated")
+    for seed in (0, 1)
+]
 TRAIN = [f"train {run}" for run in RUNS]
 REFERENCES = ["evaluate alfworld/tiny-s/base/seed-0", "evaluate alfworld/tiny-s/strong/seed-0"]
 EVALUATE = [f"evaluate {run}" for run in RUNS] + REFERENCES
@@ -29,7 +33,9 @@ LEARN = [f"learning {run}" for run in (*RUNS, "alfworld/tiny-s/base/seed-0")]
 
 
 def test_one_command_makes_tables_figures_and_a_report(finished):
-    assert finished.ran() == sorted(["data alfworld", "policy tiny-s", *TRAIN, *EVALUATE, *LEARN, f"probe {RUNS[2]}"])
+    assert finished.ran() == sorted(
+        ["data alfworld", "policy tiny-s", *TRAIN, *EVALUATE, *LEARN, f"probe {RUNS[2]}"]
+    )
     results = finished.results()
     main = pd.read_parquet(results / "tables" / "main.parquet")
     # Two training seeds won 2 and 3 of 4 games: 50 and 75 percent.
@@ -37,7 +43,13 @@ def test_one_command_makes_tables_figures_and_a_report(finished):
     assert grpo["mean"] == pytest.approx(62.5)
     assert grpo["std"] == pytest.approx(17.6777, abs=1e-3)
     assert (grpo["paper_mean"], grpo["paper_std"]) == (70.1, 2.5)
-    for figure in ("main_results", "learning_curves", "learning_time", "training_curves", "paper_training_curves"):
+    for figure in (
+        "main_results",
+        "learning_curves",
+        "learning_time",
+        "training_curves",
+        "paper_training_curves",
+    ):
         for kind in ("svg", "pdf", "png", "csv"):
             assert (results / "figures" / f"{figure}.{kind}").stat().st_size > 100
 
@@ -49,7 +61,14 @@ def test_the_report_needs_no_other_file_and_no_network(finished):
     assert html.count("data:image/svg+xml;base64,") == len(drawn)
     for outside in ('src="http', 'href="http', "<script src", "@import", "url("):
         assert outside not in html
-    for said in ("62.5 ± 17.7", "70.1 ± 2.5", "base (weak start)", "strong clone (ceiling)", "un-learning", "commit"):
+    for said in (
+        "62.5 ± 17.7",
+        "70.1 ± 2.5",
+        "base (weak start)",
+        "strong clone (ceiling)",
+        "un-learning",
+        "commit",
+    ):
         assert said in html
 
 
@@ -70,20 +89,28 @@ def test_a_finished_study_has_nothing_to_do_in_under_ten_seconds(finished_copy):
     assert finished_copy.ran() == []
 
 
-def test_a_changed_study_is_another_one_that_takes_what_is_the_same_and_going_back_costs_nothing(finished_copy):
+def test_a_changed_study_is_another_one_that_takes_what_is_the_same_and_going_back_costs_nothing(
+    finished_copy,
+):
     before = {path: path.read_bytes() for path in finished_copy.results().rglob("*.*") if path.is_file()}
     change = "set={methods: {grpo: {learning_rate: 0.01}}}"
     # A dry run says what would be taken, and writes nothing at all.
     dry = finished_copy.snakemake("--dry-run", config=("study=ci", change))
     assert "12 jobs taken from results/ci" in dry.stderr
-    assert [path.name for path in (finished_copy.folder / "results").iterdir() if path.is_dir()] == ["ci"]
+    assert [path.name for path in (finished_copy.folder / "results").iterdir() if path.is_dir()] == [
+        "ci"
+    ]
 
     done = finished_copy.snakemake(config=("study=ci", change))
     assert done.returncode == 0, done.stderr
     retrained = [run for run in RUNS if "grpo" in run]
     stages = ("train", "evaluate", "learning")
     assert finished_copy.ran() == sorted(f"{stage} {run}" for stage in stages for run in retrained)
-    (other,) = (path for path in (finished_copy.folder / "results").iterdir() if path.is_dir() and path.name != "ci")
+    (other,) = (
+        path
+        for path in (finished_copy.folder / "results").iterdir()
+        if path.is_dir() and path.name != "ci"
+    )
     report = (other / "report.html").read_text()
     assert "0.01" in report
     assert other.name in report
@@ -103,7 +130,9 @@ def test_another_environment_adds_runs_reruns_none_and_stands_in_every_table(fin
     shop = "webshop: {products: 500, max_steps: 15, training: {generations: 200}}"
     done = finished_copy.snakemake(config=("study=ci", f"set={{{shop}}}", "name=both"))
     assert done.returncode == 0, done.stderr
-    added = [run.replace("alfworld", "webshop") for run in (*RUNS, *(job.split()[1] for job in REFERENCES))]
+    added = [
+        run.replace("alfworld", "webshop") for run in (*RUNS, *(job.split()[1] for job in REFERENCES))
+    ]
     trained = added[: len(RUNS)]
     assert finished_copy.ran() == sorted(
         ["data webshop", "policy tiny-s", f"probe {trained[2]}"]
@@ -139,16 +168,34 @@ def test_a_wider_grid_adds_trials_and_retrains_what_then_chose_otherwise(finishe
 
     first = [f"{trial}-{rate}" for trial in trials for rate in ("0.0001-seed-1000", "0.01-seed-1000")]
     assert tuned("0.0001, 0.01", "two") == sorted([*first, *runs])
-    assert tuned("0.0001, 0.01, 0.1", "three") == sorted(f"{trial}-0.1-seed-1000" for trial in trials), "the choice stays"
-    assert tuned("0.0001, 0.001, 0.01, 0.1", "four") == sorted([*(f"{trial}-0.001-seed-1000" for trial in trials), *runs])
+    assert tuned("0.0001, 0.01, 0.1", "three") == sorted(f"{trial}-0.1-seed-1000" for trial in trials), (
+        "the choice stays"
+    )
+    assert tuned("0.0001, 0.001, 0.01, 0.1", "four") == sorted(
+        [*(f"{trial}-0.001-seed-1000" for trial in trials), *runs]
+    )
     table = pd.read_parquet(finished_copy.results("ci-four") / "tables" / "tuning.parquet")
     assert set(table.loc[table["chosen"], "learning_rate"]) == {1e-3}
-    assert table.groupby("learning_rate")["success"].first().to_dict() == {1e-4: 50.0, 1e-3: 75.0, 1e-2: 50.0, 0.1: 50.0}
+    assert table.groupby("learning_rate")["success"].first().to_dict() == {
+        1e-4: 50.0,
+        1e-3: 75.0,
+        1e-2: 50.0,
+        0.1: 50.0,
+    }
 
 
 def test_what_a_killed_job_leaves_behind_does_not_stop_the_next(finished_copy):
     """A job that is killed after copying an earlier result leaves the copy, which Snakemake cannot overwrite."""
-    left = finished_copy.folder / ".snakemake" / "backups" / "results" / "ci" / "policy" / "alfworld" / "tiny-s"
+    left = (
+        finished_copy.folder
+        / ".snakemake"
+        / "backups"
+        / "results"
+        / "ci"
+        / "policy"
+        / "alfworld"
+        / "tiny-s"
+    )
     left.mkdir(parents=True)
     (left / "policy.json").write_text("{}")
     (finished_copy.results() / "policy" / "alfworld" / "tiny-s" / "base" / "model.safetensors").unlink()
@@ -180,18 +227,26 @@ def test_a_failed_choice_is_made_again(finished_copy):
     assert json.loads(chosen.read_text()) == {"learning_rate": 1e-3}
 
 
-def test_prompting_rows_are_added_and_a_closed_model_without_a_key_has_no_number(finished_copy, monkeypatch):
+def test_prompting_rows_are_added_and_a_closed_model_without_a_key_has_no_number(
+    finished_copy, monkeypatch
+):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     endpoint = "{kind: endpoint, stands_for: gpt-4o, endpoint: {model: gpt-4o, input_price: 2.5, output_price: 10}}"
     agents = "{react: {agent: react, policies: [tiny-s], paper_row: react}, closed: {agent: react, policies: [gpt]}}"
     config = ("study=ci", f"set={{policies: {{gpt: {endpoint}}}, agents: {agents}}}", "name=agents")
     done = finished_copy.snakemake(config=config)
     assert done.returncode == 0, done.stderr
-    assert finished_copy.ran() == ["evaluate alfworld/gpt/closed/seed-0", "evaluate alfworld/tiny-s/react/seed-0"]
+    assert finished_copy.ran() == [
+        "evaluate alfworld/gpt/closed/seed-0",
+        "evaluate alfworld/tiny-s/react/seed-0",
+    ]
     main = pd.read_parquet(finished_copy.results("ci-agents") / "tables" / "main.parquet")
     main = main.set_index(["policy", "method", "split"])
     assert main.loc[("gpt", "closed", "valid_seen"), "note"] == "not run (no API key)"
-    assert main.loc[("tiny-s", "react", "valid_seen"), ["paper_mean", "kind"]].tolist() == [12.8, "prompted"]
+    assert main.loc[("tiny-s", "react", "valid_seen"), ["paper_mean", "kind"]].tolist() == [
+        12.8,
+        "prompted",
+    ]
     report = (finished_copy.results("ci-agents") / "report.html").read_text()
     assert report.count("not run (no API key)") == 2
     assert not re.search(r"\bnan\b", re.sub(r"data:[^\"]+", "", report), re.IGNORECASE)
@@ -203,23 +258,38 @@ def test_tables_and_figures_are_the_same_bytes_in_another_folder(finished, check
     for part in ("tables", "figures"):
         for path in sorted((finished.results() / part).iterdir()):
             if path.stem not in VARYING:
-                assert path.read_bytes() == (checkout.results() / part / path.name).read_bytes(), path.name
+                assert path.read_bytes() == (checkout.results() / part / path.name).read_bytes(), (
+                    path.name
+                )
 
 
 def threespo(checkout, *arguments):
     command = [sys.executable, "-m", "threespo.cli", *arguments]
-    return subprocess.run(command, cwd=checkout.folder, env=checkout.environment(), capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=checkout.folder, env=checkout.environment(), capture_output=True, text=True
+    )
 
 
 def test_a_job_does_not_go_on_with_the_settings_of_another_call(finished_copy):
-    command = [sys.executable, "-m", "threespo.cli", "tables", str(finished_copy.results() / "study.json")]
+    command = [
+        sys.executable,
+        "-m",
+        "threespo.cli",
+        "tables",
+        str(finished_copy.results() / "study.json"),
+    ]
     environment = finished_copy.environment(THREESPO_STUDY_DIGEST="0" * 64)
-    done = subprocess.run(command, cwd=finished_copy.folder, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        command, cwd=finished_copy.folder, capture_output=True, text=True, env=environment
+    )
     assert (done.returncode, "another snakemake call has changed the study" in done.stderr) == (2, True)
 
 
 def test_why_refuses_what_no_command_makes(finished_copy):
-    for target, said in (("config", "not in a folder of results"), ("results/ci/logs/data", "no threespo command makes")):
+    for target, said in (
+        ("config", "not in a folder of results"),
+        ("results/ci/logs/data", "no threespo command makes"),
+    ):
         done = threespo(finished_copy, "why", target)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
@@ -257,7 +327,9 @@ def test_the_scheduler_wakes_when_a_job_ends_and_not_ever_more_often(checkout):
 def test_threads_come_from_the_study_and_not_from_the_scheduler(checkout):
     done = checkout.snakemake("--until", "train", config=("study=ci", "set={training: {threads: 4}}"))
     assert done.returncode == 0
-    assert {line.split()[2] for line in checkout.log.read_text().splitlines() if line.startswith("train")} == {"threads=4"}
+    assert {
+        line.split()[2] for line in checkout.log.read_text().splitlines() if line.startswith("train")
+    } == {"threads=4"}
 
 
 @pytest.mark.long
@@ -290,7 +362,9 @@ def test_a_killed_workflow_goes_on_after_unlocking(checkout):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     refused = checkout.snakemake()
-    assert (refused.returncode, "threespo unlock results/ci" in refused.stderr) == (2, True), refused.stderr
+    assert (refused.returncode, "threespo unlock results/ci" in refused.stderr) == (2, True), (
+        refused.stderr
+    )
     unlocked = threespo(checkout, "unlock", "ci")
     assert unlocked.returncode == 0, unlocked.stderr
     done = checkout.snakemake("--until", "train")
@@ -324,7 +398,8 @@ def test_jobs_in_their_own_process_get_the_study_that_was_resolved(finished_copy
 
 
 @pytest.mark.parametrize(
-    ("resources", "study"), [((), "smoke"), (("--resources", "gpu=2"), "paper-core"), (("--resources", "gpu=4"), "paper")]
+    ("resources", "study"),
+    [((), "smoke"), (("--resources", "gpu=2"), "paper-core"), (("--resources", "gpu=4"), "paper")],
 )
 def test_the_study_follows_from_the_gpus(checkout, resources, study):
     done = checkout.snakemake("--dry-run", *resources, config=("study=auto",))
@@ -337,7 +412,10 @@ def test_the_study_follows_from_the_gpus(checkout, resources, study):
     ("config", "said"),
     [
         (("study=smok",), "study 'smok'"),
-        (("study=ci", "set={gpus_per_rank: 1}"), "gpus_per_rank is 1 and ranks_per_run up to 1, but --resources gpu=0"),
+        (
+            ("study=ci", "set={gpus_per_rank: 1}"),
+            "gpus_per_rank is 1 and ranks_per_run up to 1, but --resources gpu=0",
+        ),
         (("study=ci", "alfworld=nowhere"), "alfworld=nowhere: no such folder"),
         (("study=ci", "set={training: {generation: 5}}"), "training.generation: no such field"),
         (("study=ci", "polici_build=true"), "--config polici_build: no such key"),

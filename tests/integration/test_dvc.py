@@ -20,7 +20,11 @@ from workflow import share
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-PERSON = {f"GIT_{role}_{what}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+PERSON = {
+    f"GIT_{role}_{what}": "a@example.org"
+    for role in ("AUTHOR", "COMMITTER")
+    for what in ("NAME", "EMAIL")
+}
 QUIET = {"DVC_NO_ANALYTICS": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
 NO_REMOTE = "[core]\n    analytics = false\n"
 
@@ -35,7 +39,9 @@ def call(checkout: Checkout, *command: str, **extra: str) -> subprocess.Complete
     return subprocess.run(
         [*tools.get(command[0], [command[0]]), *command[1:]],
         cwd=checkout.folder,
-        env=checkout.environment(**{**QUIET, **PERSON, "DVC_SITE_CACHE_DIR": str(checkout.folder / ".dvc/tmp"), **extra}),
+        env=checkout.environment(
+            **{**QUIET, **PERSON, "DVC_SITE_CACHE_DIR": str(checkout.folder / ".dvc/tmp"), **extra}
+        ),
         capture_output=True,
         text=True,
         timeout=300,
@@ -59,7 +65,9 @@ def refused(checkout: Checkout, *command: str) -> str:
 def digests(folder: Path) -> dict[str, str]:
     """Return the digest of every file that collaborators need."""
     files = (path for path in folder.rglob("[!.]*") if path.is_file() and path.suffix != ".log")
-    names = {path.relative_to(folder).as_posix(): path for path in files if "checkpoints" not in path.parts}
+    names = {
+        path.relative_to(folder).as_posix(): path for path in files if "checkpoints" not in path.parts
+    }
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in names.items()}
 
 
@@ -127,14 +135,20 @@ def test_a_push_commits_what_a_clone_needs_and_nothing_else(shared):
 
 
 def test_a_study_is_added_beside_others(shared):
-    before, after = (yaml.safe_load((folder / "dvc.yaml").read_text()) for folder in (ROOT, shared.folder))
+    before, after = (
+        yaml.safe_load((folder / "dvc.yaml").read_text()) for folder in (ROOT, shared.folder)
+    )
     smoke, ci = after["stages"]["smoke"], after["stages"]["ci"]
     assert smoke == before["stages"]["smoke"], "which was not shared, and stays"
     # What is added by the command is what stands there by hand.
     assert json.loads(json.dumps(ci).replace("ci", "smoke")) == smoke
     assert after["metrics"] == ["results/ci/tables/metrics.json"]
     assert [list(plot) for plot in after["plots"]] == [["results/ci/tables/learning_curves.csv"]]
-    assert (shared.folder / "dvc.yaml").read_text().startswith((ROOT / "dvc.yaml").read_text().split("\nstages")[0])
+    assert (
+        (shared.folder / "dvc.yaml")
+        .read_text()
+        .startswith((ROOT / "dvc.yaml").read_text().split("\nstages")[0])
+    )
 
 
 def test_status_is_quiet_and_quick_until_something_changes(clone):
@@ -145,7 +159,13 @@ def test_status_is_quiet_and_quick_until_something_changes(clone):
     assert "didn't change, skipping" in run(clone, "dvc", "repro", "ci")
     path = clone.folder / "threespo" / "methods" / "grpo.py"
     path.write_text(path.read_text() + "\nADDED = 1\n")
-    assert run(clone, "dvc", "status", "ci").split() == ["ci:", "changed", "deps:", "modified:", "threespo"]
+    assert run(clone, "dvc", "status", "ci").split() == [
+        "ci:",
+        "changed",
+        "deps:",
+        "modified:",
+        "threespo",
+    ]
 
 
 @pytest.mark.long
@@ -159,8 +179,12 @@ def test_metrics_and_curves_are_compared_and_the_next_pull_brings_the_change(sha
     assert done.returncode == 0, done.stderr
     run(later, "make", "push", "STUDY=ci", "REMOTE=../storage")
 
-    rows = json.loads(run(later, "dvc", "metrics", "diff", "HEAD~1", "--json"))["results/ci/tables/metrics.json"]
-    success = {name: (row["old"], row["new"]) for name, row in rows.items() if name.startswith("success.")}
+    rows = json.loads(run(later, "dvc", "metrics", "diff", "HEAD~1", "--json"))[
+        "results/ci/tables/metrics.json"
+    ]
+    success = {
+        name: (row["old"], row["new"]) for name, row in rows.items() if name.startswith("success.")
+    }
     # One seed won two of four games, the other three.
     splits = [f"success.alfworld.tiny-s.{split}" for split in ("valid_seen", "valid_unseen")]
     methods = ("grpo", "threespo-calibrated")
@@ -171,7 +195,9 @@ def test_metrics_and_curves_are_compared_and_the_next_pull_brings_the_change(sha
     (plot,) = plots["results/ci/tables/learning_curves.csv"]
     points = plot["content"]["data"]["values"]
     drawn = {(point["curve"], point["rev"]) for point in points}
-    assert drawn == {(f"alfworld tiny-s {name}", rev) for name in methods for rev in ("HEAD~1", "workspace")}
+    assert drawn == {
+        (f"alfworld tiny-s {name}", rev) for name in methods for rev in ("HEAD~1", "workspace")
+    }
     assert plot["content"]["facet"]["field"] == "curve"
     html = (later.folder / "drawn" / "index.html").read_text()
     assert all(f"alfworld tiny-s {name}" in html for name in methods)
@@ -206,7 +232,11 @@ def with_storage(checkout: Checkout, folder: Path) -> Checkout:
 
 def stored(folder: Path) -> dict[str, Path]:
     """Return the objects of a cache or remote by digest."""
-    return {"".join(file.parts[-2:]): file for file in (folder / "files" / "md5").rglob("*") if file.is_file()}
+    return {
+        "".join(file.parts[-2:]): file
+        for file in (folder / "files" / "md5").rglob("*")
+        if file.is_file()
+    }
 
 
 def damage(files: list[Path]) -> list[str]:
@@ -233,7 +263,10 @@ def test_a_push_mends_what_the_remote_has_lost_or_damaged(shared, tmp_path):
     storage, cache = tmp_path / "mine" / "storage", made.folder / ".dvc" / "cache"
     whole = bytes_of(storage)
     assert all(found == name.partition(".")[0] for name, found in whole.items())
-    names = {hashlib.md5(file.read_bytes()).hexdigest(): str(file.relative_to(made.results())) for file in files_of(made)}
+    names = {
+        hashlib.md5(file.read_bytes()).hexdigest(): str(file.relative_to(made.results()))
+        for file in files_of(made)
+    }
     objects = [file for name, file in sorted(stored(storage).items()) if name in names]
     assert len(objects) > 60
 
@@ -318,7 +351,11 @@ def test_names_of_files_are_no_trouble_or_named(unshared, tmp_path):
     said = run(made, "share", "push", "ci", "--remote", "../storage")
     clone = clone_of(made, tmp_path / "clone")
     said += run(clone, "share", "pull", "ci")
-    assert {file.name for file in Paths(clone.results()).figures.iterdir()} >= {"a\x1b[31mred.txt", "b\nnew", "d\u202e"}
+    assert {file.name for file in Paths(clone.results()).figures.iterdir()} >= {
+        "a\x1b[31mred.txt",
+        "b\nnew",
+        "d\u202e",
+    }
     odd = Paths(made.results()).data("alfworld") / "\x1b[31mred\udcff"
     odd.write_text("mine")
     said += refused(made, "push", "ci")
@@ -337,7 +374,9 @@ def test_wrong_calls_end_with_one_line(unshared, shared, tmp_path):
     assert "name of a folder" in refused(unshared, "push", "../ci")
     assert "make push STUDY=ci REMOTE=" in refused(unshared, "push", "ci")
     for scheme in ("s3", "ssh"):
-        assert f"-e '.[{scheme}]'" in refused(unshared, "push", "ci", "--remote", f"{scheme}://host/folder")
+        assert f"-e '.[{scheme}]'" in refused(
+            unshared, "push", "ci", "--remote", f"{scheme}://host/folder"
+        )
     assert run(unshared, "git", "status", "--porcelain") == "", "nothing is changed"
 
     unfinished = copy_of(unshared, tmp_path / "unfinished")
@@ -371,8 +410,14 @@ def test_a_remote_that_fails_leaves_results_as_they_are(clone, tmp_path, monkeyp
 
 def test_without_an_identity_the_command_that_remains_is_named(unshared, tmp_path):
     made = copy_of(unshared, tmp_path / "repository")
-    nobody = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.useConfigOnly", "GIT_CONFIG_VALUE_0": "true"}
-    said = run(made, "share", "push", "ci", "--remote", "../storage", **nobody, **dict.fromkeys(PERSON, ""))
+    nobody = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "user.useConfigOnly",
+        "GIT_CONFIG_VALUE_0": "true",
+    }
+    said = run(
+        made, "share", "push", "ci", "--remote", "../storage", **nobody, **dict.fromkeys(PERSON, "")
+    )
     command = next(line for line in said.splitlines() if "What remains" in line).partition(": ")[2]
     assert command.endswith(" && git push")
     run(made, "sh", "-c", command.removesuffix(" && git push"))

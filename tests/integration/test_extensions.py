@@ -18,7 +18,13 @@ STUDY = {
     "description": "a toy environment and a toy method",
     "seeds": [0, 1],
     "corridor": {"corridors": 12},
-    "policies": {"tiny-s": {"stands_for": "qwen2.5-1.5b-instruct", "max_prompt_tokens": 512, "max_response_tokens": 16}},
+    "policies": {
+        "tiny-s": {
+            "stands_for": "qwen2.5-1.5b-instruct",
+            "max_prompt_tokens": 512,
+            "max_response_tokens": 16,
+        }
+    },
     "methods": {
         "reinforce": {"method": "reinforce", "learning_rate": 1e-3, "options": {"baseline": 0.4}},
     },
@@ -38,7 +44,11 @@ def add_name(file: Path, listed: str, name: str) -> None:
 def test_a_toy_environment_and_a_toy_method_train_evaluate_and_stand_in_the_report(tmp_path):
     checkout = copy_repository(tmp_path / "repository", "*.safetensors")
     package = checkout.folder / "threespo"
-    shutil.copytree(TESTS / "toy_environment", package / "envs" / "corridor", ignore=shutil.ignore_patterns("curriculum.py"))
+    shutil.copytree(
+        TESTS / "toy_environment",
+        package / "envs" / "corridor",
+        ignore=shutil.ignore_patterns("curriculum.py"),
+    )
     (package / "imitation" / "corridor").mkdir()
     (package / "imitation" / "corridor" / "__init__.py").touch()
     shutil.copy(TESTS / "toy_environment" / "curriculum.py", package / "imitation" / "corridor")
@@ -69,5 +79,10 @@ def test_a_toy_environment_and_a_toy_method_train_evaluate_and_stand_in_the_repo
     assert main.loc["reinforce", "generations"] >= 100
     assert main.loc["reinforce", "seeds"] == 2
     report = (results / "report.html").read_text()
-    for said in ("12 corridors with a ball in each room", "test corridors", "reinforce", "base (weak start)"):
+    for said in (
+        "12 corridors with a ball in each room",
+        "test corridors",
+        "reinforce",
+        "base (weak start)",
+    ):
         assert said in report

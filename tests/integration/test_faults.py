@@ -103,11 +103,15 @@ def copy_of(undisturbed: Checkout, folder: Path) -> Checkout:
 
 def threespo(checkout: Checkout, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "threespo.cli", *arguments]
-    return subprocess.run(command, cwd=checkout.folder, env=checkout.environment(**extra), capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=checkout.folder, env=checkout.environment(**extra), capture_output=True, text=True
+    )
 
 
 def train(checkout: Checkout, **more: str) -> subprocess.CompletedProcess[str]:
-    return threespo(checkout, "train", "results/ci/study.json", "--run", RUN, OMP_NUM_THREADS="1", **more)
+    return threespo(
+        checkout, "train", "results/ci/study.json", "--run", RUN, OMP_NUM_THREADS="1", **more
+    )
 
 
 @contextlib.contextmanager
@@ -146,7 +150,11 @@ def wait_for(condition, seconds: float = 60) -> None:
 def is_one_message(done: subprocess.CompletedProcess[str], *said: str, code: int = 2) -> None:
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-    (message,) = [line for line in done.stderr.splitlines() if line.startswith("threespo: ") and "as asked" not in line]
+    (message,) = [
+        line
+        for line in done.stderr.splitlines()
+        if line.startswith("threespo: ") and "as asked" not in line
+    ]
     for words in said:
         assert words in message
 
@@ -192,19 +200,28 @@ def state(folder: Path, *without: str) -> dict[str, tuple[str, int]]:
 
 
 @pytest.mark.parametrize("file", ["*/runs/*/.timing.parquet.*", "*/stages/train/*"])
-def test_a_full_disk_ends_a_job_with_one_message_and_the_next_call_makes_it_anew(undisturbed, checkout, file):
-    is_one_message(train(checkout, FAKE_FAULTS=f"full:{file}"), "cannot be written (No space left on device)", RUN)
+def test_a_full_disk_ends_a_job_with_one_message_and_the_next_call_makes_it_anew(
+    undisturbed, checkout, file
+):
+    is_one_message(
+        train(checkout, FAKE_FAULTS=f"full:{file}"), "cannot be written (No space left on device)", RUN
+    )
     assert not list(checkout.results().rglob(".*.parquet*")), "half-written files are gone"
     of_train = [line for line in check(checkout) if line.startswith(f"train {RUN}: ")]
     if "timing" in file:
         names = {line.split("/")[-1] for line in of_train}
-        assert {"metrics.parquet: missing", "timing.parquet: missing"} & names == {"timing.parquet: missing"}
+        assert {"metrics.parquet: missing", "timing.parquet: missing"} & names == {
+            "timing.parquet: missing"
+        }
     goes_on(checkout, undisturbed)
 
 
 def test_a_result_without_its_record_deceives_no_reader(checkout):
     (checkout.results() / "stages" / "train" / f"{RUN}.json").unlink()
-    is_one_message(train(checkout, FAKE_FAULTS="full:*/stages/train/*"), "cannot be written (No space left on device)")
+    is_one_message(
+        train(checkout, FAKE_FAULTS="full:*/stages/train/*"),
+        "cannot be written (No space left on device)",
+    )
     assert (checkout.results() / "runs" / RUN / "weights" / "model.safetensors").is_file()
     assert check(checkout)[0] == f"train {RUN}: has not ended yet in this folder"
     reader = threespo(checkout, "evaluate", "results/ci/study.json", "--run", RUN)
@@ -217,7 +234,9 @@ def test_a_full_disk_leaves_an_earlier_result_and_its_record_in_agreement(undist
     module = checkout.folder / "threespo" / "methods" / "grpo.py"
     whole = module.read_text()
     module.write_text(whole + "\nADDED = 1\n")
-    is_one_message(train(checkout, FAKE_FAULTS="full:*/runs/*/.metrics.parquet.*"), "Earlier results are untouched")
+    is_one_message(
+        train(checkout, FAKE_FAULTS="full:*/runs/*/.metrics.parquet.*"), "Earlier results are untouched"
+    )
     assert state(checkout.results(), ".jobs.lock", ".journal") == before
     module.write_text(whole)
     goes_on(checkout, undisturbed)
@@ -225,7 +244,10 @@ def test_a_full_disk_leaves_an_earlier_result_and_its_record_in_agreement(undist
 
 def test_a_full_disk_ends_the_main_process_with_one_message(undisturbed, checkout):
     (checkout.results() / "study.json").unlink()
-    is_one_message(checkout.snakemake(FAKE_FAULTS="full:*/.study.json.*"), "cannot be written (No space left on device)")
+    is_one_message(
+        checkout.snakemake(FAKE_FAULTS="full:*/.study.json.*"),
+        "cannot be written (No space left on device)",
+    )
     # What only saves time does not stop anybody.
     done = finish(checkout, FAKE_FAULTS="full:*/..digests.json.*")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -268,7 +290,9 @@ def test_a_job_that_is_killed_in_mid_write_leaves_nothing_half_true(undisturbed,
     goes_on(checkout, undisturbed)
 
 
-def test_a_workflow_whose_job_is_killed_for_its_memory_says_that_it_is_not_finished(undisturbed, checkout):
+def test_a_workflow_whose_job_is_killed_for_its_memory_says_that_it_is_not_finished(
+    undisturbed, checkout
+):
     done = checkout.snakemake(FAKE_FAULTS="killed:*/runs/*/.timing.parquet.*")
     assert done.returncode == 1
     assert "threespo: not finished: 0 of 11 jobs done" in done.stderr
@@ -281,7 +305,9 @@ def test_a_workflow_whose_job_is_killed_for_its_memory_says_that_it_is_not_finis
 
 
 @pytest.mark.parametrize("when", ["between two calls", "in the middle"])
-def test_a_clock_that_goes_back_by_a_day_runs_nothing_twice_and_misses_nothing(undisturbed, checkout, when):
+def test_a_clock_that_goes_back_by_a_day_runs_nothing_twice_and_misses_nothing(
+    undisturbed, checkout, when
+):
     fault = f"clock-{DAY}:{'*' if when == 'between two calls' else 'evaluate'}"
     if when == "between two calls":
         # What is there was made in the "future", as the kernel's clock has it too.
@@ -300,14 +326,18 @@ def test_a_clock_that_goes_back_by_a_day_runs_nothing_twice_and_misses_nothing(u
 # --- several at once
 
 
-def test_a_second_call_beside_a_running_one_is_refused_and_a_dry_run_changes_nothing(undisturbed, checkout):
+def test_a_second_call_beside_a_running_one_is_refused_and_a_dry_run_changes_nothing(
+    undisturbed, checkout
+):
     with training(checkout) as (_, end):
         # Snakemake keeps a cache of its own.
         own = (".snakemake/log", ".snakemake/iocache")
         before = state(checkout.folder, *own)
         looked = checkout.snakemake("--dry-run")
         assert looked.returncode == 0, looked.stderr
-        is_one_message(checkout.snakemake(), "results/ci: another call of the workflow (process ", "on this study")
+        is_one_message(
+            checkout.snakemake(), "results/ci: another call of the workflow (process ", "on this study"
+        )
         is_one_message(threespo(checkout, "unlock", "results/ci"), "another call of the workflow")
         assert state(checkout.folder, *own) == before
         end()
@@ -321,7 +351,9 @@ def test_another_study_runs_beside_a_running_one(undisturbed, checkout):
         assert done.returncode == 0, done.stderr
         assert "2 jobs taken from results/ci" in done.stderr
         end()
-    first, second = (checkout.results(name) / "runs" / RUN / "metrics.parquet" for name in ("ci", "ci-warm"))
+    first, second = (
+        checkout.results(name) / "runs" / RUN / "metrics.parquet" for name in ("ci", "ci-warm")
+    )
     assert file_digest(first) == file_digest(second)
     goes_on(checkout, undisturbed)
     assert not [line for line in check(checkout, "ci-warm") if "has not ended yet" not in line]
@@ -344,13 +376,17 @@ def test_an_orphan_is_waited_for_and_a_stale_lock_explained_and_cleared(undistur
     with training(checkout) as (process, _):
         process.kill()
         process.wait()
-        is_one_message(checkout.snakemake(), "results/ci: jobs of a workflow that was killed are still at work")
+        is_one_message(
+            checkout.snakemake(), "results/ci: jobs of a workflow that was killed are still at work"
+        )
         is_one_message(threespo(checkout, "unlock", "results/ci"), "still at work")
     assert list(checkout.folder.glob(".snakemake/locks/*.lock"))
     is_one_message(checkout.snakemake(), "has left its lock", "threespo unlock results/ci")
     # As an absolute path too.
     unlocked = threespo(checkout, "unlock", str(checkout.results()))
-    assert (unlocked.returncode, unlocked.stdout[:17]) == (0, "locks removed: 2;"), unlocked.stdout + unlocked.stderr
+    assert (unlocked.returncode, unlocked.stdout[:17]) == (0, "locks removed: 2;"), (
+        unlocked.stdout + unlocked.stderr
+    )
     assert threespo(checkout, "unlock", "results/ci").stdout.startswith("locks removed: 0")
     done = checkout.snakemake("--until", "train")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -363,7 +399,9 @@ def test_an_orphan_is_waited_for_and_a_stale_lock_explained_and_cleared(undistur
 
 def test_a_folder_of_results_that_a_shell_would_run_is_refused(tmp_path):
     checkout = brief(tmp_path / "repository")
-    done = checkout.snakemake("--until", "data", config=("study=ci", "results=it's mine; touch pwned; $(touch pwned)"))
+    done = checkout.snakemake(
+        "--until", "data", config=("study=ci", "results=it's mine; touch pwned; $(touch pwned)")
+    )
     assert (done.returncode, "expected the path of a folder without blanks" in done.stderr) == (2, True)
     assert not list(checkout.folder.rglob("pwned"))
 
@@ -385,7 +423,9 @@ def test_a_stalled_download_ends_in_time_and_keeps_what_came(tmp_path, monkeypat
         archive = official.Archive(f"http://127.0.0.1:{server.getsockname()[1]}/games.zip")
         begun = time.monotonic()
         kept = 1000 if sent else 0
-        with pytest.raises(InputError, match=rf"download failed \(.*timed out.*\); {kept} bytes are kept"):
+        with pytest.raises(
+            InputError, match=rf"download failed \(.*timed out.*\); {kept} bytes are kept"
+        ):
             official.fetch(tmp_path, [archive], progress=False)
         assert time.monotonic() - begun < 5
         served[0].close()

@@ -53,7 +53,11 @@ VALUES = {
     },
     "methods": {
         "grpo": {"method": "grpo", "parts": ["ablation"]},
-        "search": {"method": "threespo", "options": {"preset": "calibrated"}, "parts": ["main", "figures"]},
+        "search": {
+            "method": "threespo",
+            "options": {"preset": "calibrated"},
+            "parts": ["main", "figures"],
+        },
     },
     # Each method in one environment is enough, and each environment with one method.
     "parts": {"ablation": {"environments": ["alfworld"]}},
@@ -61,12 +65,20 @@ VALUES = {
         "direct": {"agent": "direct", "policies": ["tiny-s"]},
         "closed": {"agent": "react", "policies": ["gpt-4o"]},
     },
-    "training": {"generations": 60, "tasks_per_epoch": 1, "group_size": 2, "snapshots": 2, "recorded_tasks": 8},
+    "training": {
+        "generations": 60,
+        "tasks_per_epoch": 1,
+        "group_size": 2,
+        "snapshots": 2,
+        "recorded_tasks": 8,
+    },
     "tuning": {"learning_rates": [1e-4, 3e-4], "generations": 20},
     "evaluation": {"seeds": [1], "learning": {"games": 2}},
     "probe": {"methods": ["search"], "snapshots": 1, "games": 1, "states": 2, "continuations": 2},
     "laboratory": {
-        "families": {"small": {"depth": 2, "solutions": 2, "trees": 2, "trees_per_epoch": 1, "generations": 100}},
+        "families": {
+            "small": {"depth": 2, "solutions": 2, "trees": 2, "trees_per_epoch": 1, "generations": 100}
+        },
         "methods": {"grpo": {"method": "grpo"}, "search": {"method": "threespo"}},
         "learning_rates": [10.0],
         "seeds": 2,
@@ -95,7 +107,9 @@ def _fewer_notebooks(folder: Path) -> None:
     file = folder / "config" / "paper" / "items.yaml"
     values = yaml.safe_load(file.read_text())
     values["items"] = [item for item in values["items"] if item["notebook"] in NOTEBOOKS]
-    values["notebooks"] = {name: entry for name, entry in values["notebooks"].items() if name in NOTEBOOKS}
+    values["notebooks"] = {
+        name: entry for name, entry in values["notebooks"].items() if name in NOTEBOOKS
+    }
     file.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
@@ -129,7 +143,11 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Traced:
     paths.study.write_text(dump_study(parse_study(VALUES, "test")))
 
     package = checkout.folder / "threespo"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "PYTHONDONT"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OPENAI", "PYTHONDONT"))
+    }
     environment |= {"OMP_NUM_THREADS": "1", "TRACED_PACKAGE": str(package)}
     environment["PYTHONPATH"] = os.pathsep.join([str(TRACING), str(checkout.folder)])
     _record_replies(checkout, paths, environment)
@@ -192,7 +210,9 @@ def _name(node: ast.stmt) -> str:
     return target.id if isinstance(target, ast.Name) else "<import>"
 
 
-def test_every_function_that_a_job_called_is_in_the_code_of_its_key(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_function_that_a_job_called_is_in_the_code_of_its_key(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(traced.checkout.folder)
     study = load_study(traced.checkout.folder / "results" / "traced" / "study.json")
     stages = {job.stage for job in traced.calls}
@@ -234,7 +254,11 @@ def _mutations(function: ast.AST) -> list[ast.AST]:
     documents = {id(node.value) for node in body if isinstance(node, ast.Expr)}
     found = []
     for node in body:
-        number = isinstance(node, ast.Constant) and not isinstance(node.value, str) and id(node) not in documents
+        number = (
+            isinstance(node, ast.Constant)
+            and not isinstance(node.value, str)
+            and id(node) not in documents
+        )
         compares = isinstance(node, ast.Compare) and type(node.ops[0]) in FLIPPED
         if number or compares or (isinstance(node, ast.IfExp | ast.If) and node.orelse):
             found.append(node)
@@ -245,7 +269,13 @@ def _mutate(node: ast.AST) -> str:
     """Change a node in place, and say how."""
     if isinstance(node, ast.Constant):
         before = node.value
-        node.value = not before if isinstance(before, bool) else before + 1 if isinstance(before, int | float) else 0
+        node.value = (
+            not before
+            if isinstance(before, bool)
+            else before + 1
+            if isinstance(before, int | float)
+            else 0
+        )
         return f"{before!r} -> {node.value!r}"
     if isinstance(node, ast.Compare):
         node.ops[0] = FLIPPED[type(node.ops[0])]()
@@ -262,12 +292,18 @@ def mutants(package: Path, units: list[tuple[str, str]], draw: random.Random) ->
         file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
         tree = ast.parse(file.read_bytes())
         for node in tree.body:
-            if _name(node) == name and isinstance(node, ast.FunctionDef | ast.ClassDef) and (places := _mutations(node)):
+            if (
+                _name(node) == name
+                and isinstance(node, ast.FunctionDef | ast.ClassDef)
+                and (places := _mutations(node))
+            ):
                 what = _mutate(draw.choice(places))
                 yield Mutant(module, name, file, ast.unparse(tree), what)
 
 
-def test_a_mutant_of_what_jobs_called_is_named_with_them(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_of_what_jobs_called_is_named_with_them(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(traced.checkout.folder)
     monkeypatch.setattr(code, "ROOT", traced.checkout.folder / "threespo")
     paths = Paths(Path("results") / "traced")
@@ -300,7 +336,9 @@ def test_a_mutant_of_what_jobs_called_is_named_with_them(traced: Traced, monkeyp
     code.forget()
 
 
-def test_a_mutant_of_what_no_job_can_call_reruns_nothing(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_of_what_no_job_can_call_reruns_nothing(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(traced.checkout.folder)
     package = traced.checkout.folder / "threespo"
     monkeypatch.setattr(code, "ROOT", package)

@@ -31,7 +31,9 @@ def publish(checkout, *arguments, program=("-m", "workflow.publish")):
 
 
 def published(checkout):
-    return {path.name: path.read_bytes() for path in (checkout.folder / "docs" / "results" / "ci").glob("*")}
+    return {
+        path.name: path.read_bytes() for path in (checkout.folder / "docs" / "results" / "ci").glob("*")
+    }
 
 
 @pytest.mark.slow
@@ -70,7 +72,10 @@ def test_every_run_is_published_with_its_own_episodes_and_the_reports_figures(fi
             assert row["unvisited_percent"] == pytest.approx(100 * share, rel=1e-5)
         else:
             assert pd.isna(row["unvisited_percent"])
-    assert there["main_results.svg"] == (finished_copy.results() / "figures" / "main_results.svg").read_bytes()
+    assert (
+        there["main_results.svg"]
+        == (finished_copy.results() / "figures" / "main_results.svg").read_bytes()
+    )
 
     # The text is kept, what the study does not make any more is not.
     folder = finished_copy.folder / "docs" / "results" / "ci"

@@ -57,10 +57,19 @@ def test_two_ranks_draw_and_learn_like_one(
     one = {"generations": None, "epochs": 2, "snapshots": 2}
     trees, metrics = first_epoch(*trained(prepared, tmp_path / "one", method, **one))
     for stage in stages:
-        two = trained(prepared, tmp_path / f"two-{stage}", method, **one, zero_stage=stage, ranks_per_run=2)
+        two = trained(
+            prepared, tmp_path / f"two-{stage}", method, **one, zero_stage=stage, ranks_per_run=2
+        )
         other_trees, other_metrics = first_epoch(*two)
         pd.testing.assert_frame_equal(other_trees, trees, rtol=1e-3, atol=1e-4)
-        counts = ["generations", "env_steps", "epoch_paths", "epoch_successes", "optimizer_steps", "invalid_rate"]
+        counts = [
+            "generations",
+            "env_steps",
+            "epoch_paths",
+            "epoch_successes",
+            "optimizer_steps",
+            "invalid_rate",
+        ]
         pd.testing.assert_frame_equal(other_metrics[counts], metrics[counts])
         assert metrics["optimizer_steps"].iloc[-1] > 0
         for name in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "sampler_gap"):
@@ -86,7 +95,9 @@ def test_the_death_of_a_rank_ends_the_run_and_another_call_ends_in_the_same_byte
         victim.kill()
 
     threading.Thread(target=kill, daemon=True).start()
-    with pytest.raises(StoppedError, match=r"rank [01] of the run has ended \(Signal 9.*all its ranks were ended"):
+    with pytest.raises(
+        StoppedError, match=r"rank [01] of the run has ended \(Signal 9.*all its ranks were ended"
+    ):
         trained(prepared, tmp_path / "killed", **settings)
     assert time.monotonic() - killed[0] < 60
     assert not multiprocessing.active_children()
@@ -129,6 +140,8 @@ def test_ranks_on_two_machines(
     monkeypatch.setenv("HOSTS", str(tmp_path / "called"))
     monkeypatch.setenv(nodes.HOSTFILE, str(hosts))
     monkeypatch.setenv(nodes.REMOTE_SHELL, str(shell))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    )
     assert outputs(*trained(prepared, tmp_path / "there", **one)) == whole
     assert (tmp_path / "called").read_text().split() == ["127.0.0.1"]

@@ -67,8 +67,13 @@ def opened(browser, report):
     def show(width, scheme="light", unfolded=False, file=report):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+        page.on(
+            "console", lambda message: said.append(message.text) if message.type == "error" else None
+        )
+        page.on(
+            "request",
+            lambda request: said.append(request.url) if request.url.startswith("http") else None,
+        )
         page.goto(file.as_uri())
         if unfolded:
             page.evaluate("() => document.querySelectorAll('details').forEach(one => one.open = true)")
@@ -126,7 +131,9 @@ def test_two_studies_stand_beside_each_other_and_lead_to_their_rows(opened, inde
     assert page.locator("#main-alfworld-tiny-s-grpo").is_visible()
 
 
-def test_numbers_of_all_tables_lead_to_the_row_of_their_method_and_rows_to_what_they_are_made_of(opened, report):
+def test_numbers_of_all_tables_lead_to_the_row_of_their_method_and_rows_to_what_they_are_made_of(
+    opened, report
+):
     page = opened(1400, unfolded=True)
     for table in ("#task-types", "#efficiency", "#costs"):
         rows = page.locator(f"{table} + .scroll tbody tr").all()
@@ -137,7 +144,9 @@ def test_numbers_of_all_tables_lead_to_the_row_of_their_method_and_rows_to_what_
             # The same method of the same policy: the row's id has both.
             assert target.locator("td").first.inner_text() == link.inner_text()
             assert f"-{row.locator('td').nth(1).inner_text()}-" in target.get_attribute("id")
-    assert page.locator("#runs + details a", has_text="settings").count() == 0, "no job left a record of these runs"
+    assert page.locator("#runs + details a", has_text="settings").count() == 0, (
+        "no job left a record of these runs"
+    )
 
 
 def test_on_paper_a_tall_figure_is_its_pages(opened):
@@ -158,7 +167,9 @@ def test_on_paper_a_tall_figure_is_its_pages(opened):
 
 def test_links_to_files_lead_to_files(opened, report):
     page = opened(1400)
-    links = page.evaluate("() => [...document.querySelectorAll('#runs + details a')].map(a => a.getAttribute('href'))")
+    links = page.evaluate(
+        "() => [...document.querySelectorAll('#runs + details a')].map(a => a.getAttribute('href'))"
+    )
     folders = [link for link in links if link.startswith("runs/")]
     assert folders
     assert all((report.parent / link).is_dir() for link in folders)
@@ -166,7 +177,9 @@ def test_links_to_files_lead_to_files(opened, report):
 
 def test_the_number_of_a_claim_leads_to_the_row_of_its_method(opened):
     page = opened(1400, unfolded=True)
-    links = page.evaluate("() => [...document.querySelectorAll('[data-claims] td.ours a')].map(a => a.getAttribute('href'))")
+    links = page.evaluate(
+        "() => [...document.querySelectorAll('[data-claims] td.ours a')].map(a => a.getAttribute('href'))"
+    )
     presets = [link.rpartition("threespo-")[2] for link in links]
     assert set(presets) == {"calibrated"}
     rows = page.locator(links[0])
@@ -207,7 +220,9 @@ def test_claims_are_filtered_by_verdict_and_by_words(opened):
     assert 0 < len(left) < everything
     assert all("fails" in row.get_attribute("data-verdicts") for row in left)
     page.get_by_label("words in a claim").fill("regret")
-    words = [rows.nth(place).inner_text() for place in range(rows.count()) if rows.nth(place).is_visible()]
+    words = [
+        rows.nth(place).inner_text() for place in range(rows.count()) if rows.nth(place).is_visible()
+    ]
     assert 0 < len(words) < len(left)
     assert all("regret" in text.lower() for text in words)
 

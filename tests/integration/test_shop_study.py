@@ -37,12 +37,20 @@ VALUES = {
         "history_length": 0,
         "training": {"generations": 120},
     },
-    "policies": {"tiny-s": {"kind": "tiny", "stands_for": "qwen2.5-1.5b-instruct", "max_response_tokens": 32}},
+    "policies": {
+        "tiny-s": {"kind": "tiny", "stands_for": "qwen2.5-1.5b-instruct", "max_response_tokens": 32}
+    },
     "methods": {
         "grpo": {"method": "grpo", "learning_rate": 1e-3},
         "threespo": {"method": "threespo", "learning_rate": 1e-3, "options": {"preset": "narrow"}},
     },
-    "training": {"generations": 999_999, "tasks_per_epoch": 2, "group_size": 4, "pool": 4, "kl_coef": 0.0},
+    "training": {
+        "generations": 999_999,
+        "tasks_per_epoch": 2,
+        "group_size": 4,
+        "pool": 4,
+        "kl_coef": 0.0,
+    },
     "evaluation": {"seeds": [1, 2]},
     "probe": {"methods": ["threespo"], "snapshots": 1, "games": 2, "states": 3, "continuations": 4},
 }
@@ -61,7 +69,12 @@ def paths(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Paths:
     data, folder = paths.data("webshop"), paths.policy("webshop", "tiny-s")
     prepare(study, "webshop", data)
     moment = Stage(15_000, 2e-3, 0.1, 1.0, ExpertNoise(random_action=0.2), CAREFUL, batch=8)
-    plan = Recipe(Shape(32, 1, 2, 64), (moment,), replace(moment, tokens=2_000, labels=None), most_weakening_steps=1)
+    plan = Recipe(
+        Shape(32, 1, 2, 64),
+        (moment,),
+        replace(moment, tokens=2_000, labels=None),
+        most_weakening_steps=1,
+    )
     curriculum = replace(curriculum_of(settings_of("policy", study, "webshop/tiny-s", paths)), plan=plan)
     facts = base_policy.build(curriculum, load_tasks("webshop", data, "calibration"), folder)
     (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
@@ -124,7 +137,11 @@ def test_the_policy_stage_knows_how_much_was_understood(paths: Paths) -> None:
 @pytest.mark.slow
 def test_searches_in_the_shop_can_be_looked_at(paths: Paths, tmp_path: Path) -> None:
     page = tmp_path / "trees.html"
-    write_view(paths.root / "runs" / "webshop" / "tiny-s" / "threespo" / "seed-0" / "trees.parquet", page, "a shop")
+    write_view(
+        paths.root / "runs" / "webshop" / "tiny-s" / "threespo" / "seed-0" / "trees.parquet",
+        page,
+        "a shop",
+    )
     assert "Find me" in page.read_text()
 
 
@@ -132,7 +149,11 @@ def test_searches_in_the_shop_can_be_looked_at(paths: Paths, tmp_path: Path) -> 
 def test_a_trained_policy_plays_a_goal(paths: Paths) -> None:
     out = io.StringIO()
     record("train", load_study(paths.study), "webshop/tiny-s/grpo/seed-0", paths)
-    play(paths.data("webshop"), policy=paths.root / "runs" / "webshop" / "tiny-s" / "grpo" / "seed-0", out=out)
+    play(
+        paths.data("webshop"),
+        policy=paths.root / "runs" / "webshop" / "tiny-s" / "grpo" / "seed-0",
+        out=out,
+    )
     assert "Your task is to: Find me" in out.getvalue()
     assert "steps" in out.getvalue().splitlines()[-1]
 
@@ -149,7 +170,9 @@ def test_a_person_buys_and_is_told_the_score(study: Study, tmp_path: Path) -> No
     assert "Thank you for shopping with us!" in out.getvalue()
 
 
-def test_what_is_not_there_does_nothing_and_any_query_is_admissible(study: Study, tmp_path: Path) -> None:
+def test_what_is_not_there_does_nothing_and_any_query_is_admissible(
+    study: Study, tmp_path: Path
+) -> None:
     prepare(study, "webshop", tmp_path)
     start = begin(make_setup(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0])
     for action, idle in (("click[buy now]", True), ("search[lamp]", False), ("dance", True)):
@@ -169,21 +192,39 @@ def test_an_agent_reflects_as_a_shopper_and_keeps_its_best_score(study: Study, t
     setup, goal = make_setup(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0]
     best = goal.task_id.split("/")[0].lower()
     # The second attempt buys the first product that it sees; the first one the right product, without its option.
-    lines = iter([f"search[{goal.goal}]", f"click[{best}]", "click[buy now]", "Buy later.", "search[zinc]", "search[lamp]"])
+    lines = iter(
+        [
+            f"search[{goal.goal}]",
+            f"click[{best}]",
+            "click[buy now]",
+            "Buy later.",
+            "search[zinc]",
+            "search[lamp]",
+        ]
+    )
 
     asked: list[str] = []
 
     class Scripted:
-        def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+        def sample(
+            self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
+        ) -> list[list[Sample]]:
             asked.extend(request.prompt for request in requests)
-            return [[Sample((), (), f"<think>so</think><action>{next(lines, 'look')}</action>", True)] for _ in requests]
+            return [
+                [Sample((), (), f"<think>so</think><action>{next(lines, 'look')}</action>", True)]
+                for _ in requests
+            ]
 
-    (record,) = play_trials(setup, [goal], Scripted(), Agent("reflexion", 2), seed=1, temperature=1.0, key=())
+    (record,) = play_trials(
+        setup, [goal], Scripted(), Agent("reflexion", 2), seed=1, temperature=1.0, key=()
+    )
     assert not record.episode.won
     assert record.episode.score == 0
     assert 0.3 < record.score < 1
     (reflection,) = [prompt for prompt in asked if "what went wrong" in prompt]
-    assert reflection.startswith("\nYou are an expert autonomous agent operating in the WebShop e\u2011commerce")
+    assert reflection.startswith(
+        "\nYou are an expert autonomous agent operating in the WebShop e\u2011commerce"
+    )
     assert "ALFRED" not in "".join(asked)
 
 
@@ -197,7 +238,11 @@ def test_a_description_that_no_prompt_holds_is_cut_in_the_repaired_shop_alone(tm
         episode = begin(EpisodeSetup(WebShop(catalogue, fidelity=fidelity), 9, 0), goal)
         for action in ("search[lamp]", f"click[{episode.setup.env.catalogue.product(0).asin.lower()}]"):
             episode = act(episode, action)
-        item = next(action for action in episode.setup.env.admissible(episode.state) if action.startswith("click[e0"))
+        item = next(
+            action
+            for action in episode.setup.env.admissible(episode.state)
+            if action.startswith("click[e0")
+        )
         page = act(act(episode, item), "click[description]")
         lengths[fidelity] = len(page.observation)
     assert lengths["repaired"] < 3_100

@@ -42,12 +42,31 @@ VALUES: dict[str, Any] = {
         "max_steps": 6,
         "games": {"train": 6, "calibration": 4, "valid_seen": 3, "valid_unseen": 3},
     },
-    "policies": {"tiny-s": {"stands_for": "qwen2.5-1.5b-instruct", "max_prompt_tokens": 1500, "max_response_tokens": 16}},
-    "methods": {
-        **{name: {"method": name, "learning_rate": 1e-3, "options": SMALL.get(name, {})} for name in METHODS},
-        "threespo": {"method": "threespo", "learning_rate": 1e-4, "options": {"max_generations_per_task": 20}},
+    "policies": {
+        "tiny-s": {
+            "stands_for": "qwen2.5-1.5b-instruct",
+            "max_prompt_tokens": 1500,
+            "max_response_tokens": 16,
+        }
     },
-    "training": {"generations": 150, "tasks_per_epoch": 2, "group_size": 4, "minibatch": 32, "snapshots": 3},
+    "methods": {
+        **{
+            name: {"method": name, "learning_rate": 1e-3, "options": SMALL.get(name, {})}
+            for name in METHODS
+        },
+        "threespo": {
+            "method": "threespo",
+            "learning_rate": 1e-4,
+            "options": {"max_generations_per_task": 20},
+        },
+    },
+    "training": {
+        "generations": 150,
+        "tasks_per_epoch": 2,
+        "group_size": 4,
+        "minibatch": 32,
+        "snapshots": 3,
+    },
     "evaluation": {"seeds": [1, 2], "learning": {"seeds": [1], "games": 2}},
     "probe": {"methods": ["threespo"], "snapshots": 2, "games": 2, "states": 3, "continuations": 4},
 }
@@ -73,7 +92,9 @@ def prepared(study, tmp_path_factory) -> Path:
     weakening = Stage(2_000, 5e-4, 0.0, 1.0, NOISY, CAREFUL, batch=8)
     plan = Recipe(Shape(32, 1, 2, 64), (moment,), weakening, most_weakening_steps=1)
     folder, data = paths.policy("alfworld", "tiny-s"), paths.data("alfworld")
-    curriculum = replace(curriculum_of(settings_of("policy", study, "alfworld/tiny-s", paths)), plan=plan)
+    curriculum = replace(
+        curriculum_of(settings_of("policy", study, "alfworld/tiny-s", paths)), plan=plan
+    )
     facts = base_policy.build(curriculum, load_tasks("alfworld", data, "calibration"), folder)
     (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
     return root
@@ -88,14 +109,19 @@ def paths(prepared, tmp_path) -> Paths:
 
 def outputs(paths, run):
     folder = paths.run(run).folder
-    kept = sorted(str(path.relative_to(folder)) for path in (folder / "snapshots").rglob("*") if path.is_file())
+    kept = sorted(
+        str(path.relative_to(folder)) for path in (folder / "snapshots").rglob("*") if path.is_file()
+    )
     return {name: (folder / name).read_bytes() for name in (*OUTPUTS, *kept)}
 
 
 def snapshot_epochs(metrics):
     """The first epochs that have spent one and two thirds of the budget, and the last one, which stands for itself."""
     last = int(metrics["epoch"].iloc[-1])
-    reached = {number: int(metrics.loc[metrics["generations"] >= 50 * number, "epoch"].min()) for number in (1, 2)}
+    reached = {
+        number: int(metrics.loc[metrics["generations"] >= 50 * number, "epoch"].min())
+        for number in (1, 2)
+    }
     return {number: epoch for number, epoch in reached.items() if epoch < last} | {3: last}
 
 
@@ -107,7 +133,9 @@ def test_the_recipe_reports_what_it_made(prepared):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_interrupted_runs_end_in_the_same_bytes(study, paths, prepared, tmp_path_factory, monkeypatch, method):
+def test_interrupted_runs_end_in_the_same_bytes(
+    study, paths, prepared, tmp_path_factory, monkeypatch, method
+):
     run = find_run(study, f"alfworld/tiny-s/{method}/seed-0")
     train(study, run, paths)
     whole = outputs(paths, run)
@@ -122,7 +150,9 @@ def test_interrupted_runs_end_in_the_same_bytes(study, paths, prepared, tmp_path
     weights = {f"snapshots/{number:02d}/weights/model.safetensors" for number in within}
     assert {name for name in kept if name.endswith("model.safetensors")} == weights
     memories = {f"snapshots/{number:02d}/memory.json" for number in (*within, 3)}
-    assert {name for name in kept if name.endswith("memory.json")} == (memories if method == "threespo" else set())
+    assert {name for name in kept if name.endswith("memory.json")} == (
+        memories if method == "threespo" else set()
+    )
 
     other = Paths(tmp_path_factory.mktemp("interrupted"))
     for name in ("data", "policy"):
@@ -147,7 +177,10 @@ def test_a_cheap_epoch_does_not_lead_over_the_budget(study):
     """One gated task cost nothing; the 40 generations that are left are one task's, not forty's."""
     progress = checkpoint.Progress("", epoch=2, generations=110)
     progress.metrics = [{"generations": 109, "tasks": 2}, {"generations": 110, "tasks": 1}]
-    settings, tasks = settings_of("train", study, "alfworld/tiny-s/threespo/seed-0"), [object() for _ in range(6)]
+    settings, tasks = (
+        settings_of("train", study, "alfworld/tiny-s/threespo/seed-0"),
+        [object() for _ in range(6)],
+    )
     assert len(draw(tasks, progress, settings)) == 1
     progress.generations = progress.metrics[-1]["generations"] = 130
     assert draw(tasks, progress, settings) == []
@@ -157,7 +190,9 @@ def test_a_run_says_where_its_time_went_and_the_parts_add_up(study, paths):
     run = find_run(study, "alfworld/tiny-s/threespo/seed-0")
     train(study, run, paths)
     timing = read_table(paths.run(run).timing)
-    parts = timing[[f"{part}_seconds" for part in ("sampling", "update", "environment", "method", "logging")]]
+    parts = timing[
+        [f"{part}_seconds" for part in ("sampling", "update", "environment", "method", "logging")]
+    ]
     assert parts.to_numpy().min() >= 0
     assert parts.sum(axis=1).tolist() == pytest.approx(timing["seconds"].tolist())
     assert (timing["environment_seconds"] > 0).all()
@@ -165,14 +200,22 @@ def test_a_run_says_where_its_time_went_and_the_parts_add_up(study, paths):
 
 def test_a_profile_leaves_the_results_alone(study, paths):
     (paths.root / "study.json").write_text(dump_study(study))
-    assert cli.main(["train", str(paths.study), "--run", "alfworld/tiny-s/threespo/seed-0", "--profile"]) == 0
-    assert "function calls" in (paths.root / "profiles" / "alfworld/tiny-s/threespo/seed-0.txt").read_text()
+    assert (
+        cli.main(["train", str(paths.study), "--run", "alfworld/tiny-s/threespo/seed-0", "--profile"])
+        == 0
+    )
+    assert (
+        "function calls" in (paths.root / "profiles" / "alfworld/tiny-s/threespo/seed-0.txt").read_text()
+    )
     assert not (paths.root / "runs").exists()
 
 
 def test_many_cheap_epochs_do_not_shorten_the_rest(study):
     """Three dear epochs long ago; the last pass over the pool cost 8 a task, so whole epochs are drawn."""
-    progress, settings = checkpoint.Progress("", epoch=9), settings_of("train", study, "alfworld/tiny-s/threespo/seed-0")
+    progress, settings = (
+        checkpoint.Progress("", epoch=9),
+        settings_of("train", study, "alfworld/tiny-s/threespo/seed-0"),
+    )
     spent = [40, 80, 90, 94, 98, 102]
     progress.metrics = [{"generations": value, "tasks": 2} for value in spent]
     progress.generations = spent[-1]
@@ -180,7 +223,9 @@ def test_many_cheap_epochs_do_not_shorten_the_rest(study):
 
 
 def test_a_budget_in_epochs_is_that_many_whole_epochs_whatever_they_cost(study):
-    epochs = study.model_copy(update={"training": study.training.model_copy(update={"generations": None, "epochs": 3})})
+    epochs = study.model_copy(
+        update={"training": study.training.model_copy(update={"generations": None, "epochs": 3})}
+    )
     settings = settings_of("train", epochs, "alfworld/tiny-s/threespo/seed-0")
     of_generations = settings_of("train", study, "alfworld/tiny-s/threespo/seed-0")
     progress, tasks, drawn = checkpoint.Progress(""), list(range(6)), []
@@ -194,12 +239,17 @@ def test_a_budget_in_epochs_is_that_many_whole_epochs_whatever_they_cost(study):
         assert spent(progress, of_generations) == progress.generations
     assert [len(chosen) for chosen in drawn] == [2, 2, 2]
     # The draw depends on seed and epoch alone: a run with another kind of budget meets the same tasks.
-    progress = checkpoint.Progress("", epoch=1, generations=40, metrics=[{"generations": 40, "tasks": 2}])
+    progress = checkpoint.Progress(
+        "", epoch=1, generations=40, metrics=[{"generations": 40, "tasks": 2}]
+    )
     assert draw(tasks, progress, of_generations) == drawn[1]
 
 
 def test_given_up_tasks_end_the_run_after_three_passes(study):
-    progress, settings = checkpoint.Progress("", epoch=9), settings_of("train", study, "alfworld/tiny-s/threespo/seed-0")
+    progress, settings = (
+        checkpoint.Progress("", epoch=9),
+        settings_of("train", study, "alfworld/tiny-s/threespo/seed-0"),
+    )
     for idle, drawn in ((8, 2), (9, 0)):
         progress.metrics = [{"generations": 40, "tasks": 2}, *[{"generations": 40, "tasks": 2}] * idle]
         progress.generations = 40
@@ -208,7 +258,10 @@ def test_given_up_tasks_end_the_run_after_three_passes(study):
 
 def test_two_processes_cannot_train_one_run(study, paths):
     run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
-    with checkpoint.exclusive(paths.checkpoints(run)), pytest.raises(InputError, match=r"another process \(process \d+ on"):
+    with (
+        checkpoint.exclusive(paths.checkpoints(run)),
+        pytest.raises(InputError, match=r"another process \(process \d+ on"),
+    ):
         train(study, run, paths)
     with checkpoint.exclusive(paths.checkpoints(run)):
         pass
@@ -243,13 +296,17 @@ def test_agents_play_with_the_base_policy(study, paths):
     base = find_run(with_agents, "alfworld/tiny-s/base/seed-0")
     evaluate(with_agents, base, paths)
     plain = read_table(paths.run(base).evaluation)
-    assert tables["react"].drop(columns="method").equals(plain.drop(columns="method")), "react asks as the evaluation does"
+    assert tables["react"].drop(columns="method").equals(plain.drop(columns="method")), (
+        "react asks as the evaluation does"
+    )
     for name in ("retry", "reflexion"):
         assert tables[name]["first_success"].tolist() == tables["react"]["success"].tolist()
         assert ((tables[name]["trials"] == 2) != tables[name]["first_success"]).all()
 
 
-def test_other_settings_do_not_continue_an_unfinished_run_but_follow_a_finished_one(study, paths, monkeypatch):
+def test_other_settings_do_not_continue_an_unfinished_run_but_follow_a_finished_one(
+    study, paths, monkeypatch
+):
     run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
     changed = parse_study(VALUES | {"training": VALUES["training"] | {"clip": 0.3}}, "test")
     save = checkpoint.save
@@ -327,7 +384,9 @@ def test_each_methods_rate_is_that_of_its_best_trial(study, paths):
 def test_terms_decide_what_statistics_are_taken_over(study, paths):
     released = parse_study(VALUES | {"training": VALUES["training"] | {"terms": "as_released"}}, "test")
     run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
-    statistics = [common_settings(settings_of("train", one, run), []).statistics for one in (study, released)]
+    statistics = [
+        common_settings(settings_of("train", one, run), []).statistics for one in (study, released)
+    ]
     assert statistics == ["trajectories", "rows"]
 
 
@@ -346,7 +405,9 @@ def test_the_pool_holds_all_task_types(study):
     assert len(choose_pool(pool, None)) == 64
 
 
-def test_snapshots_are_played_on_unseen_games_and_change_no_weights(study, paths, tmp_path_factory, prepared):
+def test_snapshots_are_played_on_unseen_games_and_change_no_weights(
+    study, paths, tmp_path_factory, prepared
+):
     """The last snapshot wins the games that the evaluation's episodes of them won, and the first point is the base's."""
     run, base = (find_run(study, f"alfworld/tiny-s/{name}/seed-0") for name in ("grpo", "base"))
     train(study, run, paths)
@@ -361,15 +422,21 @@ def test_snapshots_are_played_on_unseen_games_and_change_no_weights(study, paths
     assert set(played["split"]) == {"valid_unseen"}
     assert played["task_id"].nunique() == 2
     totals = metrics.set_index("epoch")[["generations", "optimizer_steps"]]
-    assert (played.set_index("epoch")[["generations", "optimizer_steps"]] == totals.loc[played["epoch"]]).all(axis=None)
+    assert (
+        played.set_index("epoch")[["generations", "optimizer_steps"]] == totals.loc[played["epoch"]]
+    ).all(axis=None)
 
     key = ["split", "evaluation_seed", "task_id"]
     for one, last in ((run, 3), (base, 0)):
         episodes = read_table(paths.run(one).evaluation).set_index(key)
         ours = read_table(paths.run(one).learning).set_index(["snapshot", *key]).loc[last]
-        assert (ours[["success", "steps"]] == episodes.loc[ours.index, ["success", "steps"]]).all(axis=None)
+        assert (ours[["success", "steps"]] == episodes.loc[ours.index, ["success", "steps"]]).all(
+            axis=None
+        )
 
-    without = parse_study(VALUES | {"training": VALUES["training"] | {"snapshots": 0}, "probe": None}, "test")
+    without = parse_study(
+        VALUES | {"training": VALUES["training"] | {"snapshots": 0}, "probe": None}, "test"
+    )
     other = Paths(tmp_path_factory.mktemp("without"))
     for name in ("data", "policy"):
         (other.root / name).symlink_to(prepared / name)
@@ -383,7 +450,9 @@ def test_curves_on_more_games_than_there_are_are_refused(study, paths):
     """Where the data decide how many games there are, only the job can tell."""
     settings = settings_of("learning", study, "alfworld/tiny-s/base/seed-0", paths)
     more = settings.model_copy(update={"learning": settings.learning.model_copy(update={"games": 4})})
-    with pytest.raises(InputError, match=r"evaluation\.learning\.games: found 4, but split 'valid_unseen' .* has 3"):
+    with pytest.raises(
+        InputError, match=r"evaluation\.learning\.games: found 4, but split 'valid_unseen' .* has 3"
+    ):
         evaluate_snapshots(more)
 
 
@@ -399,26 +468,38 @@ def test_a_probe_sets_scores_beside_success_probabilities(study, paths):
     assert (rows["successes"] <= rows["continuations"]).all()
     assert (rows["counted_successes"] <= rows["visits"]).all()
     snapshots = paths.run(run).snapshots
-    epochs = {one["number"]: one["epoch"] for one in json.loads((snapshots / "snapshots.json").read_text())["taken"]}
+    epochs = {
+        one["number"]: one["epoch"]
+        for one in json.loads((snapshots / "snapshots.json").read_text())["taken"]
+    }
     assert (rows["epoch"] == rows["snapshot"].map(epochs)).all()
     for number in (1, 2):
         memory = json.loads((snapshots / f"{number:02d}" / "memory.json").read_text())
         digest = lambda key: hashlib.blake2b(key.encode(), digest_size=6).hexdigest()  # noqa: E731
         counts = {digest(key): (total, won) for key, total, won in memory["table"]["counts"]}
         of_snapshot = rows[rows["snapshot"] == number]
-        met = zip(of_snapshot["state"], of_snapshot["visits"], of_snapshot["counted_successes"], strict=True)
+        met = zip(
+            of_snapshot["state"], of_snapshot["visits"], of_snapshot["counted_successes"], strict=True
+        )
         assert all((total, won) == counts.get(state, (0.0, 0.0)) for state, total, won in met)
     assert (rows["visits"] > 0).any()
     before = paths.run(run).probe.read_bytes()
     probe(study, run, paths)
     assert paths.run(run).probe.read_bytes() == before
     more = parse_study(VALUES | {"probe": VALUES["probe"] | {"snapshots": 3}}, "test")
-    assert key_of("train", more, run) == key_of("train", study, run), "a probe takes what snapshots there are"
+    assert key_of("train", more, run) == key_of("train", study, run), (
+        "a probe takes what snapshots there are"
+    )
     assert key_of("probe", study, run) != key_of("probe", more, run)
 
 
 def test_a_method_may_take_smaller_minibatches_as_a_control(study, paths):
-    values = VALUES | {"methods": {**VALUES["methods"], "small": {"method": "grpo", "learning_rate": 1e-3, "minibatch": 8}}}
+    values = VALUES | {
+        "methods": {
+            **VALUES["methods"],
+            "small": {"method": "grpo", "learning_rate": 1e-3, "minibatch": 8},
+        }
+    }
     small = parse_study(values, "test")
     runs = [find_run(small, f"alfworld/tiny-s/{name}/seed-0") for name in ("grpo", "small")]
     for run in runs:
@@ -483,7 +564,9 @@ def test_a_run_of_epochs_has_its_snapshots_by_epochs_and_resumes_to_the_same_byt
     assert outputs(other, run) == whole
 
     # The bonus is part of what is learned: without it the same run ends in other weights.
-    without = parse_study({**VALUES, "training": {**VALUES["training"], **changed, "entropy_coef": 0.0}}, "test")
+    without = parse_study(
+        {**VALUES, "training": {**VALUES["training"], **changed, "entropy_coef": 0.0}}, "test"
+    )
     bare = Paths(tmp_path_factory.mktemp("bare"))
     for name in ("data", "policy"):
         (bare.root / name).symlink_to(prepared / name)

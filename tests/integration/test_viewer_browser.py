@@ -43,7 +43,9 @@ def show(browser, tmp_path):
         page.emulate_media(color_scheme=scheme)
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console", lambda message: errors.append(message.text) if message.type == "error" else None
+        )
         file = tmp_path / f"trees-{len(pages)}.html"
         file.write_text(render_trees(table, "Search trees"), encoding="utf-8")
         pages.append((page, file.as_uri()))
@@ -109,10 +111,14 @@ def test_without_a_browser_one_is_sought_and_then_one_line_says_what_to_do(no_br
 
 def test_root_gets_the_distributions_package_where_nothing_can_be_downloaded(no_browser, monkeypatch):
     monkeypatch.setattr(browsers, "_is_root", lambda: True)
-    monkeypatch.setattr(browsers.shutil, "which", lambda name: f"/usr/bin/{name}" if name == "apt-get" else None)
+    monkeypatch.setattr(
+        browsers.shutil, "which", lambda name: f"/usr/bin/{name}" if name == "apt-get" else None
+    )
     with pytest.raises(SystemExit):
         browsers.ensure()
-    assert no_browser == ["chromium", "update"], "a package is installed only where the list could be read"
+    assert no_browser == ["chromium", "update"], (
+        "a package is installed only where the list could be read"
+    )
 
 
 def test_a_browser_that_does_not_start_is_none(no_browser, monkeypatch, tmp_path):
@@ -158,7 +164,9 @@ def test_nodes_of_a_layer_never_overlap_where_the_view_has_room(page, goal):
 
 
 @pytest.mark.parametrize(
-    "rows", [tree(1), tree(2), small(), tree(37, deep=4), tree(37), tree(500, deep=6), tree(500)], ids=lambda rows: len(rows)
+    "rows",
+    [tree(1), tree(2), small(), tree(37, deep=4), tree(37), tree(500, deep=6), tree(500)],
+    ids=lambda rows: len(rows),
 )
 def test_parents_stand_in_the_middle_of_their_children_who_keep_their_order(show, rows):
     placed = show(frame(rows)).evaluate("viewer.nodes")
@@ -173,7 +181,9 @@ def test_parents_stand_in_the_middle_of_their_children_who_keep_their_order(show
 
 
 def test_a_long_chain_is_laid_out_on_one_line(page):
-    made = page.evaluate("(n => { const made = layout([-1, ...Array(n).keys()]); return [made.rows, made.layers]; })(30000)")
+    made = page.evaluate(
+        "(n => { const made = layout([-1, ...Array(n).keys()]); return [made.rows, made.layers]; })(30000)"
+    )
     assert made == [0, 30000]
 
 
@@ -214,7 +224,9 @@ def test_the_slider_and_the_arrow_keys_change_the_tree(page, trees):
 
 
 def test_the_order_of_expansion_can_be_walked(page, trees):
-    order = sorted((row for row in trees["small"][0] if row["expanded"] >= 0), key=lambda row: row["expanded"])
+    order = sorted(
+        (row for row in trees["small"][0] if row["expanded"] >= 0), key=lambda row: row["expanded"]
+    )
     page.locator("#canvas").focus()
     for row in order:
         page.keyboard.press("ArrowDown")
@@ -248,7 +260,9 @@ def test_a_state_is_followed_through_all_tasks_and_epochs(show):
     page = show(frame(there, other))
     _choose_task(page, f"{there[0]['goal']} (pick/trial-1)")
     _click(page, 1)
-    said = page.eval_on_selector_all("#history svg", "charts => charts.map(chart => chart.getAttribute('aria-label'))")
+    said = page.eval_on_selector_all(
+        "#history svg", "charts => charts.map(chart => chart.getAttribute('aria-label'))"
+    )
     assert said == [
         "N_total 3 in epoch 0, 7 in epoch 4; N_success 1 in epoch 0, 6 in epoch 4",
         "S(s) 0.5 in epoch 0, 0.25 in epoch 4",
@@ -282,7 +296,9 @@ def test_the_table_lists_every_node_and_chooses_from_the_keyboard(page, trees):
 
 
 def test_hostile_text_is_shown_and_does_nothing(show):
-    hostile = "</script><script>window.owned = 1</script><img src=x onerror='window.owned = 1'> & <b>bold</b>"
+    hostile = (
+        "</script><script>window.owned = 1</script><img src=x onerror='window.owned = 1'> & <b>bold</b>"
+    )
     names = ("observation", "action", "response", "goal", "task_type", "task_id", "state")
     page = show(frame([{**row, **dict.fromkeys(names, hostile)} for row in small()]))
     box, at = page.locator("#canvas").bounding_box(), page.evaluate("viewer.nodes[1]")
@@ -292,7 +308,9 @@ def test_hostile_text_is_shown_and_does_nothing(show):
     page.click("#list")
     for place in ("#observation", "#action", "#response"):
         assert page.locator(place).inner_text() == hostile
-    assert page.evaluate("[window.owned, document.images.length, document.querySelectorAll('b').length]") == [None, 0, 0]
+    assert page.evaluate(
+        "[window.owned, document.images.length, document.querySelectorAll('b').length]"
+    ) == [None, 0, 0]
 
 
 def test_the_page_follows_the_colour_scheme(show):
@@ -316,8 +334,12 @@ def test_no_trees_are_said_plainly(show):
 @pytest.mark.parametrize("factor", [1, 5, 30])
 def test_a_frame_of_two_thousand_nodes_takes_no_time(page, goal, factor, record_property):
     _choose_task(page, goal)
-    page.evaluate("factor => { const { x, y } = viewer.nodes[1000]; viewer.zoom(factor, x, y); }", factor)
+    page.evaluate(
+        "factor => { const { x, y } = viewer.nodes[1000]; viewer.zoom(factor, x, y); }", factor
+    )
     milliseconds = page.evaluate("viewer.time(10)")
     record_property("milliseconds a frame", milliseconds)
-    print(f"{goal} at {factor}: {milliseconds:.2f} ms a frame, {page.evaluate('viewer.drawn')} nodes in view")
+    print(
+        f"{goal} at {factor}: {milliseconds:.2f} ms a frame, {page.evaluate('viewer.drawn')} nodes in view"
+    )
     assert 0 < milliseconds < FRAME_BOUND

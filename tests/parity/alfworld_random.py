@@ -56,7 +56,9 @@ def next_command(source: random.Random, admissible: Sequence[str], seen: list[st
     if source.random() < 0.2:
         return odd_command(source, admissible, seen)
     interactions = [
-        one for one in admissible if one.split(" ", 1)[0] in ("take", "move", "put", "open", "close", "use")
+        one
+        for one in admissible
+        if one.split(" ", 1)[0] in ("take", "move", "put", "open", "close", "use")
     ]
     rare = [one for one in admissible if one.split(" ", 1)[0] in ("clean", "heat", "cool", "slice")]
     pools = [pool for pool in (interactions, rare, admissible) if pool]
@@ -86,13 +88,19 @@ def first_difference(game: Game, steps: int, seed: int, stock: TextWorldAlfworld
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--games", type=Path, help="folder of real games")
     parser.add_argument("--count", type=int, default=300, help="real games, drawn from all splits")
-    parser.add_argument("--embedded", type=int, default=0, help="embedded games, of every difficulty in turn")
+    parser.add_argument(
+        "--embedded", type=int, default=0, help="embedded games, of every difficulty in turn"
+    )
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log", type=Path, help="jsonl file to keep what was played in, and to go on from")
+    parser.add_argument(
+        "--log", type=Path, help="jsonl file to keep what was played in, and to go on from"
+    )
     options = parser.parse_args()
     records = []
     if options.games:
@@ -100,7 +108,9 @@ def main() -> None:
         everything.sort(key=lambda record: rng.derive(options.seed, "draw", record.game_id))
         records += everything[: options.count]
     for index, difficulty in enumerate(("small", "medium", "full")):
-        records += generate("valid_unseen", len(range(index, options.embedded, 3)), options.seed, difficulty)
+        records += generate(
+            "valid_unseen", len(range(index, options.embedded, 3)), options.seed, difficulty
+        )
     if not records:
         parser.error("nothing to play: give --games with --count of 1 or more, or --embedded")
     played = read_log(options.log, options.steps, options.seed) if options.log else {}
@@ -109,7 +119,12 @@ def main() -> None:
         row = played.get(record.game_id)
         if row is None:
             difference = first_difference(compile_game(record), options.steps, options.seed, stock)
-            row = {"game": record.game_id, "steps": options.steps, "seed": options.seed, "difference": difference}
+            row = {
+                "game": record.game_id,
+                "steps": options.steps,
+                "seed": options.seed,
+                "difference": difference,
+            }
             if options.log:
                 with options.log.open("a", encoding="utf-8") as log:
                     log.write(json.dumps(row) + "\n")
@@ -138,7 +153,9 @@ def read_log(file: Path, steps: int, seed: int) -> dict[str, dict[str, Any]]:
         rows.append(row)
     if data[end:]:
         if not data[end:].startswith(b'{"game"'[: len(data) - end]):
-            sys.exit(f"{file}: what stands after its last whole line is not of this program; name another file")
+            sys.exit(
+                f"{file}: what stands after its last whole line is not of this program; name another file"
+            )
         file.write_bytes(data[:end])
     return {row["game"]: row for row in rows if (row["steps"], row["seed"]) == (steps, seed)}
 

@@ -25,15 +25,20 @@ def stock() -> TextWorldAlfworld:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("split", "difficulty", "count"), [("train", "small", 10), ("valid_unseen", "medium", 6), ("valid_seen", "full", 4)]
+    ("split", "difficulty", "count"),
+    [("train", "small", 10), ("valid_unseen", "medium", 6), ("valid_seen", "full", 4)],
 )
-def test_random_play_of_embedded_games(stock: TextWorldAlfworld, split: str, difficulty: str, count: int) -> None:
+def test_random_play_of_embedded_games(
+    stock: TextWorldAlfworld, split: str, difficulty: str, count: int
+) -> None:
     records = generate(split, count, 7, difficulty)
     differences = [first_difference(compile_game(record), 25, 7, stock) for record in records]
     assert differences == [None] * count
 
 
-@pytest.mark.parametrize("game", [mini(), mini(domain=SEEN_DOMAIN), mini(domain=OLD_DOMAIN, grammar=OLD_GRAMMAR)])
+@pytest.mark.parametrize(
+    "game", [mini(), mini(domain=SEEN_DOMAIN), mini(domain=OLD_DOMAIN, grammar=OLD_GRAMMAR)]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_play_of_the_odd_game(stock: TextWorldAlfworld, game: GameRecord, seed: int) -> None:
     assert first_difference(compile_game(game), 40, seed, stock) is None
@@ -82,16 +87,29 @@ TEXTS = (
 
 @pytest.mark.parametrize(
     "text",
-    [*TEXTS, "a\tb\t{o.name}\t c", "//skip\nbar", "[{o.name | p(o:object)}].", "{o.name or o.id}", "#overview(o, r)#"],
+    [
+        *TEXTS,
+        "a\tb\t{o.name}\t c",
+        "//skip\nbar",
+        "[{o.name | p(o:object)}].",
+        "{o.name or o.id}",
+        "#overview(o, r)#",
+    ],
 )
 def test_texts_are_read_as_the_stock_parser_reads_them(text: str) -> None:
     textgen = pytest.importorskip(
         "textworld.envs.pddl.textgen", reason="the stock engine (extra: oracle) is not installed"
     )
-    theirs = [type(part).__name__ for part in textgen._parse_and_convert(text, rule_name="symbols") if str(part)]
+    theirs = [
+        type(part).__name__
+        for part in textgen._parse_and_convert(text, rule_name="symbols")
+        if str(part)
+    ]
     names = {"Text": "TerminalSymbol", "Symbol": "NonterminalSymbol", "Value": "ConditionalSymbol"}
     ours = [
-        "ListSymbol" if getattr(part, "listed", False) else names.get(type(part).__name__, "ConditionalSymbol")
+        "ListSymbol"
+        if getattr(part, "listed", False)
+        else names.get(type(part).__name__, "ConditionalSymbol")
         for part in parse_text(text)
     ]
     assert ours == theirs

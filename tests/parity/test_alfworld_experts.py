@@ -64,7 +64,9 @@ def original(record: GameRecord, folder: Path, kind: str) -> Any:
     }
     file = folder / record.split / record.game_id / "game.tw-pddl"
     file.parent.mkdir(parents=True, exist_ok=True)
-    (file.parent / "traj_data.json").write_text(json.dumps({"task_type": task, "pddl_params": parameters}))
+    (file.parent / "traj_data.json").write_text(
+        json.dumps({"task_type": task, "pddl_params": parameters})
+    )
     game = {"pddl_domain": record.domain, "grammar": record.grammar, "pddl_problem": record.problem}
     file.write_text(json.dumps({**game, "solvable": True, "walkthrough": list(record.walkthrough)}))
 
@@ -106,7 +108,9 @@ def played(
             return
 
 
-def assert_same_plans(records: list[GameRecord], folder: Path, kind: str, share: float, most: int = MOST_STEPS) -> int:
+def assert_same_plans(
+    records: list[GameRecord], folder: Path, kind: str, share: float, most: int = MOST_STEPS
+) -> int:
     """Compare at every point; a second expert, asked at one late point only, must say what the first says there."""
     expert, points = make_expert(kind), 0
     assert expert is not None
@@ -125,19 +129,25 @@ def assert_same_plans(records: list[GameRecord], folder: Path, kind: str, share:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
-def test_the_handcoded_expert_says_what_alfworlds_own_wrapper_says(share: float, shared: Path, tmp_path: Path) -> None:
+def test_the_handcoded_expert_says_what_alfworlds_own_wrapper_says(
+    share: float, shared: Path, tmp_path: Path
+) -> None:
     games = [*real_games(shared, 2), *embedded_games(1)]
     assert assert_same_plans(games, tmp_path, "handcoded", share) > 15
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
-def test_the_planner_says_what_alfworlds_own_wrapper_says(share: float, shared: Path, tmp_path: Path) -> None:
+def test_the_planner_says_what_alfworlds_own_wrapper_says(
+    share: float, shared: Path, tmp_path: Path
+) -> None:
     assert assert_same_plans(real_games(shared, 1), tmp_path, "planner", share, most=5) >= 4
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("share", [0.0, 0.3])
-@pytest.mark.parametrize(("kind", "real", "embedded", "most"), [("handcoded", 20, 10, 30), ("planner", 4, 2, 8)])
+@pytest.mark.parametrize(
+    ("kind", "real", "embedded", "most"), [("handcoded", 20, 10, 30), ("planner", 4, 2, 8)]
+)
 def test_more_games(
     kind: str, real: int, embedded: int, most: int, share: float, shared: Path, tmp_path: Path
 ) -> None:

@@ -19,12 +19,16 @@ MANY = [(difficulty, split, 4) for difficulty in DIFFICULTIES for split in ("tra
 
 def stock_engine(record: GameRecord) -> Any:
     """Return the record loaded into the stock engine, with ALFWorld's names."""
-    textworld = pytest.importorskip("textworld", reason="the stock engine (extra: oracle) is not installed")
+    textworld = pytest.importorskip(
+        "textworld", reason="the stock engine (extra: oracle) is not installed"
+    )
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
     from textworld.envs.pddl import PddlEnv
 
     engine = AlfredDemangler(PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True)))
-    engine.load({"pddl_domain": record.domain, "grammar": record.grammar, "pddl_problem": record.problem})
+    engine.load(
+        {"pddl_domain": record.domain, "grammar": record.grammar, "pddl_problem": record.problem}
+    )
     return engine
 
 

@@ -37,10 +37,16 @@ class CorridorState:
         return f"You are in room {self.room + 1} and see a {self.task.balls[self.room]} ball."
 
 
-def prompt(goal, observation, admissible, history, history_length, *, lines=None, instruction=None, preface=""):
+def prompt(
+    goal, observation, admissible, history, history_length, *, lines=None, instruction=None, preface=""
+):
     """Return the prompt (a ``PromptTemplate``); an observation says all, so no history is shown."""
     choices = ", ".join(f"'{action}'" for action in admissible)
-    asked = "Think within <think> </think>, then act within <action> </action>." if instruction is None else instruction
+    asked = (
+        "Think within <think> </think>, then act within <action> </action>."
+        if instruction is None
+        else instruction
+    )
     return f"Your task is to: {goal} {observation} Your admissible actions are: [{choices}]. {preface}{asked}\n"
 
 

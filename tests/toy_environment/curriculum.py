@@ -26,8 +26,22 @@ def understanding(turns):
 
 def curriculum(settings):
     """Return the curriculum."""
-    stage = Stage(tokens=300_000, learning_rate=3e-3, prompt_weight=0.1, decision_weight=4.0, executed=0.05, labels=0.0)
-    weakening = Stage(tokens=15_000, learning_rate=2e-3, prompt_weight=0.0, decision_weight=4.0, executed=0.8, labels=None)
+    stage = Stage(
+        tokens=300_000,
+        learning_rate=3e-3,
+        prompt_weight=0.1,
+        decision_weight=4.0,
+        executed=0.05,
+        labels=0.0,
+    )
+    weakening = Stage(
+        tokens=15_000,
+        learning_rate=2e-3,
+        prompt_weight=0.0,
+        decision_weight=4.0,
+        executed=0.8,
+        labels=None,
+    )
     return Curriculum(
         shipped=Path(__file__).parent / "shipped",
         plan=Recipe(Shape(64, 2, 2, 128), (stage,), weakening, most_weakening_steps=2),

@@ -41,7 +41,10 @@ def load_tasks(data: Path, split: str) -> list[CorridorTask]:
 
 
 def playable(data: Path, split: str) -> list[Playable]:
-    return [Playable(one.task_id, one.task_type, one.goal, lambda one=one: one) for one in load_tasks(data, split)]
+    return [
+        Playable(one.task_id, one.task_type, one.goal, lambda one=one: one)
+        for one in load_tasks(data, split)
+    ]
 
 
 SPEC = EnvironmentSpec(

@@ -32,19 +32,26 @@ def games(shared):
 
 @pytest.fixture(scope="module")
 def shop(shared):
-    return {"observation_mode": "text", "file_path": str(shared / "data" / "webshop_1k" / "items.json.xz")}
+    return {
+        "observation_mode": "text",
+        "file_path": str(shared / "data" / "webshop_1k" / "items.json.xz"),
+    }
 
 
 def test_alfworld_replays_the_reference(shared, games):
     """Observation, admissible commands, won and reward of every step up to the end of the episode, in groups of two."""
     compared = 0
     envs = {}
-    for case in read_cases(shared / "golden" / "alfworld_traces.jsonl.xz", ("game_id", "split", "steps")):
+    for case in read_cases(
+        shared / "golden" / "alfworld_traces.jsonl.xz", ("game_id", "split", "steps")
+    ):
         split = case["split"]
         if split not in envs:
             dataset = "eval_out_of_distribution" if split == "valid_unseen" else "eval_in_distribution"
             kwargs = {**games, "eval_dataset": dataset}
-            envs[split] = build_alfworld_envs("config_tw.yaml", 0, 1, 2, {"num_cpus": 0.1}, split == "train", kwargs)
+            envs[split] = build_alfworld_envs(
+                "config_tw.yaml", 0, 1, 2, {"num_cpus": 0.1}, split == "train", kwargs
+            )
         env = envs[split]
         texts, images, infos = env.reset([case["game_id"]])
         rewards, dones = [0.0] * 2, [False] * 2
@@ -67,13 +74,17 @@ def test_alfworld_replays_the_reference(shared, games):
 def test_webshop_replays_the_reference(shared, shop):
     """Observation, available actions, reward, end and score of every step of every episode, at its seed and session."""
     compared, envs = 0, {}
-    for case in read_cases(shared / "golden" / "webshop_traces.jsonl.xz", ("kind", "env_seed", "goal_index", "steps")):
+    for case in read_cases(
+        shared / "golden" / "webshop_traces.jsonl.xz", ("kind", "env_seed", "goal_index", "steps")
+    ):
         # The shop has too few human goals for the release's positions.
         if case["kind"] == EXCLUDED or case["human_goals"]:
             continue
         seed = case["env_seed"]
         if seed not in envs:
-            envs[seed] = build_webshop_envs(seed, 1, 1, {"num_cpus": 0.1}, seed < 1000, {**shop, "human_goals": False})
+            envs[seed] = build_webshop_envs(
+                seed, 1, 1, {"num_cpus": 0.1}, seed < 1000, {**shop, "human_goals": False}
+            )
         env = envs[seed]
         texts, infos = env.reset([case["goal_index"]])
         for step in case["steps"]:
@@ -99,7 +110,9 @@ def test_projections_are_those_of_the_reference(shared):
 def test_workers_draw_games_as_textworld_does(shared, games):
     """The first games of each worker, over the end of a pass, from TextWorld's own generator of orders."""
     utils = pytest.importorskip("textworld.gym.envs.utils", reason="the stock engine (extra oracle)")
-    env = build_alfworld_envs(None, 1000, 3, 1, None, False, {**games, "eval_dataset": "eval_out_of_distribution"})
+    env = build_alfworld_envs(
+        None, 1000, 3, 1, None, False, {**games, "eval_dataset": "eval_out_of_distribution"}
+    )
     expected = []
     for worker in range(3):
         rng = np.random.RandomState(1000 + worker)
@@ -156,12 +169,24 @@ def test_ended_episodes_take_no_action():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: build_alfworld_envs(None, 0, 0, 1), "env_num: expected a whole number of 1 or more, found 0"),
-        (lambda: build_alfworld_envs(None, 0, 1, 1, None, False, {"eval_dataset": "test"}), "eval_dataset.*found 'test'"),
-        (lambda: build_alfworld_envs(None, 0, 1, 1, None, True, {"tasks": "all"}), "'released' or 'panel', found 'all'"),
+        (
+            lambda: build_alfworld_envs(None, 0, 0, 1),
+            "env_num: expected a whole number of 1 or more, found 0",
+        ),
+        (
+            lambda: build_alfworld_envs(None, 0, 1, 1, None, False, {"eval_dataset": "test"}),
+            "eval_dataset.*found 'test'",
+        ),
+        (
+            lambda: build_alfworld_envs(None, 0, 1, 1, None, True, {"tasks": "all"}),
+            "'released' or 'panel', found 'all'",
+        ),
         (lambda: build_alfworld_envs(None, 0, 1, 1, None, True, {"path": "/nowhere"}), "/nowhere"),
         (lambda: build_webshop_envs(0, 1, 2, None, False), "group_n: expected 1 for validation"),
-        (lambda: build_webshop_envs(0, 1, 1, None, True, {"observation_mode": "html"}), "expected 'text', found 'html'"),
+        (
+            lambda: build_webshop_envs(0, 1, 1, None, True, {"observation_mode": "html"}),
+            "expected 'text', found 'html'",
+        ),
         (lambda: build_alfworld_envs(None, 0, 1, 1).step(["look"]), "step before reset"),
     ],
 )
@@ -212,7 +237,11 @@ def test_every_walkthrough_is_a_sequence_of_tool_calls(games):
 
 def test_tools_are_the_documented_public_methods_and_nothing_else():
     for kind, count in ((ALFWorldTools, 13), (WebShopTools, 2)):
-        public = {name: method for name, method in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+        public = {
+            name: method
+            for name, method in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
+        }
         assert {"reset", "get_reward"} <= public.keys()
         assert len(public) == count + 2
         for method in public.values():
@@ -233,5 +262,7 @@ def test_a_tools_copy_goes_on_where_it_is():
 
 def test_rows_name_every_task_once():
     found = rows("webshop", split="test")
-    assert [row["task"] for row in found] == [task.task_id for task in load_panel("webshop-generated").splits["test"]]
+    assert [row["task"] for row in found] == [
+        task.task_id for task in load_panel("webshop-generated").splits["test"]
+    ]
     assert found[0]["prompt"][-1]["role"] == "user"

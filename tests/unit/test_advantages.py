@@ -31,7 +31,9 @@ def episode(scores, total, keys=None, gamma=1.0):
     return Steps(keys or [f"step {i}" for i in range(len(scores))], scores, returns, total)
 
 
-@pytest.mark.parametrize(("estimator", "cases"), [("grpo", 19), ("rloo", 12), ("gigpo", 22), ("hgpo", 27)])
+@pytest.mark.parametrize(
+    ("estimator", "cases"), [("grpo", 19), ("rloo", 12), ("gigpo", 22), ("hgpo", 27)]
+)
 def test_reference_cases(golden, estimator, cases):
     report = advantages.verify(golden / "advantages.jsonl.xz", only=estimator)
     assert (report.cases, report.mismatches) == (cases, 0)
@@ -45,7 +47,10 @@ def test_unknown_estimator_is_named(golden):
 def test_rows_weigh_long_failures_more_than_trajectories_do():
     """4 wins of 12 steps and 4 losses of 50: +2.04/-0.49 over rows, +0.94/-0.94 over trajectories; likewise RLOO."""
     group = [episode([10.0] * 12, 10.0)] * 4 + [episode([0.0] * 50, 0.0)] * 4
-    for estimator, rows, trajectories in ((grpo, (2.04, -0.49), (0.935, -0.935)), (rloo, (8.10, -1.94), (5.714, -5.714))):
+    for estimator, rows, trajectories in (
+        (grpo, (2.04, -0.49), (0.935, -0.935)),
+        (rloo, (8.10, -1.94), (5.714, -5.714)),
+    ):
         for population, expected in (("rows", rows), ("trajectories", trajectories)):
             got = estimator(group, population=population)
             assert (got[0][0], got[7][0]) == pytest.approx(expected, abs=6e-3)
@@ -89,10 +94,15 @@ def test_rloo_compares_with_the_mean_of_the_others(returns):
 
 def test_gigpo_compares_steps_from_the_same_observation():
     """Two episodes share their first observation only; both differences from the mean are half the gap of returns."""
-    group = [episode([10.0, 10.0], 10.0, ["start", "left"], 0.5), episode([0.0, 0.0], 0.0, ["start", "right"], 0.5)]
+    group = [
+        episode([10.0, 10.0], 10.0, ["start", "left"], 0.5),
+        episode([0.0, 0.0], 0.0, ["start", "right"], 0.5),
+    ]
     whole = grpo(group, normalise=False)
     got = gigpo(group, normalise=False)
-    assert [one[0] - other[0] for one, other in zip(got, whole, strict=True)] == pytest.approx([2.5, -2.5])
+    assert [one[0] - other[0] for one, other in zip(got, whole, strict=True)] == pytest.approx(
+        [2.5, -2.5]
+    )
     assert [one[1] - other[1] for one, other in zip(got, whole, strict=True)] == [0.0, 0.0]
 
 
@@ -104,7 +114,9 @@ def test_hgpo_weighs_longer_matches_more():
     ]  # fmt: skip
     got = [values[1] for values in hgpo(group, normalise=False, history=1)]
     level_one, level_two = (4.0, -6.0, 4.0, -2.0), (5.0, -5.0, 3.0, -3.0)
-    assert got == pytest.approx([(2 * x + 3 * y) / 5 for x, y in zip(level_one, level_two, strict=True)], rel=1e-6)
+    assert got == pytest.approx(
+        [(2 * x + 3 * y) / 5 for x, y in zip(level_one, level_two, strict=True)], rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", EPISODE_METHODS)
@@ -151,11 +163,15 @@ def test_inadmissible_actions_cost_the_same_in_every_method():
         method = make_method(name, {}, common(group_size=2, inadmissible_penalty=0.2))
         actions = iter(["a", "nonsense"] * 2)
         steps = method.epoch(0, [start(make_task(graph, set(), "s1"), 1)])
-        _, updates, _ = drive(steps, lambda request, given=actions: [answer(next(given)) for _ in range(request.count)])
+        _, updates, _ = drive(
+            steps, lambda request, given=actions: [answer(next(given)) for _ in range(request.count)]
+        )
         plain = make_method(name, {}, common(group_size=2))
         actions = iter(["a", "nonsense"] * 2)
         steps = plain.epoch(0, [start(make_task(graph, set(), "s1"), 1)])
-        _, expected, _ = drive(steps, lambda request, given=actions: [answer(next(given)) for _ in range(request.count)])
+        _, expected, _ = drive(
+            steps, lambda request, given=actions: [answer(next(given)) for _ in range(request.count)]
+        )
         got = sorted(row.advantages[0] for update in updates for row in update)
         want = sorted(row.advantages[0] for update in expected for row in update)
         assert sum(want) - sum(got) == pytest.approx(0.2), name
@@ -246,7 +262,9 @@ def test_states_are_measured_alike_and_change_nothing(name):
     first, _, _ = drive(method.epoch(0, [start(task)]), choose)
     assert (first.details["state_known"], first.details["state_score_visits"]) == (3.0, 1.0)
     assert first.details["state_visited"] == 2.0
-    assert first.details["state_visits"] == first.env_steps == 4.0, "a visit is a response, in every method"
+    assert first.details["state_visits"] == first.env_steps == 4.0, (
+        "a visit is a response, in every method"
+    )
     copy = make_method(name, {}, common(group_size=2))
     copy.restore(json.loads(json.dumps(method.dump())))
     second, _, _ = drive(method.epoch(1, [start(task)]), choose)
@@ -259,5 +277,7 @@ def test_states_are_measured_alike_and_change_nothing(name):
 def test_misspelt_option_is_named():
     with pytest.raises(ValueError, match=r"options\.normalize"):
         check_options("grpo", {"normalize": True})
-    with pytest.raises(ValueError, match="no method 'grop'; there are: ppo, grpo, rloo, gigpo, hgpo, dapo"):
+    with pytest.raises(
+        ValueError, match="no method 'grop'; there are: ppo, grpo, rloo, gigpo, hgpo, dapo"
+    ):
         check_options("grop", {})

@@ -39,7 +39,9 @@ def act(action, thought="hm"):
 
 def play(agent, answer, count=1):
     sampler = Scripted(answer)
-    records = play_trials(SETUP, tasks(count), sampler, agent, seed=5, temperature=0.4, key=("evaluate", "unseen"))
+    records = play_trials(
+        SETUP, tasks(count), sampler, agent, seed=5, temperature=0.4, key=("evaluate", "unseen")
+    )
     return records, sampler.asked
 
 
@@ -91,7 +93,11 @@ def test_reflexion_carries_its_notes_and_asks_after_failures_only():
     def answer(request):
         if "what went wrong" in request.prompt:
             return f"  Note {request.prompt.count('Note')}:\n go left.  "
-        if "Note 0: go left." in request.prompt and "1. Note 0" in request.prompt and "2. Note 1" in request.prompt:
+        if (
+            "Note 0: go left." in request.prompt
+            and "1. Note 0" in request.prompt
+            and "2. Note 1" in request.prompt
+        ):
             return act("left") if "is: s1" in request.prompt else act("win")
         return lost(request)
 
@@ -102,7 +108,9 @@ def test_reflexion_carries_its_notes_and_asks_after_failures_only():
     assert "[Observation 2: 's3', Action 2: 'stay']" in reflections[0].prompt
     assert "Note 0" in reflections[1].prompt
     (record,), asked = play(Agent("reflexion", trials=2), lost)
-    assert sum("what went wrong" in request.prompt for request in asked) == 1, "none after the last attempt"
+    assert sum("what went wrong" in request.prompt for request in asked) == 1, (
+        "none after the last attempt"
+    )
 
 
 def test_a_long_attempt_is_shown_from_its_end():
@@ -114,12 +122,16 @@ def test_a_long_attempt_is_shown_from_its_end():
     (reflection,) = [request.prompt for request in sampler.asked if "what went wrong" in request.prompt]
     assert "in 5 step(s)" in reflection
     assert "Observation 3" not in reflection
-    assert "[Observation 4: 's3', Action 4: 'stay']\n[Observation 5: 's3', Action 5: 'stay']" in reflection
+    assert (
+        "[Observation 4: 's3', Action 4: 'stay']\n[Observation 5: 's3', Action 5: 'stay']" in reflection
+    )
 
 
 def test_notes_are_cut_to_their_length():
     agent = Agent("reflexion", trials=2, note_characters=6)
-    _, asked = play(agent, lambda request: "go  left, then" if "what went wrong" in request.prompt else lost(request))
+    _, asked = play(
+        agent, lambda request: "go  left, then" if "what went wrong" in request.prompt else lost(request)
+    )
     assert "1. go lef\n" in asked[-1].prompt
 
 
@@ -147,7 +159,9 @@ def split(text, thought):
     """Return a sampler whose server sends the thought apart from the text."""
     sampler = Scripted(lambda request: text)
     inner = sampler.sample
-    sampler.sample = lambda *args, **more: [[replace(one, thought=thought) for one in row] for row in inner(*args, **more)]
+    sampler.sample = lambda *args, **more: [
+        [replace(one, thought=thought) for one in row] for row in inner(*args, **more)
+    ]
     return sampler
 
 
@@ -170,7 +184,9 @@ def split(text, thought):
     ],
 )
 def test_a_thought_that_was_split_off_is_the_tag_and_no_action(text, thought, valid, action):
-    (record,) = play_episodes(EpisodeSetup(ToyEnv(), 1, 2), tasks(), split(text, thought), seed=1, temperature=0.4, key=())
+    (record,) = play_episodes(
+        EpisodeSetup(ToyEnv(), 1, 2), tasks(), split(text, thought), seed=1, temperature=0.4, key=()
+    )
     assert record.invalid_format == (not valid)
     assert [acted for _, acted in record.episode.history] == [action]
 
@@ -186,7 +202,13 @@ def test_a_response_is_whole_again_with_its_thought():
 def test_thoughts_in_the_history_are_those_that_were_split_off_and_notes_are_the_text_alone():
     sampler = split("<action>right</action>", "stuck here")
     play_trials(
-        SETUP, tasks(), sampler, Agent("reflexion", 2, thoughts_in_history=True), seed=5, temperature=0.4, key=()
+        SETUP,
+        tasks(),
+        sampler,
+        Agent("reflexion", 2, thoughts_in_history=True),
+        seed=5,
+        temperature=0.4,
+        key=(),
     )
     shown = [request.prompt for request in sampler.asked]
     assert any("Thought 1: 'stuck here'" in prompt for prompt in shown)

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.alfworld_mini import DOMAIN, GRAMMAR, OLD_DOMAIN, OLD_GRAMMAR, SEEN_DOMAIN, TASK, TWO_MUGS, mini, replaced
+from tests.alfworld_mini import (
+    DOMAIN,
+    GRAMMAR,
+    OLD_DOMAIN,
+    OLD_GRAMMAR,
+    SEEN_DOMAIN,
+    TASK,
+    TWO_MUGS,
+    mini,
+    replaced,
+)
 from threespo.envs.alfworld import Alfworld, Game, GameState, commands, compile_game
 from threespo.envs.alfworld.embedded import generate
 from threespo.errors import InputError
@@ -41,7 +51,9 @@ def test_reset_lists_receptacles_by_id_with_falling_numbers() -> None:
 def test_receptacles_at_one_location_are_reached_together() -> None:
     state = run(compile_game(mini()), "go to shelf 2")
     # Shelf_bar_1, the first id, is shelf 2; the mug is on both shelves at once.
-    assert state.observation == "You arrive at shelf 2. On the shelf 2, you see a desklamp 1, and a mug 2."
+    assert (
+        state.observation == "You arrive at shelf 2. On the shelf 2, you see a desklamp 1, and a mug 2."
+    )
     here = ["examine shelf 1", "examine shelf 2", "take mug 2 from shelf 1", "take mug 2 from shelf 2"]
     here += ["take knife 1 from shelf 1", "use desklamp 1"]
     trips = ["go to drawer 1", "go to sinkbasin 1"]
@@ -57,7 +69,9 @@ def test_look_shows_what_was_moved_within_a_location() -> None:
     told = texts(compile_game(mini()), *story)
     assert told[1] == told[3] == f"{facing} nothing."
     assert told[5] == f"{facing} a mug 2."
-    back = texts(compile_game(mini()), *story, "take mug 2 from shelf 1", "move mug 2 to shelf 2", "look")
+    back = texts(
+        compile_game(mini()), *story, "take mug 2 from shelf 1", "move mug 2 to shelf 2", "look"
+    )
     assert back[-1] == f"{facing} a mug 2."
 
 
@@ -118,7 +132,8 @@ def test_outer_white_space_is_ignored(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["Look", "LOOK", "look.", "", "go  to shelf 1", "go to shelf", "go to shelf 3", "take mug 1"]
+    "command",
+    ["Look", "LOOK", "look.", "", "go  to shelf 1", "go to shelf", "go to shelf 3", "take mug 1"],
 )
 def test_anything_else_does_nothing(command: str) -> None:
     start = run(compile_game(mini()))
@@ -131,7 +146,11 @@ def test_anything_else_does_nothing(command: str) -> None:
 def test_wording_of_the_older_games() -> None:
     game = compile_game(mini(grammar=OLD_GRAMMAR, domain=OLD_DOMAIN))
     told = texts(
-        game, "go to shelf 2", "take knife 1 from shelf 1", "clean knife 1 with shelf 2", "put knife 1 in/on shelf 2"
+        game,
+        "go to shelf 2",
+        "take knife 1 from shelf 1",
+        "clean knife 1 with shelf 2",
+        "put knife 1 in/on shelf 2",
     )
     assert told == [
         # Locations are numbered like everything else, falling: loc_bar_1 is the last of four.
@@ -162,12 +181,18 @@ def test_wording_of_the_older_games() -> None:
 def test_goals_of_any_form(goal: str, commands: list[str] | None) -> None:
     game = compile_game(mini(goal))
     if commands is None:
-        everything = ["go to shelf 1", "take mug 2 from shelf 2", "use desklamp 1", "go to drawer 1", "open drawer 1"]
+        everything = [
+            "go to shelf 1",
+            "take mug 2 from shelf 2",
+            "use desklamp 1",
+            "go to drawer 1",
+            "open drawer 1",
+        ]
         assert not any(ENV.won(run(game, *everything[:count])) for count in range(len(everything) + 1))
     else:
-        assert [ENV.won(run(game, *commands[:count])) for count in range(len(commands) + 1)] == [False] * len(
-            commands
-        ) + [True]
+        assert [ENV.won(run(game, *commands[:count])) for count in range(len(commands) + 1)] == [
+            False
+        ] * len(commands) + [True]
 
 
 MIXED = "checked(o:object) & not_atlocation(a:agent, l:location) & ishot"
@@ -189,7 +214,10 @@ def grammar_with(old: str, new: str) -> dict[str, str]:
             domain_with(":effect (and (opened ?r)", ":effect (and (not (openable ?r))"),
             "'openobject' of the domain is of no",
         ),
-        (domain_with("(cleanable ?o)", "(isHot ?o)"), "'cleanobject' depends on 'ishot', which changes in play"),
+        (
+            domain_with("(cleanable ?o)", "(isHot ?o)"),
+            "'cleanobject' depends on 'ishot', which changes in play",
+        ),
         (domain_with("receptacle object", "receptacle - location object"), "hierarchy of types"),
         ({"domain": DOMAIN[:-20]}, "truncated"),
         ({"domain": "(define (problem x))"}, r"begin with \(define \(domain"),
@@ -197,10 +225,19 @@ def grammar_with(old: str, new: str) -> dict[str, str]:
         (grammar_with("{r.name}", "{x.name}"), "'x', which is not bound"),
         (grammar_with("{r.name}", "{open('f')}"), "not one that this engine knows"),
         (grammar_with("isclean(o:object) & ishot", MIXED), "does not follow"),
-        (grammar_with("action OpenObject", "action OpenObjects"), "does not word the action 'openobject'"),
+        (
+            grammar_with("action OpenObject", "action OpenObjects"),
+            "does not word the action 'openobject'",
+        ),
         ({"grammar": GRAMMAR[: len(GRAMMAR) // 2]}, "malformed or truncated|not JSON"),
-        ({"goal": "(and (inReceptacle Nothing_bar_1 Shelf_bar_1))"}, "'nothing_bar_1' in 'inreceptacle'"),
-        ({"goal": "(exists (?l - location) (checked ?l))"}, "'checked', which this engine does not follow"),
+        (
+            {"goal": "(and (inReceptacle Nothing_bar_1 Shelf_bar_1))"},
+            "'nothing_bar_1' in 'inreceptacle'",
+        ),
+        (
+            {"goal": "(exists (?l - location) (checked ?l))"},
+            "'checked', which this engine does not follow",
+        ),
         ({"goal": "shelf"}, "not a condition"),
     ],
 )
@@ -272,7 +309,9 @@ def test_what_is_remembered_of_a_situation_is_what_it_admits(game: Game, choices
     forgetful, state = compile_game(game.record), ENV.initial(game)
     other = ENV.initial(forgetful)
     for choice in choices:
-        expected = sorted((*commands.elsewhere(game, state.facts.place), *commands.commands(game, state.facts)))
+        expected = sorted(
+            (*commands.elsewhere(game, state.facts.place), *commands.commands(game, state.facts))
+        )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(commands, "_REMEMBERED", 2)
             assert list(ENV.admissible(other)) == expected
@@ -289,7 +328,10 @@ def test_what_is_remembered_of_a_situation_is_what_it_admits(game: Game, choices
 def test_where_an_object_was_put_down_counts_where_all_else_is_alike() -> None:
     # The apple lies in the sink, and is recorded at the drawer: what cannot be reached cannot be sliced.
     record = mini()
-    odd = replaced(record.problem, ("(objectAtLocation Apple_bar_1 loc_bar_3)", "(objectAtLocation Apple_bar_1 loc_bar_2)"))
+    odd = replaced(
+        record.problem,
+        ("(objectAtLocation Apple_bar_1 loc_bar_3)", "(objectAtLocation Apple_bar_1 loc_bar_2)"),
+    )
     game = compile_game(dataclasses.replace(record, problem=odd))
     with_knife = ["go to shelf 1", "take knife 1 from shelf 1", "go to sinkbasin 1"]
     moved = ["go to sinkbasin 1", "take apple 1 from sinkbasin 1", "move apple 1 to sinkbasin 1"]
@@ -299,15 +341,20 @@ def test_where_an_object_was_put_down_counts_where_all_else_is_alike() -> None:
     assert cut not in ENV.admissible(run(game, *with_knife))
 
 
-@pytest.mark.parametrize(("listed", "told"), [("[{r.name}]", "drawer 1"), ("[{'100 % ' + r.name}]", "100 % drawer 1")])
+@pytest.mark.parametrize(
+    ("listed", "told"), [("[{r.name}]", "drawer 1"), ("[{'100 % ' + r.name}]", "100 % drawer 1")]
+)
 def test_a_list_that_asks_for_nothing_says_its_element_once(listed: str, told: str) -> None:
     grammar = replaced(GRAMMAR, ("You open the {r.name}. ", f"List: {listed}. "))
-    assert texts(compile_game(mini(grammar=grammar)), "go to drawer 1", "open drawer 1")[1].startswith(f"List: {told}. ")
+    assert texts(compile_game(mini(grammar=grammar)), "go to drawer 1", "open drawer 1")[1].startswith(
+        f"List: {told}. "
+    )
 
 
 def test_texts_may_hold_signs_of_formats_and_joined_attributes() -> None:
     grammar = replaced(
-        GRAMMAR, ("You open the {r.name}. ", "100 % %s: {'the %d ' + r.name} ({r.indefinite or r.name}, {r}). ")
+        GRAMMAR,
+        ("You open the {r.name}. ", "100 % %s: {'the %d ' + r.name} ({r.indefinite or r.name}, {r}). "),
     )
     told = texts(compile_game(mini(grammar=grammar)), "go to drawer 1", "open drawer 1")
     assert told[1].startswith("100 % %s: the %d drawer 1 (a, drawer 1). ")

@@ -40,7 +40,9 @@ def test_carelessness_costs_wins_and_noise_shows_failing_commands(games):
     wins = [sum(play(game, faults)[0].won for game in games) for faults in (CAREFUL, careless)]
     assert wins[1] < 0.7 * wins[0]
     failing = [play(game, ExpertNoise(failing_action=0.3))[1] for game in games[:20]]
-    assert any(outcome.episode.observation == NOTHING_HAPPENS for turns in failing for _, outcome in turns)
+    assert any(
+        outcome.episode.observation == NOTHING_HAPPENS for turns in failing for _, outcome in turns
+    )
 
 
 def test_the_second_word_of_a_thought_is_the_decision(games):

@@ -60,7 +60,9 @@ def test_a_fork_and_a_point_gone_back_to_have_the_plan_of_one_that_played_there(
     _, info = env.reset(options={"task": 3})
     commands, points, plans = [], [env.dump()], [info["expert_plan"]]
     while not env.episode.done and len(commands) < 25:
-        commands.append(source.choice([*info["expert_plan"], source.choice(info["admissible_commands"])]))
+        commands.append(
+            source.choice([*info["expert_plan"], source.choice(info["admissible_commands"])])
+        )
         info = env.step(commands[-1])[4]
         points.append(env.dump())
         plans.append(info["expert_plan"])
@@ -71,7 +73,9 @@ def test_a_fork_and_a_point_gone_back_to_have_the_plan_of_one_that_played_there(
         assert make_expert("handcoded").plan(task, commands[:number]) == plans[number]
         env.restore(points[number])
         assert env.fork().step(commands[number])[4]["expert_plan"] == plans[number + 1]
-        assert env.step("look")[4]["expert_plan"] == make_expert("handcoded").plan(task, [*commands[:number], "look"])
+        assert env.step("look")[4]["expert_plan"] == make_expert("handcoded").plan(
+            task, [*commands[:number], "look"]
+        )
 
 
 def test_episodes_of_a_vector_have_the_plans_of_single_environments():
@@ -79,7 +83,9 @@ def test_episodes_of_a_vector_have_the_plans_of_single_environments():
     many = ALFWorldVectorEnv(3, split="valid_unseen", autoreset=False, expert="handcoded")
     infos = many.reset(seed=1)[1]
     singles = [ALFWorldEnv(split="valid_unseen", expert="handcoded") for _ in range(3)]
-    said = [one.reset(options={"task": task})[1] for one, task in zip(singles, infos["task"], strict=True)]
+    said = [
+        one.reset(options={"task": task})[1] for one, task in zip(singles, infos["task"], strict=True)
+    ]
     for _ in range(8):
         assert list(infos["expert_plan"]) == [info["expert_plan"] for info in said]
         commands = [plan[0] for plan in infos["expert_plan"]]
@@ -98,7 +104,10 @@ def test_what_a_task_is_about_is_read_from_its_id():
 
 
 def test_errors_are_said(monkeypatch):
-    with pytest.raises(InputError, match="expert: expected one of handcoded, planner, walkthrough or None, found 'human'"):
+    with pytest.raises(
+        InputError,
+        match="expert: expected one of handcoded, planner, walkthrough or None, found 'human'",
+    ):
         ALFWorldEnv(expert="human")
     with pytest.raises(InputError, match=r"webshop: .*expert"):
         WebShopEnv(expert="walkthrough")
@@ -107,7 +116,9 @@ def test_errors_are_said(monkeypatch):
     for module in ("alfworld", "alfworld.agents", "alfworld.agents.expert", "textworld"):
         monkeypatch.setitem(sys.modules, module, None)
     for name in ("handcoded", "planner"):
-        with pytest.raises(InputError, match=r"pip install threespo\[oracle\], or use expert='walkthrough'"):
+        with pytest.raises(
+            InputError, match=r"pip install threespo\[oracle\], or use expert='walkthrough'"
+        ):
             make_expert(name)
 
 

@@ -16,8 +16,23 @@ from threespo.errors import InputError
 from threespo.gym import ALFWorldEnv
 from threespo.panels.panel import content_hash
 
-SENTENCES = ["Put a washed cup away. ", "to put two mugs on the shelf", "Größe: move the mugs - both, now!"]
-UNUSABLE = ['say "mug"', "a; b", "a [b]", "a {b}", "a #b#", "a | b", "two\nlines", "back\\slash", "  ", "<b>"]
+SENTENCES = [
+    "Put a washed cup away. ",
+    "to put two mugs on the shelf",
+    "Größe: move the mugs - both, now!",
+]
+UNUSABLE = [
+    'say "mug"',
+    "a; b",
+    "a [b]",
+    "a {b}",
+    "a #b#",
+    "a | b",
+    "two\nlines",
+    "back\\slash",
+    "  ",
+    "<b>",
+]
 
 
 def write(folder, records, annotations):
@@ -25,11 +40,18 @@ def write(folder, records, annotations):
     for record, sentences in zip(records, annotations, strict=True):
         place = folder / record.split / record.game_id
         place.mkdir(parents=True)
-        game = {"pddl_domain": record.domain, "grammar": record.grammar, "pddl_problem": record.problem, "solvable": True}
+        game = {
+            "pddl_domain": record.domain,
+            "grammar": record.grammar,
+            "pddl_problem": record.problem,
+            "solvable": True,
+        }
         (place / "game.tw-pddl").write_text(json.dumps({**game, "walkthrough": record.walkthrough}))
         said = {"task_type": record.task_type}
         if sentences is not None:
-            said["turk_annotations"] = {"anns": [{"task_desc": text, "high_descs": []} for text in sentences]}
+            said["turk_annotations"] = {
+                "anns": [{"task_desc": text, "high_descs": []} for text in sentences]
+            }
         (place / "traj_data.json").write_text(json.dumps(said))
 
 
@@ -95,13 +117,17 @@ def test_the_choice_is_a_function_of_id_and_seed(folder):
         "import sys; from pathlib import Path; from threespo.envs.alfworld import sources; "
         "print(ascii([r.goal for r in sources.load(Path(sys.argv[1]), 'valid_seen', human_goals=0.5, goal_seed=3)]))"
     )
-    there = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
+    there = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True
+    )
     here = loaded(folder, human_goals=0.5, goal_seed=3)
     assert there.stdout.strip() == ascii([record.goal for record in here.values()])
     assert here != loaded(folder, human_goals=0.5, goal_seed=4)
     # The sentence of a game does not depend on which others there are, nor on the share.
     alone = sources.load(folder, "valid_seen", limit=3, human_goals=1.0, goal_seed=3)
-    assert [record.goal for record in alone] == [loaded(folder, human_goals=1, goal_seed=3)[r.game_id].goal for r in alone]
+    assert [record.goal for record in alone] == [
+        loaded(folder, human_goals=1, goal_seed=3)[r.game_id].goal for r in alone
+    ]
 
 
 def test_a_share_of_the_games_has_them_and_a_larger_share_the_same_ones_too(folder):
@@ -114,7 +140,9 @@ def test_a_share_of_the_games_has_them_and_a_larger_share_the_same_ones_too(fold
 
 def test_sentences_that_the_grammar_cannot_hold_are_not_drawn(tmp_path):
     write(tmp_path, [mini()], [[*UNUSABLE, SENTENCES[1]]])
-    assert {sources.load(tmp_path, "train", human_goals=1, goal_seed=s)[0].goal for s in range(40)} == {SENTENCES[1]}
+    assert {sources.load(tmp_path, "train", human_goals=1, goal_seed=s)[0].goal for s in range(40)} == {
+        SENTENCES[1]
+    }
 
 
 @pytest.mark.parametrize(
@@ -143,15 +171,23 @@ def test_a_share_is_one(share, tmp_path):
 
 def test_prepared_games_keep_their_annotations(folder, tmp_path):
     for split in ("train", "valid_unseen"):
-        records = [replace(record, split=split) for record in generate(split, 210 if split == "train" else 3, 1, "small")]
+        records = [
+            replace(record, split=split)
+            for record in generate(split, 210 if split == "train" else 3, 1, "small")
+        ]
         write(tmp_path / "from", records, [SENTENCES] * len(records))
     (tmp_path / "from" / "valid_seen").symlink_to(folder / "valid_seen")
-    assert cli.main(["data", "alfworld", "--from", str(tmp_path / "from"), "--to", str(tmp_path / "to")]) == 0
+    assert (
+        cli.main(["data", "alfworld", "--from", str(tmp_path / "from"), "--to", str(tmp_path / "to")])
+        == 0
+    )
     assert loaded(tmp_path / "to", human_goals=0.5) == loaded(folder, human_goals=0.5)
 
 
 def test_the_gymnasium_form_says_the_content_and_refuses_points_of_other_sentences(folder):
-    plain, people = (ALFWorldEnv(split="valid_seen", path=folder, **more) for more in ({}, {"human_goals": True}))
+    plain, people = (
+        ALFWorldEnv(split="valid_seen", path=folder, **more) for more in ({}, {"human_goals": True})
+    )
     task = people.tasks.ids[0]
     shown, info = people.reset(options={"task": task})
     first = plain.reset(options={"task": task})[1]

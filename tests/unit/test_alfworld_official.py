@@ -31,7 +31,11 @@ class Server:
             def do_GET(self) -> None:
                 asked = self.headers.get("Range")
                 outer.ranges.append(asked)
-                start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and outer.honours_ranges else 0
+                start = (
+                    int(asked.removeprefix("bytes=").removesuffix("-"))
+                    if asked and outer.honours_ranges
+                    else 0
+                )
                 if start >= len(outer.content):
                     self.send_error(416)
                     return
@@ -84,7 +88,9 @@ def server(records: list[GameRecord]) -> Iterator[Server]:
     server.close()
 
 
-def test_fetched_games_are_those_that_were_released(server: Server, records: list[GameRecord], tmp_path: Path) -> None:
+def test_fetched_games_are_those_that_were_released(
+    server: Server, records: list[GameRecord], tmp_path: Path
+) -> None:
     folder = fetch(tmp_path, [Archive(server.url)], progress=False)
     assert sources.load(folder, "train") == records
     assert fetch(tmp_path, [Archive(server.url)], progress=False) == folder
@@ -103,7 +109,9 @@ def test_an_interrupted_download_is_resumed(
     assert server.ranges == [None, "bytes=1000-"]
 
 
-def test_a_complete_partial_file_is_used(server: Server, records: list[GameRecord], tmp_path: Path) -> None:
+def test_a_complete_partial_file_is_used(
+    server: Server, records: list[GameRecord], tmp_path: Path
+) -> None:
     (tmp_path / "games.zip.part").write_bytes(server.content)
     assert sources.load(fetch(tmp_path, [Archive(server.url)], progress=False), "train") == records
 

@@ -23,9 +23,7 @@ def start() -> Episode:
 
 def test_a_person_plays_to_the_win() -> None:
     out = io.StringIO()
-    won = play_task(
-        start(), ask(iter(["go to drawer 1\n", "dance\n", "open drawer 1\n"]), out), out
-    )
+    won = play_task(start(), ask(iter(["go to drawer 1\n", "dance\n", "open drawer 1\n"]), out), out)
     assert won
     shown = out.getvalue()
     assert "You arrive at drawer 1. The drawer 1 is closed." in shown
@@ -60,13 +58,22 @@ def test_a_person_has_the_step_limit_of_the_study_whose_data_it_is(tmp_path: Pat
 
 
 def test_tasks_are_drawn_from_the_training_split_and_listed_with_their_ids(tmp_path: Path) -> None:
-    games = [game for split, seed in (("train", 1), ("valid_unseen", 2)) for game in generate(split, 4, seed, "small")]
+    games = [
+        game
+        for split, seed in (("train", 1), ("valid_unseen", 2))
+        for game in generate(split, 4, seed, "small")
+    ]
     write_compact(games, tmp_path)
-    ids = {split: {game.game_id for game in games if game.split == split} for split in ("train", "valid_unseen")}
+    ids = {
+        split: {game.game_id for game in games if game.split == split}
+        for split in ("train", "valid_unseen")
+    }
     drawn = {open_task(tmp_path, seed=seed)[1].task_id for seed in range(12)}
     assert len(drawn) > 1
     assert drawn <= ids["train"]
-    assert {open_task(tmp_path, split="valid_unseen", seed=seed)[1].task_id for seed in range(3)} <= ids["valid_unseen"]
+    assert {open_task(tmp_path, split="valid_unseen", seed=seed)[1].task_id for seed in range(3)} <= ids[
+        "valid_unseen"
+    ]
 
     head, *lines = catalogue(tmp_path)
     assert head.endswith("train, valid_unseen; this is train")
@@ -90,7 +97,9 @@ class Scripted:
         self.actions = iter(actions)
         self.prompts: list[str] = []
 
-    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+    def sample(
+        self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
+    ) -> list[list[Sample]]:
         self.prompts += [request.prompt for request in requests]
         text = f"<think>so</think><action>{next(self.actions)}</action>"
         return [[Sample(tokens=(1,), logprobs=(0.0,), text=text, finished=True)] for _ in requests]
@@ -105,4 +114,6 @@ def test_a_policy_plays_with_its_history() -> None:
     start = env.initial(game)
     there = env.step(start, "go to drawer 1").state
     history = ((start.observation, "go to drawer 1"),)
-    assert sampler.prompts[1] == alfworld_prompt(game.goal, there.observation, env.admissible(there), history, 2)
+    assert sampler.prompts[1] == alfworld_prompt(
+        game.goal, there.observation, env.admissible(there), history, 2
+    )

@@ -29,7 +29,16 @@ def test_lines_with_other_numbers_are_not_taken(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"notes\n", b"notes", b"3\n", b"[]\n", b'{"game": 1}\n', b"\xff\xfe\n", WHOLE.encode() + b"notes\n"]
+    "content",
+    [
+        b"notes\n",
+        b"notes",
+        b"3\n",
+        b"[]\n",
+        b'{"game": 1}\n',
+        b"\xff\xfe\n",
+        WHOLE.encode() + b"notes\n",
+    ],
 )
 def test_a_file_of_something_else_is_refused_and_not_changed(content, tmp_path):
     file = tmp_path / "log.jsonl"

@@ -39,7 +39,9 @@ def write_official(records: list[GameRecord], folder: Path, **changes: object) -
 
 
 def by_id(records: list[GameRecord], split: str) -> list[GameRecord]:
-    return sorted((record for record in records if record.split == split), key=lambda record: record.game_id)
+    return sorted(
+        (record for record in records if record.split == split), key=lambda record: record.game_id
+    )
 
 
 def test_compact_form_gives_back_what_was_written(records: list[GameRecord], tmp_path: Path) -> None:
@@ -49,7 +51,9 @@ def test_compact_form_gives_back_what_was_written(records: list[GameRecord], tmp
         assert sources.load(tmp_path, split) == by_id(records, split)
 
 
-def test_compact_form_is_the_same_bytes_whatever_the_order(records: list[GameRecord], tmp_path: Path) -> None:
+def test_compact_form_is_the_same_bytes_whatever_the_order(
+    records: list[GameRecord], tmp_path: Path
+) -> None:
     sources.write_compact(records, tmp_path / "a")
     sources.write_compact(records[::-1], tmp_path / "b")
     for file in (tmp_path / "a").iterdir():
@@ -70,7 +74,9 @@ def test_official_layout(records: list[GameRecord], tmp_path: Path, nested: str)
     assert sources.load(tmp_path, "train") == by_id(records, "train")
 
 
-def test_task_type_is_read_from_the_description_beside_the_game(records: list[GameRecord], tmp_path: Path) -> None:
+def test_task_type_is_read_from_the_description_beside_the_game(
+    records: list[GameRecord], tmp_path: Path
+) -> None:
     file = write_official(records[:1], tmp_path)[0]
     file.with_name("traj_data.json").write_text('{"task_type": "look_at_obj_in_light"}')
     assert sources.load(tmp_path, "train")[0].task_type == "look_at_obj_in_light"
@@ -120,14 +126,18 @@ def test_truncated_compact_file(records: list[GameRecord], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["alfred.pddl", "grammar.twl2"])
-def test_compact_file_without_its_shared_texts(records: list[GameRecord], tmp_path: Path, name: str) -> None:
+def test_compact_file_without_its_shared_texts(
+    records: list[GameRecord], tmp_path: Path, name: str
+) -> None:
     sources.write_compact(records, tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(InputError, match=name):
         sources.load(tmp_path, "train")
 
 
-def test_missing_key_and_unknown_task_type_in_a_compact_file(records: list[GameRecord], tmp_path: Path) -> None:
+def test_missing_key_and_unknown_task_type_in_a_compact_file(
+    records: list[GameRecord], tmp_path: Path
+) -> None:
     sources.write_compact(records, tmp_path)
     row = json.loads(lzma.decompress((tmp_path / "train.jsonl.xz").read_bytes()).splitlines()[0])
     (tmp_path / "valid.jsonl").write_text(json.dumps({**row, "task_type": "dance"}) + "\n")
@@ -173,15 +183,24 @@ def test_folder_of_an_unknown_task_type(tmp_path: Path) -> None:
     record = mini()
     file = tmp_path / "train" / "dance-Mug-None-Shelf-1" / "trial_1" / "game.tw-pddl"
     file.parent.mkdir(parents=True)
-    texts = {"pddl_domain": record.domain, "grammar": record.grammar, "pddl_problem": record.problem, "solvable": True}
+    texts = {
+        "pddl_domain": record.domain,
+        "grammar": record.grammar,
+        "pddl_problem": record.problem,
+        "solvable": True,
+    }
     file.write_text(json.dumps(texts))
     with pytest.raises(InputError, match="unknown task type 'dance'"):
         sources.load(tmp_path, "train")
 
 
-def test_games_with_different_grammars_cannot_share_a_folder(records: list[GameRecord], tmp_path: Path) -> None:
+def test_games_with_different_grammars_cannot_share_a_folder(
+    records: list[GameRecord], tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="cannot share a folder"):
-        sources.write_compact([*records, mini(grammar=GRAMMAR.replace("You arrive", "You come"))], tmp_path)
+        sources.write_compact(
+            [*records, mini(grammar=GRAMMAR.replace("You arrive", "You come"))], tmp_path
+        )
     sources.write_compact(records, tmp_path)
     other = mini(grammar=GRAMMAR.replace("You arrive", "You come"))
     before = sources.load(tmp_path, "valid_seen")
@@ -190,7 +209,9 @@ def test_games_with_different_grammars_cannot_share_a_folder(records: list[GameR
     assert sources.load(tmp_path, "valid_seen") == before
 
 
-def test_a_game_to_play_is_found_by_file_folder_and_name(records: list[GameRecord], tmp_path: Path) -> None:
+def test_a_game_to_play_is_found_by_file_folder_and_name(
+    records: list[GameRecord], tmp_path: Path
+) -> None:
     files = write_official(records, tmp_path / "official")
     sources.write_compact(records, tmp_path / "compact")
     wanted = by_id(records, "train")[1]
@@ -209,7 +230,9 @@ def test_a_game_to_play_is_found_by_file_folder_and_name(records: list[GameRecor
         open_task(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(("whole", "damaged"), [(":parameters", "(parameters)"), ("(:action ", "(:action (a) ")])
+@pytest.mark.parametrize(
+    ("whole", "damaged"), [(":parameters", "(parameters)"), ("(:action ", "(:action (a) ")]
+)
 def test_an_action_whose_parts_have_no_names_is_refused(whole, damaged):
     domain = generate("train", 1, 0, "small")[0].domain
     parse_domain(domain)
@@ -217,11 +240,16 @@ def test_an_action_whose_parts_have_no_names_is_refused(whole, damaged):
         parse_domain(domain.replace(whole, damaged, 1))
 
 
-def test_what_a_task_is_about_is_read_beside_the_game_and_kept(records: list[GameRecord], tmp_path: Path) -> None:
+def test_what_a_task_is_about_is_read_beside_the_game_and_kept(
+    records: list[GameRecord], tmp_path: Path
+) -> None:
     """Where it is what the id says, nothing is added; where it is not, the compact form keeps it."""
     (file,) = write_official(records[:1], tmp_path)
     (named,) = sources.load(tmp_path, "train")
-    said = {"task_type": named.task_type, "pddl_params": {**named.targets._asdict(), "object_sliced": False}}
+    said = {
+        "task_type": named.task_type,
+        "pddl_params": {**named.targets._asdict(), "object_sliced": False},
+    }
     file.with_name("traj_data.json").write_text(json.dumps(said))
     assert sources.load(tmp_path, "train") == [named]
 
@@ -239,7 +267,10 @@ def test_what_a_task_is_about_is_read_beside_the_game_and_kept(records: list[Gam
         ({"pddl_params": ["Mug"]}, "targets are not an object"),
         ({"pddl_params": {"object_target": 3}}, "targets are not an object"),
         ({"turk_annotations": {"anns": "all"}}, "'anns' of objects"),
-        ({"turk_annotations": {"anns": [{"task_desc": 4}]}}, "'task_desc' of 'turk_annotations': not a list of texts"),
+        (
+            {"turk_annotations": {"anns": [{"task_desc": 4}]}},
+            "'task_desc' of 'turk_annotations': not a list of texts",
+        ),
         ({"turk_annotations": 7}, "'anns' of objects"),
         ({"turk_annotations": [{"task_desc": "Put a mug away."}]}, "'anns' of objects"),
     ],
@@ -268,7 +299,9 @@ def test_a_game_says_its_wording_and_it_is_that_of_its_commands() -> None:
     assert mini(grammar=GRAMMAR.replace("move {o} to {r}", "drop {o} at {r}")).wording == "other"
 
 
-def test_a_folder_of_two_wordings_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_two_wordings_is_one_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     old = replace(mini(grammar=OLD_GRAMMAR), game_id="pick_two_obj_and_place-Mug-None-Shelf-1/trial_2")
     write_official([mini(), old], tmp_path)
     for _ in range(2):
@@ -283,5 +316,7 @@ def test_a_folder_of_two_wordings_is_one_warning(tmp_path: Path, capsys: pytest.
 
 def test_prepared_games_name_their_wording(tmp_path: Path) -> None:
     games = {"train": 2, "calibration": 1, "valid_seen": 1, "valid_unseen": 1}
-    prepare_games(AlfworldTasks.model_validate({"source": "embedded", "games": games}), tmp_path / "games")
+    prepare_games(
+        AlfworldTasks.model_validate({"source": "embedded", "games": games}), tmp_path / "games"
+    )
     assert json.loads((tmp_path / "games" / "manifest.json").read_text())["wording"] == "move"

@@ -18,13 +18,35 @@ PROMPTS = {"w1 w2 w3 w4 w5 w6 w7": 2, "w5 w3": 1, "w9": 1}
 REQUESTS = tuple(SampleRequest(prompt, count, (prompt,)) for prompt, count in PROMPTS.items())
 
 ENCODERS = (
-    *("bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert"),
-    *("roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm", "xlm-roberta", "xlm-roberta-xl", "xlnet"),
+    *(
+        "bert",
+        "bert-generation",
+        "big_bird",
+        "camembert",
+        "data2vec-text",
+        "electra",
+        "ernie",
+        "megatron-bert",
+        "rembert",
+    ),
+    *(
+        "roberta",
+        "roberta-prelayernorm",
+        "roc_bert",
+        "roformer",
+        "xlm",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "xlnet",
+    ),
 )
 """They read a text from both sides unless their configuration says otherwise."""
 
 NOT_SAMPLED = {
-    **dict.fromkeys([*ENCODERS, "bamba", "prophetnet", "rwkv"], "its log-probabilities are others than in one forward"),
+    **dict.fromkeys(
+        [*ENCODERS, "bamba", "prophetnet", "rwkv"],
+        "its log-probabilities are others than in one forward",
+    ),
     "blt": "BltConfig.* has no attribute 'num_hidden_layers'",
     "cpmant": "must match the size",
     "xlstm": "matC_old has wrong shape",
@@ -44,12 +66,26 @@ NOT_LOADED = {
 QUICK = {
     # Nested configurations, contexts without a limit, limits of other names, caches that cannot be reordered, positions that
     # count the padding, attention of one form only, encoders, assistants of other models.
-    *("gemma3", "llama4", "qwen3_5", "mamba", "recurrent_gemma", "bloom", "whisper", "bart", "gpt_oss", "roberta"),
+    *(
+        "gemma3",
+        "llama4",
+        "qwen3_5",
+        "mamba",
+        "recurrent_gemma",
+        "bloom",
+        "whisper",
+        "bart",
+        "gpt_oss",
+        "roberta",
+    ),
     *("gemma4_assistant", "blt", "falcon"),
 }
 """One of each kind; all others are tried by the long tests."""
 
-EACH = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in sorted(CONFIGURATIONS)]
+EACH = [
+    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long])
+    for name in sorted(CONFIGURATIONS)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +154,10 @@ TRAINED = ["llama", "qwen3", "gpt2", "opt", "deepseek_v3", "mllama", "granite"]
 
 NOT_TRAINED = {
     # Silent about a group's positions or mask, all of them.
-    **dict.fromkeys(["gpt_neo", "gptj", "mpt", "bart", "roberta", "doge"], "log-probabilities in a pack are others than"),
+    **dict.fromkeys(
+        ["gpt_neo", "gptj", "mpt", "bart", "roberta", "doge"],
+        "log-probabilities in a pack are others than",
+    ),
     "qwen3_5": "layers with linear_attention cannot be trained here",
     "gemma3": "layers with sliding_attention cannot be trained here",
     "mamba": "cannot be trained here",

@@ -48,7 +48,13 @@ def test_a_clean_log_has_no_finding_and_its_own_number(log):
     found = log(rows(steps=50))
     assert kinds(found) == {}
     (number,) = found.numbers
-    assert (number.split, number.tasks, number.played, number.seeds, number.missing) == ("valid_unseen", 134, 134, 2, 0)
+    assert (number.split, number.tasks, number.played, number.seeds, number.missing) == (
+        "valid_unseen",
+        134,
+        134,
+        2,
+        0,
+    )
     assert number.success == found.logged == number.least == number.most == 0.5
 
 
@@ -99,7 +105,10 @@ def test_mixed_splits_have_a_number_each(log):
     seen = [task.task_id for task in GAMES.splits["valid_seen"]]
     found = log(rows(UNSEEN, wins=lambda _: True) + rows(seen, wins=lambda _: False))
     assert kinds(found) == {"mixed": 2 * 274}
-    assert {number.split: number.success for number in found.numbers} == {"valid_unseen": 1.0, "valid_seen": 0.0}
+    assert {number.split: number.success for number in found.numbers} == {
+        "valid_unseen": 1.0,
+        "valid_seen": 0.0,
+    }
     claimed = log(rows(split="valid_seen"))
     assert kinds(claimed) == {"other_split": 268}
 
@@ -128,11 +137,16 @@ def test_unknown_tasks_are_counted_and_named(log):
 
 def test_verl_agents_infos(log):
     path = "/data/json_2.1.1/valid_unseen/{}/game.tw-pddl"
-    wins = [{"extra.gamefile": path.format(task), "won": place < 67} for place, task in enumerate(UNSEEN)]
+    wins = [
+        {"extra.gamefile": path.format(task), "won": place < 67} for place, task in enumerate(UNSEEN)
+    ]
     found = log(wins)
     assert kinds(found) == {}
     assert found.numbers[0].success == 0.5
-    moved = [{**row, "extra.gamefile": row["extra.gamefile"].replace("valid_unseen", "valid_seen")} for row in wins]
+    moved = [
+        {**row, "extra.gamefile": row["extra.gamefile"].replace("valid_unseen", "valid_seen")}
+        for row in wins
+    ]
     assert kinds(log(moved)) == {"other_split": 134}
 
 
@@ -151,7 +165,9 @@ def test_verls_dumps_and_agentgyms_results_name_goals_by_their_texts(log, shared
     dumps = [{"input": prompt.format(text), "output": "", "score": 10.0, "step": 1} for text in texts]
     gym = [
         {
-            "conversations": [{"from": "human", "value": f"WebShop [SEP] Instruction: [SEP] {text} [SEP] Search"}],
+            "conversations": [
+                {"from": "human", "value": f"WebShop [SEP] Instruction: [SEP] {text} [SEP] Search"}
+            ],
             "item_id": f"webshop_{place}",
             "reward": 0.25,
             "success": 0,
@@ -173,8 +189,14 @@ def test_verls_dumps_and_agentgyms_results_name_goals_by_their_texts(log, shared
         ('{"success": true}', "line 1: no field that names the task"),
         ('{"task": "a", "success": "yes"}', "field 'success': expected true or false.*found 'yes'"),
         ('{"task": "a", "success": 0.5}', "field 'success'.*found 0.5"),
-        ('{"task": "a", "success": 1, "score": 3}', "field 'score': expected a number from 0 to 1, found 3"),
-        ('{"task": "a", "success": 1, "steps": "ten"}', "field 'steps': expected a whole number, found 'ten'"),
+        (
+            '{"task": "a", "success": 1, "score": 3}',
+            "field 'score': expected a number from 0 to 1, found 3",
+        ),
+        (
+            '{"task": "a", "success": 1, "steps": "ten"}',
+            "field 'steps': expected a whole number, found 'ten'",
+        ),
         ('{"task": "a", "success": 1, "ended": 7}', "field 'ended'"),
         ('{"input": "Your task is to: x.\\n", "output": "", "score": 4}', "field 'score' is 4"),
         ('{"task": "a", "success": 1}', "none of 1 episodes is of a task of valid_seen, valid_unseen"),
@@ -194,8 +216,30 @@ values = st.recursive(
     max_leaves=6,
 )
 LOGGED = ("task", "seed", "success", "won", "score", "steps", "ended", "split")
-TEXTS = ("input", "output", "conversations", "item_id", "extra.gamefile", "goal", "actions", "texts", "responses")
-OTHERS = ("content", "meta", "info", "is_done", "trajectory", "index", "time", "name", "memory", "traj_uid", "wordings")
+TEXTS = (
+    "input",
+    "output",
+    "conversations",
+    "item_id",
+    "extra.gamefile",
+    "goal",
+    "actions",
+    "texts",
+    "responses",
+)
+OTHERS = (
+    "content",
+    "meta",
+    "info",
+    "is_done",
+    "trajectory",
+    "index",
+    "time",
+    "name",
+    "memory",
+    "traj_uid",
+    "wordings",
+)
 FIELDS = (*LOGGED, *TEXTS, *OTHERS)
 
 
@@ -203,7 +247,9 @@ FIELDS = (*LOGGED, *TEXTS, *OTHERS)
 @given(st.lists(st.dictionaries(st.sampled_from(FIELDS), values, max_size=6), max_size=4))
 def test_any_log_is_audited_or_refused(tmp_path_factory, logged):
     path = tmp_path_factory.mktemp("log") / "log.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*logged, *rows(UNSEEN[:2])]), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row) + "\n" for row in [*logged, *rows(UNSEEN[:2])]), encoding="utf-8"
+    )
     try:
         found = audit(read_log(path, GAMES), GAMES)
     except InputError:
@@ -275,7 +321,11 @@ PUT, MOVE = "put mug 1 in/on shelf 2", "move mug 1 to shelf 2"
 def turns(*commands):
     """A conversation of AgentGym; what the environment lists is no command of the agent."""
     listed = f"AVAILABLE ACTIONS: {PUT}, {MOVE}"
-    return [turn for text in commands for turn in ({"from": "human", "value": listed}, {"from": "gpt", "value": text})]
+    return [
+        turn
+        for text in commands
+        for turn in ({"from": "human", "value": listed}, {"from": "gpt", "value": text})
+    ]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +336,10 @@ def turns(*commands):
         ([{"actions": [PUT]}, {"actions": ["inventory"]}], {"other_wording": 1}),
         ([{"conversations": turns("Thought: now.\nAction:\n" + PUT)}] * 2, {"other_wording": 2}),
         ([{"output": f"<think>Now {PUT}.</think><action>{MOVE}</action>"}, {"actions": [MOVE]}], {}),
-        ([{"output": f"Now {MOVE}. <action>look</action> <ACTION>{PUT}</ACTION>"}, {"output": PUT}], {"other_wording": 2}),
+        (
+            [{"output": f"Now {MOVE}. <action>look</action> <ACTION>{PUT}</ACTION>"}, {"output": PUT}],
+            {"other_wording": 2},
+        ),
         ([{"conversations": turns(f"Thought: {PUT}.\nAction:\n{MOVE}")}] * 2, {}),
         ([{"conversations": turns("put it in/on a shelf", "move to shelf 1")}] * 2, {}),
     ],
@@ -306,7 +359,10 @@ def test_the_wording_of_a_panel_is_that_of_its_games(shared):
 def test_tasks_of_another_content_are_found(log):
     """A goal by people leaves the id and changes the content."""
     contents = [task.content for task in GAMES.splits["valid_unseen"]]
-    two = [{"task": task, "success": True, "content": content} for task, content in zip(UNSEEN, contents, strict=True)]
+    two = [
+        {"task": task, "success": True, "content": content}
+        for task, content in zip(UNSEEN, contents, strict=True)
+    ]
     assert kinds(log(two)) == {}
     two[3]["content"] = two[5]["content"] = "0" * 16
     assert kinds(log(two)) == {"other_content": 2, "missing": 2}

@@ -50,8 +50,12 @@ def places(tmp_path):
     (tmp_path / "games" / "train.jsonl").touch()
     for split in ("train", "valid_seen", "valid_unseen"):
         (tmp_path / "textless" / f"{split}.jsonl").touch()
-    (tmp_path / "folder" / "study.json").write_text((ROOT / "config" / "studies" / "ci.yaml").read_text())
-    names = {name.upper(): str(tmp_path / name) for name in ("empty", "shop", "games", "textless", "folder")}
+    (tmp_path / "folder" / "study.json").write_text(
+        (ROOT / "config" / "studies" / "ci.yaml").read_text()
+    )
+    names = {
+        name.upper(): str(tmp_path / name) for name in ("empty", "shop", "games", "textless", "folder")
+    }
     return {**names, "LONG": "x" * 300}
 
 
@@ -66,7 +70,9 @@ def named(value: Any, places: dict[str, str]) -> Any:
 
 
 def written(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("[!.]*"))}
+    return {
+        str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("[!.]*"))
+    }
 
 
 def check(message: str, says: list[Any], begins: str = "") -> None:
@@ -96,7 +102,11 @@ def numbers(values: Any, place: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     if isinstance(values, dict):
         return [found for key, inner in values.items() for found in numbers(inner, (*place, key))]
     if isinstance(values, list):
-        return [found for number, inner in enumerate(values) for found in numbers(inner, (*place, str(number)))]
+        return [
+            found
+            for number, inner in enumerate(values)
+            for found in numbers(inner, (*place, str(number)))
+        ]
     return [place] if isinstance(values, int | float) and not isinstance(values, bool) else []
 
 
@@ -107,7 +117,9 @@ WRONG_NUMBERS = yaml.safe_load((DATA / "numbers.yaml").read_text())["values"]
 
 def test_what_the_cases_change_is_valid_itself(tmp_path):
     (tmp_path / "study.yaml").write_text("﻿" + WHOLE, encoding="utf-8")
-    assert load_study(tmp_path / "study.yaml") == parse_study(BASE, "whole"), "a byte order mark is left out"
+    assert load_study(tmp_path / "study.yaml") == parse_study(BASE, "whole"), (
+        "a byte order mark is left out"
+    )
 
 
 def test_what_is_written_without_a_point_is_a_number_and_a_name_is_text():
@@ -121,7 +133,11 @@ def test_yaml_is_that_of_its_present_version():
     text = "[010, 08, -0777, 3:20, 190:20:30.15, 0b11, yes, No, on, OFF, y, =, 0o17, 0x1F, .5, 1., 12e03, 1_000.5, True, ~]"
     numbers_and_texts = [10, 8, -777, "3:20", "190:20:30.15", "0b11", "yes", "No", "on", "OFF", "y", "="]
     assert read_yaml(text, "text") == [*numbers_and_texts, 15, 31, 0.5, 1.0, 12000.0, 1000.5, True, None]
-    assert read_yaml("{on: 1, 'no': !!int '010', <<: {off: 0o10}}", "text") == {"on": 1, "no": 10, "off": 8}
+    assert read_yaml("{on: 1, 'no': !!int '010', <<: {off: 0o10}}", "text") == {
+        "on": 1,
+        "no": 10,
+        "off": 8,
+    }
 
 
 def fields_with_numbers(model: Any, place: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
@@ -143,7 +159,10 @@ def test_every_number_of_the_schema_is_among_those_that_are_tried():
     entries = {"families", "methods", "policies", "agents"}
     plain = [tuple(part for part in place if not part.isdigit()) for place in NUMBERS]
     tried = {
-        tuple("*" if above in entries else part for above, part in zip(("", *place), place, strict=False)) for place in plain
+        tuple(
+            "*" if above in entries else part for above, part in zip(("", *place), place, strict=False)
+        )
+        for place in plain
     }
     # Rates are what the trials of this study choose: `studies.yaml` has cases of them.
     chosen = {(*env, "methods", "*", "learning_rate") for env in ((), ("alfworld",), ("webshop",))}
@@ -226,7 +245,14 @@ def test_no_folder_of_the_repository_may_hold_results(tmp_path, monkeypatch):
     for folder in ("link", "link/new", whole, "../repository/threespo", "results/../link"):
         with pytest.raises(InputError, match="the repository's own threespo"):
             results_folder(Places({"results": folder}))
-    for folder in ("results", "results/mine", "threespo2", "my.results", "../elsewhere", str(tmp_path / "elsewhere")):
+    for folder in (
+        "results",
+        "results/mine",
+        "threespo2",
+        "my.results",
+        "../elsewhere",
+        str(tmp_path / "elsewhere"),
+    ):
         assert results_folder(Places({"results": folder})) == Path(folder)
 
 
@@ -234,7 +260,9 @@ def test_no_folder_of_the_repository_may_hold_results(tmp_path, monkeypatch):
 def test_what_is_wrong_in_the_file_of_configuration_is_blamed_on_it(case, tmp_path, monkeypatch):
     (tmp_path / "config" / "studies").mkdir(parents=True)
     (tmp_path / "config" / "config.yaml").write_text(case["text"])
-    (tmp_path / "config" / "studies" / "ci.yaml").write_text((ROOT / "config" / "studies" / "ci.yaml").read_text())
+    (tmp_path / "config" / "studies" / "ci.yaml").write_text(
+        (ROOT / "config" / "studies" / "ci.yaml").read_text()
+    )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as refused:
         resolve(case.get("config", {"study": "ci"}), None)
@@ -267,7 +295,10 @@ def test_the_cases_are_as_many_as_there_should_be():
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("set={training: {generations: 1e23}}", "--config set: no valid change of config/studies/ci.yaml"),
+        (
+            "set={training: {generations: 1e23}}",
+            "--config set: no valid change of config/studies/ci.yaml",
+        ),
         ("policy_build=maybe", "--config policy_build: expected true or false, found 'maybe'"),
         ("results=my results", "--config results: expected the path of a folder without blanks"),
         ("alfworld=EMPTY", "no games. It must hold ALFWorld games"),
@@ -290,7 +321,9 @@ def test_snakemake_ends_with_one_message_and_exit_code_two(config, said, places)
 
 def test_a_study_of_a_thousand_runs_does_not_fill_the_screen():
     study = parse_study({**BASE, "seeds": list(range(100))}, "my.yaml")
-    with pytest.raises(InputError, match="no run 'a/b/c/seed-0'; it has: alfworld/tiny-s/grpo/seed-0") as refused:
+    with pytest.raises(
+        InputError, match="no run 'a/b/c/seed-0'; it has: alfworld/tiny-s/grpo/seed-0"
+    ) as refused:
         find_run(study, "a/b/c/seed-0")
     assert re.search(r" … and \d{4} more$", str(refused.value))
     assert str(refused.value).count(", ") == MOST_LISTED - 1

@@ -16,7 +16,10 @@ def test_rollouts_are_those_of_the_score(gate):
     settings = ScoreSettings()
     count = bandit._allocation(tried, won, Rule(gate=gate), settings, random)
     wanted = [
-        [state_score(total, wins, DEPTH, settings, gate).rollouts for total, wins in zip(*row, strict=True)]
+        [
+            state_score(total, wins, DEPTH, settings, gate).rollouts
+            for total, wins in zip(*row, strict=True)
+        ]
         for row in zip(tried, won, strict=True)
     ]
     assert count.tolist() == wanted
@@ -43,7 +46,9 @@ def test_with_the_ceiling_regret_is_at_least_linear():
 
 def test_the_gate_gives_up_the_hardest_action():
     """It wins once in ten, which is zeta: in most seeds the gate closes on what the theory wants sampled most."""
-    with_gate, without = (play(VARIANTS[name], 1000).rollouts[:, -1].mean() for name in ("as printed", "without the gate"))
+    with_gate, without = (
+        play(VARIANTS[name], 1000).rollouts[:, -1].mean() for name in ("as printed", "without the gate")
+    )
     assert with_gate < 0.8 * without
 
 

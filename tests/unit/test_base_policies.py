@@ -64,7 +64,10 @@ def curriculum(study: Study, name: str, root: Path, size: str = "s"):
 def test_studies_use_the_shipped_policies(data, tmp_path, policy):
     """Fails when games, expert, prompts, tokenizer or recipe changed and the policy was not built anew."""
     mini = load_study(SMOKE.with_name("mini.yaml"))
-    made, known = provided(mini, f"alfworld/{policy}", data, tmp_path), shipped("alfworld", f"small-{policy[-1]}")
+    made, known = (
+        provided(mini, f"alfworld/{policy}", data, tmp_path),
+        shipped("alfworld", f"small-{policy[-1]}"),
+    )
     for name in ("policy.json", "base/model.safetensors", "strong/tokenizer.json"):
         assert (made / name).read_bytes() == (known / name).read_bytes()
 
@@ -72,7 +75,10 @@ def test_studies_use_the_shipped_policies(data, tmp_path, policy):
 @pytest.mark.parametrize("policy", ["tiny-s", "tiny-m"])
 def test_studies_use_the_shipped_policies_of_the_shop(shop, tmp_path, policy):
     study = load_study(SMOKE.with_name("mini.yaml"))
-    made, known = provided(study, f"webshop/{policy}", shop[1], tmp_path), shipped("webshop", f"500-{policy[-1]}")
+    made, known = (
+        provided(study, f"webshop/{policy}", shop[1], tmp_path),
+        shipped("webshop", f"500-{policy[-1]}"),
+    )
     for name in ("policy.json", "base/model.safetensors", "strong/tokenizer.json"):
         assert (made / name).read_bytes() == (known / name).read_bytes()
 
@@ -119,7 +125,9 @@ def test_what_is_claimed_of_the_early_policies_holds_on_tasks_nobody_chose_by(en
     facts = json.loads((shipped(env, name) / "policy.json").read_text())
     assert 0.1 <= facts["base"]["success_t1.0"] <= 0.3
     assert facts["base"]["valid_format_t1.0"] >= 0.95
-    lesson = curriculum(study if env == "alfworld" else shop[0], f"{env}/tiny-s", data if env == "alfworld" else shop[1])
+    lesson = curriculum(
+        study if env == "alfworld" else shop[0], f"{env}/tiny-s", data if env == "alfworld" else shop[1]
+    )
     if env == "alfworld":
         tasks = [compile_game(record) for record in generate("valid_unseen", 60, 991, "small")]
     else:
@@ -136,7 +144,9 @@ def test_another_recipe_does_not_use_it(study, data):
     lesson = curriculum(study, "alfworld/tiny-s", data)
     assert base_policy.recipe_fingerprint(lesson) == known
     assert base_policy.recipe_fingerprint(replace(lesson, plan=recipe(SIZES["m"], "small"))) != known
-    assert base_policy.recipe_fingerprint(replace(lesson, setup=EpisodeSetup(Alfworld(), 15, 1))) != known
+    assert (
+        base_policy.recipe_fingerprint(replace(lesson, setup=EpisodeSetup(Alfworld(), 15, 1))) != known
+    )
 
 
 @pytest.mark.parametrize("size", ["s", "m"])
@@ -193,13 +203,17 @@ def weights(folder: Path) -> bytes:
 
 def test_an_early_stop_takes_the_first_clone_that_is_good_enough_and_changes_nothing(brief, tmp_path):
     """The first is too early, the second wins too little, the third malforms. Looking leaves the strong policy as it is."""
-    planted = brief(Stage(1, 1e-3, 1.0, 1.0, NOISY, None), [(0.9, 1.0)], tmp_path / "planted", most_weakening_steps=0)
+    planted = brief(
+        Stage(1, 1e-3, 1.0, 1.0, NOISY, None), [(0.9, 1.0)], tmp_path / "planted", most_weakening_steps=0
+    )
     measured = [(0.2, 1.0), (0.5, 0.94), (0.4, 0.95), (0.9, 1.0)]
     early = brief(EarlyStop(4_500, 4_000), measured, tmp_path / "early")
     assert weights(tmp_path / "early" / "strong") == weights(tmp_path / "planted" / "strong")
     assert early["strong"] == planted["strong"]
     assert (early["base"]["success_t1.0"], early["base"]["valid_format_t1.0"]) == (0.4, 0.95)
-    assert 18_000 <= early["base"]["tokens"] < 20_000, "the fourth place: 8,000 tokens into the second stage of 10,000"
+    assert 18_000 <= early["base"]["tokens"] < 20_000, (
+        "the fourth place: 8,000 tokens into the second stage of 10,000"
+    )
     assert weights(tmp_path / "early" / "base") != weights(tmp_path / "early" / "strong")
 
 
@@ -214,6 +228,8 @@ def test_a_broken_shipped_description_is_named(study, data, tmp_path, monkeypatc
     (tmp_path / "broken" / "policy.json").write_text("{")
     broken = replace(curriculum(study, "alfworld/tiny-s", data), shipped=tmp_path / "broken")
     monkeypatch.setattr(base_policy, "curriculum_of", lambda _: broken)
-    with pytest.raises(InputError, match=r"policy\.json: not readable as JSON .* restore it with git checkout"):
+    with pytest.raises(
+        InputError, match=r"policy\.json: not readable as JSON .* restore it with git checkout"
+    ):
         provided(study, "alfworld/tiny-s", data, tmp_path)
     assert not (tmp_path / "policy" / "alfworld" / "tiny-s").exists()

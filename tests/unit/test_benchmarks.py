@@ -61,7 +61,10 @@ def checkout(tmp_path):
 def test_the_original_is_played_by_its_own_rules(checkout):
     command = [sys.executable, ROOT / "benchmarks" / "peer_webshop.py", checkout, "1000", "5", "7", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    result, seen = json.loads(done.stdout), [json.loads(line) for line in (checkout / "seen.jsonl").read_text().splitlines()]
+    result, seen = (
+        json.loads(done.stdout),
+        [json.loads(line) for line in (checkout / "seen.jsonl").read_text().splitlines()],
+    )
     assert "Loaded 12 goals." in done.stderr
     assert {tuple(row[:3]) for row in seen} == {("text", 1000, 0)}
     assert [row[3] for row in seen] == sorted(row[3] for row in seen)
@@ -79,7 +82,9 @@ def test_both_programs_stand_in_one_result(checkout, shared, tmp_path, monkeypat
     out = tmp_path / "out.json"
     peer = ["--peer", str(checkout), "--peer-python", sys.executable]
     data = ["--catalogue", str(shared / "data" / "webshop_1k")]
-    monkeypatch.setattr(sys, "argv", ["webshop", *data, *peer, "--goals", "6", "--steps", "4", "--out", str(out)])
+    monkeypatch.setattr(
+        sys, "argv", ["webshop", *data, *peer, "--goals", "6", "--steps", "4", "--out", str(out)]
+    )
     webshop.main()
     result = json.loads(out.read_text())["peer"]
     assert result["original"]["products"] == 1000
@@ -94,7 +99,9 @@ def test_shops_of_different_sizes_are_not_compared(checkout, shared, tmp_path, m
     module.write_text(module.read_text().replace("[None] * 1000", "[None] * 999"))
     peer = ["--peer", str(checkout), "--peer-python", sys.executable]
     data = ["--catalogue", str(shared / "data" / "webshop_1k")]
-    monkeypatch.setattr(sys, "argv", ["webshop", *data, *peer, "--goals", "2", "--out", str(tmp_path / "out.json")])
+    monkeypatch.setattr(
+        sys, "argv", ["webshop", *data, *peer, "--goals", "2", "--out", str(tmp_path / "out.json")]
+    )
     with pytest.raises(SystemExit, match=r"has 999 products and .* 1000: a comparison would be void"):
         webshop.main()
     assert not (tmp_path / "out.json").exists()
@@ -115,8 +122,17 @@ def test_a_checkout_that_is_none(arguments, message, monkeypatch, capsys, tmp_pa
     assert message in capsys.readouterr().err
 
 
-def test_an_interpreter_that_is_none_is_said_before_anything_is_timed(checkout, monkeypatch, capsys, tmp_path):
-    arguments = ["--peer", str(checkout), "--peer-python", str(tmp_path / "python3.8"), "--catalogue", str(tmp_path)]
+def test_an_interpreter_that_is_none_is_said_before_anything_is_timed(
+    checkout, monkeypatch, capsys, tmp_path
+):
+    arguments = [
+        "--peer",
+        str(checkout),
+        "--peer-python",
+        str(tmp_path / "python3.8"),
+        "--catalogue",
+        str(tmp_path),
+    ]
     monkeypatch.setattr(sys, "argv", ["webshop", *arguments])
     with pytest.raises(SystemExit):
         webshop.main()

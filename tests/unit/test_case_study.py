@@ -48,7 +48,9 @@ def test_the_most_expanded_state_at_its_first_and_tenth_visit(tmp_path, epochs, 
     write_table(paths.run(run).trees, rows)
     found = case_study(study, paths)
     assert list(found.columns) == list(module.COLUMNS)
-    assert found["observation"].unique().tolist() == ["room hall"], "the root is met as often, and does not count"
+    assert found["observation"].unique().tolist() == ["room hall"], (
+        "the root is met as often, and does not count"
+    )
     assert found["visit"].tolist() == visits
     for _, row in found.iterrows():
         weight = 0.5 * math.exp(-0.1 * (row["visit"] - 1))
@@ -75,12 +77,24 @@ def test_a_state_at_depth_seven_is_shown_even_where_another_is_expanded_more_oft
             depth = number + 1
             known = depth == 3 or (depth == 6 and epoch < 6) or (depth == 7 and epoch < 4)
             state = f"s{depth}" if known else f"{depth} in {epoch}"
-            rows.append({"epoch": epoch, **node(number, number - 1, depth, state, expanded=number, rollouts=1)})
+            rows.append(
+                {"epoch": epoch, **node(number, number - 1, depth, state, expanded=number, rollouts=1)}
+            )
     write_table(paths.run(run).trees, rows)
     found = case_study(study, paths)
-    assert (found["observation"].unique().tolist(), found["depth"].unique().tolist()) == (["room s7"], [7])
+    assert (found["observation"].unique().tolist(), found["depth"].unique().tolist()) == (
+        ["room s7"],
+        [7],
+    )
     assert found["visit"].tolist() == [1, 3]
-    shorter = [{**row, "expanded": -1 if row["depth"] == 7 else row["expanded"]} for row in rows if row["depth"] < 8]
+    shorter = [
+        {**row, "expanded": -1 if row["depth"] == 7 else row["expanded"]}
+        for row in rows
+        if row["depth"] < 8
+    ]
     write_table(paths.run(run).trees, shorter)
     found = case_study(study, paths)
-    assert (found["observation"].unique().tolist(), found["depth"].unique().tolist()) == (["room s6"], [6])
+    assert (found["observation"].unique().tolist(), found["depth"].unique().tolist()) == (
+        ["room s6"],
+        [6],
+    )

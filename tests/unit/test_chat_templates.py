@@ -46,7 +46,9 @@ class Player:
             written = self.form.format(self.commands[task_id][step])
             ids = self.policy.tokenizer(written, add_special_tokens=False)["input_ids"]
             ids = [*ids, min(self.policy.eos_ids)]
-            replies.append([Sample(tuple(ids), (0.0,) * len(ids), self.policy.decode([ids])[0], True, 0)])
+            replies.append(
+                [Sample(tuple(ids), (0.0,) * len(ids), self.policy.decode([ids])[0], True, 0)]
+            )
         return replies
 
 
@@ -59,7 +61,11 @@ OWN, REST = "<think>so</think><action>{}</action>", "so</think><action>{}</actio
 PLAYED = [
     *[(template, REST, True) for template in THOUGHTS.values()],
     (SWITCHED, REST, True),
-    (SWITCHED.replace("is false", "is not none").replace("is defined and", "is not defined or"), OWN, True),
+    (
+        SWITCHED.replace("is false", "is not none").replace("is defined and", "is not defined or"),
+        OWN,
+        True,
+    ),
     (PLAIN, OWN, True),
     # What the model was to write and has not is its fault.
     (PLAIN, REST, False),
@@ -79,7 +85,9 @@ def test_a_perfect_player_is_judged_by_the_whole_turn(games, template, form, val
     assert sum(record.invalid_format for record in records) == (0 if valid else steps)
 
     agent = Agent("react", thoughts_in_history=True)
-    (played,) = play_trials(games.setup, tasks[:1], player, agent, seed=0, temperature=1.0, key=("test",))
+    (played,) = play_trials(
+        games.setup, tasks[:1], player, agent, seed=0, temperature=1.0, key=("test",)
+    )
     assert played.invalid_format == (0 if valid else played.steps)
 
 
@@ -88,9 +96,13 @@ def test_the_opened_thought_is_the_beginning_of_every_text(opening):
     source = policy(THOUGHTS[opening])
     assert source.opening == opening
     assert source.template.after.endswith(opening)
-    drawn = TorchSampler(source, 3, 4, 500).sample((SampleRequest(PROMPT, 2, (0,)),), seed=0, temperature=1.0)[0]
+    drawn = TorchSampler(source, 3, 4, 500).sample(
+        (SampleRequest(PROMPT, 2, (0,)),), seed=0, temperature=1.0
+    )[0]
     assert all(sample.text.startswith(opening) for sample in drawn)
-    assert all(len(sample.tokens) == 3 or sample.finished for sample in drawn), "the opening is not among the drawn tokens"
+    assert all(len(sample.tokens) == 3 or sample.finished for sample in drawn), (
+        "the opening is not among the drawn tokens"
+    )
     assert source.tokenizer.decode(source.encode_prompt(PROMPT)).endswith(opening)
 
 
@@ -111,7 +123,11 @@ def test_what_a_text_leaves_open(text, expected):
 
 
 def test_projections_of_verl_agent_are_told_of_it():
-    said = ["so</think><action>Look</action>", "<think>so</think><action>look</action>", "so<action>look</action>"]
+    said = [
+        "so</think><action>Look</action>",
+        "<think>so</think><action>look</action>",
+        "so<action>look</action>",
+    ]
     assert alfworld_projection(said) == (["look"] * 3, [0, 1, 0])
     assert alfworld_projection(said, opening="<think>\n") == (["look"] * 3, [1, 1, 0])
     assert webshop_projection(said, opening="<think>") == (["look"] * 3, [1, 1, 0])
@@ -132,7 +148,10 @@ def test_a_templates_clock_stands_at_the_studys_day(form, default, other):
     assert f"Today is {default}." in policy(template).template.render(PROMPT)
     settings = TemplateSettings(chat_template_date="2031-01-05")
     source = policy(template, settings)
-    assert source.tokenizer.decode(source.encode_prompt(PROMPT)) == f"<system>Today is {other}.<user>{PROMPT}<model>"
+    assert (
+        source.tokenizer.decode(source.encode_prompt(PROMPT))
+        == f"<system>Today is {other}.<user>{PROMPT}<model>"
+    )
 
 
 def test_a_day_may_be_given_as_the_templates_variable():
@@ -153,7 +172,9 @@ def test_variables_reach_the_template():
 
 @pytest.mark.parametrize("name", ["enable_thinkng", "thinking", "content2", "enable"])
 def test_a_variable_that_the_template_does_not_read_is_refused(name):
-    with pytest.raises(InputError, match=f"{name}: the chat template does not read it; it reads enable_thinking"):
+    with pytest.raises(
+        InputError, match=f"{name}: the chat template does not read it; it reads enable_thinking"
+    ):
         policy(SWITCHED, TemplateSettings(chat_template_kwargs={name: False}))
 
 
@@ -184,12 +205,16 @@ def test_both_settings_decide_whether_a_job_runs_again():
     assert json.loads(keys[1])["chat_template_kwargs"] == {"enable_thinking": False}
     assert json.loads(keys[3])["chat_template_date"] == "2025-01-01"
     kept = PolicySettings(**entry).model_dump()
-    assert kept["chat_template_date"] == "2024-07-26", "the study that is kept with results names the day"
+    assert kept["chat_template_date"] == "2024-07-26", (
+        "the study that is kept with results names the day"
+    )
 
 
 def test_marks_of_frozen_studies_are_of_the_same_configuration():
     """The fields were added after these were frozen."""
-    frozen = [study for file in sorted(STUDIES.glob("*.yaml")) if (study := load_study(file)).confirmatory]
+    frozen = [
+        study for file in sorted(STUDIES.glob("*.yaml")) if (study := load_study(file)).confirmatory
+    ]
     assert frozen
     for study in frozen:
         assert configuration_digest(study) == study.confirmatory.configuration, study.name
@@ -218,7 +243,10 @@ def test_a_template_may_trim_or_lower_the_message(change):
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        ("{{ raise_exception('a system message comes first') }}", "it refuses one: a system message comes first"),
+        (
+            "{{ raise_exception('a system message comes first') }}",
+            "it refuses one: a system message comes first",
+        ),
         ("<user>{{ messages[0]['text'] }}<model>", "it leaves its text out"),
         ("{{ messages[0].content.missing.name }}", "it refuses one"),
         ("{% if %}", "it refuses one"),
@@ -242,7 +270,10 @@ def test_a_leading_token_stands_once():
         ids = bundle(model(words), words, "made").encode_prompt("x")
         assert words.convert_ids_to_tokens(ids) == ["<s>", "<user>", "x", "<model>"]
     words = that_adds(tokenizer(None, bos_token="<s>"), "<s> $A")
-    assert words.convert_ids_to_tokens(bundle(model(words), words, "made").encode_prompt("x")) == ["<s>", "x"]
+    assert words.convert_ids_to_tokens(bundle(model(words), words, "made").encode_prompt("x")) == [
+        "<s>",
+        "x",
+    ]
 
 
 @pytest.mark.parametrize("form", ["$A <end>", "<s> $A <end>", "$A <end> <end>"])
@@ -271,6 +302,8 @@ def test_a_tokenizer_without_a_pad_token_is_sampled():
         ids = source.encode_prompt(request.prompt)
         for sample in samples:
             with torch.no_grad():
-                logits = source.model(torch.tensor([[*ids, *sample.tokens]])).logits[0, len(ids) - 1 : -1]
+                logits = source.model(torch.tensor([[*ids, *sample.tokens]])).logits[
+                    0, len(ids) - 1 : -1
+                ]
             expected = logits.log_softmax(-1).gather(1, torch.tensor(sample.tokens)[:, None])[:, 0]
             torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=1e-4, rtol=0)

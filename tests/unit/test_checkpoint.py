@@ -32,7 +32,9 @@ class Weights:
 
 def fill(folder, epochs):
     for epoch in range(1, epochs + 1):
-        progress = Progress("run a", epoch=epoch, generations=epoch * 10, metrics=[{"loss": float("nan")}])
+        progress = Progress(
+            "run a", epoch=epoch, generations=epoch * 10, metrics=[{"loss": float("nan")}]
+        )
         checkpoint.save(folder, progress, {"learner": Weights(f"w{epoch}")})
 
 
@@ -83,7 +85,10 @@ def test_a_half_read_checkpoint_is_never_the_start_of_a_run(tmp_path):
     (tmp_path / "epoch-000002" / "critic" / "value").unlink()
     trained = parts()
     assert checkpoint.load(tmp_path, "run a", trained).epoch == 1
-    assert {name: one.value for name, one in trained.items()} == {"learner": "learner 1", "critic": "critic 1"}
+    assert {name: one.value for name, one in trained.items()} == {
+        "learner": "learner 1",
+        "critic": "critic 1",
+    }
     shutil.rmtree(tmp_path / "epoch-000001")
     with pytest.raises(InputError, match=r"epoch-000002: only a part of it could be read.*Delete"):
         checkpoint.load(tmp_path, "run a", parts())

@@ -42,7 +42,11 @@ def test_an_undecided_claim_says_how_many_seeds_it_needs(study, paper):
 
 def _row(verdict, p, **other):
     place = {"env": "e", "split": "s", "measure": "success", "policy": "a"}
-    return {**place, **Finding(verdict, measured=p, low=1.0, high=2.0, p=p, seeds_needed=10.0).as_row(), **other}
+    return {
+        **place,
+        **Finding(verdict, measured=p, low=1.0, high=2.0, p=p, seeds_needed=10.0).as_row(),
+        **other,
+    }
 
 
 def test_holms_correction_takes_back_verdicts():
@@ -52,7 +56,9 @@ def test_holms_correction_takes_back_verdicts():
     assert [row["verdict"] for row in found] == ["unclear", "fails", "unclear"]
     assert found[0]["detail"] == "p is 0.03, and 0.06 by Holm's correction for 3 tests"
     # The level of the smallest p is a third of 5 %.
-    scale = (stats.norm.isf(0.05 / 6) + stats.norm.isf(0.2)) / (stats.norm.isf(0.025) + stats.norm.isf(0.2))
+    scale = (stats.norm.isf(0.05 / 6) + stats.norm.isf(0.2)) / (
+        stats.norm.isf(0.025) + stats.norm.isf(0.2)
+    )
     assert found[0]["seeds_needed"] == found[2]["seeds_needed"] == math.ceil(10 * scale**2)
     assert math.isnan(found[1]["seeds_needed"])
 
@@ -68,7 +74,9 @@ def test_families_are_apart_and_one_test_counts_once():
 
 def test_of_several_pairs_all_must_hold_and_any_may_fail():
     """An intersection needs no correction; a union needs one for its number."""
-    pairs = {name: Finding("holds", 5, 1, 9, p=p) for name, p in (("a", 0.01), ("b", 0.04), ("c", 0.001))}
+    pairs = {
+        name: Finding("holds", 5, 1, 9, p=p) for name, p in (("a", 0.01), ("b", 0.04), ("c", 0.001))
+    }
     assert (together(pairs).verdict, together(pairs).p) == ("holds", 0.04)
     pairs["d"] = Finding("fails", -5, -9, -1, p=0.02)
     assert (together(pairs).verdict, together(pairs).p) == ("fails", pytest.approx(0.08))
@@ -85,7 +93,9 @@ def test_three_base_policies_are_judged_together_too(study, paper):
     assert [found.loc[(name, *PLACE[1:]), "verdict"] for name in ours] == ["holds"] * 3
     whole = found.loc[("one, two, three", *PLACE[1:])]
     # Student's t of 25, 50, 75 has two degrees of freedom.
-    assert (whole["measured"], whole["low"]) == pytest.approx((50, 50 - 4.3027 * 25 / math.sqrt(3)), abs=1e-3)
+    assert (whole["measured"], whole["low"]) == pytest.approx(
+        (50, 50 - 4.3027 * 25 / math.sqrt(3)), abs=1e-3
+    )
     assert whole["verdict"] == "unclear"
     two = three.model_copy(update={"policies": dict.fromkeys(("one", "two"), small)})
     apart = judge(two, paper, ABOVE, episodes=played(two, wins))
@@ -107,7 +117,10 @@ def test_another_method_may_stand_for_a_row_on_one_base(study, paper):
     wins["grpo-three", "three"] = wins.pop(("grpo", "three"))
     apart = judge(split, paper, ABOVE, episodes=played(split, wins)).loc[("one, two, three", *PLACE[1:])]
     assert whole["measured"] == pytest.approx(37.5)
-    assert apart[["measured", "low", "high", "verdict"]].tolist() == whole[["measured", "low", "high", "verdict"]].tolist()
+    assert (
+        apart[["measured", "low", "high", "verdict"]].tolist()
+        == whole[["measured", "low", "high", "verdict"]].tolist()
+    )
 
 
 def test_a_study_of_two_seeds_is_told_what_it_lacks(study):

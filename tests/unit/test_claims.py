@@ -52,7 +52,11 @@ IDS = LISTED.split()
 def study():
     """Every method, two policies, both environments, and two variants of ours that stand for no row of the paper."""
     ours = {
-        f"threespo-{preset}": {"like": "threespo-literal", "options": {"preset": preset}, "paper_row": "3spo"}
+        f"threespo-{preset}": {
+            "like": "threespo-literal",
+            "options": {"preset": preset},
+            "paper_row": "3spo",
+        }
         for preset in ("improved", "narrow")
     }
     return load_study(ROOT / "config" / "studies" / "mini.yaml", {"methods": ours})
@@ -78,7 +82,12 @@ def test_a_changed_row_changes_the_verdicts_that_name_it_and_no_other_numbers(st
     """Of every claim that episodes decide, judged on a whole study."""
     kinds = {"above", "alike", "order"}
     claims = tuple(claim for claim in read_claims(PAPER) if {rule.kind for rule in claim.rule} <= kinds)
-    wins = {"grpo": (10, 12, 13, 15), "gigpo": (9, 14, 10, 13), "hgpo": (11, 12, 9, 14), "xi-5": (13, 12, 14, 16)}
+    wins = {
+        "grpo": (10, 12, 13, 15),
+        "gigpo": (9, 14, 10, 13),
+        "hgpo": (11, 12, 9, 14),
+        "xi-5": (13, 12, 14, 16),
+    }
     wins |= {"wo-novelty": (11, 14, 12, 15), "threespo-literal": (19, 22, 18, 23)}
     study, found = only(study, wins), {}
     for which, changed in (("before", {}), ("after", {"gigpo": (30, 31, 35, 29)})):
@@ -90,10 +99,14 @@ def test_a_changed_row_changes_the_verdicts_that_name_it_and_no_other_numbers(st
     assert before.index.equals(after.index)
     naming = {claim.id for claim in claims if any("gigpo" in rows_of(rule) for rule in claim.rule)}
     numbers = ["measured", "low", "high", "p"]
-    changed = set(before.index[(before[numbers] != after[numbers]).any(axis=1)].get_level_values("claim"))
+    changed = set(
+        before.index[(before[numbers] != after[numbers]).any(axis=1)].get_level_values("claim")
+    )
     assert {"exp-ord-3spo-hgpo-gigpo-grpo-1-5b"} <= changed <= naming
     # Where another claim's verdict changes, Holm's correction does it, for the tests of the same table.
-    others = (before["verdict"] != after["verdict"]) & ~before.index.get_level_values("claim").isin(naming)
+    others = (before["verdict"] != after["verdict"]) & ~before.index.get_level_values("claim").isin(
+        naming
+    )
     assert others.any()
     assert (before["p_adjusted"] != after["p_adjusted"])[others].all()
     assert len(naming) < len(claims) / 2
@@ -102,7 +115,11 @@ def test_a_changed_row_changes_the_verdicts_that_name_it_and_no_other_numbers(st
 def test_how_many_claims_are_decided_by_what():
     """The numbers of docs/method.md, "The paper's claims"."""
     kinds = {claim.id: claim.rule for claim in read_claims(PAPER) if not claim.id.startswith("own-")}
-    settled = {name: rules for name, rules in kinds.items() if all(isinstance(rule, Formula | Known) for rule in rules)}
+    settled = {
+        name: rules
+        for name, rules in kinds.items()
+        if all(isinstance(rule, Formula | Known) for rule in rules)
+    }
 
     def decided(rule):
         return rule.verdict if isinstance(rule, Known) else FORMULAS[rule.name]()[0]
@@ -114,7 +131,8 @@ def test_how_many_claims_are_decided_by_what():
         if (found := set(map(decided, rules)))
     }
     holds, fails, unsupported, vacuous = (
-        sum(found == word for found in said.values()) for word in ("holds", "fails", "unsupported", "vacuous")
+        sum(found == word for found in said.values())
+        for word in ("holds", "fails", "unsupported", "vacuous")
     )
     open_ones = sum(any(isinstance(rule, Open) for rule in rules) for rules in kinds.values())
     by_runs = len(kinds) - len(settled) - open_ones
@@ -128,10 +146,16 @@ def test_how_many_claims_are_decided_by_what():
 
 def test_the_shipped_claims_name_only_what_there_is(paper):
     claims = read_claims(PAPER)
-    rows = {row for row, _, _ in paper.results.cells} | {"3spo_post_trajectory", "3spo_wo_gate", "3spo_wo_adaptive_n_gated"}
+    rows = {row for row, _, _ in paper.results.cells} | {
+        "3spo_post_trajectory",
+        "3spo_wo_gate",
+        "3spo_wo_adaptive_n_gated",
+    }
     for claim in claims:
         assert {row for rule in claim.rule for row in rows_of(rule)} <= rows, claim.id
-    assert {rule.name for claim in claims for rule in claim.rule if isinstance(rule, Formula)} == set(FORMULAS)
+    assert {rule.name for claim in claims for rule in claim.rule if isinstance(rule, Formula)} == set(
+        FORMULAS
+    )
 
 
 def test_the_papers_text_against_its_own_tables(paper):
@@ -146,7 +170,9 @@ def test_the_papers_text_against_its_own_tables(paper):
     metrics = trained(dict.fromkeys(methods, even), policy="qwen25-1b5")
     types = metrics.assign(task_type="x", state_score_unique=1.0, n_1=1, successes=1, completed_paths=2)
     episodes = played(study, dict.fromkeys(methods, 20))
-    table = verdicts(read_claims(PAPER), evidence(study, paper, episodes=episodes, metrics=metrics, task_types=types))
+    table = verdicts(
+        read_claims(PAPER), evidence(study, paper, episodes=episodes, metrics=metrics, task_types=types)
+    )
     shown = table[table["rule"].isin(["above", "alike"]) & table["printed"].notna()]
     shown = shown[shown["claim"] != "exp-7b-absolute"].set_index(["claim", "env", "split", "measure"])
     said = {key: (row["printed"], round(row["paper"], 2)) for key, row in shown.to_dict("index").items()}
@@ -158,20 +184,33 @@ def test_the_papers_text_against_its_own_tables(paper):
         ("abl-ds", "webshop", "test", "score"): (9.0, 8.94),
     }
     assert len(said) == 22
-    ratios = table[table["rule"].isin(["states", "rollouts"])].set_index("claim")["paper"].round(2).to_dict()
+    ratios = (
+        table[table["rule"].isin(["states", "rollouts"])].set_index("claim")["paper"].round(2).to_dict()
+    )
     # 9,720 / 4,150; 4.5e5 and 3.4e5 rollouts besides; 9,720 / 4.5e5 beside 10,284 / 3.3e6; 3.3e6 / 4.5e5.
     assert {name: ratios[name] for name in ("abs-state-exploration-2-4x", "eff-unique-2-4x")} == {
         "abs-state-exploration-2-4x": 2.34, "eff-unique-2-4x": 2.34,
     }  # fmt: skip
-    assert (ratios["eff-ratio-double"], ratios["abl-ada-n-ratio"], ratios["abl-ada-n-cost"]) == (1.77, 6.93, 7.33)
+    assert (ratios["eff-ratio-double"], ratios["abl-ada-n-ratio"], ratios["abl-ada-n-cost"]) == (
+        1.77,
+        6.93,
+        7.33,
+    )
 
 
 def test_what_is_said_of_the_papers_own_numbers(paper):
     """The numbers in the reasons of settled claims, from the digitised figure 3a and the tables."""
-    said = {claim.id: claim.rule[0].because for claim in read_claims(PAPER) if isinstance(claim.rule[0], Known)}
+    said = {
+        claim.id: claim.rule[0].because
+        for claim in read_claims(PAPER)
+        if isinstance(claim.rule[0], Known)
+    }
     curve = pd.read_csv(PAPER / "fig3a.csv").set_index("epoch")
     ours = curve["3spo"]
-    for name, rollouts, level in (("fig3d-adaptive-80-1e5", 1.0e5, 0.8), ("fig3d-adaptive-90-2e5", 2.0e5, 0.9)):
+    for name, rollouts, level in (
+        ("fig3d-adaptive-80-1e5", 1.0e5, 0.8),
+        ("fig3d-adaptive-90-2e5", 2.0e5, 0.9),
+    ):
         share = rollouts / paper.efficiency[("alfworld", "3spo")]["paper_rollouts"]
         # The figure is read every five epochs.
         at, passed = ours.loc[5 * round(400 * share / 5)], ours[ours >= level].index[0] / 400
@@ -190,7 +229,10 @@ def test_what_is_said_of_the_papers_own_numbers(paper):
             # Rounded or cut off after two decimals.
             shares = [100 * won / (3 * games) for won in wins]
             fits += any(value in (round(share, 2), math.floor(100 * share) / 100) for share in shares)
-    assert f"Of the six success rates printed for 3SPO {('none', 'one', 'two')[fits]} is" in said["exp-3-seeds"]
+    assert (
+        f"Of the six success rates printed for 3SPO {('none', 'one', 'two')[fits]} is"
+        in said["exp-3-seeds"]
+    )
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(35, "holds"), (5, "fails"), (20, "unclear")])
@@ -205,12 +247,23 @@ def test_above_is_decided_by_the_interval(study, paper, ours, verdict):
 
 
 def test_the_papers_method_and_variants_of_ours_are_judged_apart(study, paper):
-    wins = {"grpo": 20, "threespo-literal": 0, "threespo-calibrated": 20, "threespo-narrow": 30, "threespo-improved": 38}
+    wins = {
+        "grpo": 20,
+        "threespo-literal": 0,
+        "threespo-calibrated": 20,
+        "threespo-narrow": 30,
+        "threespo-improved": 38,
+    }
     rule = {"kind": "above", "upper": ["3spo"], "lower": ["grpo"], "columns": {"webshop_score": None}}
     found = judge(study, paper, rule, episodes=played(study, wins))
     assert set(found.index.get_level_values("policy")) == {"tiny-s", "tiny-m"}
     of_policy = found.loc["tiny-m"].droplevel(["split", "measure"])
-    assert of_policy["measured"].to_dict() == {"literal": -50, "calibrated": 0, "narrow": 25, "improved": 45}
+    assert of_policy["measured"].to_dict() == {
+        "literal": -50,
+        "calibrated": 0,
+        "narrow": 25,
+        "improved": 45,
+    }
     assert of_policy["method_of_paper"].to_dict() == {
         "literal": True, "calibrated": True, "narrow": False, "improved": False,
     }  # fmt: skip
@@ -248,10 +301,14 @@ def test_a_pair_of_wide_spread_keeps_a_claim_open_though_its_mean_is_larger(stud
 
 
 def test_missing_rows_can_contradict_and_cannot_mend(study, paper):
-    part = judge(study, paper, BEST, episodes=played(study, {"grpo": 20, "threespo-literal": 38})).loc[PLACE]
+    part = judge(study, paper, BEST, episodes=played(study, {"grpo": 20, "threespo-literal": 38})).loc[
+        PLACE
+    ]
     assert part["verdict"] == "unclear"
     assert part["detail"].endswith("not run here: ppo, rloo, gigpo, hgpo")
-    worse = judge(study, paper, BEST, episodes=played(study, {"grpo": 38, "threespo-literal": 2})).loc[PLACE]
+    worse = judge(study, paper, BEST, episodes=played(study, {"grpo": 38, "threespo-literal": 2})).loc[
+        PLACE
+    ]
     assert worse["verdict"] == "fails"
 
 
@@ -279,22 +336,35 @@ def test_fewer_than_three_training_seeds_decide_nothing(study, paper, seeds):
 def test_a_claim_of_no_loss_allows_a_gain(study, paper, ours, verdict):
     rule = {"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -1.0, **SEEN}
     episodes = played(study, {"hgpo": ours, "gigpo": 38})
-    assert judge(study, paper, rule, episodes=episodes).loc[("tiny-s", "", "valid_seen", "success"), "verdict"] == verdict
+    assert (
+        judge(study, paper, rule, episodes=episodes).loc[
+            ("tiny-s", "", "valid_seen", "success"), "verdict"
+        ]
+        == verdict
+    )
 
 
 ALIKE = {"kind": "alike", "upper": "hgpo", "lower": "gigpo", "margin": 5.0}
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [(30, "holds"), (32, "unclear"), (38, "fails"), (22, "fails")])
+@pytest.mark.parametrize(
+    ("ours", "verdict"), [(30, "holds"), (32, "unclear"), (38, "fails"), (22, "fails")]
+)
 def test_rows_are_alike_within_a_margin(study, paper, ours, verdict):
     found = judge(study, paper, {**ALIKE, **SEEN}, episodes=played(study, {"hgpo": ours, "gigpo": 30}))
     found = found.loc[("tiny-s", "", "valid_seen", "success")]
     assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(2.5 * (ours - 30)))
 
 
-@pytest.mark.parametrize("kind", [{"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -5.0}, ALIKE])
-@pytest.mark.parametrize(("ours", "other", "room"), [(0, 0, False), (39, 39, False), (6, 6, True), (30, 30, True)])
-def test_rows_that_win_nothing_or_everything_do_not_show_that_a_part_costs_nothing(study, paper, kind, ours, other, room):
+@pytest.mark.parametrize(
+    "kind", [{"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -5.0}, ALIKE]
+)
+@pytest.mark.parametrize(
+    ("ours", "other", "room"), [(0, 0, False), (39, 39, False), (6, 6, True), (30, 30, True)]
+)
+def test_rows_that_win_nothing_or_everything_do_not_show_that_a_part_costs_nothing(
+    study, paper, kind, ours, other, room
+):
     found = judge(study, paper, {**kind, **SEEN}, episodes=played(study, {"hgpo": ours, "gigpo": other}))
     found = found.loc[("tiny-s", "", "valid_seen", "success")]
     assert found["verdict"] == ("holds" if room else "unclear")
@@ -309,7 +379,13 @@ def test_a_row_that_wins_beside_one_that_does_not_loses_nothing(study, paper):
 
 
 def test_a_row_that_was_run_from_another_base_alone_shows_nothing_here(study, paper):
-    rule = {"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -5.0, "columns": {"alfworld_in": None}}
+    rule = {
+        "kind": "above",
+        "upper": ["hgpo"],
+        "lower": ["gigpo"],
+        "by": -5.0,
+        "columns": {"alfworld_in": None},
+    }
     found = judge(study, paper, rule, episodes=played(study, {"hgpo": 30, ("gigpo", "tiny-s"): 30}))
     verdict = found["verdict"].loc[:, "", "valid_seen", "success"]
     assert verdict.to_dict() == {"tiny-s": "holds", "tiny-m": "unclear"}
@@ -325,7 +401,9 @@ def in_order(study, paper, seeds=SEEDS, **wins):
 def test_an_order_needs_the_neighbours_apart_that_the_paper_has_apart(study, paper):
     """The paper's GRPO and RLOO are 3.1 points apart with standard errors of 2.1 and 1.4: their order need not be clear."""
     assert in_order(study, paper, ours=37, hgpo=25, grpo=9, rloo=8)["verdict"] == "holds"
-    assert in_order(study, paper, ours=37, hgpo=25, grpo=8, rloo=8)["verdict"] == "unclear", "the means have no order"
+    assert in_order(study, paper, ours=37, hgpo=25, grpo=8, rloo=8)["verdict"] == "unclear", (
+        "the means have no order"
+    )
     close = in_order(study, paper, seeds=(0, 1, 2), ours=26, hgpo=25, grpo=9, rloo=8)
     assert close["verdict"] == "unclear", "3SPO and HGPO are clearly apart in the paper"
 
@@ -343,7 +421,9 @@ def test_gains_are_compared_between_models(study, paper):
     wins |= {("hgpo", "tiny-s"): 10, ("hgpo", "tiny-m"): 35}
     rule = {"kind": "gain", "upper": "3spo", "lower": "hgpo", "columns": {"alfworld_out": None}}
     for more, than, verdict, measured in ((small, large, "holds", 62.5), (large, small, "fails", -62.5)):
-        found = judge(study, paper, {**rule, "more_with": more, "than_with": than}, episodes=played(study, wins))
+        found = judge(
+            study, paper, {**rule, "more_with": more, "than_with": than}, episodes=played(study, wins)
+        )
         row = found.loc[("", "literal", "valid_unseen", "success")]
         assert (row["verdict"], row["measured"]) == (verdict, pytest.approx(measured))
         # 93.18 - 90.16 with the small model, 95.93 - 92.05 with the large one.
@@ -351,11 +431,24 @@ def test_gains_are_compared_between_models(study, paper):
 
 
 def test_absolute_success_is_that_of_the_model_itself(study, paper):
-    rule = {"kind": "level", "row": "3spo", "columns": {"alfworld_in": 50.0}, "model": "qwen2.5-7b-instruct", "within": 5}
-    assert judge(study, paper, rule, episodes=played(study, {"threespo-literal": 20}))["verdict"].tolist() == ["not here"]
+    rule = {
+        "kind": "level",
+        "row": "3spo",
+        "columns": {"alfworld_in": 50.0},
+        "model": "qwen2.5-7b-instruct",
+        "within": 5,
+    }
+    assert judge(study, paper, rule, episodes=played(study, {"threespo-literal": 20}))[
+        "verdict"
+    ].tolist() == ["not here"]
     whole = load_study(ROOT / "config" / "studies" / "paper.yaml")
     for wins, verdict in ((20, "holds"), (30, "fails")):
-        found = judge(whole, paper, rule, episodes=played(only(whole, ["threespo-literal"]), {"threespo-literal": wins}))
+        found = judge(
+            whole,
+            paper,
+            rule,
+            episodes=played(only(whole, ["threespo-literal"]), {"threespo-literal": wins}),
+        )
         assert found.loc[("qwen25-7b", "literal", "valid_seen", "success"), "verdict"] == verdict
 
 
@@ -376,7 +469,12 @@ def test_the_gap_to_prompting_by_task_type(paper):
     rule = {"kind": "type_gap", "upper": ["grpo"], "lower": ["react"], "wider": hard, "narrower": easy}
 
     def found(trained_hard):
-        shares = {("grpo", hard): trained_hard, ("grpo", easy): 0.5, ("react", hard): 0.5, ("react", easy): 0.5}
+        shares = {
+            ("grpo", hard): trained_hard,
+            ("grpo", easy): 0.5,
+            ("react", hard): 0.5,
+            ("react", easy): 0.5,
+        }
         rows = [
             {
                 **{"env": "alfworld", "policy": "qwen25-1b5", "method": method, "training_seed": seed},
@@ -388,7 +486,9 @@ def test_the_gap_to_prompting_by_task_type(paper):
             for seed in (SEEDS if method == "grpo" else (0,))
             for game in range(20)
         ]
-        return judge(whole, paper, rule, episodes=pd.DataFrame(rows)).loc[("qwen25-1b5", "", "", "task types")]
+        return judge(whole, paper, rule, episodes=pd.DataFrame(rows)).loc[
+            ("qwen25-1b5", "", "", "task types")
+        ]
 
     # The easy type is the same with both; of the hard one prompting wins half.
     lower, higher, same = found(0.0), found(0.9), found(0.55)
@@ -420,7 +520,9 @@ def test_what_the_equations_say(name, verdict):
 
 
 def test_numbers_of_the_equations_by_hand():
-    assert FORMULAS["low_success_high_score"]()[1] == pytest.approx(math.exp(-50 * math.log(2) * 0.1), rel=1e-5)
+    assert FORMULAS["low_success_high_score"]()[1] == pytest.approx(
+        math.exp(-50 * math.log(2) * 0.1), rel=1e-5
+    )
     assert FORMULAS["omega_schedule"]()[1] == pytest.approx(10 * math.log(2))
     # Two successes in ten at depth 7; S of a rate of 0.2 at depth 2 is 2^-10, beside which that of 0.8 is nothing.
     assert FORMULAS["tenth_visit"]()[1] == pytest.approx(7 ** (-50 * 0.2), rel=1e-4)
@@ -450,8 +552,12 @@ def test_a_wrong_entry_is_named(tmp_path, change, message):
 
 
 def test_a_claim_without_a_rule_is_one_line_with_the_remedy(tmp_path):
-    (tmp_path / "claims.yaml").write_text(yaml.safe_dump({"claims": [{"id": "odd", "claim": "x", "where": "y"}]}))
-    with pytest.raises(InputError, match=r"claims\.yaml: claim odd: rule: .*; mend the entry: .* a rule of") as caught:
+    (tmp_path / "claims.yaml").write_text(
+        yaml.safe_dump({"claims": [{"id": "odd", "claim": "x", "where": "y"}]})
+    )
+    with pytest.raises(
+        InputError, match=r"claims\.yaml: claim odd: rule: .*; mend the entry: .* a rule of"
+    ) as caught:
         read_claims(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -471,7 +577,9 @@ def test_the_page_and_the_lines_have_every_claim(study, paper):
     metrics = trained(dict.fromkeys(wins, even))
     types = metrics.assign(task_type="x", state_score_unique=1.0, n_1=1, successes=1, completed_paths=2)
     claims = read_claims(PAPER)
-    table = verdicts(claims, evidence(small, paper, episodes=played(small, wins), metrics=metrics, task_types=types))
+    table = verdicts(
+        claims, evidence(small, paper, episodes=played(small, wins), metrics=metrics, task_types=types)
+    )
     assert (table["detail"] != "").all()
     shown = page(table)
     assert shown["total"] == len(claims) == sum(shown["counts"].values())
@@ -479,14 +587,23 @@ def test_the_page_and_the_lines_have_every_claim(study, paper):
     assert (papers["presets"], ours["presets"]) == (["literal"], ["improved"])
     first, other = papers["sections"][0]["rows"][0], ours["sections"][0]["rows"][0]
     claim = first["claims"][0]
-    assert (first["place"], claim["printed"], claim["paper"]) == ("ALFWorld, seen rooms, tiny-s", "+22.6", "+22.6")
+    assert (first["place"], claim["printed"], claim["paper"]) == (
+        "ALFWorld, seen rooms, tiny-s",
+        "+22.6",
+        "+22.6",
+    )
     cells = (first["cells"]["literal"], other["cells"]["improved"])
-    assert [(cell["measured"], cell["verdict"]) for cell in cells] == [("+25.0", "holds"), ("-25.0", "fails")]
+    assert [(cell["measured"], cell["verdict"]) for cell in cells] == [
+        ("+25.0", "holds"),
+        ("-25.0", "fails"),
+    ]
     text = "\n".join(lines(table))
     assert not re.search(r"\bnan\b", text)
     assert all(claim.id in text for claim in claims)
     assert text.count("Variants of ours") == 1
-    assert "the paper's 103 claims" in counted(table), "those that we have read into it are not the paper's"
+    assert "the paper's 103 claims" in counted(table), (
+        "those that we have read into it are not the paper's"
+    )
 
 
 def test_an_agent_of_another_policy_is_no_row_of_this_one(study, paper):

@@ -38,7 +38,10 @@ STATES = {"kind": "states", "upper": "3spo", "lower": ["grpo"], "at_least": 2.34
 
 @pytest.mark.parametrize(("ours", "verdict"), [(600, "holds"), (300, "fails"), (470, "unclear")])
 def test_states_are_compared_by_their_ratio_over_seeds(study, paper, ours, verdict):
-    columns = {OURS: {MET: lambda share, seed: share * ours + seed}, "grpo": {MET: lambda share, seed: share * 200 + seed}}
+    columns = {
+        OURS: {MET: lambda share, seed: share * ours + seed},
+        "grpo": {MET: lambda share, seed: share * 200 + seed},
+    }
     found = of_metrics(study, paper, STATES, columns)
     assert (found["verdict"], found["printed"]) == (verdict, 2.4)
     assert found["measured"] == pytest.approx(ours / 200, rel=0.01)
@@ -49,7 +52,10 @@ def test_a_method_that_gives_up_has_not_explored_more(study, paper):
     """Equal exploration, and one run ends after 6 % of the budget: states per generation differ fourfold, states do not."""
 
     def found(epochs):
-        metrics = trained({name: {MET: lambda share, seed: 500 * share**0.5 + seed} for name in (OURS, "grpo")}, epochs=100)
+        metrics = trained(
+            {name: {MET: lambda share, seed: 500 * share**0.5 + seed} for name in (OURS, "grpo")},
+            epochs=100,
+        )
         short = metrics[(metrics["method"] != OURS) | (metrics["epoch"] <= epochs)]
         return judge(study, paper, {**STATES, "at_least": 1.0}, metrics=short).loc[TRAINING]
 
@@ -61,18 +67,29 @@ def test_a_method_that_gives_up_has_not_explored_more(study, paper):
 
 @pytest.mark.parametrize(("steps", "verdict"), [(1.2, "holds"), (8, "fails")])
 def test_resources_are_comparable_up_to_a_bound(study, paper, steps, verdict):
-    rule = {"kind": "resource", "column": "optimizer_steps", "upper": "3spo", "lower": ["grpo"], "at_most": 1.5}
+    rule = {
+        "kind": "resource",
+        "column": "optimizer_steps",
+        "upper": "3spo",
+        "lower": ["grpo"],
+        "at_most": 1.5,
+    }
     columns = {OURS: {"optimizer_steps": lambda share, seed: 100 * steps * share + seed}}
     columns["grpo"] = {"optimizer_steps": lambda share, seed: 100 * share + seed}
     found = of_metrics(study, paper, rule, columns)
     assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(steps, rel=0.02))
 
 
-@pytest.mark.parametrize(("caps", "tasks", "verdict"), [(0.0, 4, "holds"), (0.0, 12, "fails"), (4.0, 4, "unclear")])
+@pytest.mark.parametrize(
+    ("caps", "tasks", "verdict"), [(0.0, 4, "holds"), (0.0, 12, "fails"), (4.0, 4, "unclear")]
+)
 def test_rollouts_of_a_task_are_compared_where_no_cap_decides(study, paper, caps, tasks, verdict):
     """Equal generations for ``tasks`` tasks an epoch and for 16: 4 and 1.3 times as many a task."""
     rule = {"kind": "rollouts", "upper": "3spo_wo_adaptive_n", "lower": "3spo", "at_least": 3}
-    uniform = {"tasks": lambda share, seed: tasks + 0.001 * seed, "detail_generation_caps": lambda share, seed: caps}
+    uniform = {
+        "tasks": lambda share, seed: tasks + 0.001 * seed,
+        "detail_generation_caps": lambda share, seed: caps,
+    }
     found = of_metrics(study, paper, rule, {OURS: {}, UNIFORM: uniform})
     assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(16 / tasks, rel=0.01))
     assert found["paper"] == pytest.approx(33 / 4.5)
@@ -83,11 +100,16 @@ THROUGHOUT = {"kind": "throughout", "column": HIGH, "upper": "3spo", "lower": ["
 
 def test_shares_of_high_scores_are_compared_over_the_whole_course(study, paper):
     def found(ours, epochs=40, **rule):
-        columns = {OURS: {HIGH: lambda share, seed: ours(share)}, "grpo": {HIGH: lambda share, seed: 0.5 + 0.01 * seed}}
+        columns = {
+            OURS: {HIGH: lambda share, seed: ours(share)},
+            "grpo": {HIGH: lambda share, seed: 0.5 + 0.01 * seed},
+        }
         return of_metrics(study, paper, {**THROUGHOUT, **rule}, columns, epochs=epochs)
 
     assert found(lambda share: 0.75)["verdict"] == "holds"
-    assert found(lambda share: 0.75 if share < 0.15 else 0.4)["verdict"] == "fails", "higher at first only"
+    assert found(lambda share: 0.75 if share < 0.15 else 0.4)["verdict"] == "fails", (
+        "higher at first only"
+    )
     assert found(lambda share: 0.75, epochs=2)["verdict"] == "unclear"
     assert found(lambda share: 0.52, by=0, within=10)["verdict"] == "holds"
     assert found(lambda share: 0.9, by=0, within=10)["verdict"] == "fails"
@@ -98,14 +120,20 @@ def test_the_course_of_scores(study, paper):
         rule = {"kind": "course", "row": "3spo", "column": SCORE, "start": 0.2, "stop": 1.0, **bounds}
         return of_metrics(study, paper, rule, {OURS: {SCORE: value}}, epochs=epochs)
 
-    fall = found(lambda share, seed: 0.92 - 0.7 * (share - 0.2) + seed / 100, spearman_below=-0.9, printed=0.35)
+    fall = found(
+        lambda share, seed: 0.92 - 0.7 * (share - 0.2) + seed / 100, spearman_below=-0.9, printed=0.35
+    )
     # The mean over seeds of the last epoch and the one before it.
     assert fall["measured"] == pytest.approx(0.92 - 0.7 * 0.7875 + 0.015)
     assert (fall["verdict"], fall["printed"]) == ("holds", 0.35)
-    jitter = found(lambda share, seed: 0.9 - 0.5 * share + 0.02 * (round(40 * share) % 2), spearman_below=-0.9)
+    jitter = found(
+        lambda share, seed: 0.9 - 0.5 * share + 0.02 * (round(40 * share) % 2), spearman_below=-0.9
+    )
     assert jitter["verdict"] == "holds", "smoothed over three epochs"
     assert found(lambda share, seed: share, spearman_below=-0.9)["verdict"] == "fails"
-    assert found(lambda share, seed: share if seed else -share, spearman_below=-0.9)["verdict"] == "unclear"
+    assert (
+        found(lambda share, seed: share if seed else -share, spearman_below=-0.9)["verdict"] == "unclear"
+    )
     flat = {"change_within": 0.05, "at_least": 0.5}
     assert found(lambda share, seed: 0.9, **flat)["verdict"] == "holds"
     assert found(lambda share, seed: 0.1, **flat)["verdict"] == "fails", "flat, and low"
@@ -114,7 +142,14 @@ def test_the_course_of_scores(study, paper):
 
 
 def test_a_shortened_last_epoch_is_no_part_of_the_course(study, paper):
-    rule = {"kind": "course", "row": "3spo", "column": SCORE, "start": 0.2, "stop": 1.0, "spearman_below": -0.9}
+    rule = {
+        "kind": "course",
+        "row": "3spo",
+        "column": SCORE,
+        "start": 0.2,
+        "stop": 1.0,
+        "spearman_below": -0.9,
+    }
     columns = {
         SCORE: lambda share, seed: 0.9 - 0.5 * share if share < 1 else 5.0,
         "tasks": lambda share, seed: 16 if share < 1 else 1,
@@ -125,7 +160,9 @@ def test_a_shortened_last_epoch_is_no_part_of_the_course(study, paper):
 KINDS = ("pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place")
 
 
-@pytest.mark.parametrize(("sign", "epochs", "verdict"), [(1, 20, "holds"), (-1, 20, "fails"), (1, 8, "unclear")])
+@pytest.mark.parametrize(
+    ("sign", "epochs", "verdict"), [(1, 20, "holds"), (-1, 20, "fails"), (1, 8, "unclear")]
+)
 def test_task_types_in_order(study, paper, sign, epochs, verdict):
     frames = [
         trained({OURS: {"state_score_unique": lambda share, seed, at=at: 0.5 + sign * 0.1 * at}}, epochs)
@@ -142,7 +179,13 @@ def test_task_types_in_order(study, paper, sign, epochs, verdict):
 def test_task_types_that_fail_more_get_more_samples(study, paper, sign, verdict):
     frame = trained({OURS: {}}, epochs=2)
     frames = [
-        frame.assign(task_type=kind, completed_paths=10, successes=5 + sign * (1 - at) * 2, n_1=10 - 2 * at, n_8=2 * at)
+        frame.assign(
+            task_type=kind,
+            completed_paths=10,
+            successes=5 + sign * (1 - at) * 2,
+            n_1=10 - 2 * at,
+            n_8=2 * at,
+        )
         for at, kind in enumerate(KINDS)
     ]
     # One seed in which the middle type succeeds as often as the first, so that the correlations have a spread.
@@ -157,27 +200,42 @@ def ramp(reach):
     return lambda share, seed: min(0.8, 0.8 * share / (reach * (1 + 0.02 * seed)))
 
 
-SOONER = {"kind": "sooner", "upper": "3spo", "lower": ["grpo"], "success": 0.6, "at_least": 1.4, "printed": 1.8}
+SOONER = {
+    "kind": "sooner",
+    "upper": "3spo",
+    "lower": ["grpo"],
+    "success": 0.6,
+    "at_least": 1.4,
+    "printed": 1.8,
+}
 
 
 @pytest.mark.parametrize(("reach", "verdict"), [(0.9, "holds"), (0.5, "fails"), (0.7, "unclear")])
 def test_speed_is_the_ratio_of_the_generations_to_a_success(study, paper, reach, verdict):
     """Evenly rising curves reach 60 % at three quarters of their way, wherever snapshots lie."""
-    found = judge(study, paper, SOONER, learning=curves({OURS: ramp(0.5), "grpo": ramp(reach)})).loc[TRAINING]
+    found = judge(study, paper, SOONER, learning=curves({OURS: ramp(0.5), "grpo": ramp(reach)})).loc[
+        TRAINING
+    ]
     assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(reach / 0.5))
     assert f"{reach / 0.5:.2f} in epochs" in found["detail"]
 
 
 def test_runs_that_never_arrive_decide_by_order_where_they_can(study, paper):
-    never = judge(study, paper, SOONER, learning=curves({OURS: ramp(0.5), "grpo": lambda share, seed: 0.3})).loc[TRAINING]
+    never = judge(
+        study, paper, SOONER, learning=curves({OURS: ramp(0.5), "grpo": lambda share, seed: 0.3})
+    ).loc[TRAINING]
     assert never["verdict"] == "holds"
     # Two of the 70 orders of four and four runs are as extreme.
     assert never["p"] == pytest.approx(2 / 70)
     assert "4 of 4 runs of grpo never reach 60%" in never["detail"]
-    other = judge(study, paper, SOONER, learning=curves({OURS: lambda share, seed: 0.3, "grpo": ramp(0.5)})).loc[TRAINING]
+    other = judge(
+        study, paper, SOONER, learning=curves({OURS: lambda share, seed: 0.3, "grpo": ramp(0.5)})
+    ).loc[TRAINING]
     assert other["verdict"] == "fails"
     three = curves({OURS: ramp(0.5), "grpo": lambda share, seed: 0.3}, seeds=(0, 1, 2))
-    assert judge(study, paper, SOONER, learning=three).loc[TRAINING, "verdict"] == "unclear", "p is 0.1 at best"
+    assert judge(study, paper, SOONER, learning=three).loc[TRAINING, "verdict"] == "unclear", (
+        "p is 0.1 at best"
+    )
 
 
 def test_a_run_that_ended_before_others_arrived_decides_nothing(study, paper):
@@ -190,11 +248,20 @@ def test_a_run_that_ended_before_others_arrived_decides_nothing(study, paper):
 
 def test_rank_tests_of_different_claims_are_corrected_for_their_number():
     """They have no numbers but p, which is the same for all of four runs beside four."""
-    alike = {"env": "alfworld", "split": "", "measure": "training", "measured": math.nan, "p": 2 / 70, "verdict": "holds"}
+    alike = {
+        "env": "alfworld",
+        "split": "",
+        "measure": "training",
+        "measured": math.nan,
+        "p": 2 / 70,
+        "verdict": "holds",
+    }
     rows = [{**alike, "claim": name, "detail": f"beside {name}"} for name in ("grpo", "gigpo", "hgpo")]
     assert [row["verdict"] for row in corrected(rows)] == ["unclear"] * 3
     assert corrected(rows)[0]["p_adjusted"] == pytest.approx(3 * 2 / 70)
-    assert [row["verdict"] for row in corrected([rows[0], rows[0]])] == ["holds"] * 2, "one test that two rows show"
+    assert [row["verdict"] for row in corrected([rows[0], rows[0]])] == ["holds"] * 2, (
+        "one test that two rows show"
+    )
 
 
 def test_a_factor_is_not_shown_by_runs_that_ended_before_it(study, paper):
@@ -207,28 +274,39 @@ def test_a_factor_is_not_shown_by_runs_that_ended_before_it(study, paper):
 
 def test_nothing_is_sooner_where_nobody_arrives_or_all_begin_there(study, paper):
     for success in (lambda share, seed: 0.3, lambda share, seed: 0.7):
-        found = judge(study, paper, SOONER, learning=curves({OURS: success, "grpo": success})).loc[TRAINING]
+        found = judge(study, paper, SOONER, learning=curves({OURS: success, "grpo": success})).loc[
+            TRAINING
+        ]
         assert found["verdict"] == "unclear"
-    assert judge(study, paper, SOONER, metrics=trained({OURS: {}, "grpo": {}}))["verdict"].tolist() == ["not here"]
+    assert judge(study, paper, SOONER, metrics=trained({OURS: {}, "grpo": {}}))["verdict"].tolist() == [
+        "not here"
+    ]
 
 
 def level(height, bend=0.0):
     return lambda share, seed: height + 0.01 * seed - bend * max(0.0, share - 0.5)
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [(level(0.7), "holds"), (level(0.7, 1.0), "fails"), (level(0.51), "unclear")])
+@pytest.mark.parametrize(
+    ("ours", "verdict"), [(level(0.7), "holds"), (level(0.7, 1.0), "fails"), (level(0.51), "unclear")]
+)
 def test_a_lead_is_sustained_if_it_is_there_at_every_share(study, paper, ours, verdict):
     rule = {"kind": "ahead", "upper": "3spo", "lower": ["grpo"], "at": [0.25, 0.5, 1.0]}
     found = judge(study, paper, rule, learning=curves({OURS: ours, "grpo": level(0.5)})).loc[TRAINING]
     assert found["verdict"] == verdict
     if verdict == "fails":
         # 0.7 less 0.5 at the end, beside 0.5.
-        assert (found["measured"], "after 100% of 10,000" in found["detail"]) == (pytest.approx(-30), True)
+        assert (found["measured"], "after 100% of 10,000" in found["detail"]) == (
+            pytest.approx(-30),
+            True,
+        )
 
 
 def test_mean_success_over_equal_generations(study, paper):
     rule = {"kind": "area", "upper": "3spo", "lower": ["3spo_wo_adaptive_n"]}
-    learning = curves({OURS: lambda share, seed: share + 0.001 * seed, UNIFORM: lambda share, seed: share**2})
+    learning = curves(
+        {OURS: lambda share, seed: share + 0.001 * seed, UNIFORM: lambda share, seed: share**2}
+    )
     found = judge(study, paper, rule, learning=learning).loc[TRAINING]
     # Of a straight line 1/2; of the parabola's eight chords 1/3 and 1/384.
     assert found["measured"] == pytest.approx(100 * (1 / 2 + 0.0015 - 1 / 3 - 1 / 384))
@@ -238,7 +316,10 @@ def test_mean_success_over_equal_generations(study, paper):
 @pytest.mark.parametrize(("better", "verdict"), [(0.7, "holds"), (0.3, "fails")])
 def test_more_high_scores_should_go_with_more_success(study, paper, better, verdict):
     rule = {"kind": "area", "upper": "3spo", "lower": ["grpo"], "with_higher": HIGH}
-    shares = {OURS: {HIGH: lambda share, seed: 0.7 + 0.01 * seed}, "grpo": {HIGH: lambda share, seed: 0.5 + 0.01 * seed}}
+    shares = {
+        OURS: {HIGH: lambda share, seed: 0.7 + 0.01 * seed},
+        "grpo": {HIGH: lambda share, seed: 0.5 + 0.01 * seed},
+    }
     for names in ((OURS, "grpo"), ("grpo", OURS)):
         columns = dict(zip(names, shares.values(), strict=True))
         learning = curves(dict(zip(names, (level(better), level(0.5)), strict=True)))
@@ -252,7 +333,9 @@ def test_steadiness_is_the_spread_about_a_line(study, paper):
     def zigzag(height):
         return lambda share, seed: 0.3 + 0.2 * share + (height + 0.001 * seed) * (-1) ** round(8 * share)
 
-    found = judge(study, paper, rule, learning=curves({OURS: zigzag(0.01), "later": zigzag(0.1)})).loc[TRAINING]
+    found = judge(study, paper, rule, learning=curves({OURS: zigzag(0.01), "later": zigzag(0.1)})).loc[
+        TRAINING
+    ]
     assert found["verdict"] == "holds"
 
     def spread(height):
@@ -266,8 +349,20 @@ def test_steadiness_is_the_spread_about_a_line(study, paper):
 
 def searched(study, **back):
     rows = [
-        {**dict.fromkeys(COLUMNS, 0), "env": "alfworld", "policy": "tiny-s", "method": name, "training_seed": seed}
-        | {"steps": 100, "back": share + 0.01 * seed, "states": 5, "next_first": 3.0 + seed / 10, "next_tenth": 1.0}
+        {
+            **dict.fromkeys(COLUMNS, 0),
+            "env": "alfworld",
+            "policy": "tiny-s",
+            "method": name,
+            "training_seed": seed,
+        }
+        | {
+            "steps": 100,
+            "back": share + 0.01 * seed,
+            "states": 5,
+            "next_first": 3.0 + seed / 10,
+            "next_tenth": 1.0,
+        }
         for name, share in back.items()
         for seed in SEEDS
     ]
@@ -276,11 +371,15 @@ def searched(study, **back):
 
 def test_loops_and_fewer_next_states(study, paper):
     facts = searched(study, **{OURS: 0.1, "blind": 0.4})
-    loops = judge(study, paper, {"kind": "loops", "upper": "3spo_wo_novelty", "lower": "3spo"}, searches=facts).loc[TRAINING]
+    loops = judge(
+        study, paper, {"kind": "loops", "upper": "3spo_wo_novelty", "lower": "3spo"}, searches=facts
+    ).loc[TRAINING]
     assert (loops["verdict"], loops["measured"]) == ("holds", pytest.approx(30))
     fewer = judge(study, paper, {"kind": "fewer", "row": "3spo"}, searches=facts).loc[TRAINING]
     assert (fewer["verdict"], fewer["measured"]) == ("holds", pytest.approx(2.15))
-    none = judge(study, paper, {"kind": "fewer", "row": "3spo"}, searches=facts.assign(states=0)).loc[TRAINING]
+    none = judge(study, paper, {"kind": "fewer", "row": "3spo"}, searches=facts.assign(states=0)).loc[
+        TRAINING
+    ]
     assert none["verdict"] == "unclear"
 
 
@@ -296,7 +395,11 @@ def test_what_trees_say_of_loops_and_next_states():
     assert _back(trees) == {"steps": 4, "back": 0.25}
     assert _next_states(trees)["states"] == 0
     # Ten trees in which A is expanded; at first it leads to B and C, later to B alone.
-    ten = [row for epoch in range(1, 11) for row in ((epoch, *row[1:]) for row in (rows[:3] if epoch == 1 else rows[4:]))]
+    ten = [
+        row
+        for epoch in range(1, 11)
+        for row in ((epoch, *row[1:]) for row in (rows[:3] if epoch == 1 else rows[4:]))
+    ]
     assert _next_states(pd.DataFrame(ten, columns=names)) == {
         "states": 1, "next_first": 2.0, "next_tenth": 1.0, "met_before": 1.0,
     }  # fmt: skip
@@ -306,7 +409,13 @@ def probed(rows):
     """Probes: (snapshot, gated, visits, counted successes, wins of 100) of a state, alike in all seeds but for a win."""
     return pd.DataFrame(
         {
-            **{"env": "alfworld", "policy": "tiny-s", "method": OURS, "training_seed": seed, "snapshot": snapshot},
+            **{
+                "env": "alfworld",
+                "policy": "tiny-s",
+                "method": OURS,
+                "training_seed": seed,
+                "snapshot": snapshot,
+            },
             **{"gated": gated, "visits": visits, "counted_successes": counted},
             **{"continuations": 100, "successes": wins + seed},
         }
@@ -318,13 +427,17 @@ def probed(rows):
 @pytest.mark.parametrize(("wins", "verdict"), [(2, "holds"), (30, "fails"), (9, "unclear")])
 def test_gated_states_are_hopeless_if_their_true_success_is_low(study, paper, wins, verdict):
     rule = {"kind": "probe", "row": "3spo", "measure": "gated", "bound": 10}
-    found = judge(study, paper, rule, probes=probed([(1, True, 30, 0, wins), (1, False, 30, 20, 90)])).loc[TRAINING]
+    found = judge(
+        study, paper, rule, probes=probed([(1, True, 30, 0, wins), (1, False, 30, 20, 90)])
+    ).loc[TRAINING]
     assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(wins + 1.5))
     none = judge(study, paper, rule, probes=probed([(1, False, 30, 0, wins)])).loc[TRAINING]
     assert (none["verdict"], "4 of 4 runs have no gated states" in none["detail"]) == ("unclear", True)
 
 
-@pytest.mark.parametrize(("wins", "verdict"), [((48, 48), "holds"), ((80, 80), "fails"), ((98, 2), "fails")])
+@pytest.mark.parametrize(
+    ("wins", "verdict"), [((48, 48), "holds"), ((80, 80), "fails"), ((98, 2), "fails")]
+)
 def test_counted_rates_are_compared_with_true_ones_at_the_end(study, paper, wins, verdict):
     """States that are over- and underrated by half do not cancel."""
     rule = {"kind": "probe", "row": "3spo", "measure": "bias", "bound": 5}

@@ -41,25 +41,43 @@ def test_every_study_file_is_valid_and_named_after_itself(name, capsys):
         (["study", "ci", "--set", "[1]"], "--set: expected a YAML mapping"),
         (["study", "ci", "--set", "{a: ["], "--set: not valid YAML"),
         (["study", "ci", "--set", "{trainig: {}}"], "trainig: no such field"),
-        (["study", "ci", "--set", "{alfwrold: {max_steps: 3}}"], "nor an environment (there are alfworld, webshop)"),
-        (["study", "ci", "--set", "{policies: {tiny-s: {size: xl}}}"], "policies.tiny-s.size: no size 'xl'; there are s, m"),
+        (
+            ["study", "ci", "--set", "{alfwrold: {max_steps: 3}}"],
+            "nor an environment (there are alfworld, webshop)",
+        ),
+        (
+            ["study", "ci", "--set", "{policies: {tiny-s: {size: xl}}}"],
+            "policies.tiny-s.size: no size 'xl'; there are s, m",
+        ),
         (
             ["study", "ci", "--set", "{methods: {grpo: {options: {normalize: true}}}}"],
             "methods.grpo: options.normalize: grpo has no such option; there are: normalise",
         ),
-        (["data", "STUDY", "--env", "textcraft"], "has nothing to do for 'data textcraft'; it has: alfworld"),
+        (
+            ["data", "STUDY", "--env", "textcraft"],
+            "has nothing to do for 'data textcraft'; it has: alfworld",
+        ),
         (["data", "EDITED", "--env", "alfworld"], "not valid YAML"),
-        (["data", "EDITED_FIELD", "--env", "alfworld"], "alfworld.games.train: Input should be a valid integer"),
+        (
+            ["data", "EDITED_FIELD", "--env", "alfworld"],
+            "alfworld.games.train: Input should be a valid integer",
+        ),
         (["train", "missing.json", "--run", "a/b/c/seed-0"], "missing.json: cannot be read"),
         (["tables", "STUDY"], "runs/alfworld/tiny-s/grpo/seed-0/metrics.parquet: no record of"),
         (["train", "STUDY", "--run", "a/b/c/seed-0"], "has nothing to do for 'train a/b/c/seed-0'"),
-        (["policy", "STUDY", "--env", "alfworld", "--policy", "tiny-x"], "has nothing to do for 'policy alfworld/tiny-x'"),
+        (
+            ["policy", "STUDY", "--env", "alfworld", "--policy", "tiny-x"],
+            "has nothing to do for 'policy alfworld/tiny-x'",
+        ),
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_two(arguments, said, capsys, tmp_path):
     study = Path(shutil.copy("config/studies/ci.yaml", tmp_path / "study.json"))
     # A study.json that somebody has edited by hand, so that it is no JSON, or a field is wrong.
-    edited = {"EDITED": '{"name": "ci",', "EDITED_FIELD": study.read_text().replace("train: 8", "train: many")}
+    edited = {
+        "EDITED": '{"name": "ci",',
+        "EDITED_FIELD": study.read_text().replace("train: 8", "train: many"),
+    }
     for name, text in edited.items():
         (tmp_path / name).write_text(text)
     before = sorted(tmp_path.rglob("*"))
@@ -71,7 +89,9 @@ def test_bad_input_is_one_message_and_exit_code_two(arguments, said, capsys, tmp
     assert said in message
     assert "Traceback" not in message
     noted = (".jobs.lock", ".journal.jsonl")
-    assert sorted(path for path in tmp_path.rglob("*") if path.name not in noted) == before, "nothing is written"
+    assert sorted(path for path in tmp_path.rglob("*") if path.name not in noted) == before, (
+        "nothing is written"
+    )
 
 
 def test_an_interrupt_ends_with_130(monkeypatch, capsys):
@@ -94,7 +114,13 @@ def test_verify_ends_with_one_line_of_json(monkeypatch, capsys, mismatches, code
     _verifier(monkeypatch, cases=9, mismatches=mismatches, max_abs_error=0.5, seconds=0.1)
     assert cli.main(["verify", "prompts", "file"]) == code
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert last == {"kind": "prompts", "cases": 9, "mismatches": mismatches, "max_abs_error": 0.5, "seconds": 0.1}
+    assert last == {
+        "kind": "prompts",
+        "cases": 9,
+        "mismatches": mismatches,
+        "max_abs_error": 0.5,
+        "seconds": 0.1,
+    }
 
 
 def test_verify_refuses_a_bad_file(monkeypatch, capsys):

@@ -15,7 +15,9 @@ BATCH = [Example((5, 6, 7, 8, 9, 10, 11), 4, (5, 6)), Example((3, 2, 12, 13), 2,
 def _cloner():
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
-    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=20, num_attention_heads=2, num_key_value_heads=2, **sizes))
+    model = Qwen2ForCausalLM(
+        Qwen2Config(vocab_size=20, num_attention_heads=2, num_key_value_heads=2, **sizes)
+    )
     return model, Cloner(model, None, SimpleNamespace(plan=SimpleNamespace(seed=0)))
 
 
@@ -41,7 +43,6 @@ def test_the_loss_is_that_of_the_stock_model(prompt_weight):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
 
 
-
 def test_deciding_tokens_weigh_what_the_stage_says():
     model, cloner = _cloner()
     (example,) = BATCH[:1]
@@ -50,4 +51,6 @@ def test_deciding_tokens_weigh_what_the_stage_says():
     # Response tokens are those at 4, 5 and 6; the one at 5 decides.
     each = [-likely[place - 1, example.tokens[place]].item() for place in (4, 5, 6)]
     stage = Stage(1, 1e-3, 0.0, 6.0, None, None)
-    assert cloner._loss([example], stage).item() == pytest.approx((each[0] + 6 * each[1] + each[2]) / 8, rel=1e-5)
+    assert cloner._loss([example], stage).item() == pytest.approx(
+        (each[0] + 6 * each[1] + each[2]) / 8, rel=1e-5
+    )

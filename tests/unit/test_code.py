@@ -85,12 +85,16 @@ OTHER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "after"), [pair[1:] for pair in SAME], ids=[pair[0] for pair in SAME])
+@pytest.mark.parametrize(
+    ("before", "after"), [pair[1:] for pair in SAME], ids=[pair[0] for pair in SAME]
+)
 def test_what_means_the_same_has_the_same_digest(before, after):
     assert digest(before) == digest(after)
 
 
-@pytest.mark.parametrize(("before", "after"), [pair[1:] for pair in OTHER], ids=[pair[0] for pair in OTHER])
+@pytest.mark.parametrize(
+    ("before", "after"), [pair[1:] for pair in OTHER], ids=[pair[0] for pair in OTHER]
+)
 def test_what_means_something_else_has_another(before, after):
     assert digest(before) != digest(after)
 
@@ -204,7 +208,9 @@ def test_what_a_job_looks_up_is_one_entry(package):
 
 
 def test_a_parameters_name_counts_where_somebody_in_the_same_code_uses_it(package):
-    (package / "b.py").write_text("def g(x):\n    return h(a=x, b=1)\n\n\ndef h(a, b):\n    return a - b\n")
+    (package / "b.py").write_text(
+        "def g(x):\n    return h(a=x, b=1)\n\n\ndef h(a, b):\n    return a - b\n"
+    )
     before = code()
     # Callers name them: with the names swapped, g computes 1 - x.
     edit(package, "b.py", ("def h(a, b):\n    return a - b", "def h(b, a):\n    return b - a"))
@@ -222,7 +228,9 @@ def test_a_parameters_name_counts_where_somebody_in_the_same_code_uses_it(packag
 
 
 def test_a_module_that_is_handed_on_counts_whole(package):
-    (package / "b.py").write_text("from threespo import other\n\n\ndef g(x):\n    return getattr(other, x)()\n")
+    (package / "b.py").write_text(
+        "from threespo import other\n\n\ndef g(x):\n    return getattr(other, x)()\n"
+    )
     assert "threespo.other:unused" in code()
 
 
@@ -252,7 +260,9 @@ def test_what_runs_at_import_counts_though_nothing_refers_to_it(package, added):
 
 def test_all_names_of_a_module_at_once_cannot_be_followed_and_are_refused(package):
     edit(package, "b.py", ("def idle", "from threespo.other import *\n\n\ndef idle"))
-    with pytest.raises(InputError, match=r"b\.py: line \d+: from threespo\.other import \*: name what is imported"):
+    with pytest.raises(
+        InputError, match=r"b\.py: line \d+: from threespo\.other import \*: name what is imported"
+    ):
         code()
 
 
@@ -264,7 +274,9 @@ def test_what_editors_and_patches_leave_behind_is_no_data(package):
 
 
 def test_a_class_may_read_a_name_of_the_module_before_it_has_its_own(package):
-    (package / "b.py").write_text("def g(x):\n    return A.h\n\n\nclass A:\n    h = h()\n\n\ndef h():\n    return 1\n")
+    (package / "b.py").write_text(
+        "def g(x):\n    return A.h\n\n\nclass A:\n    h = h()\n\n\ndef h():\n    return 1\n"
+    )
     assert "threespo.b:h" in code()
 
 
@@ -281,7 +293,10 @@ def test_a_missing_or_broken_module_is_named(package):
 def test_the_imports_of_a_notebook_are_read_from_its_cells(package):
     cells = [
         {"cell_type": "markdown", "source": ["from threespo.b import idle"]},
-        {"cell_type": "code", "source": ["from threespo.a import f\n", "import threespo.b as b\n", "import pandas"]},
+        {
+            "cell_type": "code",
+            "source": ["from threespo.a import f\n", "import threespo.b as b\n", "import pandas"],
+        },
     ]
     (package / "one.ipynb").write_text(json.dumps({"cells": cells}))
     assert module.imported_by_notebook(package / "one.ipynb") == ["threespo.a:f", "threespo.b"]
@@ -314,7 +329,9 @@ def cache(tmp_path, monkeypatch):
 def parsed(monkeypatch):
     """Return the list of what is parsed from now on."""
     parse, asked = syntax.parse, []
-    monkeypatch.setattr(syntax, "parse", lambda content, package: asked.append(content) or parse(content, package))
+    monkeypatch.setattr(
+        syntax, "parse", lambda content, package: asked.append(content) or parse(content, package)
+    )
     return asked
 
 
@@ -395,15 +412,24 @@ def test_where_nothing_can_be_kept_nothing_is(package, cache):
 
 
 def test_what_is_kept_is_no_part_of_the_package_and_no_data_of_a_module():
-    patterns = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["*"]
+    patterns = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["setuptools"]["package-data"][
+        "*"
+    ]
     assert not [pattern for pattern in patterns if module._cache_file().match(pattern)]
-    assert not [name for name in module.code_of("threespo.provenance.code:code_of") if "__pycache__" in name]
+    assert not [
+        name for name in module.code_of("threespo.provenance.code:code_of") if "__pycache__" in name
+    ]
 
 
 def test_a_call_of_the_workflow_waits_for_neither_pandas_nor_scipy():
     files = [Path("workflow/Snakefile"), *sorted(Path("workflow/rules").glob("*.smk"))]
     # Statements at the top of a file; what stands deeper is imported where it is needed.
-    lines = [line for file in files for line in file.read_text().splitlines() if line.startswith("from threespo")]
+    lines = [
+        line
+        for file in files
+        for line in file.read_text().splitlines()
+        if line.startswith("from threespo")
+    ]
     assert len(lines) > 3
     program = "\n".join([*lines, "import sys", "print({'pandas', 'scipy'} & set(sys.modules))"])
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -422,7 +448,12 @@ def modules_of(stage: str, name: str = "") -> set[str]:
 
 def test_real_stages_depend_on_what_they_call_and_not_on_other_methods():
     grpo = modules_of("train", "alfworld/tiny-s/grpo/seed-0")
-    assert {"threespo.runs.train", "threespo.methods.grpo", "threespo.envs.episode", "threespo.methods.registry"} <= grpo
+    assert {
+        "threespo.runs.train",
+        "threespo.methods.grpo",
+        "threespo.envs.episode",
+        "threespo.methods.registry",
+    } <= grpo
     assert not {"threespo.methods.threespo", "threespo.methods.search", "threespo.cli"} & grpo
     # What a study file may say is no part of a run; its values are.
     assert not [name for name in grpo if name.startswith(("threespo.study", "threespo.results"))]
@@ -434,12 +465,21 @@ def test_real_stages_depend_on_what_they_call_and_not_on_other_methods():
 def test_code_that_once_was_in_no_key_is_in_those_that_run_it():
     """Three edits that an earlier rule did not see: the budget, how methods are made, the games of the curves."""
     train = Job("train", "alfworld/tiny-s/grpo/seed-0").code(STUDY)
-    assert {"threespo.runs.training_settings:TrainingSettings", "threespo.methods.registry:make_method"} <= train.keys()
-    assert "threespo.runs.settings:MOST_GAMES" in Job("learning", "alfworld/tiny-s/grpo/seed-0").code(STUDY)
+    assert {
+        "threespo.runs.training_settings:TrainingSettings",
+        "threespo.methods.registry:make_method",
+    } <= train.keys()
+    assert "threespo.runs.settings:MOST_GAMES" in Job("learning", "alfworld/tiny-s/grpo/seed-0").code(
+        STUDY
+    )
 
 
 def test_another_method_or_environment_in_the_lists_changes_no_job(tmp_path, monkeypatch):
-    before = {str(job): job.code(STUDY) for job in jobs(STUDY) if job.stage not in ("tables", "notebook", "report")}
+    before = {
+        str(job): job.code(STUDY)
+        for job in jobs(STUDY)
+        if job.stage not in ("tables", "notebook", "report")
+    }
     root = tmp_path / "threespo"
     shutil.copytree(module.ROOT, root, ignore=shutil.ignore_patterns("__pycache__"))
     for file, old, new in (
@@ -451,7 +491,11 @@ def test_another_method_or_environment_in_the_lists_changes_no_job(tmp_path, mon
         (root / file).write_text(text.replace(old, new))
     monkeypatch.setattr(module, "ROOT", root)
     module.forget()
-    after = {str(job): job.code(STUDY) for job in jobs(STUDY) if job.stage not in ("tables", "notebook", "report")}
+    after = {
+        str(job): job.code(STUDY)
+        for job in jobs(STUDY)
+        if job.stage not in ("tables", "notebook", "report")
+    }
     monkeypatch.undo()
     module.forget()
     assert after == before
@@ -485,7 +529,9 @@ def test_results_depend_on_how_their_environments_are_shown():
 
 def test_every_stage_has_code_of_its_own():
     first = {job.stage: job for job in reversed(jobs(STUDY))}
-    prints = {str(sorted(job.code(STUDY).items())) for stage, job in first.items() if stage != "notebook"}
+    prints = {
+        str(sorted(job.code(STUDY).items())) for stage, job in first.items() if stage != "notebook"
+    }
     assert len(prints) == len(first) - 1
     assert Path(module.__file__).parents[1] == module.ROOT
 
@@ -493,7 +539,9 @@ def test_every_stage_has_code_of_its_own():
 def test_a_notebook_depends_on_no_more_than_it_shows():
     """The theory is the same in every study: neither another figure, nor another row, nor a label draws it anew."""
     of_study = {"threespo.study.matrix", "threespo.study.catalogue"}
-    theory, results, curves = (modules_of("notebook", name) for name in ("theory", "main_results", "learning_curves"))
+    theory, results, curves = (
+        modules_of("notebook", name) for name in ("theory", "main_results", "learning_curves")
+    )
     assert "threespo.results.figures" in theory
     assert not [name for name in theory if name in of_study or name.endswith("presentation")]
     assert not of_study & results
@@ -504,7 +552,10 @@ def test_a_notebook_depends_on_no_more_than_it_shows():
 def test_no_module_names_one_above_it_by_text():
     """The contracts on imports see imports alone: a text with the name of a module would pass by them."""
     tools = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["importlinter"]
-    layers = [set(layer.replace(":", "|").replace(" ", "").split("|")) for layer in tools["contracts"][0]["layers"]]
+    layers = [
+        set(layer.replace(":", "|").replace(" ", "").split("|"))
+        for layer in tools["contracts"][0]["layers"]
+    ]
     height = {name: len(layers) - number for number, layer in enumerate(layers) for name in layer}
     found = []
     for file in module.ROOT.rglob("*.py"):

@@ -18,7 +18,15 @@ from threespo.decision_trees.train import run_on_trees
 from threespo.envs.episode import EpisodeSetup, begin, respond
 from threespo.envs.tree import CORRIDOR, DEAD_END, TreeEnv, TreeTask, success_probabilities
 from threespo.paths import Paths
-from threespo.protocol import LossSettings, Row, SampleRequest, UpdateRequest, ValueRequest, ValueRow, ValueUpdateRequest
+from threespo.protocol import (
+    LossSettings,
+    Row,
+    SampleRequest,
+    UpdateRequest,
+    ValueRequest,
+    ValueRow,
+    ValueUpdateRequest,
+)
 from threespo.study.load import load_study
 from threespo.tables import read_table
 
@@ -66,11 +74,16 @@ def test_success_probabilities_equal_the_sum_over_all_ways(task, weights):
 @settings(max_examples=40, deadline=None)
 @given(task=trees)
 def test_trees_can_be_solved_and_dead_ends_cannot_be_left(task):
-    ends = [walk(task, actions) for actions in itertools.product(range(task.branching), repeat=task.depth)]
+    ends = [
+        walk(task, actions) for actions in itertools.product(range(task.branching), repeat=task.depth)
+    ]
     assert any(end.won for end in ends)
     for end in ends:
         looks = [observation for observation, _ in end.history]
-        nodes = [walk(task, [action for _, action in end.history[:step]]).state.node for step in range(task.depth)]
+        nodes = [
+            walk(task, [action for _, action in end.history[:step]]).state.node
+            for step in range(task.depth)
+        ]
         for step, node in enumerate(nodes):
             if task.dead(node):
                 assert set(nodes[step:]) == {node}
@@ -127,7 +140,10 @@ def test_the_entropy_bonus_is_the_closed_form():
     made = policy(learning_rate=2.0, x=[0.0, 1.0, 2.0])
     p = torch.tensor([0.0, 1.0, 2.0]).softmax(0)
     entropy = -(p * p.log()).sum()
-    rows = tuple(Row(prompt, (action,), (0.0,), (0.0,), version=0) for prompt, action in (("x", 0), ("x", 2), ("new", 1)))
+    rows = tuple(
+        Row(prompt, (action,), (0.0,), (0.0,), version=0)
+        for prompt, action in (("x", 0), ("x", 2), ("new", 1))
+    )
     (stats,) = made.update(UpdateRequest((rows,), LossSettings(kl_coef=0.0, entropy_coef=0.3)))
     moved = torch.tensor([0.0, 1.0, 2.0]) - 2.0 * 0.3 * 2 / 3 * p * (p.log() + entropy)
     assert made.logits["x"].tolist() == pytest.approx(moved.tolist(), abs=1e-6)
@@ -157,7 +173,10 @@ def test_the_critic_moves_to_the_mean_return():
     rows = tuple(ValueRow("x", (0,), (0.0,), (value,)) for value in (0.0, 10.0, 5.0))
     for _ in range(40):
         critic.update(ValueUpdateRequest((rows,), 100.0))
-    assert critic.values(ValueRequest((("x", (0,)), ("y", (1,))))) == [[pytest.approx(5.0), 0.0], [0.0, 0.0]]
+    assert critic.values(ValueRequest((("x", (0,)), ("y", (1,))))) == [
+        [pytest.approx(5.0), 0.0],
+        [0.0, 0.0],
+    ]
 
 
 GROUPS = TreeFamily(trees=4, trees_per_epoch=4)
@@ -165,7 +184,8 @@ EASY = TreeFamily(trees=4, trees_per_epoch=4, depth=3, branching=2, solutions=2,
 
 
 @pytest.mark.parametrize(
-    "method", ["ppo", "grpo", "rloo", "gigpo", "hgpo", "graphgpo", "dapo", "reinforce_pp", "tree_grpo", "vine"]
+    "method",
+    ["ppo", "grpo", "rloo", "gigpo", "hgpo", "graphgpo", "dapo", "reinforce_pp", "tree_grpo", "vine"],
 )
 def test_every_baseline_solves_its_trees(method):
     """4 of 81 leaves win; an untrained policy does so with 5 %."""
@@ -176,10 +196,15 @@ def test_every_baseline_solves_its_trees(method):
     assert pd.DataFrame(rows).equals(pd.DataFrame(again))
 
 
-@pytest.mark.parametrize(("preset", "least"), [("literal", 0.3), ("calibrated", 0.5), ("narrow", 0.7), ("improved", 0.7)])
+@pytest.mark.parametrize(
+    ("preset", "least"), [("literal", 0.3), ("calibrated", 0.5), ("narrow", 0.7), ("improved", 0.7)]
+)
 def test_every_preset_learns_on_easy_trees(preset, least):
     """2 of 8 leaves win. With few winning leaves ``literal`` gates what it has not solved, for good (docs/LOG.md)."""
-    ends = [run_on_trees("threespo", {"preset": preset}, EASY, learning_rate=10.0, seed=seed)[-1] for seed in range(3)]
+    ends = [
+        run_on_trees("threespo", {"preset": preset}, EASY, learning_rate=10.0, seed=seed)[-1]
+        for seed in range(3)
+    ]
     assert sum(end["success"] for end in ends) / 3 > least
 
 
@@ -191,8 +216,20 @@ def test_a_method_that_gives_every_tree_up_ends():
 
 def test_a_row_takes_its_best_rate_on_other_seeds(tmp_path):
     """With a rate of next to nothing nothing is learned; the better one is chosen and its epochs are those of a run."""
-    family = {"depth": 2, "branching": 2, "solutions": 1, "generations": 400, "trees": 2, "trees_per_epoch": 2}
-    settings = {"families": {"tiny": family}, "methods": {"grpo": {"method": "grpo"}}, "seeds": 3, "tuning_seeds": 2}
+    family = {
+        "depth": 2,
+        "branching": 2,
+        "solutions": 1,
+        "generations": 400,
+        "trees": 2,
+        "trees_per_epoch": 2,
+    }
+    settings = {
+        "families": {"tiny": family},
+        "methods": {"grpo": {"method": "grpo"}},
+        "seeds": 3,
+        "tuning_seeds": 2,
+    }
     file = Path(__file__).resolve().parents[2] / "config" / "studies" / "ci.yaml"
     study = load_study(file, {"laboratory": settings | {"learning_rates": [1e-6, 50.0]}})
     paths = Paths(tmp_path)
@@ -211,20 +248,31 @@ def test_allocation_and_regret_by_hand():
     rows = [
         {"task_id": task.task_id, "node": node, "parent": parent, "action": action, "rollouts": rollouts}
         # The last row is the second child once more.
-        for node, parent, action, rollouts in ((0, -1, "", 4), (1, 0, "0", 2), (2, 0, "1", 4), (3, 0, "1", 2))
+        for node, parent, action, rollouts in (
+            (0, -1, "", 4),
+            (1, 0, "0", 2),
+            (2, 0, "1", 4),
+            (3, 0, "1", 2),
+        )
     ]
     spent = allocation(rows, {task.task_id: task}, truth)
     measures = spent.measures()
     assert measures["regret"] == pytest.approx(2 * 0.4 / 8)
-    assert measures["allocation"] == pytest.approx((4 * 0.3 + 2 * 0.5 + 6 * 0.1) / 12 - (0.3 + 0.5 + 2 * 0.1) / 4)
+    assert measures["allocation"] == pytest.approx(
+        (4 * 0.3 + 2 * 0.5 + 6 * 0.1) / 12 - (0.3 + 0.5 + 2 * 0.1) / 4
+    )
 
 
 def test_observations_that_trees_can_show():
     plain = [TreeTask(number, depth=2, branching=2) for number in (0, 1)]
-    everything = {task.task_id: success_probabilities(task, lambda _: {"0": 0.5, "1": 0.5}) for task in plain}
+    everything = {
+        task.task_id: success_probabilities(task, lambda _: {"0": 0.5, "1": 0.5}) for task in plain
+    }
     assert looks(plain, everything) == 2 * (1 + 2 + 4)
     alike = TreeTask(0, depth=2, branching=2, aliased=1.0)
-    assert looks([alike], {"tree-0": everything["tree-0"]}) == 1 + 1 + 4, "both rooms between look like a corridor"
+    assert looks([alike], {"tree-0": everything["tree-0"]}) == 1 + 1 + 4, (
+        "both rooms between look like a corridor"
+    )
 
 
 def test_a_search_is_measured_against_true_probabilities():

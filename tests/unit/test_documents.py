@@ -24,13 +24,21 @@ RECIPE = "docs/exactness.md"
 FRAMEWORKS = {"datasets", "openenv", "ray", "skyrl_gym", "trl", "verifiers"}
 """What the tests of the adapters import, and these need not."""
 # Blocks that show a part of an example; the example itself is run.
-PARTS = [block for block in blocks("python") if block.page == "docs/searching.md" and "import" not in block.text]
+PARTS = [
+    block
+    for block in blocks("python")
+    if block.page == "docs/searching.md" and "import" not in block.text
+]
 PROGRAMS = [block for block in blocks("python", "diff") if block.is_python and block not in PARTS]
 # What a diff leads to runs where its lines are all of the program.
-WHOLE = [one for one in PROGRAMS if one.language == "python" or one.page == "docs/frameworks/gymnasium.md"]
+WHOLE = [
+    one for one in PROGRAMS if one.language == "python" or one.page == "docs/frameworks/gymnasium.md"
+]
 
 
-@pytest.mark.parametrize("block", [one for one in WHOLE if one.runs and one.page != RECIPE and not one.asks], ids=str)
+@pytest.mark.parametrize(
+    "block", [one for one in WHOLE if one.runs and one.page != RECIPE and not one.asks], ids=str
+)
 def test_a_block_runs(block: Block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block.python, str(block), "exec"), {"__name__": "document"})
@@ -42,7 +50,11 @@ def test_a_block_compiles_and_imports_what_is_there(block: Block):
     for module, name in block.imports - block.foreign:
         assert defines(module, name), (module, name)
     assert missing(block) == []
-    unknown = {module.split(".")[0] for module, _ in block.foreign if not importlib.util.find_spec(module.split(".")[0])}
+    unknown = {
+        module.split(".")[0]
+        for module, _ in block.foreign
+        if not importlib.util.find_spec(module.split(".")[0])
+    }
     assert unknown <= FRAMEWORKS
 
 
@@ -83,7 +95,12 @@ def test_replays_print_what_the_document_shows(call: str, line: str, request, ca
     if not words[2].startswith("tests/"):
         shared = request.getfixturevalue("shared")
         places = {"GAMES": shared / "data" / "alfworld", "SHOP": shared / "data" / "webshop_1k"}
-        words = [words[0], words[1], str(shared / "golden" / words[2]), *(str(places.get(one, one)) for one in words[3:])]
+        words = [
+            words[0],
+            words[1],
+            str(shared / "golden" / words[2]),
+            *(str(places.get(one, one)) for one in words[3:]),
+        ]
     else:
         words[2] = str(ROOT / words[2])
     assert cli.main(words) == 0
@@ -117,10 +134,20 @@ def test_settings_can_be_read(block: Block):
 
 
 def test_blocks_say_their_language():
-    assert {block.language for block in blocks()} <= {"python", "diff", "console", "text", "yaml", "toml", "json"}
+    assert {block.language for block in blocks()} <= {
+        "python",
+        "diff",
+        "console",
+        "text",
+        "yaml",
+        "toml",
+        "json",
+    }
 
 
-@pytest.mark.parametrize("why", ["an unpacked archive", "one within another repository", "somebody else's", "no git"])
+@pytest.mark.parametrize(
+    "why", ["an unpacked archive", "one within another repository", "somebody else's", "no git"]
+)
 def test_what_git_alone_knows_is_not_tested_without_it(tmp_path, monkeypatch, why):
     """And the reason is told."""
     monkeypatch.setattr(documents, "ROOT", tmp_path / "archive")

@@ -13,7 +13,14 @@ import pytest
 
 from threespo.envs.alfworld.embedded import generate, generate_stream, solved_scene
 from threespo.envs.alfworld.embedded_layouts import layouts
-from threespo.envs.alfworld.embedded_tables import DIFFICULTIES, OWN_LAYOUTS, ROOM_KINDS, SPLITS, Difficulty, PerRoom
+from threespo.envs.alfworld.embedded_tables import (
+    DIFFICULTIES,
+    OWN_LAYOUTS,
+    ROOM_KINDS,
+    SPLITS,
+    Difficulty,
+    PerRoom,
+)
 from threespo.errors import InputError
 
 # Official training games per task type.
@@ -63,7 +70,9 @@ def test_a_game_depends_on_its_index_only(difficulty: str) -> None:
     many = generate("train", 12, 3, difficulty)
     assert generate("train", 5, 3, difficulty) == many[:5]
     assert list(islice(generate_stream("train", 3, difficulty), 12)) == many
-    assert not {game.problem for game in many} & {game.problem for game in generate("train", 12, 4, difficulty)}
+    assert not {game.problem for game in many} & {
+        game.problem for game in generate("train", 12, 4, difficulty)
+    }
     assert len({game.game_id for game in many}) == 12
 
 
@@ -73,7 +82,11 @@ def test_games_do_not_depend_on_the_hash_seed_nor_on_alfworld_being_installed() 
     for hash_seed, prelude in (("0", ""), ("1", absent), ("random", absent)):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(
-            [sys.executable, "-c", prelude + DIGEST], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", prelude + DIGEST],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         digests.add(done.stdout.strip())
     # Games are part of every study, so a change of them must be a decision: then pin the new digest.
@@ -100,7 +113,9 @@ def test_unseen_games_are_played_on_unseen_floors(difficulty: str) -> None:
     for split in SPLITS:
         for game in generate(split, 300, 0, difficulty):
             floors[split].add(int(GAME_ID.fullmatch(game.game_id)["floor"]))
-            multisets[split].add(tuple(sorted(kind for _, kind in facts(game.problem, "receptacleType"))))
+            multisets[split].add(
+                tuple(sorted(kind for _, kind in facts(game.problem, "receptacleType")))
+            )
     for own, other in itertools.product(OWN_LAYOUTS, SPLITS):
         assert own == other or not floors[own] & floors[other]
         assert own == other or not multisets[own] & multisets[other]
@@ -146,7 +161,9 @@ def test_names_and_goals_have_the_official_form(difficulty: str) -> None:
         assert f" {name['object'].lower()} " in game.goal
         assert game.goal.endswith(f" {name['place'].lower()}.")
         assert f'"Your task is to: {game.goal}"' in game.grammar
-        kinds = {kind for _, kind in facts(game.problem, "objectType") + facts(game.problem, "receptacleType")}
+        kinds = {
+            kind for _, kind in facts(game.problem, "objectType") + facts(game.problem, "receptacleType")
+        }
         assert {f"{name['object']}Type", f"{name['place']}Type"} <= kinds
 
 
@@ -196,6 +213,8 @@ def test_unknown_names_are_bad_input(split: str, difficulty: str) -> None:
 
 def test_too_many_layouts_are_bad_input() -> None:
     one = (4, 4, 4)
-    crowded = replace(DIFFICULTIES["small"], name="crowded", receptacles=PerRoom(one, one, one, one), closed=0.0)
+    crowded = replace(
+        DIFFICULTIES["small"], name="crowded", receptacles=PerRoom(one, one, one, one), closed=0.0
+    )
     with pytest.raises(InputError, match="widen `receptacles`"):
         generate("train", 50, 0, crowded)

@@ -69,7 +69,9 @@ class Explorer:
             return
         self.here = name
         trip = f"go to {name}"
-        self.note(name, self.act(trip if trip in self.engine.admissible(self.state) else f"examine {name}"))
+        self.note(
+            name, self.act(trip if trip in self.engine.admissible(self.state) else f"examine {name}")
+        )
 
     def note(self, name: str, observation: str) -> None:
         """Remember what an observation says of a receptacle."""
@@ -133,7 +135,9 @@ class Explorer:
     ("difficulty", "limit", "share"), [("small", 15, 0.96), ("medium", 30, 0.98), ("full", 50, 0.9)]
 )
 @pytest.mark.parametrize("split", ["train", "valid_unseen"])
-def test_an_explorer_wins_within_the_step_limit(split: str, difficulty: str, limit: int, share: float) -> None:
+def test_an_explorer_wins_within_the_step_limit(
+    split: str, difficulty: str, limit: int, share: float
+) -> None:
     steps = [
         Explorer(record, random.Random(number)).solve()
         for number, record in enumerate(generate(split, 200, 2, difficulty))

@@ -24,14 +24,22 @@ from threespo.envs.episode import EpisodeSetup
 from threespo.errors import InputError
 from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies, refusals_in_words
 from threespo.policy.chat import Spacing
-from threespo.policy.endpoint import EndpointSampler, EndpointSettings, NotRun, availability, estimate_cost
+from threespo.policy.endpoint import (
+    EndpointSampler,
+    EndpointSettings,
+    NotRun,
+    availability,
+    estimate_cost,
+)
 from threespo.protocol import Sample, SampleRequest
 
 KEY = "sk-fake-0123456789abcdef-SECRET"
 
 
 def _settings(**changes):
-    return EndpointSettings(**{"model": "fake", "input_price": 10, "output_price": 100, "timeout_s": 5, **changes})
+    return EndpointSettings(
+        **{"model": "fake", "input_price": 10, "output_price": 100, "timeout_s": 5, **changes}
+    )
 
 
 def _requests(*prompts, count=1):
@@ -73,7 +81,9 @@ def sampler(tmp_path, waits):
     def make(path=None, **changes):
         close()
         path = path or tmp_path / "replies.jsonl"
-        opened.append(EndpointSampler(_settings(**changes), path, _wait=lambda _, seconds: waits.append(seconds)))
+        opened.append(
+            EndpointSampler(_settings(**changes), path, _wait=lambda _, seconds: waits.append(seconds))
+        )
         return opened[-1]
 
     yield make
@@ -81,7 +91,9 @@ def sampler(tmp_path, waits):
 
 
 def _texts(sampler, *prompts, seed=1, temperature=0.4):
-    return [one.text for (one,) in sampler.sample(_requests(*prompts), seed=seed, temperature=temperature)]
+    return [
+        one.text for (one,) in sampler.sample(_requests(*prompts), seed=seed, temperature=temperature)
+    ]
 
 
 # Asking.
@@ -105,22 +117,37 @@ def test_a_request_is_one_user_message_with_the_limits_and_nothing_else(serve, s
 @pytest.mark.parametrize(
     ("changes", "sent"),
     [
-        ({"limit_parameter": "max_completion_tokens"}, {"temperature": 0.4, "max_completion_tokens": 512}),
+        (
+            {"limit_parameter": "max_completion_tokens"},
+            {"temperature": 0.4, "max_completion_tokens": 512},
+        ),
         ({"send_temperature": False}, {"max_tokens": 512}),
         (
-            {"limit_parameter": "max_completion_tokens", "send_temperature": False, "max_response_tokens": 4096},
+            {
+                "limit_parameter": "max_completion_tokens",
+                "send_temperature": False,
+                "max_response_tokens": 4096,
+            },
             {"max_completion_tokens": 4096},
         ),
         ({}, {"temperature": 0.4, "max_tokens": 512}),
     ],
 )
-def test_what_reasoning_models_refuse_can_be_left_out_or_sent_by_another_name(serve, sampler, changes, sent):
+def test_what_reasoning_models_refuse_can_be_left_out_or_sent_by_another_name(
+    serve, sampler, changes, sent
+):
     server = serve()
     _texts(sampler(**changes), "p")
-    assert server.asked[0].body == {"model": "fake", "messages": [{"role": "user", "content": "p"}], **sent}
+    assert server.asked[0].body == {
+        "model": "fake",
+        "messages": [{"role": "user", "content": "p"}],
+        **sent,
+    }
 
 
-def test_what_is_sent_is_part_of_a_replys_name_and_a_temperature_that_is_not_sent_is_none(serve, sampler):
+def test_what_is_sent_is_part_of_a_replys_name_and_a_temperature_that_is_not_sent_is_none(
+    serve, sampler
+):
     server = serve()
     for changes in ({}, {"limit_parameter": "max_completion_tokens"}, {"send_temperature": False}):
         _texts(sampler(**changes), "p")
@@ -144,7 +171,12 @@ def test_samples_keep_the_order_of_requests_when_replies_come_in_reverse(serve, 
 
         return act
 
-    serve(**{prompt: [after(next_one, prompt)] for prompt, next_one in zip(prompts, [*prompts[1:], None], strict=True)})
+    serve(
+        **{
+            prompt: [after(next_one, prompt)]
+            for prompt, next_one in zip(prompts, [*prompts[1:], None], strict=True)
+        }
+    )
     assert _texts(sampler(concurrency=6), *prompts) == [f"reply to {prompt}" for prompt in prompts]
 
 
@@ -163,7 +195,9 @@ def test_whole_episodes_are_played_and_played_again_from_the_cassette(serve, sam
     tasks = [compile_game(record) for record in records]
     options = {"seed": 1, "temperature": 0.4, "key": ("evaluate",)}
     played = play_episodes(setup, tasks, sampler(), **options)
-    assert [(one.episode.won, one.invalid_format, one.inadmissible) for one in played] == [(True, 0, 0)] * 2
+    assert [(one.episode.won, one.invalid_format, one.inadmissible) for one in played] == [
+        (True, 0, 0)
+    ] * 2
     assert [one.episode.steps for one in played] == [len(record.walkthrough) for record in records]
     server.stop()
     monkeypatch.delenv("OPENAI_API_KEY")
@@ -191,7 +225,9 @@ def test_no_more_requests_are_under_way_than_allowed(serve, sampler):
 
 def test_each_sample_of_a_request_is_asked_for_itself(serve, sampler):
     server = serve(p=[says("a"), says("b"), says("c")])
-    ((first, second, third),) = sampler(concurrency=1).sample(_requests("p", count=3), seed=1, temperature=1.0)
+    ((first, second, third),) = sampler(concurrency=1).sample(
+        _requests("p", count=3), seed=1, temperature=1.0
+    )
     assert [first.text, second.text, third.text] == ["a", "b", "c"]
     assert len(server.asked) == 3
 
@@ -227,8 +263,14 @@ def test_a_temperature_below_zero_is_refused(serve, sampler, temperature):
         (says(None, "stop"), ("", True)),
         (says(None, "content_filter"), ("", True)),
         (says(None, "length"), ("", False)),
-        (answers({"choices": [{"message": {"refusal": "I cannot"}, "finish_reason": "stop"}]}), ("", True)),
-        (answers({"choices": [{"message": {"role": "assistant"}, "finish_reason": "length"}]}), ("", False)),
+        (
+            answers({"choices": [{"message": {"refusal": "I cannot"}, "finish_reason": "stop"}]}),
+            ("", True),
+        ),
+        (
+            answers({"choices": [{"message": {"role": "assistant"}, "finish_reason": "length"}]}),
+            ("", False),
+        ),
         (says("half a \ud83d pair", "stop"), ("half a ? pair", True)),
         (says("zwei\nZeilen\u2028日本", None), ("zwei\nZeilen\u2028日本", True)),
     ],
@@ -311,7 +353,9 @@ def test_an_exhausted_quota_ends_the_run_instead_of_sleeping_for_hours(serve, sa
 
 def test_giving_up_names_model_status_and_attempts_and_keeps_the_rest(serve, sampler):
     server = serve(bad=[_FAULTS["503"]] * 3)
-    with pytest.raises(InputError, match=r"fake: no reply after 3 attempts.*HTTP 503.*What was recorded stays") as caught:
+    with pytest.raises(
+        InputError, match=r"fake: no reply after 3 attempts.*HTTP 503.*What was recorded stays"
+    ) as caught:
         _texts(sampler(max_attempts=3, concurrency=1), "good", "bad", "never")
     assert "resumes" in str(caught.value)
     assert [asked.prompt for asked in server.asked] == ["good", "bad", "bad", "bad"]
@@ -328,7 +372,9 @@ def test_a_request_that_is_wrong_is_not_repeated(serve, sampler, waits, status):
     with pytest.raises(InputError, match=message):
         _texts(sampler(), "p")
     # Of a request that may be wrong by its prompt alone it is found out whether another prompt is answered.
-    assert [asked.prompt for asked in server.asked] == ["p", "Say OK."][: 2 if status in (400, 422) else 1]
+    assert [asked.prompt for asked in server.asked] == ["p", "Say OK."][
+        : 2 if status in (400, 422) else 1
+    ]
     assert waits == []
 
 
@@ -353,7 +399,9 @@ def test_a_failure_stops_what_has_not_begun_and_records_what_has(serve, sampler,
     assert len(server.asked) < 22
 
 
-@pytest.mark.parametrize("url", ["", "api.example.com/v1", "ftp://example.com", "http://[", "http://host:port/v1"])
+@pytest.mark.parametrize(
+    "url", ["", "api.example.com/v1", "ftp://example.com", "http://[", "http://host:port/v1"]
+)
 def test_an_address_that_is_none_is_refused_at_once(serve, sampler, monkeypatch, url):
     """Another service's key must not go to OpenAI just because its address was forgotten."""
     monkeypatch.setenv("OTHER_URL", url)
@@ -364,7 +412,9 @@ def test_an_address_that_is_none_is_refused_at_once(serve, sampler, monkeypatch,
 # The cassette.
 
 
-def test_what_is_recorded_is_never_asked_again_not_even_without_server_and_key(serve, sampler, monkeypatch):
+def test_what_is_recorded_is_never_asked_again_not_even_without_server_and_key(
+    serve, sampler, monkeypatch
+):
     server = serve()
     texts = _texts(sampler(), "a", "b", "c")
     server.stop()
@@ -402,7 +452,9 @@ def test_availability(serve, monkeypatch, tmp_path):
 
 
 def _line(digit, **changes):
-    reply = Reply(digest=digit * 32, asked="fake", served="fake-1", text="t", finish="stop", tokens=(1, 2))
+    reply = Reply(
+        digest=digit * 32, asked="fake", served="fake-1", text="t", finish="stop", tokens=(1, 2)
+    )
     return reply.model_copy(update=changes).model_dump_json(exclude_defaults=True)
 
 
@@ -421,7 +473,10 @@ def test_everything_that_shapes_a_reply_is_part_of_its_name():
     changes |= {"limit_parameter": "max_completion_tokens"}
     unsent, coldest = (digest_of(**{**_ASKED, "temperature": temperature}) for temperature in (None, 0))
     assert unsent not in (digest_of(**_ASKED), coldest)
-    digests = {digest_of(**_ASKED), *(digest_of(**{**_ASKED, name: value}) for name, value in changes.items())}
+    digests = {
+        digest_of(**_ASKED),
+        *(digest_of(**{**_ASKED, name: value}) for name, value in changes.items()),
+    }
     assert len(digests) == 1 + len(changes)
     assert digest_of(**{**_ASKED, "temperature": 0}) == digest_of(**{**_ASKED, "temperature": 0.0})
 
@@ -429,7 +484,9 @@ def test_everything_that_shapes_a_reply_is_part_of_its_name():
 def test_names_of_replies_never_change():
     """Or every cassette that people share would be worthless: the digest of one request, computed by hand."""
     text = '["m", "p", 0.4, 1, ["evaluate", 3, 0], 0, 512]'
-    code = "import hashlib, sys; print(hashlib.blake2b(sys.argv[1].encode(), digest_size=16).hexdigest())"
+    code = (
+        "import hashlib, sys; print(hashlib.blake2b(sys.argv[1].encode(), digest_size=16).hexdigest())"
+    )
     done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, check=True)
     assert digest_of(**_ASKED) == done.stdout.strip()
 
@@ -444,11 +501,20 @@ _OLD = """
 """.lstrip()
 
 
-def test_cassettes_of_the_first_version_are_read_and_written_as_they_were_and_name_what_is_no_answer(tmp_path):
+def test_cassettes_of_the_first_version_are_read_and_written_as_they_were_and_name_what_is_no_answer(
+    tmp_path,
+):
     path, again = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
     path.write_text(_OLD)
     replies, _ = read_replies(path)
-    assert [reply.refusal for reply in replies] == [None, "no_text", "no_text", "cut", "reply_filtered", None]
+    assert [reply.refusal for reply in replies] == [
+        None,
+        "no_text",
+        "no_text",
+        "cut",
+        "reply_filtered",
+        None,
+    ]
     cassette = Cassette(again, append=True)
     for reply in replies:
         cassette.record(reply)
@@ -505,12 +571,19 @@ def test_reading_alone_changes_nothing(serve, sampler, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("line", "named"),
-    [("{}", "digest"), ('{"digest": 1', "line"), (_line("a").replace('"stop"', "3"), "finish"), ("", "line")],
+    [
+        ("{}", "digest"),
+        ('{"digest": 1', "line"),
+        (_line("a").replace('"stop"', "3"), "finish"),
+        ("", "line"),
+    ],
 )
 def test_a_damaged_line_within_is_named(sampler, tmp_path, line, named, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     (tmp_path / "replies.jsonl").write_text("\n".join([_line("a"), line, _line("b")]) + "\n")
-    with pytest.raises(InputError, match=rf"replies\.jsonl: line 2 is no recorded reply \({named}.*Restore the file"):
+    with pytest.raises(
+        InputError, match=rf"replies\.jsonl: line 2 is no recorded reply \({named}.*Restore the file"
+    ):
         sampler()
     # And the lock is free again.
     (tmp_path / "replies.jsonl").unlink()
@@ -579,7 +652,9 @@ def test_a_killed_run_resumes_and_only_one_process_writes(serve, sampler, tmp_pa
     server = serve(c=[hang])
     process = _process(path, "a", "b", "c", "d")
     assert reached.wait(60)
-    with pytest.raises(InputError, match=rf"another process \(process {process.pid} on .*Wait for it or stop it"):
+    with pytest.raises(
+        InputError, match=rf"another process \(process {process.pid} on .*Wait for it or stop it"
+    ):
         sampler()
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -588,7 +663,9 @@ def test_a_killed_run_resumes_and_only_one_process_writes(serve, sampler, tmp_pa
     assert sorted(asked.prompt for asked in server.asked) == ["c", "d"]
 
 
-def test_a_second_sampler_in_this_process_is_refused_too_and_a_closed_one_is_not_in_the_way(serve, tmp_path):
+def test_a_second_sampler_in_this_process_is_refused_too_and_a_closed_one_is_not_in_the_way(
+    serve, tmp_path
+):
     path = tmp_path / "replies.jsonl"
     with EndpointSampler(_settings(), path), pytest.raises(InputError, match="another process"):
         EndpointSampler(_settings(), path)
@@ -621,7 +698,9 @@ cassette.record(reply.model_copy(update={"digest": "c" * 32}))
 
 def test_a_full_disk_is_one_clear_error_and_later_lines_are_whole(tmp_path):
     path = tmp_path / "replies.jsonl"
-    done = subprocess.run([sys.executable, "-c", _FULL, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _FULL, str(path)], capture_output=True, text=True, check=True
+    )
     assert f"{path}: a reply cannot be recorded" in done.stdout
     assert "the run resumes" in done.stdout
     assert [reply.digest[0] for reply in read_replies(path)[0]] == ["a", "c"]
@@ -631,7 +710,9 @@ def test_a_full_disk_is_one_clear_error_and_later_lines_are_whole(tmp_path):
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500])
-def test_the_key_is_nowhere_even_if_the_server_quotes_it(serve, sampler, tmp_path, caplog, capfd, status):
+def test_the_key_is_nowhere_even_if_the_server_quotes_it(
+    serve, sampler, tmp_path, caplog, capfd, status
+):
     caplog.set_level(logging.DEBUG)
     serve(p=[chat_server.echoes_the_key(status)] * 2)
     one = sampler(max_attempts=2)
@@ -654,7 +735,10 @@ def test_the_key_is_nowhere_even_if_the_server_quotes_it(serve, sampler, tmp_pat
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("Incorrect API key provided: sk-fake-****CRET. See the page.", "Incorrect API key provided: […] See the page."),
+        (
+            "Incorrect API key provided: sk-fake-****CRET. See the page.",
+            "Incorrect API key provided: […] See the page.",
+        ),
         ("The key sk-fa... is not ours", "The key […] is not ours"),
         ("No access with a key that ends in 'CRET'", "No access with a key that ends in […]"),
         (f"{KEY} and {KEY[5:15]}", "[…] and […]"),
@@ -736,9 +820,18 @@ def test_an_estimate_above_the_limit_is_refused_before_the_first_request(serve, 
     one = sampler(max_cost=9.0, max_response_tokens=200)
     assert one.announce(episodes=2, max_steps=50, prompt_tokens=1000) == pytest.approx(3.0)
     line = capsys.readouterr().err
-    for part in ("fake: 2 episodes", "100 requests", "100,000 prompt", "20,000 response", "$3.00", "max_cost $9.00"):
+    for part in (
+        "fake: 2 episodes",
+        "100 requests",
+        "100,000 prompt",
+        "20,000 response",
+        "$3.00",
+        "max_cost $9.00",
+    ):
         assert part in line
-    with pytest.raises(InputError, match=r"max_cost: found 9, but fake may cost 30\.00 US dollars.*Raise max_cost"):
+    with pytest.raises(
+        InputError, match=r"max_cost: found 9, but fake may cost 30\.00 US dollars.*Raise max_cost"
+    ):
         one.announce(episodes=20, max_steps=50, prompt_tokens=1000)
     assert server.asked == []
 
@@ -754,7 +847,9 @@ def test_a_run_stops_when_it_has_spent_too_much_and_resumes_with_more(serve, sam
     """Each reply costs 100 * 10 + 20 * 100 = 3,000 millionths of a dollar."""
     server = serve()
     prompts = [f"p{number}" for number in range(6)]
-    with pytest.raises(InputError, match=r"max_cost: 0\.01 US dollars are spent on fake.*raise max_cost"):
+    with pytest.raises(
+        InputError, match=r"max_cost: 0\.01 US dollars are spent on fake.*raise max_cost"
+    ):
         _texts(sampler(concurrency=1, max_cost=0.0075), *prompts)
     assert len(server.asked) == len(read_replies(tmp_path / "replies.jsonl")[0]) == 3
     with pytest.raises(InputError, match="max_cost"):
@@ -772,7 +867,14 @@ def test_the_bill_is_printed_once_at_the_end(serve, sampler, capsys):
     one.close()
     one.close()
     line = capsys.readouterr().err
-    for part in ("fake: 3 replies asked", "1 from", "300 prompt", "60 response", "$0.01 now", "max_cost $50.00"):
+    for part in (
+        "fake: 3 replies asked",
+        "1 from",
+        "300 prompt",
+        "60 response",
+        "$0.01 now",
+        "max_cost $50.00",
+    ):
         assert part in line
     assert line.count("\n") == 1
     sampler().close()
@@ -790,7 +892,9 @@ def test_the_bill_is_printed_once_at_the_end(serve, sampler, capsys):
         (None, (6, 512), True),
     ],
 )
-def test_thinking_is_counted_and_unknown_usage_at_its_bound(serve, sampler, tmp_path, usage, tokens, bound):
+def test_thinking_is_counted_and_unknown_usage_at_its_bound(
+    serve, sampler, tmp_path, usage, tokens, bound
+):
     serve(日本=[answers({**completion("ok"), "usage": usage})])
     _texts(sampler(), "日本")
     sampler()

@@ -33,7 +33,12 @@ def world(tmp_path_factory):
         patch.setenv("OPENAI_API_KEY", KEY)
         path = tmp_path_factory.mktemp("endpoint") / "replies.jsonl"
         settings = EndpointSettings(
-            model="fake", input_price=1, output_price=1, timeout_s=30, max_attempts=ATTEMPTS, concurrency=1
+            model="fake",
+            input_price=1,
+            output_price=1,
+            timeout_s=30,
+            max_attempts=ATTEMPTS,
+            concurrency=1,
         )
         with EndpointSampler(settings, path, _wait=lambda *_: None) as sampler:
             yield World(server, sampler, path)
@@ -56,12 +61,16 @@ class World:
         self.server._script[prompt] = script * ATTEMPTS if forever else script
         whole, asked = self.path.stat().st_size, len(self.server.asked)
         try:
-            self.sampler.sample((SampleRequest(prompt, 1, ("evaluate", prompt)),), seed=1, temperature=0.4)
+            self.sampler.sample(
+                (SampleRequest(prompt, 1, ("evaluate", prompt)),), seed=1, temperature=0.4
+            )
             ended = None
         except InputError as error:
             ended = str(error)
         new = [Reply.model_validate_json(line) for line in self.path.read_bytes()[whole:].splitlines()]
-        assert len(new) == (ended is None), "either a reply is recorded, or the run stops and there is none"
+        assert len(new) == (ended is None), (
+            "either a reply is recorded, or the run stops and there is none"
+        )
         return ended or new[0], sum(one.prompt == prompt for one in self.server.asked[asked:])
 
 
@@ -77,7 +86,11 @@ def observed(world, form):
     assert asked == 2
     last, asked = world.ask(form, forever=True)
     started = {ATTEMPTS: "again", 2: "once more"}[asked]
-    return f"{started}, then stops" if isinstance(last, str) else f"{started}, then counts as `{last.refused}`"
+    return (
+        f"{started}, then stops"
+        if isinstance(last, str)
+        else f"{started}, then counts as `{last.refused}`"
+    )
 
 
 def test_the_page_and_the_forms_have_the_same_rows():
@@ -111,7 +124,10 @@ def test_the_words_of_the_service_are_passed_on(world, caplog, name, form):
     ("row", "remedy"),
     [
         ("401, or 400 about the key", "Check OPENAI_API_KEY"),
-        ("402, or any status about credit or quota", "Add credit at the service or raise its limit; the key itself"),
+        (
+            "402, or any status about credit or quota",
+            "Add credit at the service or raise its limit; the key itself",
+        ),
         ("403 for another reason", "may not use this model or not from here"),
         ("413, about the account's tokens per minute", "Raise the account's limit"),
         ("407 from a proxy", "HTTPS_PROXY=http://USER:PASSWORD@HOST"),
@@ -156,7 +172,9 @@ def _replies(world, row):
         yield reply
 
 
-@pytest.mark.parametrize("row", [name for name, happens in rows("Replies").items() if happens == "reply"])
+@pytest.mark.parametrize(
+    "row", [name for name, happens in rows("Replies").items() if happens == "reply"]
+)
 def test_text_is_recorded_as_it_was_sent(world, row):
     for reply in _replies(world, row):
         assert reply.text.strip() in (TEXT, "<think>I could", "<think>")
@@ -164,7 +182,10 @@ def test_text_is_recorded_as_it_was_sent(world, row):
 
 
 def test_a_thought_is_recorded_apart_from_the_text(world):
-    thoughts = {reply.thought for reply in _replies(world, "text, and a thought in a field or a block of its own")}
+    thoughts = {
+        reply.thought
+        for reply in _replies(world, "text, and a thought in a field or a block of its own")
+    }
     assert thoughts == {"open or <action>close</action>?"}
 
 
@@ -197,9 +218,18 @@ def fresh(tmp_path, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
 
         def ask(*prompts, **changes):
-            given = {"model": "fake", "input_price": 1, "output_price": 1, "concurrency": 1, "max_attempts": 2, **changes}
+            given = {
+                "model": "fake",
+                "input_price": 1,
+                "output_price": 1,
+                "concurrency": 1,
+                "max_attempts": 2,
+                **changes,
+            }
             requests = tuple(SampleRequest(prompt, 1, ("evaluate", prompt)) for prompt in prompts)
-            with EndpointSampler(EndpointSettings(**given), tmp_path / "replies.jsonl", _wait=lambda *_: None) as sampler:
+            with EndpointSampler(
+                EndpointSettings(**given), tmp_path / "replies.jsonl", _wait=lambda *_: None
+            ) as sampler:
                 return sampler.sample(requests, seed=1, temperature=0.4)
 
         yield server, ask, tmp_path / "replies.jsonl"
@@ -243,7 +273,9 @@ def test_an_account_that_is_blocked_meanwhile_is_no_prompts_fault(fresh):
     server, ask, path = fresh
     server._script = {"a": [says("fine")]}
     for status in (400, 403):
-        server.otherwise = error(status, f"Your account was flagged for a breach of our usage policy. {WORDS}").action
+        server.otherwise = error(
+            status, f"Your account was flagged for a breach of our usage policy. {WORDS}"
+        ).action
         with pytest.raises(InputError, match=WORDS):
             ask("a", "b")
         assert [reply.text for reply in read_replies(path)[0]] == ["fine"]
@@ -297,12 +329,25 @@ def dressed(form, rng):
     """Return the response with what services add to it, which nothing here depends on."""
     if not isinstance(form.body, dict):
         return form
-    extras = {"id": "x", "created": 1, "system_fingerprint": None, "provider": "x", "x_groq": {"id": [1, None]}}
+    extras = {
+        "id": "x",
+        "created": 1,
+        "system_fingerprint": None,
+        "provider": "x",
+        "x_groq": {"id": [1, None]},
+    }
     body = {**dict(rng.sample(sorted(extras.items(), key=str), 2)), **form.body}
     first = next(iter(body.get("choices") or [None]))
     if isinstance(first, dict):
-        more = {"logprobs": None, "native_finish_reason": "STOP", "content_filter_results": {"hate": {"filtered": False}}}
-        body["choices"] = [{**dict(rng.sample(sorted(more.items(), key=str), 1)), **first}, *body["choices"][1:]]
+        more = {
+            "logprobs": None,
+            "native_finish_reason": "STOP",
+            "content_filter_results": {"hate": {"filtered": False}},
+        }
+        body["choices"] = [
+            {**dict(rng.sample(sorted(more.items(), key=str), 1)), **first},
+            *body["choices"][1:],
+        ]
     if "error" in body and rng.random() < 0.3 and form.status != 200:
         body = [body]
     return replace(form, body=body)
@@ -317,7 +362,10 @@ def test_two_hundred_random_courses_end_as_the_page_says(world):
         rng = random.Random(f"course {number}")
         # Half of a course is what is tried again, or most would end at once.
         again = [name for name, happens in page.items() if happens.startswith(("again", "once more"))]
-        names = [rng.choice(again if rng.random() < 0.5 else list(page)) for _ in range(rng.randint(1, ATTEMPTS + 1))]
+        names = [
+            rng.choice(again if rng.random() < 0.5 else list(page))
+            for _ in range(rng.randint(1, ATTEMPTS + 1))
+        ]
         script = [(name, dressed(rng.choice(behaviours[name]), rng)) for name in names]
         end, form = expected(script, page)
 
@@ -334,7 +382,14 @@ def test_two_hundred_random_courses_end_as_the_page_says(world):
                 sent = (GOOD,) if form is None else (TEXT, "<think>I could", "<think>")
                 assert outcome.text.strip().startswith(sent), what
         ends.append(end)
-    assert set(ends) >= {"reply", "stops", "no_text", "prompt_refused", "prompt_too_long", "prompt_filtered"}, "it tries all"
+    assert set(ends) >= {
+        "reply",
+        "stops",
+        "no_text",
+        "prompt_refused",
+        "prompt_too_long",
+        "prompt_filtered",
+    }, "it tries all"
 
 
 def test_what_was_recorded_at_random_is_served_again_without_key_and_server(world, monkeypatch):
@@ -344,6 +399,8 @@ def test_what_was_recorded_at_random_is_served_again_without_key_and_server(worl
     first = read_replies(world.path)[0][-1]
     with EndpointSampler(world.sampler.settings, world.path) as again:
         prompt = f"prompt {world.prompts}"
-        ((sample,),) = again.sample((SampleRequest(prompt, 1, ("evaluate", prompt)),), seed=1, temperature=0.4)
+        ((sample,),) = again.sample(
+            (SampleRequest(prompt, 1, ("evaluate", prompt)),), seed=1, temperature=0.4
+        )
     assert sample.text == first.text
     assert world.path.read_bytes() == before

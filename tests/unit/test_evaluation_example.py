@@ -54,7 +54,9 @@ def kept(monkeypatch, wins):
 def test_it_is_the_first_of_the_last_split_that_was_won_or_else_the_first(monkeypatch, wins, seed, task):
     episodes, _, example = kept(monkeypatch, wins)
     assert len(episodes) == 12
-    assert {(row["split"], row["evaluation_seed"], row["task_id"]) for row in example} == {("unseen", seed, task)}
+    assert {(row["split"], row["evaluation_seed"], row["task_id"]) for row in example} == {
+        ("unseen", seed, task)
+    }
     assert example[0]["success"] == any(split == "unseen" for split, *_ in wins)
 
 

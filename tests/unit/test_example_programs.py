@@ -20,7 +20,9 @@ LIGHT = {
     "verl_agent_envs": "128 episodes of 16 games",
 }
 # The outputs that a document shows, whole lines of them.
-SHOWN = dict(zip(("beam_search", "monte_carlo_value"), blocks("text", page="docs/searching.md"), strict=True))
+SHOWN = dict(
+    zip(("beam_search", "monte_carlo_value"), blocks("text", page="docs/searching.md"), strict=True)
+)
 OTHERS = {"openenv_client", "skyrl_environment", "verifiers_taskset"}
 
 
@@ -44,7 +46,9 @@ def loaded(name):
     return module
 
 
-@pytest.mark.parametrize(("name", "split", "task"), [("ALFWorld", "valid_unseen", 5), ("WebShop", "test", 7)])
+@pytest.mark.parametrize(
+    ("name", "split", "task"), [("ALFWorld", "valid_unseen", 5), ("WebShop", "test", 7)]
+)
 def test_what_a_beam_search_finds_wins_again(name, split, task):
     """Its commands are admissible one after the other and win; the origin and the budget are as they were."""
     env = gymnasium.make(f"threespo/{name}-v0", split=split).unwrapped

@@ -33,7 +33,13 @@ def values(words: list[str], option: str) -> list[str]:
 def test_an_example_means_a_valid_study(words, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     # Placeholders of the documents.
-    for name in ("train.jsonl.xz", "valid_seen.jsonl.xz", "valid_unseen.jsonl.xz", "alfred.pddl", "grammar.twl2"):
+    for name in (
+        "train.jsonl.xz",
+        "valid_seen.jsonl.xz",
+        "valid_unseen.jsonl.xz",
+        "alfred.pddl",
+        "grammar.twl2",
+    ):
         (tmp_path / name).write_bytes(b"")
     own = ROOT / "config" / "studies" / "ci.yaml"
     written = [word for word in values(words, "--config") if "=value" not in word]
@@ -42,12 +48,20 @@ def test_an_example_means_a_valid_study(words, monkeypatch, tmp_path):
     found = resolve(parse_config(given), gpus[0] if gpus else None)
     # What changes the study changes its folder.
     plain = [word for word in given if not word.startswith(("set=", "name=", "policy_build="))]
-    assert (found.paths == resolve(parse_config(plain), gpus[0] if gpus else None).paths) == (plain == given)
+    assert (found.paths == resolve(parse_config(plain), gpus[0] if gpus else None).paths) == (
+        plain == given
+    )
 
 
 def test_there_are_examples_of_both_files_and_they_change_what_they_say():
     assert len(examples()) >= 10
-    found = [resolve(parse_config(values(words, "--config")), None) for words in examples() if "study=smoke" in words]
-    budgets = [{env: one.study.at(env).training.generations for env in one.study.environments} for one in found]
+    found = [
+        resolve(parse_config(values(words, "--config")), None)
+        for words in examples()
+        if "study=smoke" in words
+    ]
+    budgets = [
+        {env: one.study.at(env).training.generations for env in one.study.environments} for one in found
+    ]
     # As the text beside them says.
     assert budgets == [{"alfworld": 2000, "webshop": 2000}, {"alfworld": 2000, "webshop": 5000}]

@@ -46,7 +46,10 @@ def gather(study, made):
     """Write the table of a study's provenance, and the record of its tables."""
     rows = [("code", "commit", COMMIT), ("time", "gathered", "2026-11-22 10:00 UTC")]
     rows.append(("study", "settings", dump_study(study)))
-    write_table(made.table("provenance"), [dict(zip(("section", "name", "value"), row, strict=True)) for row in rows])
+    write_table(
+        made.table("provenance"),
+        [dict(zip(("section", "name", "value"), row, strict=True)) for row in rows],
+    )
     record("tables", study, "", made)
 
 
@@ -68,7 +71,11 @@ def test_the_call_that_made_a_study_vouches_for_its_file(paths, tmp_path):
 
 
 def files_in(folder):
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_all_tables_and_figures_are_there_under_their_items_names(paths, tmp_path, capsys):
@@ -126,8 +133,14 @@ def test_an_earlier_export_is_replaced_and_the_same_study_gives_the_same_bytes(p
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda folder: (folder / "notes.txt").write_text("mine"), "notes.txt is there, and no export has written it"),
-        (lambda folder: (folder / "tables" / "alpha.tex").write_text("mine"), "tables/alpha.tex was changed after"),
+        (
+            lambda folder: (folder / "notes.txt").write_text("mine"),
+            "notes.txt is there, and no export has written it",
+        ),
+        (
+            lambda folder: (folder / "tables" / "alpha.tex").write_text("mine"),
+            "tables/alpha.tex was changed after",
+        ),
         (lambda folder: (folder / "export.json").unlink(), "is there, and no export has written it"),
         (lambda folder: (folder / "export.json").write_text("{}"), "not the index of an export"),
         (lambda folder: (folder / "export.json").write_text("["), "not readable as JSON"),
@@ -144,7 +157,9 @@ def test_what_somebody_else_has_put_there_is_not_overwritten(paths, tmp_path, sp
     assert files_in(folder) == before
 
 
-def test_a_file_or_a_link_in_the_place_of_the_folder_is_refused_and_an_empty_folder_is_taken(paths, tmp_path):
+def test_a_file_or_a_link_in_the_place_of_the_folder_is_refused_and_an_empty_folder_is_taken(
+    paths, tmp_path
+):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
@@ -158,16 +173,40 @@ def test_a_file_or_a_link_in_the_place_of_the_folder_is_refused_and_an_empty_fol
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda paths: paths.paper_table("ablation", "tex").unlink(), r"ablation\.tex: is missing.*Run the workflow again"),
-        (lambda paths: paths.figure("claims", "svg").write_text("other"), r"claims\.svg: is damaged or was edited"),
-        (lambda paths: paths.record("notebook", "alpha").unlink(), r"alpha\.csv: no record of 'notebook alpha'"),
-        (lambda paths: paths.table("provenance").write_bytes(b"PAR1"), r"provenance\.parquet: is damaged or was edited"),
-        (lambda paths: edit(paths, seeds=list(range(10))), r"not the study that the tables are of: seeds is \[0, 1, 2"),
+        (
+            lambda paths: paths.paper_table("ablation", "tex").unlink(),
+            r"ablation\.tex: is missing.*Run the workflow again",
+        ),
+        (
+            lambda paths: paths.figure("claims", "svg").write_text("other"),
+            r"claims\.svg: is damaged or was edited",
+        ),
+        (
+            lambda paths: paths.record("notebook", "alpha").unlink(),
+            r"alpha\.csv: no record of 'notebook alpha'",
+        ),
+        (
+            lambda paths: paths.table("provenance").write_bytes(b"PAR1"),
+            r"provenance\.parquet: is damaged or was edited",
+        ),
+        (
+            lambda paths: edit(paths, seeds=list(range(10))),
+            r"not the study that the tables are of: seeds is \[0, 1, 2",
+        ),
         (lambda paths: edit(paths, description="mine"), r'description is "mine" here and "'),
         (lambda paths: edit(paths, gpus_per_rank=1), r"gpus_per_rank"),
-        (lambda paths: paths.study.write_text(dump_study(load_study(STUDIES / "mini.yaml"))), r"study\.json: not the study"),
-        (lambda paths: paths.study.write_text(paths.study.read_text()[:-20]), r"study\.json: not valid YAML"),
-        (lambda paths: call(paths, study_sha256="0" * 64), r"study\.json: damaged or edited: it is not what the workflow"),
+        (
+            lambda paths: paths.study.write_text(dump_study(load_study(STUDIES / "mini.yaml"))),
+            r"study\.json: not the study",
+        ),
+        (
+            lambda paths: paths.study.write_text(paths.study.read_text()[:-20]),
+            r"study\.json: not valid YAML",
+        ),
+        (
+            lambda paths: call(paths, study_sha256="0" * 64),
+            r"study\.json: damaged or edited: it is not what the workflow",
+        ),
     ],
 )
 def test_a_study_that_is_not_whole_exports_nothing(paths, tmp_path, spoil, says, capsys):

@@ -40,13 +40,18 @@ def saved(folder, **options):
 def boxes(pdf):
     """Return the width and the height of a PDF file's pages, in inches."""
     found = re.findall(rb"/MediaBox \[ ([\d. ]+) \]", pdf)
-    return [(right - left, top - low) for left, low, right, top in (np.array(box.split(), float) / 72 for box in found)]
+    return [
+        (right - left, top - low)
+        for left, low, right, top in (np.array(box.split(), float) / 72 for box in found)
+    ]
 
 
 @pytest.mark.parametrize(("panels", "inches"), [(1, 3.3), (2, 6.9)])
 def test_every_file_has_the_width_of_a_column_or_of_a_page(tmp_path, panels, inches):
     files = saved(tmp_path, panels=panels)
-    assert float(re.search(rb'<svg[^>]* width="([\d.]+)pt"', files["svg"])[1]) == pytest.approx(72 * inches)
+    assert float(re.search(rb'<svg[^>]* width="([\d.]+)pt"', files["svg"])[1]) == pytest.approx(
+        72 * inches
+    )
     assert [width for width, _ in boxes(files["pdf"])] == pytest.approx([inches], abs=0.01)
     # The first chunk of a PNG file begins with its width in pixels.
     assert int.from_bytes(files["png"][16:20]) == pytest.approx(300 * inches, abs=1)
@@ -70,18 +75,29 @@ def test_any_other_width_is_refused(tmp_path):
 
 
 def test_without_data_a_sentence_stands_in_the_place_of_an_empty_frame(tmp_path):
-    for name, says in (("x", "This study has no rows for this figure."), ("case_study", "recorded_tasks: 4}}'")):
+    for name, says in (
+        ("x", "This study has no rows for this figure."),
+        ("case_study", "recorded_tasks: 4}}'"),
+    ):
         save_figure(drawn(panels=2), tmp_path, name, DATA.iloc[:0])
-        texts = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / f"{name}.svg").read_text(encoding="utf-8"))
+        texts = re.findall(
+            r"<text[^>]*>([^<]*)</text>", (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
+        )
         # In lines, and nothing of what was drawn.
         assert " ".join(texts).replace("&apos;", "'").endswith(says)
         assert not {"generations", "panel 0"} & set(texts)
-        assert [width for width, _ in boxes((tmp_path / f"{name}.pdf").read_bytes())] == pytest.approx([6.9], abs=0.01)
+        assert [width for width, _ in boxes((tmp_path / f"{name}.pdf").read_bytes())] == pytest.approx(
+            [6.9], abs=0.01
+        )
 
 
 def test_text_is_text_and_fonts_are_embedded_as_truetype(tmp_path):
     files = saved(tmp_path)
-    assert re.findall(r"<text[^>]*>(generations|panel 0|α)</text>", files["svg"].decode()) == ["generations", "panel 0", "α"]
+    assert re.findall(r"<text[^>]*>(generations|panel 0|α)</text>", files["svg"].decode()) == [
+        "generations",
+        "panel 0",
+        "α",
+    ]
     # Type 42 fonts: a CIDFontType2 or TrueType object with a FontFile2 stream, and no Type 3 fonts.
     assert b"/FontFile2" in files["pdf"]
     assert b"/Type3" not in files["pdf"]
@@ -103,7 +119,9 @@ def test_a_tall_figure_is_cut_between_its_rows_into_pages_that_hold_every_row(tm
     assert sum(part.height for part in parts) == pytest.approx(figure.get_size_inches()[1])
     for axis in figure.axes:
         box = axis.get_tightbbox()
-        inside = [part for part in parts if part.y0 <= box.y0 / figure.dpi and box.y1 / figure.dpi <= part.y1]
+        inside = [
+            part for part in parts if part.y0 <= box.y0 / figure.dpi and box.y1 / figure.dpi <= part.y1
+        ]
         assert len(inside) == 1, axis.get_title()
     files = saved(tmp_path, panels=31)
     assert len(boxes(files["pdf"])) == 3
@@ -123,12 +141,20 @@ def test_a_figure_that_fits_is_one_page():
 
 # --- colours
 
-DEUTERANOPIA = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881))
+DEUTERANOPIA = (
+    (0.367322, 0.860646, -0.227968),
+    (0.280085, 0.672501, 0.047413),
+    (-0.011820, 0.042940, 0.968881),
+)
 """Machado, Oliveira and Fernandes 2009, severity 1: linear RGB as a deuteranope sees it."""
 
 AS_IT_IS = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
-TO_XYZ = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.0721750), (0.0193339, 0.1191920, 0.9503041))
+TO_XYZ = (
+    (0.4124564, 0.3575761, 0.1804375),
+    (0.2126729, 0.7151522, 0.0721750),
+    (0.0193339, 0.1191920, 0.9503041),
+)
 
 
 def lab(colour, seen=AS_IT_IS):
@@ -166,7 +192,9 @@ def test_the_papers_own_colours_are_kept():
         return np.degrees(np.arctan2(*lab(COLOURS[name])[:0:-1])) % 360
 
     # Hue angles in CIELAB: blue about 280, purple 310, pink 350 to 360, red 30.
-    assert [hue(name) for name in ("3spo", "gigpo", "hgpo", "grpo")] == pytest.approx([280, 312, 350, 32], abs=15)
+    assert [hue(name) for name in ("3spo", "gigpo", "hgpo", "grpo")] == pytest.approx(
+        [280, 312, 350, 32], abs=15
+    )
 
 
 def test_lines_that_are_alike_in_colour_differ_in_marker_or_dashes():

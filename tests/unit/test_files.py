@@ -10,7 +10,15 @@ from safetensors.torch import save_file
 from torch import zeros
 
 from threespo.errors import InputError, sized
-from threespo.files import atomic_folder, atomic_json, atomic_path, atomic_text, copy_folder, link_file, link_folder
+from threespo.files import (
+    atomic_folder,
+    atomic_json,
+    atomic_path,
+    atomic_text,
+    copy_folder,
+    link_file,
+    link_folder,
+)
 from threespo.paths import Paths
 from threespo.pipeline import journal
 from threespo.pipeline.stages import Job
@@ -74,7 +82,9 @@ def test_a_device_that_takes_no_more_is_one_clear_error(tmp_path):
     """A real limit on what may be written, met in the middle of a write."""
     target = tmp_path / "table.txt"
     atomic_text(target, "old")
-    done = subprocess.run([sys.executable, "-c", _FULL, str(target)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _FULL, str(target)], capture_output=True, text=True, check=True
+    )
     assert str(target) in done.stdout
     assert "cannot be written" in done.stdout
     assert "Earlier results are untouched" in done.stdout
@@ -168,7 +178,9 @@ def test_so_is_what_is_linked_or_copied(tmp_path, umask):
     assert _modes(results) == ({oct(0o666 & ~umask)}, {oct(0o777 & ~umask)})
     assert {path.read_text() for path in results.rglob("*") if path.is_file()} == {"weights"}
     alike = tmp_path / oct(0o666 & ~umask) / "deep" / "weights"
-    assert alike.samefile(results / f"linked-{0o666 & ~umask}.txt"), "the disk's blocks are shared where that is possible"
+    assert alike.samefile(results / f"linked-{0o666 & ~umask}.txt"), (
+        "the disk's blocks are shared where that is possible"
+    )
 
 
 def test_a_setgid_folder_hands_its_group_on(tmp_path):
@@ -187,7 +199,9 @@ def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path, leads_to):
     target.mkdir(parents=True)
     (target / "mine.txt").write_text("mine")
     for name in ("text", "run"):
-        (place / name).symlink_to({"folder": target, "file": target / "mine.txt", "nothing": tmp_path / "gone"}[leads_to])
+        (place / name).symlink_to(
+            {"folder": target, "file": target / "mine.txt", "nothing": tmp_path / "gone"}[leads_to]
+        )
     if leads_to != "folder":
         atomic_text(place / "text", "new")
         assert (place / "text").read_text() == "new"
@@ -213,5 +227,12 @@ def test_links_to_folders_are_not_followed_when_a_folder_is_linked(tmp_path):
 
 
 def test_sizes_have_a_unit_that_says_something():
-    shown = {0: "0 bytes", 999: "999 bytes", 12_345: "12.3 kB", 3e6: "3.0 MB", 1.5e9: "1.5 GB", 2e13: "20.0 TB"}
+    shown = {
+        0: "0 bytes",
+        999: "999 bytes",
+        12_345: "12.3 kB",
+        3e6: "3.0 MB",
+        1.5e9: "1.5 GB",
+        2e13: "20.0 TB",
+    }
     assert {count: sized(count) for count in shown} == shown

@@ -45,7 +45,9 @@ def package(tmp_path_factory):
     for name in ("__init__.py", "study/__init__.py"):
         (folder / "threespo" / name).write_text("")
     shutil.copy(fork_server.__file__, folder / "threespo" / "study")
-    (folder / "threespo" / "cli.py").write_text("def main(arguments):\n    exec(arguments[1])\n    return 0\n")
+    (folder / "threespo" / "cli.py").write_text(
+        "def main(arguments):\n    exec(arguments[1])\n    return 0\n"
+    )
     return folder
 
 
@@ -68,7 +70,11 @@ class Workflow:
     def command(self, *arguments, **more):
         more.setdefault("env", environment(self.package, **{fork_server.SERVER: self.name}))
         return subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more
+            [sys.executable, "-c", COMMAND, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **more,
         )
 
     def end(self):
@@ -109,9 +115,13 @@ def test_a_job_has_the_arguments_environment_folder_and_streams_of_its_command(w
 
 
 def test_nothing_of_one_job_is_seen_in_the_next(workflow):
-    first = workflow.command("train", "import os, sys, torch; os.environ['LEFT'] = 'x'; sys.left = 1; torch.manual_seed(5)")
+    first = workflow.command(
+        "train", "import os, sys, torch; os.environ['LEFT'] = 'x'; sys.left = 1; torch.manual_seed(5)"
+    )
     assert first.wait() == 0
-    second = workflow.command("train", "import os, sys; print('LEFT' in os.environ, hasattr(sys, 'left'))")
+    second = workflow.command(
+        "train", "import os, sys; print('LEFT' in os.environ, hasattr(sys, 'left'))"
+    )
     assert second.communicate()[0].strip() == "False False"
 
 
@@ -173,7 +183,11 @@ def test_an_interrupt_reaches_the_job_and_the_command_waits_for_it(package):
 
 
 def catches_interrupts(pid):
-    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    caught = next(
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("SigCgt")
+    )
     return bool(int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1)
 
 
@@ -234,7 +248,9 @@ def test_a_server_that_is_killed_takes_its_jobs_along(package):
 def test_the_server_ends_with_the_workflow_after_its_last_job(package):
     """Jobs of a killed workflow go on to their end, as they do without a server."""
     workflow = Workflow(package)
-    job = workflow.command("train", "import time; print('begun', flush=True); time.sleep(1); print('done')")
+    job = workflow.command(
+        "train", "import time; print('begun', flush=True); time.sleep(1); print('done')"
+    )
     assert job.stdout.readline() == "begun\n"
     workflow.caller.kill()
     assert job.communicate(timeout=60)[0] == "done\n"

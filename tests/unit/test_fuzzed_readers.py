@@ -86,13 +86,17 @@ def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
             found = found[:at] + new + found[at + len(new) :]
         return found
 
-    changes = st.lists(st.tuples(st.integers(0, len(whole)), st.binary(max_size=4)), min_size=1, max_size=4).map(damage)
+    changes = st.lists(
+        st.tuples(st.integers(0, len(whole)), st.binary(max_size=4)), min_size=1, max_size=4
+    ).map(damage)
     return changes | st.integers(0, len(whole)).map(lambda end: whole[:end])
 
 
 def places(found: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return where all values of nested mappings and lists stand."""
-    items = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    items = (
+        found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    )
     return [place, *(deeper for key, inner in items for deeper in places(inner, (*place, key)))]
 
 
@@ -106,7 +110,9 @@ def replaced(whole: Any) -> st.SearchStrategy[Any]:
         copied[place[0]] = replace(copied[place[0]], place[1:], new)
         return copied
 
-    return st.builds(lambda place, new: replace(whole, place, new), st.sampled_from(places(whole)), values)
+    return st.builds(
+        lambda place, new: replace(whole, place, new), st.sampled_from(places(whole)), values
+    )
 
 
 def survives(read: Any, *arguments: Any) -> None:
@@ -185,10 +191,18 @@ def test_games_with_damaged_texts(tmp_path, problem, part, data):
     texts = {"problem": GAME.problem, "domain": GAME.domain, "grammar": GAME.grammar}
     texts["problem"] = problem.decode(errors="replace")
     if part != "problem":
-        texts |= {"problem": GAME.problem, part: data.draw(damaged(texts[part].encode())).decode(errors="replace")}
+        texts |= {
+            "problem": GAME.problem,
+            part: data.draw(damaged(texts[part].encode())).decode(errors="replace"),
+        }
     file = tmp_path / "train" / "task" / "trial" / "game.tw-pddl"
     file.parent.mkdir(parents=True, exist_ok=True)
-    game = {"pddl_domain": texts["domain"], "grammar": texts["grammar"], "pddl_problem": texts["problem"], "solvable": True}
+    game = {
+        "pddl_domain": texts["domain"],
+        "grammar": texts["grammar"],
+        "pddl_problem": texts["problem"],
+        "solvable": True,
+    }
     file.write_text(json.dumps(game))
     file.with_name("traj_data.json").write_text(json.dumps({"task_type": GAME.task_type}))
     survives(lambda: [compile_game(record) for record in sources.load(tmp_path, "train")])
@@ -240,7 +254,14 @@ def test_goals(tmp_path, content):
     survives(load_goals, tmp_path, "train")
 
 
-REPLY = {"digest": "0" * 32, "asked": "gpt", "served": "gpt-1", "text": "look", "finish": "stop", "tokens": [3, 4]}
+REPLY = {
+    "digest": "0" * 32,
+    "asked": "gpt",
+    "served": "gpt-1",
+    "text": "look",
+    "finish": "stop",
+    "tokens": [3, 4],
+}
 
 
 @fuzz
@@ -252,7 +273,9 @@ REPLY = {"digest": "0" * 32, "asked": "gpt", "served": "gpt-1", "text": "look", 
 def test_cassettes(tmp_path, content, packed, name):
     content = json.dumps(REPLY).encode() + b"\n" + content + b"\n"
     file = tmp_path / name
-    file.write_bytes(lzma.compress(content)[: None if packed else -3] if name.endswith("xz") else content)
+    file.write_bytes(
+        lzma.compress(content)[: None if packed else -3] if name.endswith("xz") else content
+    )
     survives(lambda: Cassette(file, append=False).close())
     file.write_bytes(content[len(json.dumps(REPLY)) :])
     survives(lambda: Cassette(file, append=False).close())
@@ -306,7 +329,9 @@ CELLS = [None, True, -1, 0, 3, 2**62, 0.5, float("nan"), float("inf"), "", "won"
 
 
 @settings(fuzz, max_examples=150)
-@given(st.sampled_from(sorted(trees.small()[0])), st.integers(0, 3), st.sampled_from(CELLS), st.booleans())
+@given(
+    st.sampled_from(sorted(trees.small()[0])), st.integers(0, 3), st.sampled_from(CELLS), st.booleans()
+)
 def test_tables_with_one_cell_or_column_of_any_form(tmp_path, column, row, cell, whole_column):
     rows = trees.small()
     for number, one in enumerate(rows):
@@ -323,12 +348,41 @@ def test_tables_with_one_cell_or_column_of_any_form(tmp_path, column, row, cell,
 TASK = load_panel("alfworld-official").splits["valid_unseen"][0]
 TURNS = [{"from": "human", "value": "Your task is to: look."}, {"from": "gpt", "value": "Action: look"}]
 LOGGED = [
-    {"task": TASK.task_id, "content": TASK.content, "goal": "look.", "success": True, "seed": 1, "steps": 5.0, "step": 1},
-    {"extra.gamefile": [f"/d/valid_unseen/{TASK.task_id}/game.tw-pddl"], "won": [True], "steps": [3], "actions": [["look"]]},
-    {"input": "Your task is to: look.\n", "output": "</think><action>look</action>", "score": 9.9, "step": 3, "traj_uid": 1},
+    {
+        "task": TASK.task_id,
+        "content": TASK.content,
+        "goal": "look.",
+        "success": True,
+        "seed": 1,
+        "steps": 5.0,
+        "step": 1,
+    },
+    {
+        "extra.gamefile": [f"/d/valid_unseen/{TASK.task_id}/game.tw-pddl"],
+        "won": [True],
+        "steps": [3],
+        "actions": [["look"]],
+    },
+    {
+        "input": "Your task is to: look.\n",
+        "output": "</think><action>look</action>",
+        "score": 9.9,
+        "step": 3,
+        "traj_uid": 1,
+    },
     {"meta": {"success": True, "steps": 3, "reward": 1}, "conversations": TURNS},
-    {"task_name": "a", "goal": "b c", "is_done": True, "trajectory": {"Interaction Turn 0": {"Action": "look"}}},
-    {"index": 0, "error": None, "output": {"result": {"result": 1, "init_prompt": "", "log": [{"done": True}]}}, "time": {}},
+    {
+        "task_name": "a",
+        "goal": "b c",
+        "is_done": True,
+        "trajectory": {"Interaction Turn 0": {"Action": "look"}},
+    },
+    {
+        "index": 0,
+        "error": None,
+        "output": {"result": {"result": 1, "init_prompt": "", "log": [{"done": True}]}},
+        "time": {},
+    },
     {"name": "env_0", "memory": [], "is_success": True},
     {"episodes": [{"task": TASK.task_id, "success": True}]},
 ]
@@ -344,7 +398,11 @@ def test_logs_with_one_value_of_any_form(tmp_path, row, other, listed):
 
 
 @settings(fuzz, max_examples=100)
-@given(junk | damaged(json.dumps(LOGGED, indent=1).encode()) | damaged(gzip.compress(json.dumps(LOGGED).encode())))
+@given(
+    junk
+    | damaged(json.dumps(LOGGED, indent=1).encode())
+    | damaged(gzip.compress(json.dumps(LOGGED).encode()))
+)
 def test_files_of_logs(tmp_path, content):
     file = tmp_path / "log.jsonl"
     file.write_bytes(content)
@@ -366,7 +424,12 @@ def test_records(tmp_path, content):
     survives(records.read, Paths(tmp_path), Job("tables"))
 
 
-CALL = {"config": {"study": "ci", "set": {"seeds": [0]}}, "gpus": None, "file": "ci.yaml", "study_sha256": "0"}
+CALL = {
+    "config": {"study": "ci", "set": {"seeds": [0]}},
+    "gpus": None,
+    "file": "ci.yaml",
+    "study_sha256": "0",
+}
 CI = load_study(ROOT / "config" / "studies" / "ci.yaml")
 
 
@@ -390,7 +453,10 @@ CALLED = {**EVENT, "kind": "call"}
 
 
 @fuzz
-@given(junk | (replaced(EVENT) | replaced(CALLED)).map(lambda found: json.dumps(found).encode()), st.booleans())
+@given(
+    junk | (replaced(EVENT) | replaced(CALLED)).map(lambda found: json.dumps(found).encode()),
+    st.booleans(),
+)
 def test_journals(tmp_path, content, between):
     """One bad bit, times of no clock: what is whole is shown, the rest is left out."""
     paths = Paths(tmp_path / "ci")
@@ -422,21 +488,29 @@ def test_files_of_the_repository(tmp_path, content):
 
 
 @fuzz
-@given(junk | replaced({"study": "ci", "files": {"a": "0"}}).map(lambda found: json.dumps(found).encode()))
+@given(
+    junk | replaced({"study": "ci", "files": {"a": "0"}}).map(lambda found: json.dumps(found).encode())
+)
 def test_indices_of_exports(tmp_path, content):
     (tmp_path / INDEX).write_bytes(content)
     survives(check_ours, tmp_path)
 
 
 @fuzz
-@given(junk | replaced({"weight_map": {"a": "model.safetensors"}}).map(lambda found: json.dumps(found).encode()))
+@given(
+    junk
+    | replaced({"weight_map": {"a": "model.safetensors"}}).map(lambda found: json.dumps(found).encode())
+)
 def test_indices_of_weights(tmp_path, content):
     (tmp_path / "model.safetensors.index.json").write_bytes(content)
     assert hub._is_whole(tmp_path) is False
 
 
 @fuzz
-@given(junk | replaced({"games.zip": {"sha256": "0", "bytes": 1}}).map(lambda found: json.dumps(found).encode()))
+@given(
+    junk
+    | replaced({"games.zip": {"sha256": "0", "bytes": 1}}).map(lambda found: json.dumps(found).encode())
+)
 def test_checksums_of_downloads(tmp_path, content):
     (tmp_path / official.CHECKSUMS).write_bytes(content)
     survives(official._pinned, tmp_path / official.CHECKSUMS)

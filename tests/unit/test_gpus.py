@@ -37,7 +37,9 @@ def pretend(folder, uuids, used=(), extra=()):
     script = folder / "nvidia-smi"
     lines = {"-L": [*listing, *extra], "--query": memory}
     asked = "'-L' if '-L' in sys.argv else '--query'"
-    script.write_text(f"#!{sys.executable}\nimport sys\nlines = {lines!r}\nprint('\\n'.join(lines[{asked}]))\n")
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nlines = {lines!r}\nprint('\\n'.join(lines[{asked}]))\n"
+    )
     script.chmod(0o755)
     return folder
 
@@ -91,7 +93,10 @@ def test_two_runs_may_share_a_gpu_and_spread_first(four, tmp_path, monkeypatch):
         for _ in range(8):
             held.enter_context(claim(1, runs_per_gpu=2, folder=tmp_path))
             names.append(os.environ.pop(VISIBLE))
-        with pytest.raises(InputError, match="only 0 of 4 are free"), claim(1, runs_per_gpu=2, patience=0, folder=tmp_path):
+        with (
+            pytest.raises(InputError, match="only 0 of 4 are free"),
+            claim(1, runs_per_gpu=2, patience=0, folder=tmp_path),
+        ):
             pass
     assert names == ["0", "1", "2", "3"] * 2
 
@@ -143,7 +148,10 @@ def test_claims_do_not_overlap_and_are_given_back(four, tmp_path, monkeypatch):
         with claim(2, folder=tmp_path):
             assert os.environ[VISIBLE] == "1,2"
         os.environ[VISIBLE] = "0,1,2,3"
-        with pytest.raises(InputError, match="only 3 of 4 are free"), claim(4, patience=0, folder=tmp_path):
+        with (
+            pytest.raises(InputError, match="only 3 of 4 are free"),
+            claim(4, patience=0, folder=tmp_path),
+        ):
             pass
     assert os.environ[VISIBLE] == "0,1,2,3"
     assert gpus.ORDER not in os.environ
@@ -155,7 +163,10 @@ def test_a_device_has_one_lease_whatever_it_is_called(four, tmp_path, monkeypatc
     monkeypatch.setenv(VISIBLE, "1")
     with claim(1, folder=tmp_path):
         monkeypatch.setenv(VISIBLE, UUIDS[1][:9])
-        with pytest.raises(InputError, match="only 0 of 1 are free"), claim(1, patience=0, folder=tmp_path):
+        with (
+            pytest.raises(InputError, match="only 0 of 1 are free"),
+            claim(1, patience=0, folder=tmp_path),
+        ):
             pass
 
 
@@ -187,7 +198,10 @@ def test_a_gpu_that_others_use_is_passed_over_or_named(four, tmp_path, monkeypat
     monkeypatch.setenv("PATH", at(pretend(tmp_path / "bin", UUIDS, used=[60_000])))
     with claim(1, folder=tmp_path):
         assert os.environ[VISIBLE] == "1"
-    with pytest.raises(InputError, match=r"GPU 0 \(63 GB\): in use by processes"), claim(4, patience=0, folder=tmp_path):
+    with (
+        pytest.raises(InputError, match=r"GPU 0 \(63 GB\): in use by processes"),
+        claim(4, patience=0, folder=tmp_path),
+    ):
         pass
 
 
@@ -209,26 +223,41 @@ def test_a_machine_with_too_few_says_so_before_anything_runs(four, tmp_path, mon
     (tmp_path / "mps" / "control").touch()
     assert "2 runs share a GPU (MPS is on)" in check_granted(2, 2)
     monkeypatch.setenv(VISIBLE, "")
-    with pytest.raises(InputError, match=r"needs 1 GPU\(s\), this machine offers 0"), claim(1, folder=tmp_path):
+    with (
+        pytest.raises(InputError, match=r"needs 1 GPU\(s\), this machine offers 0"),
+        claim(1, folder=tmp_path),
+    ):
         pass
 
 
 def test_a_device_that_cannot_be_told_apart_is_refused(four, tmp_path, monkeypatch):
     monkeypatch.setenv(VISIBLE, "7")
-    with pytest.raises(InputError, match=r"CUDA_VISIBLE_DEVICES: '7' is no device that nvidia-smi lists"), claim(1):
+    with (
+        pytest.raises(InputError, match=r"CUDA_VISIBLE_DEVICES: '7' is no device that nvidia-smi lists"),
+        claim(1),
+    ):
         pass
     with claim(0):
         assert os.environ[VISIBLE] == "7", "no GPU asked for changes nothing"
 
 
 FAILURES = [
-    ("print('NVIDIA-SMI has failed: no talk to the driver.'); sys.exit(9)", "has failed: no talk to the driver"),
-    ("print('Failed to initialize NVML: mismatch'); sys.exit(18)", "code 18.: Failed to initialize NVML: mismatch"),
+    (
+        "print('NVIDIA-SMI has failed: no talk to the driver.'); sys.exit(9)",
+        "has failed: no talk to the driver",
+    ),
+    (
+        "print('Failed to initialize NVML: mismatch'); sys.exit(18)",
+        "code 18.: Failed to initialize NVML: mismatch",
+    ),
     ("print('No devices were found'); sys.exit(6)", "No devices were found"),
     ("print('No devices were found')", "No devices were found"),
     ("sys.exit('Insufficient Permissions')", "Insufficient Permissions"),
     ("sys.exit(255)", "exit code 255.: without a word"),
-    ("print('GPU 0: A (UUID: GPU-1)') if '-L' in sys.argv else sys.exit('GPU is lost: \\xff')", "GPU is lost"),
+    (
+        "print('GPU 0: A (UUID: GPU-1)') if '-L' in sys.argv else sys.exit('GPU is lost: \\xff')",
+        "GPU is lost",
+    ),
 ]
 
 

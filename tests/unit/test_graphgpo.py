@@ -43,7 +43,16 @@ def step_part(group, **options):
 
 
 def test_distances_by_hand():
-    edges = [("a", "b"), ("b", SUCCESS), ("a", "c"), ("c", "c"), ("c", "a"), ("x", "y"), ("y", "x"), ("b", "z")]
+    edges = [
+        ("a", "b"),
+        ("b", SUCCESS),
+        ("a", "c"),
+        ("c", "c"),
+        ("c", "a"),
+        ("x", "y"),
+        ("y", "x"),
+        ("b", "z"),
+    ]
     assert distances(edges) == {SUCCESS: 0, "b": 1, "a": 2, "c": 3, "x": 4, "y": 4, "z": 4}
     assert distances([("a", "b"), ("b", "a")]) == {}
 
@@ -53,12 +62,18 @@ def test_distances_are_those_of_floyd_and_warshall(pairs):
     """Nodes 0 to 7; 8 is success."""
     edges = [(source, SUCCESS if target == 8 else target) for source, target in pairs]
     nodes = set(itertools.chain(*edges))
-    length = {(a, b): 0.0 if a == b else 1.0 if (a, b) in set(edges) else math.inf for a in nodes for b in nodes}
+    length = {
+        (a, b): 0.0 if a == b else 1.0 if (a, b) in set(edges) else math.inf
+        for a in nodes
+        for b in nodes
+    }
     for middle, a, b in itertools.product(nodes, repeat=3):
         length[a, b] = min(length[a, b], length[a, middle] + length[middle, b])
     found = {node: length[node, SUCCESS] for node in nodes} if SUCCESS in nodes else {}
     furthest = max((value for value in found.values() if value < math.inf), default=0)
-    assert distances(edges) == {node: furthest + 1 if value == math.inf else value for node, value in found.items()}
+    assert distances(edges) == {
+        node: furthest + 1 if value == math.inf else value for node, value in found.items()
+    }
 
 
 def test_advantages_by_hand():
@@ -72,7 +87,9 @@ def test_advantages_by_hand():
     a_far, a_near = -0.33 / (0.99 / math.sqrt(3)), 0.66 / (0.99 / math.sqrt(3))
     assert first == pytest.approx([a_far, half, a_near, 0.0], abs=2e-5)
     assert second == pytest.approx([a_far, -half], abs=2e-5)
-    assert graphgpo(group)[0][3] == pytest.approx(half, abs=1e-6), "GRPO's part alone: 5 / (10 / sqrt(2))"
+    assert graphgpo(group)[0][3] == pytest.approx(half, abs=1e-6), (
+        "GRPO's part alone: 5 / (10 / sqrt(2))"
+    )
 
 
 def test_the_constant_in_the_divisor_silences_what_is_far_away():
@@ -101,7 +118,11 @@ def test_a_lost_episode_is_credited_where_another_shows_the_way():
 
 def test_equal_observations_are_one_node_and_states_are_not():
     """What looks like n was met twice, in different states: one step leads from it to b, the other back to c."""
-    group = [episode(["a", "n1", "b", "g"], True), episode(["c", "n2", "c"], False), episode(["a", "b", "g"], True)]
+    group = [
+        episode(["a", "n1", "b", "g"], True),
+        episode(["c", "n2", "c"], False),
+        episode(["a", "b", "g"], True),
+    ]
     by_looks, by_state = (step_part(group, nodes=nodes) for nodes in ("observation", "state"))
     assert by_looks[0][1] > 0 > by_looks[1][1], "from what looks alike one goes to b, one to c"
     assert (by_state[0][1], by_state[1][1]) == (0.0, 0.0), "each is the only step from its state"
@@ -109,7 +130,10 @@ def test_equal_observations_are_one_node_and_states_are_not():
 
 
 PATHS = st.lists(
-    st.tuples(st.lists(st.sampled_from(["a1", "a2", "b", "c", "d", "e"]), min_size=2, max_size=6), st.booleans()),
+    st.tuples(
+        st.lists(st.sampled_from(["a1", "a2", "b", "c", "d", "e"]), min_size=2, max_size=6),
+        st.booleans(),
+    ),
     min_size=2,
     max_size=6,
 )
@@ -133,7 +157,9 @@ def test_advantages_are_those_of_the_definition(paths, nodes, omega):
 
     got = step_part(group, nodes=nodes, omega=omega)
     for place, step, source, _ in steps:
-        worths = {(i, j): 10 * omega ** distance.get(to, beyond) for i, j, node, to in steps if node == source}
+        worths = {
+            (i, j): 10 * omega ** distance.get(to, beyond) for i, j, node, to in steps if node == source
+        }
         wanted = 0.0
         if any(won for _, won in paths) and len(worths) > 1:
             spread = statistics.stdev(worths.values())
@@ -141,7 +167,9 @@ def test_advantages_are_those_of_the_definition(paths, nodes, omega):
         assert got[place][step] == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize(("options", "factor"), [({}, 10.0), ({"worth": "printed"}, 1.0), ({"step_weight": 0.5}, 10.0)])
+@pytest.mark.parametrize(
+    ("options", "factor"), [({}, 10.0), ({"worth": "printed"}, 1.0), ({"step_weight": 0.5}, 10.0)]
+)
 def test_the_method_gives_rows_these_advantages(options, factor):
     """Of s1 one step wins and one stays; both are penalised alike by nothing. Distances: s1 is 1 from success."""
     task = make_task({"s1": {"win": "s2"}}, {"s2"}, "s1")

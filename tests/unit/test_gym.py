@@ -62,7 +62,10 @@ def test_gymnasiums_own_checker_finds_nothing(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_registered_names_make_both_forms(name):
-    one, many = gymnasium.make(name), gymnasium.make_vec(name, num_envs=3, vectorization_mode="vector_entry_point")
+    one, many = (
+        gymnasium.make(name),
+        gymnasium.make_vec(name, num_envs=3, vectorization_mode="vector_entry_point"),
+    )
     text, info = one.reset(seed=5)
     texts, infos = many.reset(seed=5)
     assert (texts[0], infos["task"][0]) == (text, info["task"])
@@ -86,7 +89,11 @@ def test_a_game_is_played_as_the_engine_plays_it():
                 list(engine.admissible(state)),
                 engine.won(state),
             )
-            assert (reward, ended, cut) == (float(number == len(game.walkthrough)), number == len(game.walkthrough), False)
+            assert (reward, ended, cut) == (
+                float(number == len(game.walkthrough)),
+                number == len(game.walkthrough),
+                False,
+            )
             assert info["admissible"]
 
 
@@ -164,7 +171,9 @@ sys.stdout.buffer.write(env.dump())
 def test_bytes_are_gone_on_from_in_another_process(env):
     _walk(env, 3, 5)
     code = IN_ANOTHER_PROCESS.format(made=type(env).__name__, split=env.tasks.split)
-    done = subprocess.run([sys.executable, "-c", code], input=env.dump(), capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=env.dump(), capture_output=True, check=True
+    )
     env.step("look")
     assert done.stdout == env.dump()
 
@@ -214,7 +223,9 @@ def test_gymnasiums_processes_need_shared_memory_false():
     singles = [_made() for _ in range(2)]
     try:
         texts, info = many.reset(seed=[3, 4])
-        assert list(texts) == [env.reset(seed=seed)[0] for env, seed in zip(singles, (3, 4), strict=True)]
+        assert list(texts) == [
+            env.reset(seed=seed)[0] for env, seed in zip(singles, (3, 4), strict=True)
+        ]
         actions = [row[0] for row in info["admissible_commands"]]
         texts, _, _, _, info = many.step(actions)
         expected = [env.step(action) for env, action in zip(singles, actions, strict=True)]
@@ -236,7 +247,12 @@ def test_a_vector_begins_the_next_task_a_step_after_the_end():
     first = env.reset(seed=0)[1]["task"]
     assert list(env.step(["look", "look"])[3]) == [True, True]
     _, rewards, ended, cut, info = env.step(["look", "look"])
-    assert (list(rewards), list(ended), list(cut), list(info["steps"])) == ([0, 0], [False] * 2, [False] * 2, [0, 0])
+    assert (list(rewards), list(ended), list(cut), list(info["steps"])) == (
+        [0, 0],
+        [False] * 2,
+        [False] * 2,
+        [0, 0],
+    )
     assert not set(first) & set(info["task"])
 
 
@@ -365,11 +381,15 @@ def test_official_games_are_split_as_the_panel_says(shared, tmp_path):
     folder = str(shared / "data" / "alfworld")
     panel = load_panel("alfworld-official")
     for split, tasks in panel.splits.items():
-        assert threespo.gym.open_tasks("alfworld", split=split, path=folder).ids == tuple(task.task_id for task in tasks)
+        assert threespo.gym.open_tasks("alfworld", split=split, path=folder).ids == tuple(
+            task.task_id for task in tasks
+        )
 
 
 def test_official_games_have_the_content_that_the_panel_says(shared):
-    tasks = threespo.gym.open_tasks("alfworld", split="valid_unseen", path=str(shared / "data" / "alfworld"))
+    tasks = threespo.gym.open_tasks(
+        "alfworld", split="valid_unseen", path=str(shared / "data" / "alfworld")
+    )
     listed = load_panel("alfworld-official").splits["valid_unseen"]
     assert [tasks.content(place) for place in range(0, 134, 9)] == [task.content for task in listed[::9]]
 
@@ -387,8 +407,12 @@ def test_the_engine_says_the_same_through_the_environment_as_in_the_reference(sh
     from threespo.verify import read_cases
 
     folder, compared = shared / "data" / "alfworld", 0
-    envs = {split: ALFWorldEnv(split=split, path=str(folder)) for split in ("valid_seen", "valid_unseen")}
-    for case in read_cases(shared / "golden" / "alfworld_traces.jsonl.xz", ("game_id", "split", "steps")):
+    envs = {
+        split: ALFWorldEnv(split=split, path=str(folder)) for split in ("valid_seen", "valid_unseen")
+    }
+    for case in read_cases(
+        shared / "golden" / "alfworld_traces.jsonl.xz", ("game_id", "split", "steps")
+    ):
         if case["split"] not in envs:
             continue
         env = envs[case["split"]]
@@ -397,7 +421,10 @@ def test_the_engine_says_the_same_through_the_environment_as_in_the_reference(sh
             if step["command"] is not None:
                 text, _, ended, _, info = env.step(step["command"])
                 assert ended == step["won"]
-            assert (text, info["admissible_commands"]) == (step["observation"], step["admissible_commands"])
+            assert (text, info["admissible_commands"]) == (
+                step["observation"],
+                step["admissible_commands"],
+            )
             compared += 1
             if env.episode.done:
                 break
@@ -406,7 +433,9 @@ def test_the_engine_says_the_same_through_the_environment_as_in_the_reference(sh
 
 def test_games_of_the_release_are_compiled_only_when_they_are_played(shared, monkeypatch):
     compiled = []
-    monkeypatch.setattr("threespo.gym.tasks.compile_game", lambda record: compiled.append(record) or compile_game(record))
+    monkeypatch.setattr(
+        "threespo.gym.tasks.compile_game", lambda record: compiled.append(record) or compile_game(record)
+    )
     assert sources.splits(shared / "data" / "alfworld")
     env = ALFWorldEnv(split="valid_seen", path=str(shared / "data" / "alfworld"), max_steps=49)
     env.reset(seed=0)

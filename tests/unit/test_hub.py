@@ -26,12 +26,19 @@ MODEL = {
     "model-00001-of-00002.safetensors": WEIGHTS,
     "model-00002-of-00002.safetensors": WEIGHTS[::-1],
     "model.safetensors.index.json": json.dumps(
-        {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+        {
+            "weight_map": {
+                "a": "model-00001-of-00002.safetensors",
+                "b": "model-00002-of-00002.safetensors",
+            }
+        }
     ).encode(),
     "README.md": b"not fetched",
     "flax_model.msgpack": b"not fetched",
 }
-FETCHED = {name: len(content) for name, content in MODEL.items() if name.endswith((".json", ".safetensors"))}
+FETCHED = {
+    name: len(content) for name, content in MODEL.items() if name.endswith((".json", ".safetensors"))
+}
 SHARD = "model-00001-of-00002.safetensors"
 
 
@@ -41,7 +48,9 @@ def at_hub(monkeypatch, tmp_path):
 
     def point(url, offline=False):
         monkeypatch.setattr(constants, "ENDPOINT", url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}")
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}"
+        )
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
 
@@ -85,7 +94,10 @@ def test_a_cut_download_goes_on_where_it_stopped_in_this_call_and_in_the_next(at
         target.unlink()
         server.asked.clear()
         server.cut = [50_000, *[0] * 20]
-        with pytest.raises(InputError, match=r"owner/data, items\.bin: not fetched .* What has arrived is kept\. Run again"):
+        with pytest.raises(
+            InputError,
+            match=r"owner/data, items\.bin: not fetched .* What has arrived is kept\. Run again",
+        ):
             fetch_file("owner/data", "items.bin", target, revision="main")
         assert not target.exists()
         assert [file.stat().st_size for file in tmp_path.glob("items.bin.*.part")] == [50_000]
@@ -102,7 +114,10 @@ def test_a_damaged_file_is_deleted_and_never_gets_its_name(name, at_hub, tmp_pat
     with serve("owner/tiny", MODEL) as server:
         at_hub(server.url)
         server.wrong = {name}
-        with pytest.raises(InputError, match=r"digest [0-9a-f]+, but [0-9a-f]+ the hub states\. It was deleted; run again"):
+        with pytest.raises(
+            InputError,
+            match=r"digest [0-9a-f]+, but [0-9a-f]+ the hub states\. It was deleted; run again",
+        ):
             fetch_model("owner/tiny", COMMIT)
         assert not list(tmp_path.rglob(name))
         assert not incomplete(tmp_path)
@@ -115,7 +130,9 @@ def test_a_pinned_checksum_is_checked_beside_the_hubs(at_hub, tmp_path):
     with serve("owner/data", {"items.json": b"[]"}, "datasets") as server:
         at_hub(server.url)
         with pytest.raises(InputError, match=f"but {'0' * 64} is pinned here"):
-            fetch_file("owner/data", "items.json", tmp_path / "items.json", revision="main", sha256="0" * 64)
+            fetch_file(
+                "owner/data", "items.json", tmp_path / "items.json", revision="main", sha256="0" * 64
+            )
     assert list(tmp_path.glob("items.json*")) == []
 
 
@@ -133,7 +150,11 @@ def test_an_interrupted_model_is_completed_and_a_lost_file_fetched_again(at_hub,
 @pytest.mark.parametrize(
     ("source", "revision", "says"),
     [
-        ("owner/other", None, r"owner/other: http.* has no such repository, revision or file .*set HF_TOKEN"),
+        (
+            "owner/other",
+            None,
+            r"owner/other: http.* has no such repository, revision or file .*set HF_TOKEN",
+        ),
         ("owner/tiny", "v9", r"owner/tiny: http.* has no such repository, revision or file"),
     ],
 )
@@ -150,7 +171,9 @@ def test_without_network_and_offline_it_is_said_in_a_line_and_the_cache_is_used(
         at_hub(server.url)
         folder = fetch_model("owner/tiny").folder
     at_hub("http://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"owner/none: not fetched from http.*Run again .*HF_ENDPOINT") as error:
+    with pytest.raises(
+        InputError, match=r"owner/none: not fetched from http.*Run again .*HF_ENDPOINT"
+    ) as error:
         fetch_model("owner/none")
     assert "\n" not in str(error.value)
 
@@ -169,7 +192,10 @@ def test_a_full_disk_is_told_before_anything_is_written_and_in_the_middle(at_hub
         at_hub(server.url)
         usage = shutil.disk_usage(tmp_path)
         monkeypatch.setattr(hub.shutil, "disk_usage", lambda _: usage._replace(free=10_000))
-        with pytest.raises(InputError, match=r"102,400 bytes are still to come, and 10,000 are free .*Free some disk space"):
+        with pytest.raises(
+            InputError,
+            match=r"102,400 bytes are still to come, and 10,000 are free .*Free some disk space",
+        ):
             fetch_model("owner/tiny", COMMIT)
         assert SHARD not in [name for name, _ in server.bodies()]
 
@@ -179,7 +205,9 @@ def test_a_full_disk_is_told_before_anything_is_written_and_in_the_middle(at_hub
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(library, "http_get", full)
-        with pytest.raises(InputError, match=r"No space left on device.*What has arrived is kept\. Free some disk space"):
+        with pytest.raises(
+            InputError, match=r"No space left on device.*What has arrived is kept\. Free some disk space"
+        ):
             fetch_model("owner/tiny", COMMIT)
     assert not list(tmp_path.rglob("*.safetensors"))
 
@@ -200,7 +228,10 @@ def test_the_shops_files_are_fetched_checked_and_may_lie_there_already(at_hub, t
         (tmp_path / "shop" / "items_human_ins.json").write_bytes(b"{}")
         folder = official.fetch(tmp_path / "shop", "owner/shop", COMMIT, sums)
         assert {file.name: file.read_bytes() for file in folder.glob("*.json")} == content
-        assert sorted({name for name, _ in server.bodies()}) == ["items_ins_v2.json", "items_shuffle.json"]
+        assert sorted({name for name, _ in server.bodies()}) == [
+            "items_ins_v2.json",
+            "items_shuffle.json",
+        ]
     # All are there: no network is needed. One that is another is not used, and not overwritten.
     official.fetch(folder, "owner/shop", COMMIT, sums)
     (folder / "items_ins_v2.json").write_bytes(b"{1}")
@@ -228,7 +259,15 @@ def test_the_policy_stage_fetches_with_the_librarys_environment_variables(tmp_pa
     def threespo(*command, **variables):
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         return subprocess.run(
-            [sys.executable, "-m", "threespo.cli", *command, str(tmp_path / "study.json"), "--env", "alfworld"]
+            [
+                sys.executable,
+                "-m",
+                "threespo.cli",
+                *command,
+                str(tmp_path / "study.json"),
+                "--env",
+                "alfworld",
+            ]
             + (["--policy", "base"] if command[0] == "policy" else []),
             cwd=tmp_path,
             env={**clean, "PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "home"), **variables},

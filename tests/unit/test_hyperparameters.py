@@ -69,10 +69,22 @@ def test_the_document_is_current():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"training": {"epochs": 300}}, "Total epochs.*training.epochs is 300 in .*paper.yaml, expected 400"),
-        ({"methods": {"rloo": {"learning_rate": 2e-6}}}, "Learning rate.*methods.rloo.learning_rate is 2e-06"),
-        ({"methods": {"hgpo": {"options": {"normalise": False}}}}, r"mode \(ALFWorld\).*normalise is False.*expected True"),
-        ({"webshop": {"methods": {"hgpo": {"options": {"normalise": True}}}}}, r"mode \(WebShop\).*is True.*expected False"),
+        (
+            {"training": {"epochs": 300}},
+            "Total epochs.*training.epochs is 300 in .*paper.yaml, expected 400",
+        ),
+        (
+            {"methods": {"rloo": {"learning_rate": 2e-6}}},
+            "Learning rate.*methods.rloo.learning_rate is 2e-06",
+        ),
+        (
+            {"methods": {"hgpo": {"options": {"normalise": False}}}},
+            r"mode \(ALFWorld\).*normalise is False.*expected True",
+        ),
+        (
+            {"webshop": {"methods": {"hgpo": {"options": {"normalise": True}}}}},
+            r"mode \(WebShop\).*is True.*expected False",
+        ),
         ({"training": {"entropy_coef": 0.0}}, "entropy bonus.*training.entropy_coef is 0.0"),
         ({"webshop": {"goals_order": "fixed"}}, "test goals.*webshop.goals_order is 'fixed'"),
     ],
@@ -85,7 +97,10 @@ def test_a_study_with_another_value_than_printed_is_refused(change, says):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("printed: [{name: a, printed: 1, fields: [training.epoch]}]", "row 'a': .*has no field training.epoch"),
+        (
+            "printed: [{name: a, printed: 1, fields: [training.epoch]}]",
+            "row 'a': .*has no field training.epoch",
+        ),
         ("printed: [{name: a, printed: 1}]", "row 'a': neither 'fields' nor 'reason'"),
         ("printed: [{name: a, printed: 1, field: training.epochs}]", "printed.0.field"),
         ("printed: []", "printed: .*at least 1"),
@@ -104,11 +119,21 @@ def test_the_three_studies_of_the_papers_scale_differ_in_their_terms_only():
     names = ("paper", "paper-core", "paper-fair")
     published, core, fair = (load_study(Path(f"config/studies/{name}.yaml")) for name in names)
     for one in (published, core):
-        terms = (one.training.budget, one.training.budget_unit, one.training.terms, one.training.entropy_coef)
+        terms = (
+            one.training.budget,
+            one.training.budget_unit,
+            one.training.terms,
+            one.training.entropy_coef,
+        )
         assert terms == (400, "epochs", "as_released", 0.001)
     assert core.webshop is None
     assert (published.webshop.fidelity, published.webshop.goals_order) == ("original", "original")
-    terms = (fair.training.budget, fair.training.budget_unit, fair.training.terms, fair.training.entropy_coef)
+    terms = (
+        fair.training.budget,
+        fair.training.budget_unit,
+        fair.training.terms,
+        fair.training.entropy_coef,
+    )
     assert terms == (450_000, "generations", "equalised", 0.0)
     assert (fair.webshop.fidelity, fair.webshop.goals_order) == ("repaired", "fixed")
     for env in ("alfworld", "webshop"):

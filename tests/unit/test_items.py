@@ -81,7 +81,9 @@ def test_the_list_of_the_paper_has_every_row_of_its_numbers():
     for (row, model, column), value in read_results(PAPER).cells.items():
         assert (row, model, column) in listed or value.mean is None, (row, model, column)
     # By hand: 20 rows of four cells of which seven are dashes; 6 x 4; 4; 3 x 2.
-    counts = {label: sum(cell[0] == label and cell[4] is not None for cell in cells()) for label in SHOWN}
+    counts = {
+        label: sum(cell[0] == label and cell[4] is not None for cell in cells()) for label in SHOWN
+    }
     tables = {"tab:main_results": 73, "tab:ablation": 24, "tab:thresholds": 4, "tab:alpha": 6}
     assert {label: count for label, count in counts.items() if count} == tables
 
@@ -104,7 +106,11 @@ def test_every_cell_curve_and_panel_has_a_run_in_the_part_that_its_item_names(st
             assert split in study.at(env).evaluation.splits
             assert measure in presentation(env).measures
         wanted = (SAME_ROW.get(row, row), model)
-        runs = [run for run in RUNS[SHOWN[label].source](study) if run.env == env and named(study, run) == wanted]
+        runs = [
+            run
+            for run in RUNS[SHOWN[label].source](study)
+            if run.env == env and named(study, run) == wanted
+        ]
         assert runs, (study.name, label, row, model, env)
         # Labels without a part are of settings, which need no run of their own.
         for part in parts[label] - {None}:
@@ -129,7 +135,9 @@ def test_rows_that_stand_in_several_tables_run_once(study):
     ablations = {run for run in runs if study.methods[run.method].parts == ("ablation",)}
     assert {(run.env, run.policy) for run in ablations} == {("alfworld", first), ("webshop", first)}
     # Nothing runs that no part asks for.
-    assert set(runs) == {run for part in study.parts for run in runs_of(study, part) if run.method in study.methods}
+    assert set(runs) == {
+        run for part in study.parts for run in runs_of(study, part) if run.method in study.methods
+    }
 
 
 def test_each_row_of_the_ablation_and_sensitivity_tables_changes_one_thing(study):
@@ -139,7 +147,11 @@ def test_each_row_of_the_ablation_and_sensitivity_tables_changes_one_thing(study
         full = entries["threespo-literal"]
         for name, entry in entries.items():
             if set(entry.parts) & {"ablation", "sensitivity"} and entry.method == "threespo":
-                changed = {option for option in entry.options if entry.options[option] != full.options.get(option)}
+                changed = {
+                    option
+                    for option in entry.options
+                    if entry.options[option] != full.options.get(option)
+                }
                 assert entry.learning_rate == full.learning_rate, name
                 assert len(changed - {"max_generations_per_task"}) <= 2, (name, changed)
 
@@ -148,7 +160,9 @@ def test_items_are_drawn_by_notebooks_that_save_them_and_read_their_tables():
     for name, entry in CATALOGUE.notebooks.items():
         cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-        saved = set(re.findall(r'save_(?:(?:figure|text)\(\w+, figures|table\(\w+, tables), "(\w+)"', code))
+        saved = set(
+            re.findall(r'save_(?:(?:figure|text)\(\w+, figures|table\(\w+, tables), "(\w+)"', code)
+        )
         assert saved == {item.name for item in CATALOGUE.made_by(name)}, name
         for table in entry.tables:
             assert re.search(rf'"{table}(\.parquet)?"', code), (name, table)
@@ -160,7 +174,9 @@ def test_items_are_drawn_by_notebooks_that_save_them_and_read_their_tables():
 def test_every_table_of_the_paper_has_a_maker_and_a_label_of_the_paper():
     tables = {name: item for name, item in ITEMS.items() if item.kind == "table"}
     assert set(tables) == set(MAKERS)
-    assert {name: (label,) for name, label in LABELS.items()} == {name: tables[name].paper for name in LABELS}
+    assert {name: (label,) for name, label in LABELS.items()} == {
+        name: tables[name].paper for name in LABELS
+    }
 
 
 def test_every_table_is_one_that_the_study_writes():
@@ -169,7 +185,10 @@ def test_every_table_is_one_that_the_study_writes():
 
 def test_a_study_has_the_figures_that_its_rows_can_fill():
     whole = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper.yaml"))}
-    assert whole == {name for name, item in ITEMS.items() if item.kind == "figure"} - {"score_reliability", "decision_trees"}
+    assert whole == {name for name, item in ITEMS.items() if item.kind == "figure"} - {
+        "score_reliability",
+        "decision_trees",
+    }
     core = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper-core.yaml"))}
     assert whole - core == {"adaptive_curves", "adaptive_time"}
 
@@ -188,22 +207,43 @@ def test_a_caption_says_how_many_runs_and_tasks_its_numbers_are_means_of():
     assert curves.endswith("n = 5 training seeds a curve; tasks a point: ALFWorld: at most 32.")
     changes = {"seeds": [5], "probe": None, "evaluation": {"learning": {"games": 20}}}
     alone = load_study(ROOT / "config" / "studies" / "mini.yaml", changes)
-    assert "n = 1 training seed a curve; tasks a point: ALFWorld: 20." in caption(alone, ITEMS["learning_curves"])[1]
+    assert (
+        "n = 1 training seed a curve; tasks a point: ALFWorld: 20."
+        in caption(alone, ITEMS["learning_curves"])[1]
+    )
     assert "n = " not in caption(study, ITEMS["lemmas"])[1]
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda file: file["items"][0].pop("caption"), r"items\.main_results\.caption: this field is required"),
-        (lambda file: file["items"][0].update(caption=""), r"items\.main_results\.caption: .*at least 1"),
+        (
+            lambda file: file["items"][0].pop("caption"),
+            r"items\.main_results\.caption: this field is required",
+        ),
+        (
+            lambda file: file["items"][0].update(caption=""),
+            r"items\.main_results\.caption: .*at least 1",
+        ),
         (lambda file: file["items"][0].update(notebook=None), r"items\.main_results\.notebook"),
-        (lambda file: file["items"][0].update(notebook="mian"), r"items\.main_results\.notebook: no entry 'mian'"),
+        (
+            lambda file: file["items"][0].update(notebook="mian"),
+            r"items\.main_results\.notebook: no entry 'mian'",
+        ),
         (lambda file: file["items"].append(file["items"][0]), "'main_results' is there twice"),
-        (lambda file: file["notebooks"].update(idle={"tables": ["main"]}), r"notebooks\.idle: no item is made by it"),
-        (lambda file: file["notebooks"]["claims"].update(tables=["cliams"]), r"notebooks\.claims\.tables"),
+        (
+            lambda file: file["notebooks"].update(idle={"tables": ["main"]}),
+            r"notebooks\.idle: no item is made by it",
+        ),
+        (
+            lambda file: file["notebooks"]["claims"].update(tables=["cliams"]),
+            r"notebooks\.claims\.tables",
+        ),
         (lambda file: file["items"][0].update(part="mian"), r"items\.main_results\.part"),
-        (lambda file: file["items"][0].update(titel="x"), r"items\.main_results\.titel: no such field; there are"),
+        (
+            lambda file: file["items"][0].update(titel="x"),
+            r"items\.main_results\.titel: no such field; there are",
+        ),
         (lambda file: file.clear(), "notebooks: this field is required"),
     ],
 )
@@ -245,53 +285,84 @@ def test_what_the_paper_shows_and_no_item_has_is_told(shown, says, tmp_path):
 def test_what_a_study_cannot_draw_is_named_with_what_it_lacks():
     for name in ("smoke", "mini", "paper", "trees", "ablations", "ci"):
         study = load_study(ROOT / "config" / "studies" / f"{name}.yaml")
-        left, there = {item.name for item, _ in left_out(study)}, {item.name for item in (*figures(study), *texts(study))}
+        left, there = (
+            {item.name for item, _ in left_out(study)},
+            {item.name for item in (*figures(study), *texts(study))},
+        )
         assert not left & there
         assert left | there == {item.name for item in CATALOGUE.items if item.kind != "table"}
         # The study that is named for it has it.
         for item, lack in left_out(study):
-            other = load_study(ROOT / "config" / "studies" / f"{lack.rpartition('; ')[2].split()[0]}.yaml")
+            other = load_study(
+                ROOT / "config" / "studies" / f"{lack.rpartition('; ')[2].split()[0]}.yaml"
+            )
             assert item.notebook in notebooks(other)
 
 
 def test_decision_trees_are_drawn_where_a_study_has_them(tmp_path):
-    family = {"depth": 2, "branching": 2, "solutions": 1, "generations": 400, "trees": 2, "trees_per_epoch": 2}
+    family = {
+        "depth": 2,
+        "branching": 2,
+        "solutions": 1,
+        "generations": 400,
+        "trees": 2,
+        "trees_per_epoch": 2,
+    }
     settings = {
         "families": {"tiny": family, "late": family | {"depth": 3}},
         "methods": {name: {"method": name} for name in ("grpo", "rloo")},
         "learning_rates": [50.0], "seeds": 3, "tuning_seeds": 1,
     }  # fmt: skip
-    study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml", {"laboratory": settings}), Paths(tmp_path)
+    study, paths = (
+        load_study(ROOT / "config" / "studies" / "ci.yaml", {"laboratory": settings}),
+        Paths(tmp_path),
+    )
     assert "decision_trees" in notebooks(study)
     for family in settings["families"]:
         for method in settings["methods"]:
             do("decision_trees", study, f"{family}/{method}", paths)
     write_table(paths.table("laboratory"), laboratory(study, paths))
     (figure,) = made.draw("decision_trees", paths)
-    assert {file.suffix for file in paths.figures.glob("decision_trees.*")} == {".svg", ".pdf", ".png", ".csv"}
+    assert {file.suffix for file in paths.figures.glob("decision_trees.*")} == {
+        ".svg",
+        ".pdf",
+        ".png",
+        ".csv",
+    }
 
     # Panels beside each other share the names.
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["GRPO", "RLOO"]
     for axis, (family, untrained) in zip(figure.axes, [("tiny", 25.0), ("late", 12.5)], strict=True):
         assert axis.get_title() == family
         for place, method in enumerate(settings["methods"]):
-            points = [line for line in axis.lines if len(line.get_xdata()) == 1 and line.get_ydata()[0] == place]
+            points = [
+                line
+                for line in axis.lines
+                if len(line.get_xdata()) == 1 and line.get_ydata()[0] == place
+            ]
             ends = read_table(paths.decision_trees(family, method)).groupby("seed")["success"].last()
             # A uniform policy finds the one leaf among 2^depth that is won.
-            assert [line.get_xdata()[0] for line in points] == pytest.approx([untrained, 100 * ends.mean()], rel=1e-6)
+            assert [line.get_xdata()[0] for line in points] == pytest.approx(
+                [untrained, 100 * ends.mean()], rel=1e-6
+            )
     assert caption(study, ITEMS["decision_trees"])[1].endswith("n = 3 seeds a row.")
 
 
 @pytest.mark.long
 def test_every_item_of_the_whole_paper_is_drawn_from_what_its_runs_leave(tmp_path):
     """With the rows, holes and parts of `mini`, whose runs are made up."""
-    study = load_study(ROOT / "config" / "studies" / "mini.yaml", {"laboratory": None, "probe": None, "seeds": [0]})
+    study = load_study(
+        ROOT / "config" / "studies" / "mini.yaml", {"laboratory": None, "probe": None, "seeds": [0]}
+    )
     paths = made.finish(study, tmp_path)
     write_tables(study, paths)
     for notebook in notebooks(study):
         made.draw(notebook, paths)
     drawn = {item.name for item in figures(study)}
-    wanted = {name for name, item in ITEMS.items() if item.kind == "figure"} - {"score_reliability", "decision_trees"}
+    wanted = {name for name, item in ITEMS.items() if item.kind == "figure"} - {
+        "score_reliability",
+        "decision_trees",
+    }
     assert drawn == {path.stem for path in paths.figures.glob("*.svg")} == wanted
     write_report(study, paths)
     html = paths.report.read_text(encoding="utf-8")

@@ -36,17 +36,23 @@ def rows(seed: int, count: int = 9, copies: int = 3) -> tuple[ValueRow, ...]:
     return tuple(result)
 
 
-def naive_values(backbone: Policy, head: torch.Tensor, text: str, tokens: tuple[int, ...]) -> torch.Tensor:
+def naive_values(
+    backbone: Policy, head: torch.Tensor, text: str, tokens: tuple[int, ...]
+) -> torch.Tensor:
     """Return the values before each token and after the last, from one plain full forward."""
     ids = backbone.encode_prompt(text)
-    hidden = backbone.model.base_model(torch.tensor([[*ids, *tokens]]), use_cache=False).last_hidden_state[0]
+    hidden = backbone.model.base_model(
+        torch.tensor([[*ids, *tokens]]), use_cache=False
+    ).last_hidden_state[0]
     return (hidden[len(ids) - 1 :] @ head.T)[:, 0]
 
 
 def plain_steps(batches: list[tuple[ValueRow, ...]]) -> tuple[Policy, torch.Tensor, list[float]]:
     trained = policy(0)
     head = torch.nn.Parameter(torch.zeros(1, 48))
-    optimizer = torch.optim.AdamW([*trained.model.base_model.parameters(), head], lr=1e-2, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(
+        [*trained.model.base_model.parameters(), head], lr=1e-2, weight_decay=0.01
+    )
     losses = []
     for batch in batches:
         terms = []
@@ -72,7 +78,9 @@ def values_of(batch: tuple[ValueRow, ...], source: DeepSpeedCritic) -> list[list
 def test_steps_and_values_are_those_of_plain_code(tmp_path: Path, micro_batch_tokens: int) -> None:
     batches, probe = [rows(0), rows(1), rows(2)], rows(3)
     ours = critic(tmp_path, micro_batch_tokens=micro_batch_tokens)
-    assert {value for row in values_of(probe, ours) for value in row} == {0.0}, "it begins without an opinion"
+    assert {value for row in values_of(probe, ours) for value in row} == {0.0}, (
+        "it begins without an opinion"
+    )
     stats = ours.update(ValueUpdateRequest(tuple(batches), CLIP))
     trained, head, losses = plain_steps(batches)
     assert [one.loss for one in stats] == pytest.approx(losses, rel=1e-4)
@@ -99,7 +107,8 @@ def test_a_critic_learns_which_prompt_pays(tmp_path: Path) -> None:
     rng = random.Random(5)
     texts = [prompt(rng) for _ in range(6)]
     batch = tuple(
-        ValueRow(text, (5, 7, 9), (0.0,) * 3, (10.0 * (number % 2),) * 3) for number, text in enumerate(texts)
+        ValueRow(text, (5, 7, 9), (0.0,) * 3, (10.0 * (number % 2),) * 3)
+        for number, text in enumerate(texts)
     )
     ours = critic(tmp_path)
     for _ in range(120):
@@ -122,8 +131,12 @@ def test_it_goes_on_bit_exactly_from_a_checkpoint(tmp_path: Path) -> None:
 
 def test_bad_rows_and_infinite_returns_are_named(tmp_path: Path) -> None:
     ours = critic(tmp_path)
-    with pytest.raises(InputError, match=r"row 0 of a critic's update: 2 tokens, 1 old values and 2 returns"):
+    with pytest.raises(
+        InputError, match=r"row 0 of a critic's update: 2 tokens, 1 old values and 2 returns"
+    ):
         ours.update(ValueUpdateRequest(((ValueRow("w1", (4, 5), (0.0,), (0.0, 0.0)),),), CLIP))
-    with pytest.raises(InputError, match=r"the critic's loss (inf|nan) is not finite.*critic-update-000000\.json"):
+    with pytest.raises(
+        InputError, match=r"the critic's loss (inf|nan) is not finite.*critic-update-000000\.json"
+    ):
         ours.update(ValueUpdateRequest(((ValueRow("w1", (4,), (0.0,), (float("inf"),)),),), CLIP))
     assert (tmp_path / "failed" / "critic-update-000000.json").is_file()

@@ -22,11 +22,16 @@ SETTINGS = OptimSettings(lr=1e-2, micro_batch_tokens=100)
 
 
 def learner(tmp_path: Path, **changes: object) -> DeepSpeedLearner:
-    return DeepSpeedLearner(policy(0), policy(1), dataclasses.replace(SETTINGS, **changes), tmp_path / "failed")
+    return DeepSpeedLearner(
+        policy(0), policy(1), dataclasses.replace(SETTINGS, **changes), tmp_path / "failed"
+    )
 
 
 def batch_and_loss(
-    seed: int = 0, aggregation: Aggregation = "token-mean", kl_coef: float = 0.05, entropy_coef: float = 0.0
+    seed: int = 0,
+    aggregation: Aggregation = "token-mean",
+    kl_coef: float = 0.05,
+    entropy_coef: float = 0.0,
 ) -> tuple[tuple[Row, ...], LossSettings]:
     settings = LossSettings(kl_coef=kl_coef, aggregation=aggregation, entropy_coef=entropy_coef)
     return rows(seed, groups=4, size=4), settings
@@ -87,13 +92,21 @@ def test_an_update_is_the_plain_step_on_the_whole_batch(
         assert stats.grad_norm == pytest.approx(norm, rel=1e-5)
         assert stats.tokens == sum(len(row.tokens) for row in batch)
         # Adam's first step is lr * sign(gradient): where the gradient is within rounding of 0 it may go either way.
-        moved = torch.cat([(a - b).abs().flatten() for a, b in zip(weights(trainer.policy), weights(expected), strict=True)])
+        moved = torch.cat(
+            [
+                (a - b).abs().flatten()
+                for a, b in zip(weights(trainer.policy), weights(expected), strict=True)
+            ]
+        )
         assert float((moved > 1e-4).float().mean()) < 1e-3
 
 
 def test_the_entropy_bonus_alone_raises_the_entropy(tmp_path: Path) -> None:
     """Without advantages and KL the loss is minus the weighted mean entropy, and only the bonus has a gradient."""
-    batch = tuple(dataclasses.replace(row, advantages=(0.0,) * len(row.tokens)) for row in rows(0, groups=4, size=4))
+    batch = tuple(
+        dataclasses.replace(row, advantages=(0.0,) * len(row.tokens))
+        for row in rows(0, groups=4, size=4)
+    )
     bonus, none = LossSettings(kl_coef=0.0, entropy_coef=0.5), LossSettings(kl_coef=0.0)
     trainer = learner(tmp_path, lr=1e-3)
     first = trainer.step(batch, bonus)
@@ -135,7 +148,9 @@ def test_sampler_and_learner_agree_and_share_weights(tmp_path: Path) -> None:
         asked = requests(seed, 4)
         drawn = [
             (question.prompt, sample)
-            for question, samples in zip(asked, sampler.sample(asked, seed=seed, temperature=1.0), strict=True)
+            for question, samples in zip(
+                asked, sampler.sample(asked, seed=seed, temperature=1.0), strict=True
+            )
             for sample in samples
         ]
         recomputed = trainer.logprobs([(prompt, sample.tokens) for prompt, sample in drawn])
@@ -155,9 +170,15 @@ def test_pi_old_is_the_policy_before_the_first_of_several_steps(tmp_path: Path) 
     old = [by_hand.logprobs([(row.prompt, row.tokens) for row in batch]) for batch in batches]
     got = trainer.update(UpdateRequest(batches, settings))
     for stats, batch, logprobs in zip(got, batches, old, strict=True):
-        ours = tuple(dataclasses.replace(r, old_logprobs=tuple(o)) for r, o in zip(batch, logprobs, strict=True))
+        ours = tuple(
+            dataclasses.replace(r, old_logprobs=tuple(o)) for r, o in zip(batch, logprobs, strict=True)
+        )
         expected = dataclasses.asdict(by_hand.step(ours, settings))
-        tokens = [(x, y) for r, o in zip(batch, logprobs, strict=True) for x, y in zip(r.old_logprobs, o, strict=True)]
+        tokens = [
+            (x, y)
+            for r, o in zip(batch, logprobs, strict=True)
+            for x, y in zip(r.old_logprobs, o, strict=True)
+        ]
         expected["sampler_gap"] = sum(abs(x - y) for x, y in tokens) / len(tokens)
         expected["recomputed"] = len(tokens)
         found = dataclasses.asdict(stats)
@@ -165,7 +186,9 @@ def test_pi_old_is_the_policy_before_the_first_of_several_steps(tmp_path: Path) 
         assert found.pop("grad_norm") == pytest.approx(expected.pop("grad_norm"), rel=1e-2)
         assert found == pytest.approx(expected, rel=2e-3, abs=1e-6)
     assert got[0].approx_kl == pytest.approx(0, abs=1e-6)
-    assert got[2].approx_kl != pytest.approx(0, abs=1e-3), "the third batch is off-policy after two steps"
+    assert got[2].approx_kl != pytest.approx(0, abs=1e-3), (
+        "the third batch is off-policy after two steps"
+    )
 
 
 def test_a_single_batch_is_on_policy_whatever_the_sampler_said(tmp_path: Path) -> None:
@@ -173,7 +196,9 @@ def test_a_single_batch_is_on_policy_whatever_the_sampler_said(tmp_path: Path) -
     one, other = learner(tmp_path), learner(tmp_path)
     (stats,) = one.update(UpdateRequest((batch,), settings))
     old = other.logprobs([(row.prompt, row.tokens) for row in batch])
-    ours = tuple(dataclasses.replace(row, old_logprobs=tuple(o)) for row, o in zip(batch, old, strict=True))
+    ours = tuple(
+        dataclasses.replace(row, old_logprobs=tuple(o)) for row, o in zip(batch, old, strict=True)
+    )
     expected = other.step(ours, settings)
     assert stats.loss == pytest.approx(expected.loss, rel=1e-5)
     assert stats.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
@@ -181,7 +206,9 @@ def test_a_single_batch_is_on_policy_whatever_the_sampler_said(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["one batch", "several batches"])
-def test_pi_old_of_a_row_is_the_policy_that_drew_it_even_if_that_has_moved(tmp_path: Path, alone: bool) -> None:
+def test_pi_old_of_a_row_is_the_policy_that_drew_it_even_if_that_has_moved(
+    tmp_path: Path, alone: bool
+) -> None:
     """Drawn at version 0, learned from after three steps, beside a row that was drawn at version 3."""
     trainer = learner(tmp_path, lr=1e-1)
     sampler = TorchSampler(trainer.policy, 10, 64, 100)
@@ -214,7 +241,8 @@ def rows_of(sampler: TorchSampler, seed: int) -> tuple[Row, ...]:
     (request,) = requests(seed, 1, most=1)
     (samples,) = sampler.sample((request,), seed=seed, temperature=1.0)
     return tuple(
-        Row(request.prompt, s.tokens, s.logprobs, (1.0,) * len(s.tokens), version=s.version) for s in samples
+        Row(request.prompt, s.tokens, s.logprobs, (1.0,) * len(s.tokens), version=s.version)
+        for s in samples
     )
 
 
@@ -224,7 +252,9 @@ def test_a_row_that_no_known_weights_have_drawn_is_refused(tmp_path: Path, versi
     trainer.update(UpdateRequest((rows(0, 2, 4),), LossSettings()))
     row = dataclasses.replace(rows(1, 1, 1)[0], version=version)
     for batches in (((row,),), ((row,), rows(0, 2, 4, version=1))):
-        with pytest.raises(InputError, match=f"row 0 of an update: drawn .* version {version}; expected one from 0 to 1"):
+        with pytest.raises(
+            InputError, match=f"row 0 of an update: drawn .* version {version}; expected one from 0 to 1"
+        ):
             trainer.update(UpdateRequest(batches, LossSettings()))
     assert trainer.steps == 1
 
@@ -249,7 +279,9 @@ def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     results = []
     for _ in range(2):
         trainer = learner(tmp_path)
-        results.append(([trainer.step(*batch_and_loss(seed)) for seed in range(3)], weights(trainer.policy)))
+        results.append(
+            ([trainer.step(*batch_and_loss(seed)) for seed in range(3)], weights(trainer.policy))
+        )
     assert results[0][0] == results[1][0]
     assert all(torch.equal(one, other) for one, other in zip(results[0][1], results[1][1], strict=True))
 
@@ -261,7 +293,9 @@ def test_a_checkpoint_resumes_bit_exactly(tmp_path: Path, stage: int, dtype: str
     def fresh() -> DeepSpeedLearner:
         settings = dataclasses.replace(SETTINGS, zero_stage=stage, dtype=dtype)
         kind = torch.float32 if dtype == "float32" else torch.bfloat16
-        return DeepSpeedLearner(policy(0, dtype=kind), policy(1, dtype=kind), settings, tmp_path / "failed")
+        return DeepSpeedLearner(
+            policy(0, dtype=kind), policy(1, dtype=kind), settings, tmp_path / "failed"
+        )
 
     def go_on(trainer: DeepSpeedLearner) -> tuple[list[UpdateStats], str]:
         stats = [trainer.step(*batch_and_loss(seed)) for seed in (2, 3)]
@@ -335,7 +369,9 @@ def test_a_folder_without_checkpoint_is_named(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_stops_and_saves_the_batch(tmp_path: Path) -> None:
     trainer = learner(tmp_path)
     before = weights(trainer.policy)
-    bad = dataclasses.replace(rows(0, 1, 1)[0], advantages=(float("nan"),) * len(rows(0, 1, 1)[0].tokens))
+    bad = dataclasses.replace(
+        rows(0, 1, 1)[0], advantages=(float("nan"),) * len(rows(0, 1, 1)[0].tokens)
+    )
     with pytest.raises(InputError, match=r"update 0: loss nan is not finite.*update-000000\.json"):
         trainer.update(UpdateRequest(((*rows(1, 2, 2), bad),), LossSettings()))
     saved = json.loads((tmp_path / "failed" / "update-000000.json").read_text())
@@ -431,7 +467,9 @@ def test_two_processes_take_the_same_steps_as_one(tmp_path: Path, stage: int) ->
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    subprocess.run([*launcher, str(script), str(tmp_path), str(stage)], check=True, cwd=root, env=environment)
+    subprocess.run(
+        [*launcher, str(script), str(tmp_path), str(stage)], check=True, cwd=root, env=environment
+    )
     single = learner(tmp_path)
     steps = [stats for request in three_requests() for stats in single.update(request)]
     expected = [[s.loss, s.kl, s.grad_norm, s.sampler_gap] for s in steps]

@@ -28,7 +28,9 @@ def gradients(source: Policy) -> dict[str, torch.Tensor]:
 def packed_logprobs(source: Policy, batch: Sequence[Row], limit: int) -> list[torch.Tensor]:
     scorer = ResponseScorer(source.model)
     result: list[torch.Tensor] = [torch.empty(0)] * len(batch)
-    groups = group_rows([source.encode_prompt(row.prompt) for row in batch], [row.tokens for row in batch])
+    groups = group_rows(
+        [source.encode_prompt(row.prompt) for row in batch], [row.tokens for row in batch]
+    )
     for part in cut(groups, limit):
         packed = pack(part, CPU, next(source.model.parameters()).dtype)
         values, _ = scorer(packed, 1.0)
@@ -39,7 +41,10 @@ def packed_logprobs(source: Policy, batch: Sequence[Row], limit: int) -> list[to
 
 def weighted(logprobs: list[torch.Tensor], batch: Sequence[Row]) -> torch.Tensor:
     return torch.stack(
-        [(part * torch.tensor(row.advantages, dtype=part.dtype)).sum() for part, row in zip(logprobs, batch, strict=True)]
+        [
+            (part * torch.tensor(row.advantages, dtype=part.dtype)).sum()
+            for part, row in zip(logprobs, batch, strict=True)
+        ]
     ).sum()
 
 
@@ -73,7 +78,9 @@ def test_entropy_and_temperature() -> None:
     ids = source.encode_prompt(batch[0].prompt)
     packed = pack(group_rows([ids], [batch[0].tokens]), CPU, torch.float32)
     with torch.no_grad():
-        logits = source.model(torch.tensor([[*ids, *batch[0].tokens]])).logits[0, len(ids) - 1 : -1] / 0.7
+        logits = (
+            source.model(torch.tensor([[*ids, *batch[0].tokens]])).logits[0, len(ids) - 1 : -1] / 0.7
+        )
         logprobs, entropy = ResponseScorer(source.model)(packed, 0.7)
     expected = torch.distributions.Categorical(logits=logits)
     assert torch.allclose(entropy, expected.entropy(), atol=1e-5)
@@ -99,20 +106,30 @@ def test_models_with_sliding_windows_are_refused() -> None:
 
 
 groups_strategy = st.lists(
-    st.tuples(st.integers(1, 30), st.lists(st.integers(1, 12), min_size=1, max_size=6)), min_size=1, max_size=8
+    st.tuples(st.integers(1, 30), st.lists(st.integers(1, 12), min_size=1, max_size=6)),
+    min_size=1,
+    max_size=8,
 )
 
 
 @settings(max_examples=200, deadline=None)
 @given(groups_strategy, st.integers(1, 120))
-def test_cutting_keeps_every_row_once_and_within_the_limit(shapes: list[tuple[int, list[int]]], limit: int) -> None:
+def test_cutting_keeps_every_row_once_and_within_the_limit(
+    shapes: list[tuple[int, list[int]]], limit: int
+) -> None:
     number = itertools.count()
     groups = [
-        Group((index,) * prompt, tuple((9,) * length for length in lengths), tuple(next(number) for _ in lengths))
+        Group(
+            (index,) * prompt,
+            tuple((9,) * length for length in lengths),
+            tuple(next(number) for _ in lengths),
+        )
         for index, (prompt, lengths) in enumerate(shapes)
     ]
     batches = cut(groups, limit)
-    assert [row for batch in batches for group in batch for row in group.rows] == list(range(next(number)))
+    assert [row for batch in batches for group in batch for row in group.rows] == list(
+        range(next(number))
+    )
     for batch in batches:
         alone = len(batch) == 1 and len(batch[0].rows) == 1
         assert sum(group.tokens for group in batch) <= limit or alone

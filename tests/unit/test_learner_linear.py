@@ -21,7 +21,9 @@ def test_outputs_and_gradients_equal_those_of_torch(shape: tuple[int, ...], bias
         states = torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape).requires_grad_()
         output = layer(states)
         output.square().sum().backward()
-        results.append([output.detach(), states.grad, *(parameter.grad for parameter in layer.parameters())])
+        results.append(
+            [output.detach(), states.grad, *(parameter.grad for parameter in layer.parameters())]
+        )
     for expected, got in zip(*results, strict=True):
         assert expected is not None
         assert got is not None

@@ -43,7 +43,9 @@ def test_k3_has_no_gradient_above_its_cap() -> None:
 
 
 def test_dual_clip_bounds_the_loss_of_negative_advantages() -> None:
-    losses = policy_losses(torch.tensor([0.0]), torch.tensor([-3.0]), torch.tensor([-2.0]), LossSettings())
+    losses = policy_losses(
+        torch.tensor([0.0]), torch.tensor([-3.0]), torch.tensor([-2.0]), LossSettings()
+    )
     assert losses.policy.item() == pytest.approx(2.0 * 3.0)
     assert losses.dual_clipped.item()
 
@@ -63,7 +65,9 @@ WEIGHTS = torch.tensor([1.0, 3.0, 0.0], dtype=torch.float64)
 )
 def test_token_weights_by_hand(aggregation: str, per_row: list[float]) -> None:
     got = token_weights(LENGTHS, WEIGHTS, aggregation, padded_width=10)  # type: ignore[arg-type]
-    expected = [weight for weight, length in zip(per_row, LENGTHS.tolist(), strict=True) for _ in range(length)]
+    expected = [
+        weight for weight, length in zip(per_row, LENGTHS.tolist(), strict=True) for _ in range(length)
+    ]
     assert got.tolist() == pytest.approx(expected, abs=1e-15)
 
 

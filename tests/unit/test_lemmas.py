@@ -25,7 +25,11 @@ def test_what_holds_as_printed_is_what_the_claims_say(judged):
 
 
 def test_each_kind_of_verdict_occurs_and_a_repair_has_its_numbers(judged):
-    assert judged["verdict"].value_counts().to_dict() == {"holds with a repair": 5, "holds": 2, "fails": 1}
+    assert judged["verdict"].value_counts().to_dict() == {
+        "holds with a repair": 5,
+        "holds": 2,
+        "fails": 1,
+    }
     repaired = judged["verdict"] == "holds with a repair"
     assert (judged.loc[repaired, ["repair", "with_repair"]] != "").all(axis=None)
     assert (judged.loc[~repaired, ["repair", "with_repair"]] == "").all(axis=None)
@@ -39,7 +43,9 @@ def test_the_bad_event_is_the_binomials(draws):
     for truth in PROBABILITIES:
         near = np.abs(wins / draws - truth) <= radius
         inside *= stats.binom.pmf(wins[near], draws, truth).sum()
-    assert missed(PROBABILITIES, draws, REPAIRED * math.log(draws)) == pytest.approx(1 - inside, abs=1e-9)
+    assert missed(PROBABILITIES, draws, REPAIRED * math.log(draws)) == pytest.approx(
+        1 - inside, abs=1e-9
+    )
 
 
 def test_the_texts_radius_keeps_its_probability_and_the_repaired_one_falls_faster_than_claimed():
@@ -47,7 +53,9 @@ def test_the_texts_radius_keeps_its_probability_and_the_repaired_one_falls_faste
     late = coverage[coverage.index >= 100]
     # The four actions' rates are normal then: P(|z| > sqrt(log 4 / (p (1 - p)))) for each.
     kept = [2 * stats.norm.sf(math.sqrt(math.log(4) / (p * (1 - p)))) for p in PROBABILITIES]
-    assert late["radius of the text"].iloc[-1] == pytest.approx(1 - np.prod(1 - np.array(kept)), rel=0.05)
+    assert late["radius of the text"].iloc[-1] == pytest.approx(
+        1 - np.prod(1 - np.array(kept)), rel=0.05
+    )
     assert (late["repaired"] < late["claimed, 1/i²"]).all()
 
 

@@ -66,7 +66,11 @@ def test_ids_as_paths_in_any_form(read, form):
     "row",
     [
         {"extra.gamefile": ["/d/valid_unseen/{}/game.tw-pddl"], "won": [True]},
-        {"extra.gamefile": ["/d/valid_unseen/{}/game.tw-pddl"], "won": [1.0], "admissible_commands": [["look", "go"]]},
+        {
+            "extra.gamefile": ["/d/valid_unseen/{}/game.tw-pddl"],
+            "won": [1.0],
+            "admissible_commands": [["look", "go"]],
+        },
         {"extra.gamefile": ["{}"], "won": True, "actions": ["look"], "steps": [5.0]},
         {"infos": {"extra.gamefile": ["{}"], "won": [1]}, "steps": 5},
         {"extra.gamefile": "{}", "won": [True], "score": [None]},
@@ -80,7 +84,8 @@ def test_infos_of_alfreds_environment_are_lists_of_one(read, row):
 
 def test_infos_of_a_batch_are_an_episode_each(read):
     rows = [
-        {"extra.gamefile": UNSEEN[i : i + 4], "won": [True, False, False, True], "steps": [1, 2, 3, 4]} for i in (0, 4, 8)
+        {"extra.gamefile": UNSEEN[i : i + 4], "won": [True, False, False, True], "steps": [1, 2, 3, 4]}
+        for i in (0, 4, 8)
     ]
     found = read(rows)
     assert [one.task for one in found] == UNSEEN[:12]
@@ -88,13 +93,19 @@ def test_infos_of_a_batch_are_an_episode_each(read):
     assert [one.steps for one in found] == [1, 2, 3, 4] * 3
     with pytest.raises(InputError, match=r"line 1: field 'extra.gamefile' has 4 values, and 'won' is"):
         read([{**rows[0], "won": [True]}])
-    with pytest.raises(InputError, match=r"line 1: field 'extra.gamefile' is \[\['a'\]\]; expected an id, a game file"):
+    with pytest.raises(
+        InputError, match=r"line 1: field 'extra.gamefile' is \[\['a'\]\]; expected an id, a game file"
+    ):
         read([{"extra.gamefile": [[["a"]]], "won": [True]}])
 
 
-@pytest.mark.parametrize(("steps", "number"), [(5.0, 5), ([5.0], 5), (0, 0), (float("nan"), None), (None, None), (50, 50)])
+@pytest.mark.parametrize(
+    ("steps", "number"), [(5.0, 5), ([5.0], 5), (0, 0), (float("nan"), None), (None, None), (50, 50)]
+)
 def test_numbers_as_tables_with_gaps_write_them(read, steps, number):
-    (found,) = read([{"task": UNSEEN[0], "success": 1.0, "seed": 3.0, "steps": steps, "score": float("nan")}])
+    (found,) = read(
+        [{"task": UNSEEN[0], "success": 1.0, "seed": 3.0, "steps": steps, "score": float("nan")}]
+    )
     assert (found.steps, found.success, found.seed, found.score) == (number, True, "3", None)
 
 
@@ -119,8 +130,14 @@ PRETTY = "".join(json.dumps(row, indent=2) + "\n" for row in ROWS)
         ("a.json", json.dumps(ROWS, indent=2).encode()),
         ("a.json", json.dumps({"episodes": ROWS, "mean": 0.5}, indent=1).encode()),
         ("a.json", json.dumps({row["task"]: row["success"] for row in ROWS}).encode()),
-        ("a.json", json.dumps({row["task"]: {"success": row["success"], "steps": 3} for row in ROWS}).encode()),
-        ("a.json", json.dumps({key: [row[key] for row in ROWS] for key in ("task", "success")}).encode()),
+        (
+            "a.json",
+            json.dumps({row["task"]: {"success": row["success"], "steps": 3} for row in ROWS}).encode(),
+        ),
+        (
+            "a.json",
+            json.dumps({key: [row[key] for row in ROWS] for key in ("task", "success")}).encode(),
+        ),
         ("a.jsonl", b"\xef\xbb\xbf" + LINES.encode()),
         ("a.jsonl", LINES.encode("utf-16")),
         ("a.jsonl", LINES.replace("\n", "\r\n\r\n").encode()),
@@ -149,10 +166,19 @@ def test_files_in_which_logs_come(tmp_path, name, content):
         (LINES[:-20].encode(), "after line 134: not readable as JSON lines"),
         (b'[{"task": "a"}, ', "after line 1: not readable as JSON lines"),
         (b"task,success\na,1\n", r"a\.jsonl: a table; write it as lines: pandas"),
-        (b"\n\n#####\n\nEnvironment #0:\nYou are in", r"a\.jsonl: a text log of Reflexion, which is not read"),
+        (
+            b"\n\n#####\n\nEnvironment #0:\nYou are in",
+            r"a\.jsonl: a text log of Reflexion, which is not read",
+        ),
         (b"\n\n***** Start Trial #0 *****\n", "a text log of Reflexion"),
-        (b"[EXP] 0: [success_rate]: True, [progress_rate]: 1.0", "a summary of AgentBoard .*which names no games"),
-        (b"# Notes\nwon 5\n", "after line 1: not readable as JSON lines .*expected a JSON object a line"),
+        (
+            b"[EXP] 0: [success_rate]: True, [progress_rate]: 1.0",
+            "a summary of AgentBoard .*which names no games",
+        ),
+        (
+            b"# Notes\nwon 5\n",
+            "after line 1: not readable as JSON lines .*expected a JSON object a line",
+        ),
         ('{"task": "\xe4"}\n'.encode("latin-1"), "not readable .*in UTF-8"),
         (b"", "no episode in it"),
         (b"[]", "no episode in it"),
@@ -177,7 +203,9 @@ def test_a_compressed_log_must_not_fill_the_memory(tmp_path, monkeypatch):
 def test_a_file_that_is_not_there_is_one_clean_line(tmp_path, capsys):
     assert cli.main(["audit", str(tmp_path / "nolog.jsonl"), "--panel", "alfworld-official"]) == 2
     said = capsys.readouterr().err
-    assert f"{tmp_path}/nolog.jsonl: no such file; expected a log of episodes, such as JSON lines" in said
+    assert (
+        f"{tmp_path}/nolog.jsonl: no such file; expected a log of episodes, such as JSON lines" in said
+    )
     assert "Errno" not in said
     assert said.count("\n") == 1
     assert cli.main(["audit", str(tmp_path), "--panel", "alfworld-official"]) == 2
@@ -192,11 +220,27 @@ def agentboard(place, done):
     env.reset(options={"task": place})
     goal = env.episode.task.goal
     turns = {
-        "Interaction Turn 0": {"Goal": goal, "Observation": "You arrive.", "Action": "go to shelf 1", "Progress Rate": 0},
-        "Interaction Turn 1": {"Action": "look", "Observation": "Nothing happens.", "Progress Rate": float(done)},
+        "Interaction Turn 0": {
+            "Goal": goal,
+            "Observation": "You arrive.",
+            "Action": "go to shelf 1",
+            "Progress Rate": 0,
+        },
+        "Interaction Turn 1": {
+            "Action": "look",
+            "Observation": "Nothing happens.",
+            "Progress Rate": float(done),
+        },
     }
     task = UNSEEN[place].split("/")[0]
-    return {"id": place, "task_name": task, "goal": goal, "difficulty": "hard", "is_done": done, "progress_rate": 0.5} | {
+    return {
+        "id": place,
+        "task_name": task,
+        "goal": goal,
+        "difficulty": "hard",
+        "is_done": done,
+        "progress_rate": 0.5,
+    } | {
         "grounding_acc": 0.5,
         "score_change_record": [[1, 0.5]],
         "trajectory": turns,
@@ -220,10 +264,16 @@ def test_logs_of_agentboard_are_read(tmp_path):
 def test_a_shops_log_of_agentboard_is_read(read):
     env = WebShopEnv(split="test")
     rows = [
-        {**agentboard(0, place == 1), "task_name": "webshop", "goal": f"Instruction: \n{env.tasks.task(place).goal}"}
+        {
+            **agentboard(0, place == 1),
+            "task_name": "webshop",
+            "goal": f"Instruction: \n{env.tasks.task(place).goal}",
+        }
         for place in range(3)
     ]
-    assert [(one.task, one.success) for one in read(rows, SHOP)] == [(GOALS[place], place == 1) for place in range(3)]
+    assert [(one.task, one.success) for one in read(rows, SHOP)] == [
+        (GOALS[place], place == 1) for place in range(3)
+    ]
 
 
 def agentbench(place, won, *, error=None):
@@ -233,18 +283,29 @@ def agentbench(place, won, *, error=None):
     begin = f"Here is your task. {began} AVAILABLE ACTIONS: look\ngo to shelf 1\n"
     room = "You are in the middle of a room. Looking quickly around you, you see a bed 1."
     example = f"{room}\nYour task is to: put a x on y.\n"
-    log = [{"round": turn, "output": "ACTION: look", "action": "look", "observation": "", "done": won} for turn in (1, 2, 3)]
+    log = [
+        {"round": turn, "output": "ACTION: look", "action": "look", "observation": "", "done": won}
+        for turn in (1, 2, 3)
+    ]
     output = {
         "index": place,
         "status": "completed",
         "result": {"log": log, "init_prompt": begin, "result": int(won)},
         "history": [{"role": "user", "content": example}, {"role": "agent", "content": "OK"}],
     }
-    return {"index": place, "error": error, "info": None, "output": output, "time": {"timestamp": 1, "str": "now"}}
+    return {
+        "index": place,
+        "error": error,
+        "info": None,
+        "output": output,
+        "time": {"timestamp": 1, "str": "now"},
+    }
 
 
 def test_runs_of_agentbench_are_read(read):
-    places = [place for place in range(60) if len(GAMES.with_opening[GAMES.openings[UNSEEN[place]]]) == 1][:20]
+    places = [
+        place for place in range(60) if len(GAMES.with_opening[GAMES.openings[UNSEEN[place]]]) == 1
+    ][:20]
     found = read([agentbench(place, place % 3 == 0) for place in places])
     assert summary(found) == sorted((UNSEEN[place], place % 3 == 0, 3) for place in places)
     assert {one.ended for one in found} == {True, False}
@@ -272,8 +333,17 @@ def test_states_of_eto_and_wkm_are_read(read):
         began = agentbench(place, True)["output"]
         example = f"An example: {began['history'][0]['content']}> look"
         turns = [{"from": "human", "value": example}, {"from": "gpt", "value": "OK"}]
-        turns += [{"from": "human", "value": began["result"]["init_prompt"]}, {"from": "gpt", "value": "Action: look"}]
-        meta = {"steps": 9, "reward": float(place < 4), "finished": True, "success": place < 4, "terminate_reason": None}
+        turns += [
+            {"from": "human", "value": began["result"]["init_prompt"]},
+            {"from": "gpt", "value": "Action: look"},
+        ]
+        meta = {
+            "steps": 9,
+            "reward": float(place < 4),
+            "finished": True,
+            "success": place < 4,
+            "terminate_reason": None,
+        }
         rows.append({"meta": {**meta, "error": None}, "conversations": turns})
     found = read(rows)
     assert [one.success for one in found] == [place < 4 for place in range(10)]
@@ -284,13 +354,28 @@ def test_states_of_eto_and_wkm_are_read(read):
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"name": "env_0", "memory": [], "is_success": True, "skip": False}, "of Reflexion .* not read: 'env_0' names"),
+        (
+            {"name": "env_0", "memory": [], "is_success": True, "skip": False},
+            "of Reflexion .* not read: 'env_0' names",
+        ),
         ({"name": "env_1", "memory": ["I was stuck."], "is_success": False}, "a result of Reflexion"),
-        ({"task_name": "alfworld", "success_rate": 0.4, "progress_rate": 0.6}, "a summary of AgentBoard .*no episodes"),
-        ({"total": 50, "validation": {}, "custom": {"overall": {}}}, "a summary of AgentBench .* give runs.jsonl"),
+        (
+            {"task_name": "alfworld", "success_rate": 0.4, "progress_rate": 0.6},
+            "a summary of AgentBoard .*no episodes",
+        ),
+        (
+            {"total": 50, "validation": {}, "custom": {"overall": {}}},
+            "a summary of AgentBench .* give runs.jsonl",
+        ),
         ({"overall": {"total": 50, "pass": 20}}, "a summary of AgentBench"),
-        (agentbench(0, False, error="AGENT_FAILED"), "a run of AgentBench that has failed .*not error.jsonl"),
-        (agentbench(0, False) | {"output": {"result": {"score": 1}}}, "a run of AgentBench without ALFWorld's result"),
+        (
+            agentbench(0, False, error="AGENT_FAILED"),
+            "a run of AgentBench that has failed .*not error.jsonl",
+        ),
+        (
+            agentbench(0, False) | {"output": {"result": {"score": 1}}},
+            "a run of AgentBench without ALFWorld's result",
+        ),
         (agentboard(0, True) | {"trajectory": [1]}, "the turns of an AgentBoard log"),
         ({"id": 3, "answer": "x"}, "no field that names the task; .*found: answer, id"),
     ],
@@ -303,7 +388,12 @@ def test_forms_that_are_not_read_are_named(read, row, says):
 
 
 def test_a_result_of_reflexion_with_its_game_is_read(read):
-    row = {"name": "env_0", "memory": [], "is_success": True, "gamefile": f"/d/valid_unseen/{UNSEEN[0]}/game.tw-pddl"}
+    row = {
+        "name": "env_0",
+        "memory": [],
+        "is_success": True,
+        "gamefile": f"/d/valid_unseen/{UNSEEN[0]}/game.tw-pddl",
+    }
     assert [(one.task, one.success) for one in read([row])] == [(UNSEEN[0], True)]
 
 
@@ -367,7 +457,9 @@ def test_logs_are_compared_by_content(read, changes, known, changed):
 def test_a_task_that_is_known_by_name_alone_is_said_to_be(read, capsys, tmp_path):
     by_name = audit(read([{**row, "content": None} for row in logged()]), GAMES)
     assert by_name.by_name == 6
-    assert any("6 episodes are taken for the panel's by ids or words" in line for line in by_name.lines())
+    assert any(
+        "6 episodes are taken for the panel's by ids or words" in line for line in by_name.lines()
+    )
     by_content = audit(read(logged()), GAMES)
     assert by_content.by_name == 0
     assert not any("taken for" in line for line in by_content.lines())

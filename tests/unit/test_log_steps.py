@@ -44,14 +44,25 @@ def play(env, task, commands, won, scale=10.0, penalty=0.1):
     for command in commands:
         prompt = env.prompt
         allowed = env.step(command)[-1]["admissible"]
-        rows.append({"input": prompt, "output": said(command), "score": won * scale - penalty * (not allowed), "step": 7})
+        rows.append(
+            {
+                "input": prompt,
+                "output": said(command),
+                "score": won * scale - penalty * (not allowed),
+                "step": 7,
+            }
+        )
     assert env.episode.won == won
     return rows
 
 
 def games(count, wins, history=2):
     """Steps of ALFWorld games, by episode, and what they are: every second step of a lost one is invalid."""
-    env, dumped, truth = ALFWorldEnv(split="valid_unseen", order="listed", history_length=history), [], []
+    env, dumped, truth = (
+        ALFWorldEnv(split="valid_unseen", order="listed", history_length=history),
+        [],
+        [],
+    )
     for place in range(count):
         plan = env.tasks.task(place).walkthrough
         commands = plan if place < wins else ("look", "fly") * (place % 3 + 1)
@@ -75,7 +86,9 @@ def test_steps_of_verl_agent_are_episodes_again(read):
     # Games that begin alike are taken for one after the other; all others have their own outcome and steps.
     assert len(found) == len({one.task for one in found}) == 40
     unlike = [task for task, opening in GAMES.openings.items() if len(GAMES.with_opening[opening]) == 1]
-    assert [one for one in summary(found) if one[0] in unlike] == [one for one in truth if one[0] in unlike]
+    assert [one for one in summary(found) if one[0] in unlike] == [
+        one for one in truth if one[0] in unlike
+    ]
 
 
 def test_steps_may_stand_in_any_order(read):
@@ -116,7 +129,14 @@ def shop(count, wins, history=2, env=None):
             reward = 10.0 * (place < wins)
             prompt = env.prompt
             allowed = env.step(command)[-1]["admissible"]
-            rows.append({"input": prompt, "output": said(command), "score": reward - 0.1 * (not allowed), "step": 7})
+            rows.append(
+                {
+                    "input": prompt,
+                    "output": said(command),
+                    "score": reward - 0.1 * (not allowed),
+                    "step": 7,
+                }
+            )
         dumped.append(rows)
     return dumped
 
@@ -144,9 +164,16 @@ def test_equal_prompts_of_one_task_are_steps_where_a_score_is_less_a_penalty(rea
     env, rows, source = WebShopEnv(split="test"), [], random.Random(1)
     lengths = [7] * 20 + [8] * 20
     for place, length in enumerate(lengths):
-        prompt = f"Your task is to: {env.tasks.task(place).goal}.\nYour current observation is: 'Search'."
+        prompt = (
+            f"Your task is to: {env.tasks.task(place).goal}.\nYour current observation is: 'Search'."
+        )
         rows += [
-            {"input": prompt, "output": said("search[a]"), "score": 10.0 * (place < 20) - source.choice((0, 0.1)), "step": 1}
+            {
+                "input": prompt,
+                "output": said("search[a]"),
+                "score": 10.0 * (place < 20) - source.choice((0, 0.1)),
+                "step": 1,
+            }
             for _ in range(length)
         ]
     assert len(rows) == 300
@@ -171,7 +198,13 @@ def test_ids_of_trajectories_put_steps_together(read):
     env = WebShopEnv(split="test")
     prompts = [f"Your task is to: {env.tasks.task(place % 2).goal}.\n" for place in range(6)]
     rows = [
-        {"input": prompts[place], "output": said("a"), "score": 10.0 * (place < 4), "step": 1, "traj_uid": f"t{place}"}
+        {
+            "input": prompts[place],
+            "output": said("a"),
+            "score": 10.0 * (place < 4),
+            "step": 1,
+            "traj_uid": f"t{place}",
+        }
         for _ in range(3)
         for place in range(6)
     ]
@@ -183,7 +216,12 @@ def test_whole_episodes_of_verl_are_a_line_each_whatever_penalties_they_sum_up(r
     env = WebShopEnv(split="test")
     several = said("search[a]") + " page " + said("click[buy now]")
     rows = [
-        {"input": f"Your task is to: {env.tasks.task(place).goal}.\n", "output": several, "score": score, "step": 1}
+        {
+            "input": f"Your task is to: {env.tasks.task(place).goal}.\n",
+            "output": several,
+            "score": score,
+            "step": 1,
+        }
         for place, score in enumerate((10.0, 9.7, 0.0, -0.3, 9.9))
     ]
     assert [one.success for one in read(rows, SHOP)] == [True, True, False, False, True]
@@ -194,7 +232,9 @@ def test_whole_episodes_of_verl_are_a_line_each_whatever_penalties_they_sum_up(r
 def test_steps_that_were_left_out_or_copied_are_refused(read):
     dumped, _ = games(3, 3)
     for broken in (dumped[0][1:], dumped[0] + [dumped[0][2]], dumped[1][:1] + dumped[1][3:]):
-        with pytest.raises(InputError, match=r"line 1: the lines are steps, and more .* left out or copied"):
+        with pytest.raises(
+            InputError, match=r"line 1: the lines are steps, and more .* left out or copied"
+        ):
             read(broken)
     (rows,), (bare,) = shop(1, 1), shop(1, 1, history=0)
     with pytest.raises(InputError, match="left out or copied"):
@@ -203,16 +243,30 @@ def test_steps_that_were_left_out_or_copied_are_refused(read):
 
 @pytest.mark.parametrize("score", [4, 1.0, 11, -7, None, "10", True, float("nan")])
 def test_scores_of_no_episode_are_refused_in_true_words(read, score):
-    with pytest.raises(InputError, match=r"line 1: field 'score' is .*the episode's reward, 10 or 0, less a penalty"):
+    with pytest.raises(
+        InputError, match=r"line 1: field 'score' is .*the episode's reward, 10 or 0, less a penalty"
+    ):
         read([{"input": "Your task is to: x.\n", "output": "", "score": score, "step": 1}])
 
 
 def test_lines_of_steps_in_our_own_names_are_refused(read):
     rows = [{"gamefile": UNSEEN[0], "won": step == 3, "step": step} for step in (1, 2, 3)]
-    with pytest.raises(InputError, match=r"line 2: field 'step' goes on from .*line 1.*one line for each episode"):
+    with pytest.raises(
+        InputError, match=r"line 2: field 'step' goes on from .*line 1.*one line for each episode"
+    ):
         read(rows)
     # A number of training steps, and rounds of other tasks, are none.
-    assert len(read([{"task": task, "success": True, "step": 100 + place} for place, task in enumerate(UNSEEN)])) == 134
+    assert (
+        len(
+            read(
+                [
+                    {"task": task, "success": True, "step": 100 + place}
+                    for place, task in enumerate(UNSEEN)
+                ]
+            )
+        )
+        == 134
+    )
 
 
 # --- thoughts that the chat template has opened
@@ -243,4 +297,6 @@ def test_responses_that_were_penalised_for_the_templates_tag_are_counted(read):
     assert found.logged == 1.0
     for row in flat(dumped):
         row["score"] = 10.0
-    assert "opened_thought" not in {finding.kind for finding in audit(read(flat(dumped)), GAMES).findings}
+    assert "opened_thought" not in {
+        finding.kind for finding in audit(read(flat(dumped)), GAMES).findings
+    }

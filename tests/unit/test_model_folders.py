@@ -14,7 +14,10 @@ from threespo.policy.folders import check_folder
 from threespo.policy.model import load_policy
 from threespo.scaling import model_report
 
-ADAPTER = {"adapter_config.json": json.dumps({"base_model_name_or_path": "Owner/Base"}), "adapter_model.safetensors": ""}
+ADAPTER = {
+    "adapter_config.json": json.dumps({"base_model_name_or_path": "Owner/Base"}),
+    "adapter_model.safetensors": "",
+}
 WORDS = {"tokenizer.json": "{}", "tokenizer_config.json": "{}"}
 CONFIG = {"config.json": "{}"}
 
@@ -22,11 +25,28 @@ PARTS = {
     "adapter": (ADAPTER, "an adapter", ["AutoPeftModelForCausalLM", "merge_and_unload", "'Owner/Base'"]),
     "adapter with words": ({**ADAPTER, **WORDS}, "an adapter", ["T.from_pretrained('FOLDER')"]),
     "adapter of nothing": ({"adapter_config.json": "["}, "an adapter", ["BASE_MODEL"]),
-    "adapter beside a model": ({**ADAPTER, **WORDS, **CONFIG, "model.safetensors": ""}, "an adapter", ["merge_and_unload"]),
-    "verl": ({**CONFIG, "model_world_size_2_rank_0.pt": ""}, "FSDP, as verl", ["--backend fsdp --local_dir FOLDER"]),
-    "verl, Megatron": ({"dist_ckpt/common.pt": ""}, "Megatron", ["--backend megatron --local_dir FOLDER"]),
+    "adapter beside a model": (
+        {**ADAPTER, **WORDS, **CONFIG, "model.safetensors": ""},
+        "an adapter",
+        ["merge_and_unload"],
+    ),
+    "verl": (
+        {**CONFIG, "model_world_size_2_rank_0.pt": ""},
+        "FSDP, as verl",
+        ["--backend fsdp --local_dir FOLDER"],
+    ),
+    "verl, Megatron": (
+        {"dist_ckpt/common.pt": ""},
+        "Megatron",
+        ["--backend megatron --local_dir FOLDER"],
+    ),
     "ZeRO": (
-        {**CONFIG, **WORDS, "zero_to_fp32.py": "", "global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt": ""},
+        {
+            **CONFIG,
+            **WORDS,
+            "zero_to_fp32.py": "",
+            "global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt": "",
+        },
         "shards of ZeRO",
         ["python FOLDER/zero_to_fp32.py FOLDER merged --safe_serialization"],
     ),
@@ -35,8 +55,16 @@ PARTS = {
         "shards of ZeRO",
         ["python -m deepspeed.utils.zero_to_fp32 PARENT merged"],
     ),
-    "FSDP": ({**CONFIG, **WORDS, "__0_0.distcp": ""}, "shards of FSDP", ["accelerate merge-weights FOLDER merged"]),
-    "FSDP below": ({"pytorch_model_fsdp_0/__0_0.distcp": ""}, "FSDP", ["merge-weights FOLDER/pytorch_model_fsdp_0 merged"]),
+    "FSDP": (
+        {**CONFIG, **WORDS, "__0_0.distcp": ""},
+        "shards of FSDP",
+        ["accelerate merge-weights FOLDER merged"],
+    ),
+    "FSDP below": (
+        {"pytorch_model_fsdp_0/__0_0.distcp": ""},
+        "FSDP",
+        ["merge-weights FOLDER/pytorch_model_fsdp_0 merged"],
+    ),
     "GGUF": ({"model-Q4.gguf": ""}, "GGUF", ["gguf_file='model-Q4.gguf'", "save_pretrained('merged')"]),
 }
 
@@ -64,7 +92,10 @@ def test_parts_of_a_model_are_refused_with_the_command_that_merges_them(files, w
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({**CONFIG, **WORDS, "flax_model.msgpack": ""}, r"no weights .*there is: config.json, flax_model.msgpack"),
+        (
+            {**CONFIG, **WORDS, "flax_model.msgpack": ""},
+            r"no weights .*there is: config.json, flax_model.msgpack",
+        ),
         ({**CONFIG, **WORDS, "consolidated.00.pth": ""}, r"no weights .*consolidated.00.pth"),
         (WORDS, "no model configuration"),
         ({**CONFIG, "model.safetensors": ""}, "no tokenizer"),
@@ -83,7 +114,10 @@ def test_what_is_missing_is_named_beside_what_is_there(files, says, tmp_path):
     [
         ({"model_type": "t5"}, "has no such causal language model; choose another one"),
         ({"model_type": "model_of_2030"}, "has no such causal language model; choose another one"),
-        ({"model_type": "qwen2", "hidden_size": "many"}, "if it is whole, transformers .* does not run this model"),
+        (
+            {"model_type": "qwen2", "hidden_size": "many"},
+            "if it is whole, transformers .* does not run this model",
+        ),
     ],
 )
 def test_a_model_that_does_not_load_is_told_by_its_reason(config, says, tmp_path):
@@ -107,11 +141,15 @@ def test_doctor_says_what_a_thinking_model_sees(tmp_path):
     assert said["behind"] == r"'<model><think>\n'"
     assert said["date"].startswith("the template takes 2024-07-26 for today")
     assert said["reads"].startswith("day, enable_thinking")
-    assert said["thought"].startswith("opened by the template, and counted as the answer's: '<think>\\n'")
+    assert said["thought"].startswith(
+        "opened by the template, and counted as the answer's: '<think>\\n'"
+    )
     assert said["ends"].startswith("'<end>' (")
     assert r"<model><think>\n" in said["prompt"][-20:]
     assert "You are an expert agent" in said["prompt"]
-    assert said["answer"].startswith(r"a perfect one is read as valid: '<think>\nI look around.</think><action>go to ")
+    assert said["answer"].startswith(
+        r"a perfect one is read as valid: '<think>\nI look around.</think><action>go to "
+    )
     alfworld, webshop = (int(part.split()[1]) for part in said["longest"].split("; ")[:2])
     assert alfworld > 1000
     assert webshop > 1000
@@ -126,7 +164,9 @@ def test_doctor_says_what_a_thinking_model_sees(tmp_path):
 
 def test_doctor_says_what_would_go_wrong(tmp_path):
     # A context that the prompts do not fit into, and a tokenizer that does not know the tags.
-    short = lines_of(model_report.report(str(folder(tmp_path / "a", tokenizer(), max_position_embeddings=900)), {}))
+    short = lines_of(
+        model_report.report(str(folder(tmp_path / "a", tokenizer(), max_position_embeddings=900)), {})
+    )
     assert short["longest"].count("TOO LONG for the context beside a response of 512") == 2
     assert short["date"] == "no clock is read"
     from tests.models import policy
@@ -145,7 +185,10 @@ def test_the_command(tmp_path, capsys):
         (["--model", str(tmp_path / "nowhere")], "there is no such model folder"),
         (["--model", "Owner/Nowhere"], "hf download Owner/Nowhere --exclude"),
         (["--model", str(place), "--set", "{dtype: float32}"], "--set: dtype: no such field"),
-        (["--model", str(place), "--set", "{chat_template_kwargs: {x: 1}}"], "kwargs.x: the chat template does not read it"),
+        (
+            ["--model", str(place), "--set", "{chat_template_kwargs: {x: 1}}"],
+            "kwargs.x: the chat template does not read it",
+        ),
         (["--set", "{chat_template_date: '2025-01-01'}"], "give --model NAME_OR_FOLDER as well"),
     ):
         assert main(["doctor", *arguments]) == 2

@@ -68,9 +68,18 @@ def happens(monkeypatch, tmp_path):
 
     def ask(url, **changes):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        given = {"model": "fake", "input_price": 1, "output_price": 1, "timeout_s": 5, "max_attempts": 3, **changes}
+        given = {
+            "model": "fake",
+            "input_price": 1,
+            "output_price": 1,
+            "timeout_s": 5,
+            "max_attempts": 3,
+            **changes,
+        }
         path, waits = tmp_path / "replies.jsonl", []
-        with EndpointSampler(EndpointSettings(**given), path, _wait=lambda _, seconds: waits.append(seconds)) as sampler:
+        with EndpointSampler(
+            EndpointSettings(**given), path, _wait=lambda _, seconds: waits.append(seconds)
+        ) as sampler:
             ended = None
             try:
                 sampler.sample((SampleRequest("p", 1, ("evaluate",)),), seed=1, temperature=0.4)
@@ -94,17 +103,25 @@ def test_the_page_has_these_rows():
 
 
 def environments(tmp_path):
-    return [*SOCKS, *NO_ADDRESSES, *({"SSL_CERT_FILE": str(tmp_path / name)} for name in NO_CERTIFICATES)]
+    return [
+        *SOCKS,
+        *NO_ADDRESSES,
+        *({"SSL_CERT_FILE": str(tmp_path / name)} for name in NO_CERTIFICATES),
+    ]
 
 
 @pytest.mark.parametrize("number", range(len(SOCKS) + len(NO_ADDRESSES) + len(NO_CERTIFICATES)))
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
-def test_a_plain_local_address_works_whatever_the_environment_names(happens, monkeypatch, tmp_path, host, number):
+def test_a_plain_local_address_works_whatever_the_environment_names(
+    happens, monkeypatch, tmp_path, host, number
+):
     for name, value in environments(tmp_path)[number].items():
         monkeypatch.setenv(name, value)
     with ChatServer() as server:
         found, _ = happens(server.url.replace("127.0.0.1", host))
-    assert found == page("a plain `http://` address of this machine, with any proxies and certificates in the environment")
+    assert found == page(
+        "a plain `http://` address of this machine, with any proxies and certificates in the environment"
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +181,9 @@ def test_the_hub_says_the_same(monkeypatch, tmp_path, number):
     ((name, value),) = environments(tmp_path)[number].items()
     monkeypatch.setenv(name, value)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(InputError, match=rf"^owner/games, data.json: no HTTP client can be made.*{name}") as caught:
+    with pytest.raises(
+        InputError, match=rf"^owner/games, data.json: no HTTP client can be made.*{name}"
+    ) as caught:
         hub.fetch_file("owner/games", "data.json", tmp_path / "data.json", revision="main")
     assert "password" not in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -209,7 +228,9 @@ def test_a_proxy_that_is_out_of_order_is_tried_again(happens, monkeypatch):
 
 def test_a_proxy_that_is_not_there_is_named(happens, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
-        monkeypatch.setenv("HTTPS_PROXY", f"http://me:not-a-real-password@127.0.0.1:{free.getsockname()[1]}")
+        monkeypatch.setenv(
+            "HTTPS_PROXY", f"http://me:not-a-real-password@127.0.0.1:{free.getsockname()[1]}"
+        )
     found, message = happens("https://api.example.com/v1")
     assert found == page("no server at the address")
     assert "Connection refused); proxies are in HTTPS_PROXY" in message
@@ -225,7 +246,9 @@ def certificate(folder, host):
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -236,7 +259,9 @@ def certificate(folder, host):
     return file
 
 
-def test_a_certificate_that_nobody_knows_stops_at_once_and_its_remedy_works(happens, monkeypatch, tmp_path):
+def test_a_certificate_that_nobody_knows_stops_at_once_and_its_remedy_works(
+    happens, monkeypatch, tmp_path
+):
     file = certificate(tmp_path, "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)

@@ -8,7 +8,10 @@ from threespo.results.settings import NotebookSettings
 
 CELLS = (
     ("tables = figures = ''", ["parameters"]),
-    ("from pathlib import Path; Path(figures).mkdir(); (Path(figures) / 'x.csv').write_text(tables)", []),
+    (
+        "from pathlib import Path; Path(figures).mkdir(); (Path(figures) / 'x.csv').write_text(tables)",
+        [],
+    ),
 )
 
 

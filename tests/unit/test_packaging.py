@@ -24,7 +24,18 @@ from threespo.envs.registry import ENVIRONMENTS
 from threespo.pipeline.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMED = ("snakemake", "torch", "transformers", "vllm", "deepspeed", "alfworld", "pandas", "seaborn", "papermill", "dvc")
+NAMED = (
+    "snakemake",
+    "torch",
+    "transformers",
+    "vllm",
+    "deepspeed",
+    "alfworld",
+    "pandas",
+    "seaborn",
+    "papermill",
+    "dvc",
+)
 
 
 def _pins(lines):
@@ -58,7 +69,10 @@ def _names(lines):
 
 
 def _asked(project):
-    return [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    return [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
 
 
 def test_versions_stand_in_constraints_alone(project, constraints, conda):
@@ -93,11 +107,17 @@ def test_what_is_pinned_admits_the_first_pythons_that_the_readme_names(python, c
     asked = {each.name: each.metadata["Requires-Python"] for each in distributions()}
     found = {name: asks for name, asks in asked.items() if canonicalize_name(name) in constraints}
     assert len(found) > 150
-    assert {name: asks for name, asks in found.items() if asks and not SpecifierSet(asks).contains(python)} == {}
+    assert {
+        name: asks for name, asks in found.items() if asks and not SpecifierSet(asks).contains(python)
+    } == {}
 
 
 def test_constraints_name_each_package_once():
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     assert len(_pins(lines)) == len(lines)
 
 
@@ -115,7 +135,9 @@ def test_every_import_of_the_package_is_declared(project):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
-            for name in {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"threespo"}:
+            for name in (
+                {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"threespo"}
+            ):
                 assert distributions.get(name, name).lower() in declared, f"{path} imports {name}"
 
 
@@ -126,7 +148,11 @@ def test_the_license_is_apache(project):
 
 
 def test_the_build_server_runs_what_a_person_runs_and_nothing_else():
-    lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / ".ci" / "run").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     assert lines == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "make lint", "exec make test"]
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
 
@@ -141,7 +167,9 @@ def test_an_image_takes_along_nothing_that_git_ignores():
     ignored = patterns(".gitignore") | patterns(".dvc/.gitignore", ".dvc/")
     left_out = {pattern.removeprefix("**/") for pattern in patterns(".dockerignore")}
     assert ".dvc/config.local" in ignored
-    assert [name for name in sorted(ignored) if not any(fnmatchcase(name, pattern) for pattern in left_out)] == []
+    assert [
+        name for name in sorted(ignored) if not any(fnmatchcase(name, pattern) for pattern in left_out)
+    ] == []
     assert not any(fnmatchcase(".git", pattern) for pattern in left_out), "results name the commit"
 
 
@@ -156,7 +184,10 @@ def test_make_refuses_other_pythons(tmp_path):
     fake.write_text('#!/bin/sh\nif [ "$1" = --version ]; then echo Python 3.9.1; exit 0; fi\nexit 1\n')
     fake.chmod(0o755)
     done = subprocess.run(
-        ["make", "install", f"PYTHON={fake}", f"VENV={tmp_path}/venv"], cwd=ROOT, capture_output=True, text=True
+        ["make", "install", f"PYTHON={fake}", f"VENV={tmp_path}/venv"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2
     assert "threespo needs Python 3.11 or 3.12" in done.stderr
@@ -199,7 +230,11 @@ def test_a_missing_extra_is_named(project, monkeypatch, capsys):
 def test_the_workflows_readme_names_every_rule_and_every_command():
     readme = (ROOT / "workflow" / "README.md").read_text()
     files = [ROOT / "Snakefile", ROOT / "workflow" / "Snakefile", *(ROOT / "workflow").rglob("*.smk")]
-    named = {name for file in files for name in re.findall(r"^(?:rule|checkpoint) (\w+):", file.read_text(), re.M)}
+    named = {
+        name
+        for file in files
+        for name in re.findall(r"^(?:rule|checkpoint) (\w+):", file.read_text(), re.M)
+    }
     assert {"train", "tune", "default"} <= named
     for name in named:
         assert f"`{name}`" in readme, name
@@ -227,10 +262,14 @@ def test_what_documents_link_to_is_there(document):
         names = {path.name for folder in folders for path in (ROOT / folder).rglob("*.*")}
         places = (ROOT, ROOT / "threespo", ROOT / "threespo" / "methods")
         for name in re.findall(r"`([\w/.-]+\.(?:py|yaml|toml|smk|md|ipynb|txt))`", text):
-            assert "NAME" in name or any((place / name).exists() for place in places) or name in names, name
+            assert "NAME" in name or any((place / name).exists() for place in places) or name in names, (
+                name
+            )
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent.name for path in ROOT.glob("*/README.md")) or ["none"])
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent.name for path in ROOT.glob("*/README.md")) or ["none"]
+)
 def test_folders_explain_themselves(folder):
     assert len((ROOT / folder / "README.md").read_text()) > 100
 
@@ -270,12 +309,21 @@ def test_the_bare_package_plays_a_game_and_a_shop_and_starts_at_once(tmp_path):
     assert done.stdout.count("Admissible:") == 4
     assert "pip install 'threespo[train]'" in done.stderr
 
-    installed = subprocess.run([python, "-m", "pip", "list"], check=True, capture_output=True, text=True).stdout.split()
+    installed = subprocess.run(
+        [python, "-m", "pip", "list"], check=True, capture_output=True, text=True
+    ).stdout.split()
     assert not {"torch", "pandas", "snakemake"} & set(installed)
     # The best of several, since other work on the machine is not the package's.
     code = "import time; begun = time.process_time(); import {}; print(time.process_time() - begun)"
-    imports = [python, "-c", code.format("threespo.cli, threespo.envs.registry, threespo.methods.registry")]
-    runs = [subprocess.run(imports, check=True, cwd=tmp_path, capture_output=True, text=True) for _ in range(5)]
+    imports = [
+        python,
+        "-c",
+        code.format("threespo.cli, threespo.envs.registry, threespo.methods.registry"),
+    ]
+    runs = [
+        subprocess.run(imports, check=True, cwd=tmp_path, capture_output=True, text=True)
+        for _ in range(5)
+    ]
     assert min(float(run.stdout) for run in runs) < 0.5
 
 
@@ -289,7 +337,10 @@ def test_what_a_benchmark_imports_of_the_package_is_there(script):
     """Benchmarks run by hand, so a move in the package would break them unseen."""
     tree = ast.parse((ROOT / "benchmarks" / script).read_text())
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("threespo", "benchmarks"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+            "threespo",
+            "benchmarks",
+        ):
             if node.module == "benchmarks.peer_trl":
                 continue  # needs the extra `bench`
             module = import_module(node.module)
@@ -325,7 +376,11 @@ def test_no_other_file_names_an_environment():
         place = path.relative_to(ROOT / "threespo")
         if place.parts[:2] in {(part, env) for part in ("envs", "imitation") for env in ENVIRONMENTS}:
             continue
-        strings = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+        strings = (
+            node.value
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant)
+        )
         if any(value in ENVIRONMENTS for value in strings if isinstance(value, str)):
             found.add(place.as_posix())
     assert found == NAMES_AN_ENVIRONMENT.keys()

@@ -28,7 +28,9 @@ def games() -> list[GameRecord]:
     return [embedded.game("valid_unseen", 7, "full", index) for index in range(134)]
 
 
-def write(records: list[GameRecord], folder: Path, split: str = "valid_unseen", unmarked: tuple[str, ...] = ()) -> str:
+def write(
+    records: list[GameRecord], folder: Path, split: str = "valid_unseen", unmarked: tuple[str, ...] = ()
+) -> str:
     """Write games as alfworld-download lays them out, some without 'solvable'; return the folder."""
     for record in records:
         file = folder / split / record.game_id / "game.tw-pddl"
@@ -84,7 +86,9 @@ def test_games_generated_again_with_other_sentences_are_not_the_panels(games, tm
 
 
 def test_another_layout_under_the_same_sentence_is_another_game(games, tmp_path, capsys):
-    env, said = opened([rearranged(game) if place < 3 else game for place, game in enumerate(games)], tmp_path, capsys)
+    env, said = opened(
+        [rearranged(game) if place < 3 else game for place, game in enumerate(games)], tmp_path, capsys
+    )
     assert set(env.tasks.comparison.changed) == {game.game_id for game in games[:3]}
     assert "131 of 134 tasks" in said
 
@@ -93,16 +97,23 @@ def test_an_extra_game_is_named(games, tmp_path, capsys):
     extra = replace(rearranged(games[5]), game_id=f"{games[5].game_id}-again")
     env, said = opened([*games, extra], tmp_path, capsys)
     assert env.tasks.comparison.extra == (extra.game_id,)
-    assert f"134 of 134 tasks of the panel {PANEL.name} are there by content; 1 not of the panel: {extra.game_id}" in said
+    assert (
+        f"134 of 134 tasks of the panel {PANEL.name} are there by content; 1 not of the panel: {extra.game_id}"
+        in said
+    )
 
 
 def test_a_renamed_folder_is_the_panels(games, tmp_path, capsys):
     task = games[7].game_id.split("/")[0]
-    env, said = opened([*games[:7], replace(games[7], game_id=f"{task}/mine"), *games[8:]], tmp_path, capsys)
+    env, said = opened(
+        [*games[:7], replace(games[7], game_id=f"{task}/mine"), *games[8:]], tmp_path, capsys
+    )
     assert said == ""
     assert env.tasks.comparison.whole
     assert env.tasks.comparison.renamed == ((f"{task}/mine", games[7].game_id),)
-    assert env.reset(options={"task": f"{task}/mine"})[1]["content"] == PANEL.content_of[games[7].game_id]
+    assert (
+        env.reset(options={"task": f"{task}/mine"})[1]["content"] == PANEL.content_of[games[7].game_id]
+    )
 
 
 def test_a_copy_of_a_game_is_extra(games, tmp_path, capsys):
@@ -112,7 +123,10 @@ def test_a_copy_of_a_game_is_extra(games, tmp_path, capsys):
 
 
 def test_games_of_nobodys_panel_have_no_comparison(games, tmp_path, capsys):
-    own = [replace(reworded(game), game_id=game.game_id.replace("trial_T", "trial_own")) for game in games[:3]]
+    own = [
+        replace(reworded(game), game_id=game.game_id.replace("trial_T", "trial_own"))
+        for game in games[:3]
+    ]
     env, said = opened(own, tmp_path, capsys)
     assert (env.tasks.comparison, said) == (None, "")
 
@@ -154,7 +168,9 @@ def test_games_without_the_key_are_played_and_named(games, tmp_path, capsys):
     assert said.count("\n") == 1
 
     sources.write_compact(games, tmp_path / "compact")
-    assert sources.load(tmp_path / "compact", "valid_unseen") == sources.load(tmp_path / "official", "valid_unseen")
+    assert sources.load(tmp_path / "compact", "valid_unseen") == sources.load(
+        tmp_path / "official", "valid_unseen"
+    )
     assert capsys.readouterr().err == ""
 
 
@@ -169,7 +185,9 @@ def test_games_without_the_key_are_played_and_named(games, tmp_path, capsys):
         ([True, True, True], 3, 0),
     ],
 )
-def test_what_games_say_of_themselves_counts_alike_in_both_forms(form, marks, left, silent, games, tmp_path, capsys):
+def test_what_games_say_of_themselves_counts_alike_in_both_forms(
+    form, marks, left, silent, games, tmp_path, capsys
+):
     if form == "official":
         write(games[:3], tmp_path)
         files = sorted((tmp_path / "valid_unseen").glob("*/*/game.tw-pddl"))
@@ -214,10 +232,15 @@ def test_a_study_of_real_games_says_and_keeps_what_is_not_the_panels(games, tmp_
     write([rearranged(game) if place == 4 else game for place, game in enumerate(games[:130])], folder)
     found, manifest = prepared(folder, tmp_path / "data", train=6)
     said = capsys.readouterr().err
-    assert f"{folder}, valid_unseen: 129 of 134 tasks of the panel alfworld-generated are there by content" in said
+    assert (
+        f"{folder}, valid_unseen: 129 of 134 tasks of the panel alfworld-generated are there by content"
+        in said
+    )
     assert f"{folder}, valid_seen: 8 of 140 tasks" in said
     assert f"{folder}, train: 7 of 8 tasks of the panel alfworld-generated" in said
-    assert manifest["panel"] == {split: json.loads(json.dumps(one.values())) for split, one in found.items()}
+    assert manifest["panel"] == {
+        split: json.loads(json.dumps(one.values())) for split, one in found.items()
+    }
     assert manifest["panel"]["valid_unseen"]["changed"] == [games[4].game_id]
     assert set(manifest["panel"]["valid_unseen"]["missing"]) == {game.game_id for game in games[130:]}
 
@@ -229,7 +252,9 @@ def test_a_study_of_real_games_says_and_keeps_what_is_not_the_panels(games, tmp_
 
 
 def test_generated_games_are_prepared_as_before(tmp_path):
-    tasks = AlfworldTasks.model_validate({"games": dict.fromkeys(("train", "calibration", "valid_seen", "valid_unseen"), 2)})
+    tasks = AlfworldTasks.model_validate(
+        {"games": dict.fromkeys(("train", "calibration", "valid_seen", "valid_unseen"), 2)}
+    )
     prepare_games(tasks, tmp_path / "data")
     before = (tmp_path / "data" / "manifest.json").read_bytes()
     assert compare_prepared("alfworld", tasks, tmp_path / "data") == {}
@@ -245,7 +270,10 @@ def test_the_release_is_its_panel(shared, capsys):
     for split, count in (("valid_seen", 140), ("valid_unseen", 134)):
         env = ALFWorldEnv(split=split, path=folder)
         assert env.tasks.comparison.whole
-        assert (env.tasks.comparison.panel.name, env.tasks.comparison.same) == ("alfworld-official", count)
+        assert (env.tasks.comparison.panel.name, env.tasks.comparison.same) == (
+            "alfworld-official",
+            count,
+        )
     assert capsys.readouterr().err == ""
 
 
@@ -259,9 +287,14 @@ def test_a_damaged_copy_of_the_release_is_named_by_threespo_data(shared, tmp_pat
     assert cli.main(["data", "alfworld", "--from", str(folder), "--to", str(out)]) == 0
     said = capsys.readouterr().err
     assert f"{seen[0].game_id}, {seen[-1].game_id}; they are played here" in said
-    assert f"{folder}, valid_unseen: 90 of 134 tasks of the panel alfworld-official are there by content; 44 missing" in said
+    assert (
+        f"{folder}, valid_unseen: 90 of 134 tasks of the panel alfworld-official are there by content; 44 missing"
+        in said
+    )
     assert f"{folder}, train: 205 of 3553 tasks" in said
-    assert f"{folder}, valid_seen" not in said.replace("valid_seen: 2 game(s)", "").replace(f"{folder}/valid_seen", "")
+    assert f"{folder}, valid_seen" not in said.replace("valid_seen: 2 game(s)", "").replace(
+        f"{folder}/valid_seen", ""
+    )
     kept = json.loads((out / "manifest.json").read_text())["panel"]
     assert set(kept["valid_unseen"]["missing"]) == {game.game_id for game in unseen[:44]}
     assert (kept["valid_seen"]["same"], kept["valid_seen"]["missing"]) == (140, [])

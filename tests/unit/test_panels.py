@@ -38,7 +38,10 @@ def tasks(**panels: int) -> AlfworldTasks:
 def test_panels_are_prepared_where_a_study_asks_for_them_and_change_nothing_else(tmp_path):
     prepare_games(tasks(), tmp_path / "plain")
     prepare_games(tasks(development=30, confirmation=50), tmp_path / "with")
-    before, after = ({file.name: file.read_bytes() for file in (tmp_path / name).glob("*.xz")} for name in ("plain", "with"))
+    before, after = (
+        {file.name: file.read_bytes() for file in (tmp_path / name).glob("*.xz")}
+        for name in ("plain", "with")
+    )
     assert after.keys() - before.keys() == {"development.jsonl.xz", "confirmation.jsonl.xz"}
     assert all(after[name] == content for name, content in before.items())
     assert len(load(tmp_path / "with", "confirmation")) == 50
@@ -66,8 +69,12 @@ def test_a_game_that_is_in_a_panel_and_elsewhere_is_found_under_another_name():
     twin = games["train"][3]
     lines = twin.problem.splitlines()
     renamed = "\n".join(["(define (problem another_name)", *reversed(lines[1:])])
-    games["confirmation"].append(dataclasses.replace(twin, game_id="renamed/trial", split="confirmation", problem=renamed))
-    with pytest.raises(InputError, match="1 games of the panel 'confirmation' are in 'train' too, such as renamed/trial"):
+    games["confirmation"].append(
+        dataclasses.replace(twin, game_id="renamed/trial", split="confirmation", problem=renamed)
+    )
+    with pytest.raises(
+        InputError, match="1 games of the panel 'confirmation' are in 'train' too, such as renamed/trial"
+    ):
         check_panels(games)
 
 
@@ -118,16 +125,22 @@ def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(
     assert changes(study.model_copy(update={"description": "other words"})) == []
     assert changes(study.model_copy(update={"seeds": (0, 1, 3)})) == ["configuration"]
     # What is compared with what is a label to the jobs, but not to a reader of the verdicts.
-    renamed = {name: entry.model_copy(update={"paper_row": "hgpo"}) for name, entry in study.methods.items()}
+    renamed = {
+        name: entry.model_copy(update={"paper_row": "hgpo"}) for name, entry in study.methods.items()
+    }
     assert changes(study.model_copy(update={"methods": renamed})) == ["configuration"]
     # The analysis counts as well: the modules of the tables, and the rules that decide claims.
     asked = set().union(*(job.code(study) for job in jobs(study) if job.stage == "tables"))
     assert "threespo.results.statistics:difference" in asked
-    monkeypatch.setattr("threespo.pipeline.stages.meaning_digest", lambda file: f"other rules in {file.name}")
+    monkeypatch.setattr(
+        "threespo.pipeline.stages.meaning_digest", lambda file: f"other rules in {file.name}"
+    )
     assert changes(study) == ["code"]
     monkeypatch.undo()
     monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
-    monkeypatch.setattr("threespo.pipeline.stages.Job.code", lambda job, _: {"module": f"changed {job.stage}"})
+    monkeypatch.setattr(
+        "threespo.pipeline.stages.Job.code", lambda job, _: {"module": f"changed {job.stage}"}
+    )
     assert changes(study) == ["code"]
 
     # Changes that every method was run again for, to the same bytes, lead from the frozen code to the present one.
@@ -138,7 +151,9 @@ def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(
 
     # A mark is not replaced by accident.
     text = file.read_text()
-    with pytest.raises(InputError, match=r"is frozen at commit .* no longer be confirmatory\. .*--freeze --again"):
+    with pytest.raises(
+        InputError, match=r"is frozen at commit .* no longer be confirmatory\. .*--freeze --again"
+    ):
         freeze(file)
     assert file.read_text() == text
     again = freeze(file, again=True)
@@ -170,7 +185,9 @@ def test_a_study_that_has_runs_is_not_frozen_any_more(tmp_path, monkeypatch):
     monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
     monkeypatch.setattr(freezing, "RESULTS", tmp_path / "results")
     (tmp_path / "results" / "ci" / "runs").mkdir(parents=True)
-    with pytest.raises(InputError, match="has runs of this study already; a study is frozen before it runs"):
+    with pytest.raises(
+        InputError, match="has runs of this study already; a study is frozen before it runs"
+    ):
         freeze(study_file(tmp_path))
 
 
@@ -186,7 +203,10 @@ def test_only_clean_commits_are_frozen(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"evaluation": {"splits": ["confirmation", "valid_unseen"]}}, "'valid_unseen' of alfworld is a panel for report"),
+        (
+            {"evaluation": {"splits": ["confirmation", "valid_unseen"]}},
+            "'valid_unseen' of alfworld is a panel for report",
+        ),
         (
             {"evaluation": {"splits": ["confirmation"], "learning": {"split": "calibration"}}},
             "'calibration' of alfworld is a panel for calibration",
@@ -194,7 +214,9 @@ def test_only_clean_commits_are_frozen(tmp_path, monkeypatch):
         ({"seeds": [0, 1]}, "seeds: found 2 training seeds; a verdict needs at least 3"),
     ],
 )
-def test_what_cannot_confirm_is_refused_when_frozen_and_when_read(tmp_path, monkeypatch, capsys, changed, message):
+def test_what_cannot_confirm_is_refused_when_frozen_and_when_read(
+    tmp_path, monkeypatch, capsys, changed, message
+):
     monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
     file = study_file(tmp_path, **changed)
     assert main(["study", str(file), "--freeze"]) == 2
@@ -210,7 +232,10 @@ def test_the_shops_panels_are_goals_that_nothing_else_holds(tmp_path):
     prepare_shop_of(WebshopTasks.model_validate({"products": 500, "goals": plain}), tmp_path / "plain")
     panels = plain | {"development": 150, "confirmation": 250}
     prepare_shop_of(WebshopTasks.model_validate({"products": 500, "goals": panels}), tmp_path / "with")
-    before, after = ({file.name: file.read_bytes() for file in (tmp_path / name).glob("*.xz")} for name in ("plain", "with"))
+    before, after = (
+        {file.name: file.read_bytes() for file in (tmp_path / name).glob("*.xz")}
+        for name in ("plain", "with")
+    )
     assert after.keys() - before.keys() == {"development.jsonl.xz", "confirmation.jsonl.xz"}
     assert all(after[name] == content for name, content in before.items())
 
@@ -227,12 +252,17 @@ def test_the_shops_panels_are_goals_that_nothing_else_holds(tmp_path):
 @pytest.mark.parametrize(
     ("goals", "message"),
     [
-        ({"calibration": 251, "confirmation": 250}, "1 of 251 goals in 'calibration' are in the panel 'confirmation' too"),
+        (
+            {"calibration": 251, "confirmation": 250},
+            "1 of 251 goals in 'calibration' are in the panel 'confirmation' too",
+        ),
         ({"development": 10}, "10 of 500 goals in 'test' are in the panel 'development' too"),
         ({"test": 200, "development": 251}, "'goals.development' is 251, but this catalogue has 250"),
     ],
 )
 def test_a_panel_that_another_split_reaches_into_is_refused(tmp_path, goals, message):
     with pytest.raises(InputError, match=message):
-        prepare_shop_of(WebshopTasks.model_validate({"products": 500, "goals": goals}), tmp_path / "shop")
+        prepare_shop_of(
+            WebshopTasks.model_validate({"products": 500, "goals": goals}), tmp_path / "shop"
+        )
     assert not (tmp_path / "shop").exists()

@@ -16,7 +16,11 @@ from threespo.policy.endpoint import NOT_RUN
 from threespo.results.paper import COLUMNS, NOTHING, read_paper, read_shown
 from threespo.results.paper_tables import compute, limitations, results
 from threespo.results.paper_tables.cells import paper_cells
-from threespo.results.paper_tables.hyperparameters import hyperparameter_table, hyperparameters, read_rows
+from threespo.results.paper_tables.hyperparameters import (
+    hyperparameter_table,
+    hyperparameters,
+    read_rows,
+)
 from threespo.results.paper_tables.latex import escaped
 from threespo.results.paper_tables.layout import Cell, Column, PaperTable, Row, save_table, text
 from threespo.results.paper_tables.registry import MAKERS
@@ -26,7 +30,14 @@ from threespo.study.load import load_study
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "qwen2.5-1.5b-instruct"
 PAPER = ROOT / "config" / "studies" / "paper.yaml"
-MEANS = {"threespo-literal": 60.0, "wo-novelty": 52.5, "alpha-35": 58.0, "xi-5": 57.0, "grpo": 40.0, "react": 20.0}
+MEANS = {
+    "threespo-literal": 60.0,
+    "wo-novelty": 52.5,
+    "alpha-35": 58.0,
+    "xi-5": 57.0,
+    "grpo": 40.0,
+    "react": 20.0,
+}
 """Success on seen games, one point more on unseen ones; in the shop two points less, and a score three points above that."""
 
 
@@ -45,25 +56,50 @@ def main_rows(study, means=MEANS, note=""):
         entry = study.methods.get(method) or study.agents[method]
         trained = method in study.methods
         summary = {"mean": mean, "std": 1.5 if trained else math.nan, "low": mean - 4, "high": mean + 4}
-        score = {f"score_{name}": value + 3 if name != "std" else value for name, value in summary.items()}
+        score = {
+            f"score_{name}": value + 3 if name != "std" else value for name, value in summary.items()
+        }
         return {
-            **{"env": env, "policy": "qwen25-1b5", "method": method, "split": split, "stands_for": SMALL, "note": note},
-            **{"paper_row": entry.paper_row or "", "seeds": 3 if trained else 1, "episodes": 12, **summary, **score},
+            **{
+                "env": env,
+                "policy": "qwen25-1b5",
+                "method": method,
+                "split": split,
+                "stands_for": SMALL,
+                "note": note,
+            },
+            **{
+                "paper_row": entry.paper_row or "",
+                "seeds": 3 if trained else 1,
+                "episodes": 12,
+                **summary,
+                **score,
+            },
         }
 
     places = (("alfworld", "valid_seen", 0), ("alfworld", "valid_unseen", 1), ("webshop", "test", -2))
-    return pd.DataFrame([row(name, env, split, mean + more) for name, mean in means.items() for env, split, more in places])
+    return pd.DataFrame(
+        [
+            row(name, env, split, mean + more)
+            for name, mean in means.items()
+            for env, split, more in places
+        ]
+    )
 
 
 def costs(*rows):
     return pd.DataFrame(rows, columns=["env", "policy", "method", "generations", "states"])
 
 
-COUNTED = costs(("alfworld", "qwen25-1b5", "grpo", 2000.0, 30.0), ("webshop", "qwen25-1b5", "grpo", 7.0, 7.0))
+COUNTED = costs(
+    ("alfworld", "qwen25-1b5", "grpo", 2000.0, 30.0), ("webshop", "qwen25-1b5", "grpo", 7.0, 7.0)
+)
 
 
 def cells_of(study, main=None, counted=COUNTED):
-    return paper_cells(study, main_rows(study) if main is None else main, counted, read_paper(), read_shown())
+    return paper_cells(
+        study, main_rows(study) if main is None else main, counted, read_paper(), read_shown()
+    )
 
 
 @pytest.fixture
@@ -84,19 +120,39 @@ def test_the_main_table_has_ours_beside_each_printed_cell(cells):
     webshop = ["75.8 ± 3.5", "41.0 ± 1.5", "56.8 ± 3.8", "38.0 ± 1.5"]
     assert row_of(table, "RL training", "GRPO") == ["GRPO", *alfworld, *webshop]
     # One policy has no spread, and the paper prints no seen-room value for it.
-    assert row_of(table, "prompting", "ReAct") == ["ReAct", "12.8", "20.0", "–", "21.0", "40.1", "21.0", "11.3", "18.0"]
+    assert row_of(table, "prompting", "ReAct") == [
+        "ReAct",
+        "12.8",
+        "20.0",
+        "–",
+        "21.0",
+        "40.1",
+        "21.0",
+        "11.3",
+        "18.0",
+    ]
     assert [section for section, _ in table.sections()] == ["Qwen2.5-1.5B-Instruct, ours: qwen25-1b5"]
     assert "3 training seeds" in table.notes[0]
     assert "closed models: all rows" in table.notes[-1]
-    assert "Qwen2.5-1.5B-Instruct: Qwen2.5, Reflexion, PPO (with critic), RLOO, GiGPO, HGPO" in table.notes[-1]
+    assert (
+        "Qwen2.5-1.5B-Instruct: Qwen2.5, Reflexion, PPO (with critic), RLOO, GiGPO, HGPO"
+        in table.notes[-1]
+    )
 
 
 def test_every_printed_number_of_the_papers_tables_is_a_cell_of_ours_and_csv_has_all_rows(cells):
-    printed = {key: value.mean for key, value in read_paper().results.cells.items() if value.mean is not None}
+    printed = {
+        key: value.mean for key, value in read_paper().results.cells.items() if value.mean is not None
+    }
     names = read_paper().results.names
     of_results = cells[cells["column"].isin(COLUMNS.values())]
-    there = {(row["paper_row"], row["base_model"], row["column"]): row["paper"] for row in of_results.to_dict("records")}
-    assert {(row, names[model], column): mean for (row, model, column), mean in printed.items()}.items() <= there.items()
+    there = {
+        (row["paper_row"], row["base_model"], row["column"]): row["paper"]
+        for row in of_results.to_dict("records")
+    }
+    assert {
+        (row, names[model], column): mean for (row, model, column), mean in printed.items()
+    }.items() <= there.items()
     frame = pd.read_csv(io.StringIO(results.main_table(cells).csv()))
     assert len(frame) == 20
     assert frame.filter(regex="_paper$").notna().sum().sum() == 73
@@ -117,23 +173,55 @@ def test_thresholds_and_alpha_have_3spo_itself_in_the_middle(cells):
     assert row_of(results.thresholds(cells), "5", "0.05")[1:] == ["90.1", "57.0 ± 1.5"]
     assert row_of(results.thresholds(cells), "10", "0.1") == ["3SPO as printed", "95.4", "60.0 ± 1.5"]
     assert row_of(results.alpha(cells), "35")[1:] == ["93", "58.0 ± 1.5", "86.9", "59.0 ± 1.5"]
-    assert row_of(results.alpha(cells), "50") == ["3SPO as printed", "95.4", "60.0 ± 1.5", "93.2", "61.0 ± 1.5"]
+    assert row_of(results.alpha(cells), "50") == [
+        "3SPO as printed",
+        "95.4",
+        "60.0 ± 1.5",
+        "93.2",
+        "61.0 ± 1.5",
+    ]
     assert "70" in results.alpha(cells).notes[-1]
 
 
 def test_a_change_is_compared_with_the_3spo_that_it_differs_least_from():
     study = load_study(ROOT / "config" / "studies" / "ablations.yaml")
-    names = {"threespo-literal": 1, "threespo-narrow": 2, "threespo-improved": 3, "wo-novelty": 4, "improved-wo-novelty": 5}
-    main = main_rows(study, {name: 10.0 * place for name, place in names.items()}).replace({"qwen25-1b5": "tiny-s"})
+    names = {
+        "threespo-literal": 1,
+        "threespo-narrow": 2,
+        "threespo-improved": 3,
+        "wo-novelty": 4,
+        "improved-wo-novelty": 5,
+    }
+    main = main_rows(study, {name: 10.0 * place for name, place in names.items()}).replace(
+        {"qwen25-1b5": "tiny-s"}
+    )
     cells = cells_of(study, main)
-    ours = cells[(cells["item"] == "ablation") & (cells["column"] == "alfworld_in") & (cells["method"] != "")]
-    assert ours.set_index("method")["difference"].dropna().to_dict() == {"wo-novelty": 20.0, "improved-wo-novelty": 20.0}
-    assert set(ours["method"]) == {"threespo-narrow", "threespo-improved", "wo-novelty", "improved-wo-novelty"}
+    ours = cells[
+        (cells["item"] == "ablation") & (cells["column"] == "alfworld_in") & (cells["method"] != "")
+    ]
+    assert ours.set_index("method")["difference"].dropna().to_dict() == {
+        "wo-novelty": 20.0,
+        "improved-wo-novelty": 20.0,
+    }
+    assert set(ours["method"]) == {
+        "threespo-narrow",
+        "threespo-improved",
+        "wo-novelty",
+        "improved-wo-novelty",
+    }
 
 
 def test_efficiency_has_states_per_thousand_rollouts(cells):
     # The paper: 4,020 states of 340,000 rollouts; ours: 30 of 2,000. The shop is not in the paper's table.
-    assert row_of(results.efficiency(cells), "GRPO") == ["GRPO", "340,000", "2,000", "4,020", "30", "11.8", "15.0"]
+    assert row_of(results.efficiency(cells), "GRPO") == [
+        "GRPO",
+        "340,000",
+        "2,000",
+        "4,020",
+        "30",
+        "11.8",
+        "15.0",
+    ]
     assert "HGPO, GiGPO, 3SPO, w/o adaptive n" in results.efficiency(cells).notes[-1]
 
 
@@ -161,7 +249,9 @@ def test_a_row_that_was_not_played_is_not_run_and_a_note_is_marked(study):
 @pytest.mark.parametrize("item", ["main_table", "ablation", "thresholds", "alpha"])
 def test_a_changed_value_changes_its_cell_and_nothing_else(study, item):
     main = main_rows(study)
-    method = {"main_table": "grpo", "ablation": "wo-novelty", "thresholds": "xi-5", "alpha": "alpha-35"}[item]
+    method = {"main_table": "grpo", "ablation": "wo-novelty", "thresholds": "xi-5", "alpha": "alpha-35"}[
+        item
+    ]
     place = (main["method"] == method) & (main["split"] == "valid_seen")
     other = main.assign(mean=main["mean"].where(~place, 77.7))
     before, after = (MAKERS[item]({"cells": cells_of(study, one)}) for one in (main, other))
@@ -187,7 +277,9 @@ def test_cells_name_the_row_of_the_main_table_that_they_are_from(cells, study):
         assert cell["mean"] == row["score_mean" if cell["measure"] == "score" else "mean"]
         own = "3spo" if cell["method"] == "threespo-literal" else cell["paper_row"]
         assert row["paper_row"] == own
-        printed = read_paper().results.cells.get((cell["paper_row"], SMALL, cell["column"]), NOTHING).mean
+        printed = (
+            read_paper().results.cells.get((cell["paper_row"], SMALL, cell["column"]), NOTHING).mean
+        )
         assert (math.isnan(cell["paper"]) and printed is None) or cell["paper"] == printed
 
 
@@ -206,9 +298,15 @@ def test_hyperparameters_are_those_of_the_study(study):
     assert row_of(here, "Max response length")[:2] == ["512", "32"]
     assert row_of(here, "HGPO: α_length")[:2] == ["1", "–"]
     trials = {"learning_rates": [1e-4, 3e-4], "generations": 100}
-    chosen = {"tuning": trials, "methods": {key: {"learning_rate": None} for key in ("grpo", "threespo-calibrated")}}
+    chosen = {
+        "tuning": trials,
+        "methods": {key: {"learning_rate": None} for key in ("grpo", "threespo-calibrated")},
+    }
     tuned = load_study(ROOT / "config" / "studies" / "ci.yaml", chosen)
-    assert row_of(hyperparameter_table(hyperparameters(tuned, read_rows())), "Learning rate")[1] == "chosen by trials"
+    assert (
+        row_of(hyperparameter_table(hyperparameters(tuned, read_rows())), "Learning rate")[1]
+        == "chosen by trials"
+    )
 
 
 def of_runs(**columns):
@@ -217,7 +315,13 @@ def of_runs(**columns):
     return pd.DataFrame(
         [
             {
-                **{"env": "alfworld", "policy": "p", "method": method, "training_seed": seed, "epoch": epoch},
+                **{
+                    "env": "alfworld",
+                    "policy": "p",
+                    "method": method,
+                    "training_seed": seed,
+                    "epoch": epoch,
+                },
                 **{name: value(scale, epoch) for name, value in columns.items()},
             }
             for method, seed, scale in runs
@@ -231,14 +335,23 @@ def compute_of(**changes):
         return lambda scale, epoch: factor * scale * epoch
 
     metrics = of_runs(generations=times(100), epoch_tokens=times(10))
-    timing = of_runs(seconds=lambda scale, _: 900 * scale, peak_memory_mb=lambda scale, epoch: 50 * scale + epoch)
+    timing = of_runs(
+        seconds=lambda scale, _: 900 * scale, peak_memory_mb=lambda scale, epoch: 50 * scale + epoch
+    )
     names = [f"alfworld/p/{run}" for run in ("grpo/seed-0", "grpo/seed-1", "threespo-literal/seed-0")]
-    stages = pd.DataFrame({"stage": "train", "name": names, "seconds": [3600.0] * 3, "energy_joules": [3.6e6, 7.2e6, 9e6]})
+    stages = pd.DataFrame(
+        {"stage": "train", "name": names, "seconds": [3600.0] * 3, "energy_joules": [3.6e6, 7.2e6, 9e6]}
+    )
     settings = json.dumps({"policies": {"p": {"stands_for": SMALL}}})
     machine = {"cores": "8", "processor": "P", "memory": "9 GiB", "GPUs": "none"}
     told = [*(("machine", *pair) for pair in machine.items()), ("study", "settings", settings)]
     provenance = pd.DataFrame(told, columns=["section", "name", "value"])
-    given = {"metrics": metrics, "timing": timing.assign(stage="train"), "stages": stages, "provenance": provenance}
+    given = {
+        "metrics": metrics,
+        "timing": timing.assign(stage="train"),
+        "stages": stages,
+        "provenance": provenance,
+    }
     return compute.compute_table(**{**given, **changes}, paper=compute.read_compute())
 
 
@@ -249,7 +362,10 @@ def test_compute_sums_up_runs_beside_the_papers_days():
     assert row_of(table, "epochs of a run") == ["400", "2"]
     assert row_of(table, "generations of a run") == ["–", "400 (GRPO) to 800 (3SPO as printed)"]
     assert row_of(table, "generated tokens of a run") == ["–", "60 (GRPO) to 120 (3SPO as printed)"]
-    assert row_of(table, "memory of a run at its peak, MB") == ["–", "102 (GRPO) to 202 (3SPO as printed)"]
+    assert row_of(table, "memory of a run at its peak, MB") == [
+        "–",
+        "102 (GRPO) to 202 (3SPO as printed)",
+    ]
     assert row_of(table, "energy of a run, kWh") == ["–", "1.5 (GRPO) to 2.5 (3SPO as printed)"]
     assert row_of(table, "runs")[1] == "4 h of 3 training runs; all jobs 3 h"
     assert row_of(table, "GPU") == ["4 × NVIDIA H200", "none"]
@@ -262,7 +378,9 @@ def test_compute_says_what_runs_have_not_recorded():
         assert row_of(table, what)[1] == "not recorded"
     assert "tokens were counted" in " ".join(table.notes)
     # One epoch without a count leaves the run's sum unknown.
-    half = of_runs(generations=lambda scale, _: scale, epoch_tokens=lambda _, epoch: math.nan if epoch == 1 else 5.0)
+    half = of_runs(
+        generations=lambda scale, _: scale, epoch_tokens=lambda _, epoch: math.nan if epoch == 1 else 5.0
+    )
     assert row_of(compute_of(metrics=half), "generated tokens of a run")[1] == "not recorded"
 
 
@@ -277,17 +395,26 @@ def test_limitations_have_the_verdict_and_what_the_runs_show():
     table = limitations.limitations_table(claims, metrics, limitations.read_limitations())
     first, second = ([cell.text for cell in row.cells] for row in table.rows)
     # Of 50 visits (times the scale) 10 states were new. Of 10 responses an epoch 1 and 2 were inadmissible, 3SPO's 5 and 5.
-    assert first[2:] == ["holds: why", "ALFWorld, p: at least 80.0 % of the visits were to a state already met in the run"]
+    assert first[2:] == [
+        "holds: why",
+        "ALFWorld, p: at least 80.0 % of the visits were to a state already met in the run",
+    ]
     assert second[2] == "not judged"
     assert "15.0 % (GRPO) to 50.0 % (3SPO as printed) of the responses" in second[3]
-    unknown = limitations.limitations_table(claims, metrics[["env", "method"]], limitations.read_limitations())
+    unknown = limitations.limitations_table(
+        claims, metrics[["env", "method"]], limitations.read_limitations()
+    )
     assert unknown.rows[0].cells[3].text == "not recorded by the study's runs"
 
 
 @pytest.mark.parametrize(
     ("file", "text", "read"),
     [
-        ("limitations.yaml", "[{name: a, says: b, claim: c, measured: d}]", limitations.read_limitations),
+        (
+            "limitations.yaml",
+            "[{name: a, says: b, claim: c, measured: d}]",
+            limitations.read_limitations,
+        ),
         ("limitations.yaml", "[{name: a}]", limitations.read_limitations),
         ("limitations.yaml", "{", limitations.read_limitations),
         ("compute.yaml", "{gpu: x}", compute.read_compute),
@@ -314,12 +441,19 @@ def test_latex_has_nothing_that_latex_would_not_print():
 
 
 def test_latex_of_every_table_has_equal_rows_and_letters_that_every_font_has(cells, study):
-    tables = [MAKERS[name]({"cells": cells}) for name in ("main_table", "ablation", "thresholds", "alpha", "efficiency")]
+    tables = [
+        MAKERS[name]({"cells": cells})
+        for name in ("main_table", "ablation", "thresholds", "alpha", "efficiency")
+    ]
     for table in [*tables, hyperparameter_table(hyperparameters(study, read_rows())), compute_of()]:
         written = table.latex()
         assert written.isascii(), [one for one in written if not one.isascii()]
         body = written[written.index("\\midrule") : written.index("\\bottomrule")]
-        rows = [line for line in body.splitlines() if line.endswith("\\\\") and not line.startswith("\\multicolumn")]
+        rows = [
+            line
+            for line in body.splitlines()
+            if line.endswith("\\\\") and not line.startswith("\\multicolumn")
+        ]
         assert len(rows) == sum(row.shown for row in table.rows)
         for row in rows:
             assert len(re.findall(r"(?<!\\)&", row)) == len(table.columns) - 1
@@ -347,12 +481,17 @@ def test_a_table_is_written_whole_as_three_files_and_as_html(tmp_path):
     save_table(TABLE, tmp_path, "t")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv", "t.md", "t.tex"]
     # No spreadsheet may take text for a formula.
-    assert (tmp_path / "t.csv").read_text() == "setting,who,p,p_std,ours\nS,'=1+<b>|*,1,2,3.14159\nT,gone,4,,\n"
+    assert (
+        tmp_path / "t.csv"
+    ).read_text() == "setting,who,p,p_std,ours\nS,'=1+<b>|*,1,2,3.14159\nT,gone,4,,\n"
     assert (tmp_path / "t.md").read_text() == (
         "**S**\n\n| who | a & b paper | a & b ours |\n| --- | ---: | ---: |\n| =1+\\<b>\\|\\* | 1 ± 2 | 3 |\n\nn \\< 3\n"
     )
     tex = (tmp_path / "t.tex").read_text()
-    assert "\\multicolumn{2}{c}{a \\& b} \\\\\n\\cmidrule(lr){2-3}\nwho & paper & ours \\\\\n\\midrule" in tex
+    assert (
+        "\\multicolumn{2}{c}{a \\& b} \\\\\n\\cmidrule(lr){2-3}\nwho & paper & ours \\\\\n\\midrule"
+        in tex
+    )
     assert "=1+\\textless{}b\\textgreater{}\\textbar{}{*} & 1 $\\pm$ 2 & 3 \\\\\n\\bottomrule" in tex
     html = TABLE.html()
     assert '<th class="group" colspan="2">a &amp; b</th>' in html

@@ -67,7 +67,9 @@ def test_every_token_is_compared_with_what_the_critic_expected():
 
     critic = steps.send([[4.0, 4.0, 9.0], [1.0, 1.0, 1.0, 9.0]])
     assert isinstance(critic, ValueUpdateRequest)
-    targets = {len(row.tokens): (row.old_values, row.returns) for batch in critic.batches for row in batch}
+    targets = {
+        len(row.tokens): (row.old_values, row.returns) for batch in critic.batches for row in batch
+    }
     assert targets == {2: ((4.0, 4.0), (10.0, 10.0)), 3: ((1.0,) * 3, (0.0,) * 3)}
 
     update = steps.send([ValueStats(1.0, 0.0, 1.0, 2), ValueStats(2.0, 0.5, 3.0, 3)])

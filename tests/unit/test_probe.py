@@ -31,7 +31,9 @@ def rows(scorer, settings=MANY):
     found = probed(EpisodeSetup(TreeEnv(), 3, 0), TASKS, scorer, Draws(policy, 5, 1.0), settings)
 
     def choose(task):
-        return lambda look: dict(zip("01", policy.probabilities(tree_prompt(task.goal, look)), strict=True))
+        return lambda look: dict(
+            zip("01", policy.probabilities(tree_prompt(task.goal, look)), strict=True)
+        )
 
     return found, {task.task_id: success_probabilities(task, choose(task)) for task in TASKS}
 
@@ -49,7 +51,10 @@ def test_estimates_agree_with_the_exact_probabilities():
     roots = [row for row in found if row["depth"] == 1]
     for row in roots:
         p = truth[row["task_id"]][()]
-        assert abs(row["successes"] / row["continuations"] - p) < 5 * (p * (1 - p) / row["continuations"]) ** 0.5
+        assert (
+            abs(row["successes"] / row["continuations"] - p)
+            < 5 * (p * (1 - p) / row["continuations"]) ** 0.5
+        )
         assert row["score"] == 1.0
 
 
@@ -58,7 +63,12 @@ def test_counts_and_scores_are_the_methods_own():
     key = f"{task.goal}\n{task.look(())}"
     found, _ = rows(scorer_with(**{key: (40.0, 1.0)}))
     (root,) = [row for row in found if (row["task_id"], row["depth"]) == (task.task_id, 1)]
-    assert (root["visits"], root["counted_successes"], root["gated"], root["score"]) == (40.0, 1.0, True, 0.0)
+    assert (root["visits"], root["counted_successes"], root["gated"], root["score"]) == (
+        40.0,
+        1.0,
+        True,
+        0.0,
+    )
     assert root["score_without_gate"] == 1.0, "at depth 1 lambda is 0"
     assert all(row["visits"] == 0 for row in found if row is not root)
 
@@ -72,6 +82,12 @@ def test_states_are_chosen_within_the_limit_and_again_the_same():
 
 @pytest.mark.parametrize(("seeds", "probed"), [({"seeds": 1}, [310]), ({"seeds": 3}, [310, 311, 312])])
 def test_the_first_seeds_of_each_method_are_probed(seeds, probed):
-    study = load_study(STUDIES / "mini.yaml", {"probe": {"methods": ["threespo-literal", "one-path"], **seeds}})
-    found = [(run.method, run.seed) for run in probed_runs(study) if (run.env, run.policy) == ("alfworld", "tiny-s")]
+    study = load_study(
+        STUDIES / "mini.yaml", {"probe": {"methods": ["threespo-literal", "one-path"], **seeds}}
+    )
+    found = [
+        (run.method, run.seed)
+        for run in probed_runs(study)
+        if (run.env, run.policy) == ("alfworld", "tiny-s")
+    ]
     assert found == [(method, seed) for method in ("threespo-literal", "one-path") for seed in probed]

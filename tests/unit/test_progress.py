@@ -88,7 +88,12 @@ def test_a_training_run_tells_its_epoch_and_when_it_will_end(study):
     with journal.noted(paths, TRAIN):
         one = standing(study, paths, TRAIN, {TRAIN})
     assert one.trained is not None
-    assert (one.trained.epoch, one.trained.spent, one.trained.budget, one.trained.unit) == (7, 140, 300, "generations")
+    assert (one.trained.epoch, one.trained.spent, one.trained.budget, one.trained.unit) == (
+        7,
+        140,
+        300,
+        "generations",
+    )
     assert one.trained.rate == 2.0
     assert one.trained.left == pytest.approx(80.0)
 
@@ -161,7 +166,9 @@ def test_status_says_what_is_at_work_what_failed_and_what_waits(study, monkeypat
     shown = capsys.readouterr().out
     assert not well
     assert f"process {os.getpid()} on " in lines[0]
-    assert f"running   train {GRPO}: epoch 2, 40 of 300 generations, 2 generations/s, 2 min left" in shown
+    assert (
+        f"running   train {GRPO}: epoch 2, 40 of 300 generations, 2 generations/s, 2 min left" in shown
+    )
     assert f"failed    train {SEARCH}: threespo: \\x1b[31mno games ({log})" in shown
     assert "waiting   1 tables" in shown
     assert re.search(r"disk      [\d.]+ kB here, [\d.]+ GB free", shown)
@@ -193,7 +200,9 @@ def test_looking_writes_nothing(study):
     assert {path: path.stat().st_mtime_ns for path in paths.root.rglob("*")} == before
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(5, "5 s"), (100, "2 min"), (7199, "2.0 h"), (200_000, "2.3 days")])
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(5, "5 s"), (100, "2 min"), (7199, "2.0 h"), (200_000, "2.3 days")]
+)
 def test_times_are_said_as_people_say_them(seconds, said):
     assert duration(seconds) == said
 

@@ -20,11 +20,22 @@ def test_reference_projections(shared):
 
 def test_template_bytes_are_fixed():
     """Hashes of prompts that equal verl-agent's, so that the bytes are guarded without the reference files."""
-    history = [("You are in a room.", "go to desk 1"), ("A desk.", "look"), ("A desk.", "take mug 1 from desk 1")]
-    later = alfworld_prompt("put a mug in bed.", "You pick up the mug 1.", ["help", "go to bed 1", "look"], history, 2)
-    first = alfworld_prompt("put a mug in bed.", "You are in a room.", ["help", "go to bed 1", "look"], [], 2)
+    history = [
+        ("You are in a room.", "go to desk 1"),
+        ("A desk.", "look"),
+        ("A desk.", "take mug 1 from desk 1"),
+    ]
+    later = alfworld_prompt(
+        "put a mug in bed.", "You pick up the mug 1.", ["help", "go to bed 1", "look"], history, 2
+    )
+    first = alfworld_prompt(
+        "put a mug in bed.", "You are in a room.", ["help", "go to bed 1", "look"], [], 2
+    )
     assert "Below are the most recent 2 observations" in later
-    assert "[Observation 2: 'A desk.', Action 2: 'look']\n[Observation 3: 'A desk.', Action 3: 'take mug" in later
+    assert (
+        "[Observation 2: 'A desk.', Action 2: 'look']\n[Observation 3: 'A desk.', Action 3: 'take mug"
+        in later
+    )
     assert "You are now at step 4 and" in later
     assert "['go to bed 1'\n 'look']." in first
     digests = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in (first, later)]
@@ -57,7 +68,10 @@ def test_an_over_long_webshop_prompt_loses_its_history():
 
 
 def test_format_validity_is_not_admissibility():
-    assert parse_response("<think>a</think><action> Go To Desk 1 </action>", 30) == ("go to desk 1", True)
+    assert parse_response("<think>a</think><action> Go To Desk 1 </action>", 30) == (
+        "go to desk 1",
+        True,
+    )
     assert parse_response("go to desk 1", 30) == ("go to desk 1", False)
     assert parse_response("<think>\u597d</think><action>look</action>", 30) == ("look", False)
     assert parse_response("x" * 50, 30) == ("x" * 30, False)

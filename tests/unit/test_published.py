@@ -24,7 +24,15 @@ MINI = load_study(ROOT / "config" / "studies" / "mini.yaml")
 
 
 def row(method, mean, *, env="alfworld", split="valid_unseen", model="qwen2.5-1.5b-instruct", **more):
-    given = {"env": env, "split": split, "stands_for": model, "method": method, "mean": mean, "seeds": 3, "commit": "abc"}
+    given = {
+        "env": env,
+        "split": split,
+        "stands_for": model,
+        "method": method,
+        "mean": mean,
+        "seeds": 3,
+        "commit": "abc",
+    }
     return {**dict.fromkeys(COLUMNS), **given, **more}
 
 
@@ -41,9 +49,14 @@ def test_rows_stand_beside_those_of_the_same_method_split_and_model():
     alike = row("grpo", 56.0, split="valid_seen"), row("grpo", 77.0, env="webshop", split="test")
     ours = pd.DataFrame([row("grpo", 55.0), *alike])
     found = beside(SMOKE, ours, theirs)
-    assert found["places"] == [{"env": "alfworld", "split": "valid_unseen"}, {"env": "webshop", "split": "test"}]
+    assert found["places"] == [
+        {"env": "alfworld", "split": "valid_unseen"},
+        {"env": "webshop", "split": "test"},
+    ]
     shown = {
-        (one["stands_for"][8:10], one["method"]): [cell and (cell["mean"], cell["here"]) for cell in one["cells"]]
+        (one["stands_for"][8:10], one["method"]): [
+            cell and (cell["mean"], cell["here"]) for cell in one["cells"]
+        ]
         for one in found["rows"]
     }
     assert shown == {
@@ -85,7 +98,10 @@ def test_the_file_in_the_repository_has_the_rows_of_the_study():
         ("", "cannot be read"),
         ("env,split\n", "has no column 'policy'"),
         (",".join(COLUMNS) + "\n" + ",".join("x" for _ in COLUMNS), "cannot be read"),
-        (",".join(COLUMNS) + "\n" + ",".join("1" if name != "policy" else "" for name in COLUMNS), "'policy' has an empty"),
+        (
+            ",".join(COLUMNS) + "\n" + ",".join("1" if name != "policy" else "" for name in COLUMNS),
+            "'policy' has an empty",
+        ),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, monkeypatch, text, says):
@@ -117,7 +133,12 @@ def of(rates):
 
 
 def test_differences_from_grpo_are_welchs_on_the_split_that_is_judged_last():
-    rates = {"grpo": [5, 6, 7], "threespo-literal": [1, 2, 1], "threespo-improved": [7, 4, 6], "base": [1]}
+    rates = {
+        "grpo": [5, 6, 7],
+        "threespo-literal": [1, 2, 1],
+        "threespo-improved": [7, 4, 6],
+        "base": [1],
+    }
     found = differences(SMOKE, *of(rates)).set_index("first")
     assert [*found.index] == ["threespo-literal", "threespo-improved"]
     assert set(found["second"]) == {"grpo"}
@@ -129,7 +150,9 @@ def test_differences_from_grpo_are_welchs_on_the_split_that_is_judged_last():
         assert 20 * ends.low < row["low"] <= 10 * ends.low + 1e-9
         assert welch.pvalue <= row["p"] <= 2 * welch.pvalue
         needed = seeds_needed([10.0 * won for won in rates[name]], [10.0 * won for won in rates["grpo"]])
-        assert row["seeds_alone"] == (needed if row["side"] == "undecided" else pytest.approx(math.nan, nan_ok=True))
+        assert row["seeds_alone"] == (
+            needed if row["side"] == "undecided" else pytest.approx(math.nan, nan_ok=True)
+        )
     smaller, larger = sorted(found["p"])
     assert sorted(found["p_holm"]) == pytest.approx([min(1.0, 2 * smaller), max(2 * smaller, larger)])
 
@@ -142,8 +165,12 @@ def test_a_run_is_published_with_what_it_cost():
     key = {"env": "alfworld", "policy": "tiny-s", "method": "grpo"}
     costs = {"generations": 2500.0, "optimizer_steps": 9.0, "learning_rate": 3e-4, "commit": "abc"}
     runs = pd.DataFrame([{**key, "training_seed": seed, **costs} for seed in (0, 1)])
-    metrics = pd.DataFrame([{**key, "training_seed": seed, "epoch": epoch} for seed in (0, 1) for epoch in (1, 2, 3)])
-    digests = pd.DataFrame([{**key, "training_seed": seed, "evaluation_sha256": f"{seed}"} for seed in (0, 1)])
+    metrics = pd.DataFrame(
+        [{**key, "training_seed": seed, "epoch": epoch} for seed in (0, 1) for epoch in (1, 2, 3)]
+    )
+    digests = pd.DataFrame(
+        [{**key, "training_seed": seed, "evaluation_sha256": f"{seed}"} for seed in (0, 1)]
+    )
     found = per_run(runs, metrics, episodes({"grpo": [5, 6], "base": [1]}), digests)
     assert found["epochs"].to_list()[1:] == [3, 3]
     assert found["success_percent"].to_list() == [10.0, 50.0, 60.0]
@@ -156,9 +183,13 @@ def test_a_run_is_published_with_what_it_cost():
 
 def test_states_without_a_count_are_weighted_by_the_epochs_states():
     key = {"env": "alfworld", "policy": "tiny-s", "method": "threespo-literal", "training_seed": 0}
-    runs = pd.DataFrame([{**key, "generations": 9, "optimizer_steps": 1, "learning_rate": 1e-4, "commit": "abc"}])
+    runs = pd.DataFrame(
+        [{**key, "generations": 9, "optimizer_steps": 1, "learning_rate": 1e-4, "commit": "abc"}]
+    )
     names = ("epoch", "detail_unvisited_share", "detail_expansions")
-    metrics = pd.DataFrame([{**key, **dict(zip(names, values, strict=True))} for values in ((1, 1.0, 30.0), (2, 0.2, 10.0))])
+    metrics = pd.DataFrame(
+        [{**key, **dict(zip(names, values, strict=True))} for values in ((1, 1.0, 30.0), (2, 0.2, 10.0))]
+    )
     found = per_run(runs, metrics, episodes({"threespo-literal": [1]}), runs[RUN_COLUMNS])
     # 30 and 2 of 40.
     assert found["unvisited_percent"].to_list() == [80.0]
@@ -174,7 +205,9 @@ def test_the_published_differences_are_those_of_the_published_runs(folder):
     assert len(found)
     of_row = runs.groupby(["env", "policy", "split", "method"])["success_percent"].apply(list)
     gaps = [
-        difference(*(of_row[row["env"], row["policy"], row["split"], row[side]] for side in ("first", "second")))
+        difference(
+            *(of_row[row["env"], row["policy"], row["split"], row[side]] for side in ("first", "second"))
+        )
         for row in found.to_dict("records")
     ]
     assert found["points"].to_list() == pytest.approx([gap.estimate for gap in gaps], abs=1e-3)

@@ -43,7 +43,11 @@ def groups_of(sizes: list[tuple[int, list[int]]]) -> list[Group]:
     return groups
 
 
-SIZES = st.lists(st.tuples(st.integers(1, 30), st.lists(st.integers(1, 20), min_size=1, max_size=6)), min_size=1, max_size=8)
+SIZES = st.lists(
+    st.tuples(st.integers(1, 30), st.lists(st.integers(1, 20), min_size=1, max_size=6)),
+    min_size=1,
+    max_size=8,
+)
 
 
 @given(SIZES, st.integers(1, 200), st.integers(1, 5))
@@ -52,11 +56,15 @@ def test_a_batch_is_spread_whole_within_its_limit_and_in_no_more_passes(
 ) -> None:
     groups = groups_of(sizes)
     whole, parts = cut(groups, limit), spread(groups, limit, ranks)
-    rows_of = [sorted(row for part in found for group in part for row in group.rows) for found in (whole, parts)]
+    rows_of = [
+        sorted(row for part in found for group in part for row in group.rows) for found in (whole, parts)
+    ]
     assert rows_of[0] == rows_of[1] == list(range(len(rows_of[0])))
     assert -(-len(parts) // ranks) <= -(-len(whole) // ranks), "no more passes"
     for part in parts:
-        assert sum(group.tokens for group in part) <= limit or sum(len(group.rows) for group in part) == 1
+        assert (
+            sum(group.tokens for group in part) <= limit or sum(len(group.rows) for group in part) == 1
+        )
     if ranks == 1:
         assert parts == whole
 
@@ -67,7 +75,9 @@ def test_no_rows_are_no_micro_batches(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 30), st.integers(2, 16), st.integers(2, 20), st.integers(2, 8))
-def test_one_states_responses_give_every_rank_work(prompt: int, count: int, length: int, ranks: int) -> None:
+def test_one_states_responses_give_every_rank_work(
+    prompt: int, count: int, length: int, ranks: int
+) -> None:
     """Equal responses to one prompt, which fit one pass: the largest part is as small as it can be.
 
     Of two tokens at least: a response of one has no token of its own in a pack, and stays where the others are.
@@ -78,9 +88,16 @@ def test_one_states_responses_give_every_rank_work(prompt: int, count: int, leng
     assert len(parts) == -(-count // max(sizes))
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 9)), min_size=1, max_size=12), st.integers(1, 5))
-def test_each_request_is_answered_at_one_rank_those_of_one_prompt_together(asked: list[tuple[str, int]], ranks: int) -> None:
-    parts = shares([SampleRequest(prompt, count, (number,)) for number, (prompt, count) in enumerate(asked)], ranks)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 9)), min_size=1, max_size=12),
+    st.integers(1, 5),
+)
+def test_each_request_is_answered_at_one_rank_those_of_one_prompt_together(
+    asked: list[tuple[str, int]], ranks: int
+) -> None:
+    parts = shares(
+        [SampleRequest(prompt, count, (number,)) for number, (prompt, count) in enumerate(asked)], ranks
+    )
     assert sorted(number for part in parts for number in part) == list(range(len(asked)))
     homes = Counter(prompt for part in parts for prompt in {asked[number][0] for number in part})
     assert set(homes.values()) == {1}
@@ -88,7 +105,9 @@ def test_each_request_is_answered_at_one_rank_those_of_one_prompt_together(asked
         assert parts == [list(range(len(asked)))]
 
 
-def test_a_sample_does_not_depend_on_who_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_does_not_depend_on_who_draws_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three ranks after each other in one process: what each hands over is put together, and is what one rank draws."""
     trainer, asked = learner(tmp_path, zero_stage=3), requests(0, 7)
     sampler = ShardedSampler(TorchSampler(trainer.policy, 10, 64, 100), trainer)
@@ -101,10 +120,14 @@ def test_a_sample_does_not_depend_on_who_draws_it(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr("threespo.learner.backend.gathered_objects", lambda own: [*drawn, own])
         if rank < 2:
             numbers = shares(asked, 3)[rank]
-            own = TorchSampler(policy(0), 10, 64, 100).sample(tuple(asked[n] for n in numbers), seed=1, temperature=1.0)
+            own = TorchSampler(policy(0), 10, 64, 100).sample(
+                tuple(asked[n] for n in numbers), seed=1, temperature=1.0
+            )
             drawn.append((own, None))
     together = sampler.sample(asked, seed=1, temperature=1.0)
-    assert [[s.tokens for s in reply] for reply in together] == [[s.tokens for s in reply] for reply in alone]
+    assert [[s.tokens for s in reply] for reply in together] == [
+        [s.tokens for s in reply] for reply in alone
+    ]
 
 
 def test_masks_are_those_of_the_definition() -> None:
@@ -115,7 +138,8 @@ def test_masks_are_those_of_the_definition() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         (span,) = pack([group], torch.device("cpu"), dtype).spans
         expected = [
-            [0.0] * 5 + [0.0 if owner[i] == owner[j] and j <= i else float("-inf") for j in range(len(owner))]
+            [0.0] * 5
+            + [0.0 if owner[i] == owner[j] and j <= i else float("-inf") for j in range(len(owner))]
             for i in range(len(owner))
         ]
         assert span.mask is not None
@@ -129,7 +153,9 @@ def test_gradients_in_bfloat16_add_up_in_float32(tmp_path: Path, stage: int) -> 
     from deepspeed.utils import safe_get_full_optimizer_state
 
     batch, loss = rows(0, groups=25, size=2), LossSettings(kl_coef=0.0)
-    settings = dataclasses.replace(SETTINGS, zero_stage=stage, dtype="bfloat16", micro_batch_tokens=1, grad_clip=1e9)
+    settings = dataclasses.replace(
+        SETTINGS, zero_stage=stage, dtype="bfloat16", micro_batch_tokens=1, grad_clip=1e9
+    )
     trainer = DeepSpeedLearner(policy(0, dtype=torch.bfloat16), None, settings, tmp_path)
     # The same passes without DeepSpeed. After it has started: ZeRO 3 computes linear layers in another order of rounding.
     plain = DeepSpeedLearner.__new__(DeepSpeedLearner)
@@ -137,7 +163,9 @@ def test_gradients_in_bfloat16_add_up_in_float32(tmp_path: Path, stage: int) -> 
     plain._dtype, plain._reference = torch.bfloat16, None
     plain._engine = ResponseScorer(plain.policy.model)
     flat = plain._batch(batch, loss, False)
-    total = [torch.zeros_like(parameter, dtype=torch.float32) for parameter in plain.policy.model.parameters()]
+    total = [
+        torch.zeros_like(parameter, dtype=torch.float32) for parameter in plain.policy.model.parameters()
+    ]
     for part in cut(flat.groups, 1):
         plain.policy.model.zero_grad()
         plain._micro_batch(part, flat, loss)[1].backward()
@@ -146,14 +174,19 @@ def test_gradients_in_bfloat16_add_up_in_float32(tmp_path: Path, stage: int) -> 
             whole += parameter.grad.float()
 
     trainer.step(batch, loss)
-    moments = [safe_get_full_optimizer_state(parameter, "exp_avg") for parameter in trainer.policy.model.parameters()]
+    moments = [
+        safe_get_full_optimizer_state(parameter, "exp_avg")
+        for parameter in trainer.policy.model.parameters()
+    ]
     got = torch.cat([moment.flatten().float() * 10 for moment in moments])
     expected = torch.cat([whole.flatten() for whole in total])
     # Stage 1 hands the sum on in bfloat16 once (0.16 %); adding up in bfloat16 would lose 1 %.
     assert float((got - expected).norm() / expected.norm()) < (3e-3 if stage == 1 else 1e-5)
 
 
-@pytest.mark.parametrize("changes", [{"gradient_checkpointing": True}, {"zero_stage": 1, "offload_optimizer": True}])
+@pytest.mark.parametrize(
+    "changes", [{"gradient_checkpointing": True}, {"zero_stage": 1, "offload_optimizer": True}]
+)
 def test_what_saves_memory_changes_no_step(tmp_path: Path, changes: dict[str, Any]) -> None:
     plain, frugal = learner(tmp_path), learner(tmp_path, **changes)
     for seed in range(2):
@@ -167,29 +200,41 @@ def test_a_model_of_another_kind_is_sampled_alike_under_gradient_checkpointing(t
     settings = dataclasses.replace(SETTINGS, gradient_checkpointing=True)
     trainer = DeepSpeedLearner(policy(0, llama=True), None, settings, tmp_path)
     asked = requests(0, 3)
-    got = ShardedSampler(TorchSampler(trainer.policy, 10, 64, 100), trainer).sample(asked, seed=1, temperature=1.0)
+    got = ShardedSampler(TorchSampler(trainer.policy, 10, 64, 100), trainer).sample(
+        asked, seed=1, temperature=1.0
+    )
     assert got == TorchSampler(policy(0, llama=True), 10, 64, 100).sample(asked, seed=1, temperature=1.0)
     assert trainer._engine.module.training, "as checkpointing needs it"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"dtype": "bfloat16"}, "zero_stage: found 0 with dtype bfloat16"), ({"offload_optimizer": True}, "offload_optimizer")],
+    [
+        ({"dtype": "bfloat16"}, "zero_stage: found 0 with dtype bfloat16"),
+        ({"offload_optimizer": True}, "offload_optimizer"),
+    ],
 )
 def test_stages_that_cannot_are_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         learner(tmp_path, **changes)
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), MemoryError()])
-def test_out_of_memory_names_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), MemoryError()]
+)
+def test_out_of_memory_names_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     trainer = learner(tmp_path)
 
     def fail(*_: object) -> None:
         raise error
 
     monkeypatch.setattr("threespo.learner.backend.step", fail)
-    with pytest.raises(InputError, match=r"update 0: out of memory.*micro_batch_tokens \(now 100\).*gradient_checkpointing"):
+    with pytest.raises(
+        InputError,
+        match=r"update 0: out of memory.*micro_batch_tokens \(now 100\).*gradient_checkpointing",
+    ):
         trainer.update(UpdateRequest((rows(0, 2, 2),), LossSettings()))
     with pytest.raises(InputError, match="sampling: out of memory"), memory.told("sampling", SETTINGS):
         torch.empty(1 << 60)
@@ -198,7 +243,9 @@ def test_out_of_memory_names_the_settings(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("stage", "dtype"), sorted((stage, dtype) for dtype, stage in STATE_BYTES))
-def test_the_computed_size_of_a_checkpoint_is_that_of_its_files(tmp_path: Path, stage: int, dtype: str) -> None:
+def test_the_computed_size_of_a_checkpoint_is_that_of_its_files(
+    tmp_path: Path, stage: int, dtype: str
+) -> None:
     kind = torch.float32 if dtype == "float32" else torch.bfloat16
     settings = dataclasses.replace(SETTINGS, zero_stage=stage, dtype=dtype)
     trainer = DeepSpeedLearner(policy(0, dtype=kind), None, settings, tmp_path)
@@ -209,7 +256,9 @@ def test_the_computed_size_of_a_checkpoint_is_that_of_its_files(tmp_path: Path, 
     assert 0 < written - trainer.size() < 120_000
 
 
-def test_too_little_disk_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     critic = DeepSpeedCritic(policy(1), SETTINGS, tmp_path)
     trained = {"learner": learner(tmp_path), "critic": critic}
     each = sum(one.size() for one in trained.values())
@@ -240,7 +289,9 @@ def test_large_files_are_hashed_in_blocks(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_checkpoint_of_another_number_of_ranks_is_refused_with_the_reason(tmp_path: Path) -> None:
     trained = {"learner": learner(tmp_path)}
     checkpoint.save(tmp_path / "run", checkpoint.Progress("x", ranks=2, epoch=1), trained)
-    with pytest.raises(InputError, match=r"made by 2 rank\(s\), and this run has 1: .* Set ranks_per_run: 2"):
+    with pytest.raises(
+        InputError, match=r"made by 2 rank\(s\), and this run has 1: .* Set ranks_per_run: 2"
+    ):
         checkpoint.load(tmp_path / "run", "y", trained, 1)
 
 
@@ -267,7 +318,9 @@ def test_a_host_file_says_where_the_ranks_are(tmp_path: Path, monkeypatch: pytes
             nodes(6)
 
 
-def test_the_nodes_of_a_slurm_job_share_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nodes_of_a_slurm_job_share_the_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scontrol = tmp_path / "scontrol"
     scontrol.write_text("#!/bin/sh\necho node-1\necho node-2\n")
     scontrol.chmod(0o755)
@@ -281,19 +334,46 @@ def test_the_nodes_of_a_slurm_job_share_the_ranks(tmp_path: Path, monkeypatch: p
 def test_a_policys_size_decides_for_that_policy() -> None:
     values = yaml.safe_load((Path(__file__).parents[2] / "config" / "studies" / "ci.yaml").read_text())
     tiny = values["policies"]["tiny-s"]
-    large = {**tiny, "dtype": "bfloat16", "ranks_per_run": 4, "micro_batch_tokens": 100, "gradient_checkpointing": True}
-    study = parse_study({**values, "policies": {"tiny-s": tiny, "large": large}, "gpus_per_rank": 1}, "test")
-    plain, other = (settings_of("train", study, f"alfworld/{name}/grpo/seed-0") for name in study.policies)
-    assert (plain.ranks, plain.gpus, plain.training.zero_stage, plain.training.micro_batch_tokens) == (1, 1, 0, 8192)
-    assert (other.ranks, other.gpus, other.training.zero_stage, other.training.micro_batch_tokens) == (4, 4, 1, 100)
-    assert (plain.training.gradient_checkpointing, other.training.gradient_checkpointing) == (False, True)
+    large = {
+        **tiny,
+        "dtype": "bfloat16",
+        "ranks_per_run": 4,
+        "micro_batch_tokens": 100,
+        "gradient_checkpointing": True,
+    }
+    study = parse_study(
+        {**values, "policies": {"tiny-s": tiny, "large": large}, "gpus_per_rank": 1}, "test"
+    )
+    plain, other = (
+        settings_of("train", study, f"alfworld/{name}/grpo/seed-0") for name in study.policies
+    )
+    assert (plain.ranks, plain.gpus, plain.training.zero_stage, plain.training.micro_batch_tokens) == (
+        1,
+        1,
+        0,
+        8192,
+    )
+    assert (other.ranks, other.gpus, other.training.zero_stage, other.training.micro_batch_tokens) == (
+        4,
+        4,
+        1,
+        100,
+    )
+    assert (plain.training.gradient_checkpointing, other.training.gradient_checkpointing) == (
+        False,
+        True,
+    )
     # Only training has several ranks.
     assert settings_of("evaluate", study, "alfworld/large/grpo/seed-0").gpus == 1
     assert settings_of("train", study, "alfworld/tiny-s/grpo/seed-0").key() != other.key()
 
 
-@pytest.mark.parametrize(("visible", "seen"), [("GPU-a,GPU-b,GPU-c", "GPU-b"), ("4, 7", "7"), (None, "1")])
-def test_a_rank_sees_its_own_gpu_as_the_first(monkeypatch: pytest.MonkeyPatch, visible: str | None, seen: str) -> None:
+@pytest.mark.parametrize(
+    ("visible", "seen"), [("GPU-a,GPU-b,GPU-c", "GPU-b"), ("4, 7", "7"), (None, "1")]
+)
+def test_a_rank_sees_its_own_gpu_as_the_first(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, seen: str
+) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

@@ -60,7 +60,9 @@ def do(study, paths, job, done=None):
 
 
 def states(study, paths):
-    return {str(verdict.job): verdict.lines()[0].split(": ")[1] for verdict in plan(study, paths, Digests())}
+    return {
+        str(verdict.job): verdict.lines()[0].split(": ")[1] for verdict in plan(study, paths, Digests())
+    }
 
 
 def test_digests_of_a_folder_ignore_markers_of_tools_and_name_every_file(tmp_path):
@@ -76,7 +78,9 @@ def test_digests_of_a_folder_ignore_markers_of_tools_and_name_every_file(tmp_pat
     assert Digests().of(tmp_path / "nowhere") == {}
 
 
-def test_a_known_file_is_not_read_again_until_it_changes_even_with_its_times_put_back(tmp_path, monkeypatch):
+def test_a_known_file_is_not_read_again_until_it_changes_even_with_its_times_put_back(
+    tmp_path, monkeypatch
+):
     memory, file = tmp_path / "memory.json", tmp_path / "weights"
     file.write_text("before")
     monkeypatch.setattr(module, "_RECENT_SECONDS", -1)
@@ -127,7 +131,9 @@ def test_a_repository_file_counts_by_what_it_says(tmp_path, name, text, same, ot
     assert found[0] == found[1] != found[2]
 
 
-def test_a_job_is_done_once_and_again_when_its_result_its_input_or_its_record_is_not_as_it_was(study, paths, capsys):
+def test_a_job_is_done_once_and_again_when_its_result_its_input_or_its_record_is_not_as_it_was(
+    study, paths, capsys
+):
     done = []
     do(study, paths, DATA, done)
     do(study, paths, POLICY, done)
@@ -142,7 +148,10 @@ def test_a_job_is_done_once_and_again_when_its_result_its_input_or_its_record_is
     assert done == [str(POLICY)] * 3
     # The result of a job that reads a damaged input would be false: it is not begun.
     (paths.data("alfworld") / "deep" / "file").write_text("edited")
-    with pytest.raises(InputError, match=r"deep/file: is damaged or was edited: it is not what 'data alfworld' has written"):
+    with pytest.raises(
+        InputError,
+        match=r"deep/file: is damaged or was edited: it is not what 'data alfworld' has written",
+    ):
         do(study, paths, POLICY, done)
     (paths.data("alfworld") / "deep" / "file").unlink()
     with pytest.raises(InputError, match=r"deep/file: is missing"):
@@ -153,7 +162,9 @@ def test_a_job_is_done_once_and_again_when_its_result_its_input_or_its_record_is
     assert len(done) == 3
 
 
-def test_results_of_another_study_are_taken_only_if_their_records_agree_and_they_are_whole(study, paths, tmp_path):
+def test_results_of_another_study_are_taken_only_if_their_records_agree_and_they_are_whole(
+    study, paths, tmp_path
+):
     def other(name, one=study):
         beside = Paths(tmp_path / name)
         beside.root.mkdir()
@@ -189,7 +200,9 @@ def test_results_of_another_study_are_taken_only_if_their_records_agree_and_they
 def test_check_names_what_is_wrong_and_deep_reads_what_size_and_times_hide(study, paths, monkeypatch):
     lines, well = check(study, paths, deep=False)
     assert not well, "most of the study has not run"
-    assert lines[-1].startswith(f"{paths.root}: 2 of {len(jobs(study))} jobs have their results as recorded (2 files)")
+    assert lines[-1].startswith(
+        f"{paths.root}: 2 of {len(jobs(study))} jobs have their results as recorded (2 files)"
+    )
     monkeypatch.setattr(module, "_RECENT_SECONDS", -1)
     memory = Digests(paths.digests)
     plan(study, paths, memory)
@@ -217,7 +230,9 @@ def test_a_garbage_record_is_one_message_and_a_reason_to_run(study, paths, text)
     assert verdict.lines() == ["data alfworld: changed", damaged]
 
 
-def test_one_workflow_at_a_time_holds_a_study_and_clears_locks_only_when_nobody_works(paths, monkeypatch, tmp_path):
+def test_one_workflow_at_a_time_holds_a_study_and_clears_locks_only_when_nobody_works(
+    paths, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     left = Path(".snakemake/locks/0.output.lock")
     left.parent.mkdir(parents=True)
@@ -225,7 +240,9 @@ def test_one_workflow_at_a_time_holds_a_study_and_clears_locks_only_when_nobody_
     others = left.with_name("1.output.lock")
     others.write_text(f"{paths.root}-other/report.html\n")
     with hold(paths):
-        with pytest.raises(InputError, match=r"another call of the workflow \(process \d+ on .*\) is at work"):
+        with pytest.raises(
+            InputError, match=r"another call of the workflow \(process \d+ on .*\) is at work"
+        ):
             hold(paths)
         with pytest.raises(InputError, match="is at work"):
             unlock(paths)
@@ -264,7 +281,9 @@ def test_what_is_edited_while_a_job_runs_is_noted_so_that_it_runs_again(study, p
 def test_a_job_that_leaves_out_a_result_has_no_record(study, paths):
     shutil.rmtree(paths.policy("alfworld", "tiny-s"))
     paths.record("policy", "alfworld/tiny-s").unlink()
-    with pytest.raises(RuntimeError, match="policy alfworld/tiny-s has ended, but policy/alfworld/tiny-s: missing"):
+    with pytest.raises(
+        RuntimeError, match="policy alfworld/tiny-s has ended, but policy/alfworld/tiny-s: missing"
+    ):
         perform(study, paths, POLICY, lambda: None)
     assert records.read(paths, POLICY) is None
 
@@ -291,7 +310,9 @@ def test_a_folder_in_the_place_of_a_file_is_replaced(study, paths):
     assert states(study, paths)["policy alfworld/tiny-s"] == "unchanged"
 
 
-def test_another_study_that_goes_on_while_its_results_are_taken_is_noticed(study, paths, tmp_path, monkeypatch):
+def test_another_study_that_goes_on_while_its_results_are_taken_is_noticed(
+    study, paths, tmp_path, monkeypatch
+):
     twin, done = Paths(tmp_path / "twin"), []
     twin.root.mkdir()
     twin.study.write_text(dump_study(study))
@@ -321,7 +342,9 @@ def test_another_study_of_the_same_name_is_refused(paths, tmp_path, monkeypatch)
 
     begin(study="mine.yaml")
     begin(study="mine.yaml")
-    with pytest.raises(InputError, match=r"holds the results of the study in mine.yaml; give other.yaml another 'name'"):
+    with pytest.raises(
+        InputError, match=r"holds the results of the study in mine.yaml; give other.yaml another 'name'"
+    ):
         begin(study="other.yaml")
     begin(study="mine.yaml", name="x", set={"seeds": [3]})
     with pytest.raises(InputError, match=r"ci-x: holds the study with set=.*choose another name="):
@@ -330,17 +353,27 @@ def test_another_study_of_the_same_name_is_refused(paths, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(
     ("part", "name", "value"),
-    [("took", "seconds", 1.0), ("took", "energy_joules", 5.0), ("made", "commit", "0" * 40), ("made", "torch", "9.9")],
+    [
+        ("took", "seconds", 1.0),
+        ("took", "energy_joules", 5.0),
+        ("made", "commit", "0" * 40),
+        ("made", "torch", "9.9"),
+    ],
 )
 def test_what_tables_read_of_a_record_is_covered_by_it(study, paths, part, name, value):
     file = paths.record(DATA.stage, DATA.name)
     values = json.loads(file.read_text())
     values[part][name] = value
     file.write_text(json.dumps(values))
-    with pytest.raises(InputError, match=r"alfworld\.json: not a stage's record \('took' or 'made' was edited"):
+    with pytest.raises(
+        InputError, match=r"alfworld\.json: not a stage's record \('took' or 'made' was edited"
+    ):
         records.read(paths, DATA)
     lines, well = check(study, paths, deep=True)
-    assert "data alfworld: stages/data/alfworld.json: the job's record is damaged, or of an older version" in lines
+    assert (
+        "data alfworld: stages/data/alfworld.json: the job's record is damaged, or of an older version"
+        in lines
+    )
     assert not well
     done = []
     do(study, paths, DATA, done)
@@ -371,7 +404,12 @@ def test_a_study_that_is_not_as_the_workflow_wrote_it_is_found(paths, tmp_path, 
     assert not [line for line in check(resolved.study, paths, deep=False)[0] if "study.json" in line]
     text = paths.study.read_bytes()
     other = dump_study(load_study(ROOT / "config" / "studies" / "mini.yaml")).encode()
-    for content in (other if spoiled == b"another" else spoiled, text.replace(b"0", b"1", 1), text[:-9], text + b" "):
+    for content in (
+        other if spoiled == b"another" else spoiled,
+        text.replace(b"0", b"1", 1),
+        text[:-9],
+        text + b" ",
+    ):
         paths.study.write_bytes(content)
         lines, well = check(resolved.study, paths, deep=False)
         assert lines[0].startswith(f"{paths.study}: damaged or edited")
@@ -385,10 +423,17 @@ def test_links_in_the_place_of_results_are_replaced_and_never_followed(study, pa
     (elsewhere / "mine.txt").write_text("mine")
     folder = DATA.outputs(paths).paths()[0]
     expected = Digests().of(folder)
-    targets = {"elsewhere": elsewhere, "itself": paths.root, "file": elsewhere / "mine.txt", "nowhere": tmp_path / "gone"}
+    targets = {
+        "elsewhere": elsewhere,
+        "itself": paths.root,
+        "file": elsewhere / "mine.txt",
+        "nowhere": tmp_path / "gone",
+    }
     shutil.rmtree(folder)
     folder.symlink_to(targets[leads_to])
-    assert Digests().of(folder) == ({"": file_digest(elsewhere / "mine.txt")} if leads_to == "file" else {})
+    assert Digests().of(folder) == (
+        {"": file_digest(elsewhere / "mine.txt")} if leads_to == "file" else {}
+    )
     lines, _ = check(study, paths, deep=True)
     if leads_to in ("elsewhere", "itself"):
         assert "data alfworld: data/alfworld: a link to a folder, which is not followed" in lines
@@ -406,7 +451,11 @@ def test_a_link_in_the_place_of_a_file_of_results_is_replaced(study, paths, tmp_
     (mine / "deep").mkdir(parents=True)
     file = paths.record(DATA.stage, DATA.name)
     file.unlink()
-    file.symlink_to({"folder": mine, "itself": paths.root, "file": mine / "file", "nowhere": tmp_path / "gone"}[leads_to])
+    file.symlink_to(
+        {"folder": mine, "itself": paths.root, "file": mine / "file", "nowhere": tmp_path / "gone"}[
+            leads_to
+        ]
+    )
     do(study, paths, DATA)
     assert not file.is_symlink()
     assert records.read(paths, DATA) is not None

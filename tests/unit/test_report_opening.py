@@ -27,18 +27,35 @@ def tables(study, wins, claims=()):
     split = study.at("alfworld").evaluation.splits[-1]
     place = {"env": "alfworld", "policy": "tiny-s", "split": split}
     episodes = [
-        {**place, "method": method, "training_seed": seed, "evaluation_seed": 1, "task_id": str(game), "success": game < won}
+        {
+            **place,
+            "method": method,
+            "training_seed": seed,
+            "evaluation_seed": 1,
+            "task_id": str(game),
+            "success": game < won,
+        }
         for method, seeds in wins.items()
         for seed, won in enumerate(seeds)
         for game in range(GAMES)
     ]
     main = [
-        {**place, "method": method, "mean": 100 * sum(seeds) / GAMES / len(seeds), "low": 0.0, "high": 0.0}
+        {
+            **place,
+            "method": method,
+            "mean": 100 * sum(seeds) / GAMES / len(seeds),
+            "low": 0.0,
+            "high": 0.0,
+        }
         | {"episodes": GAMES, "paper_mean": {"grpo": 70.1}.get(method, 93.2)}
         for method, seeds in wins.items()
     ]
     names = ("claim", "rule", "verdict", "method_of_paper")
-    return {"main": pd.DataFrame(main), "episodes": pd.DataFrame(episodes), "claims": pd.DataFrame(claims, columns=names)}
+    return {
+        "main": pd.DataFrame(main),
+        "episodes": pd.DataFrame(episodes),
+        "claims": pd.DataFrame(claims, columns=names),
+    }
 
 
 def row(shown, method):
@@ -55,7 +72,12 @@ def test_differences_are_welchs_and_the_paper_has_its_own(study):
     assert cell["paper_gap"] == pytest.approx(93.2 - 70.1)
     assert cell["p"] == pytest.approx(2 * stats.t.sf(test.statistic, math.floor(test.df)))
     assert cell["side"] == "above"
-    assert [one["method"] for one in shown["outcome"]["rows"]] == ["base", "grpo", "threespo-calibrated", "strong"]
+    assert [one["method"] for one in shown["outcome"]["rows"]] == [
+        "base",
+        "grpo",
+        "threespo-calibrated",
+        "strong",
+    ]
     assert all("gap" not in row(shown, name) for name in ("base", "grpo", "strong"))
 
 
@@ -64,9 +86,14 @@ def test_a_difference_is_said_only_where_holms_correction_leaves_it(study):
     twin = {**study.methods, "twin": study.methods["threespo-calibrated"]}
     two = study.model_copy(update={"methods": twin})
     wins = {"grpo": [20, 22, 24], "threespo-calibrated": [26, 29, 28], "twin": [20, 24, 23]}
-    alone, beside = (opening(one, tables(one, {name: wins[name] for name in one.methods})) for one in (study, two))
+    alone, beside = (
+        opening(one, tables(one, {name: wins[name] for name in one.methods})) for one in (study, two)
+    )
     assert LEVEL / 2 < row(alone, "threespo-calibrated")["p"] < LEVEL
-    assert (row(alone, "threespo-calibrated")["side"], row(beside, "threespo-calibrated")["side"]) == ("above", "undecided")
+    assert (row(alone, "threespo-calibrated")["side"], row(beside, "threespo-calibrated")["side"]) == (
+        "above",
+        "undecided",
+    )
     assert "mean equal" not in alone["doubt"]
     assert beside["doubt"].startswith("2 of 2 differences are undecided: with 3 training seeds")
 

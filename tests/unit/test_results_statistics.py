@@ -33,7 +33,9 @@ ALONE = list("abcdefghij")
 def test_the_mean_has_students_interval():
     # Values 1, 2, 3: mean 2, standard error 1/sqrt(3), t(0.975, 2) = 4.303.
     found = mean_interval([1.0, 2.0, 3.0])
-    assert (found.low, found.high) == pytest.approx((2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3)), abs=1e-4)
+    assert (found.low, found.high) == pytest.approx(
+        (2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3)), abs=1e-4
+    )
     assert found.p == pytest.approx(stats.ttest_1samp([1, 2, 3], 0).pvalue)
     assert mean_interval([1.0, 2.0, 3.0], null=2.0).p == 1.0
 
@@ -65,7 +67,12 @@ def test_with_unequal_numbers_the_smaller_one_decides():
 
 @pytest.mark.parametrize("few", [[], [50.0], [50.0, 51.0]])
 def test_fewer_than_three_seeds_have_no_interval(few):
-    for found in (difference(few, FIRST), difference(FIRST, few), mean_interval(few), equivalent(FIRST, few, 5)):
+    for found in (
+        difference(few, FIRST),
+        difference(FIRST, few),
+        mean_interval(few),
+        equivalent(FIRST, few, 5),
+    ):
         assert all(math.isnan(end) for end in (found.low, found.high, found.p))
     assert mean_interval([50.0, 51.0]).estimate == 50.5
 
@@ -90,7 +97,9 @@ def test_a_ratio_is_a_difference_of_logarithms():
     found = ratio([200.0, 220.0, 240.0], [100.0, 110.0, 120.0])
     assert found.estimate == pytest.approx(2)
     assert found.low * found.high == pytest.approx(4)
-    assert ratio([1.0, 2.0, 4.0], [4.0, 2.0, 1.0]) == Interval(1, pytest.approx(1 / 8.0, rel=1), pytest.approx(8, rel=1), 1)
+    assert ratio([1.0, 2.0, 4.0], [4.0, 2.0, 1.0]) == Interval(
+        1, pytest.approx(1 / 8.0, rel=1), pytest.approx(8, rel=1), 1
+    )
     assert math.isnan(ratio([1.0, 0.0, 2.0], [1.0, 2.0, 3.0]).estimate)
 
 
@@ -122,7 +131,9 @@ def test_holms_correction_of_a_worked_example():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_lies_between_no_correction_and_bonferronis_in_the_same_order(p):
     adjusted = holm(p)
-    assert all(one <= other <= min(1, len(p) * one) + 1e-12 for one, other in zip(p, adjusted, strict=True))
+    assert all(
+        one <= other <= min(1, len(p) * one) + 1e-12 for one, other in zip(p, adjusted, strict=True)
+    )
     assert [adjusted[i] for i in np.argsort(p)] == sorted(adjusted)
 
 
@@ -147,7 +158,11 @@ def test_what_no_number_of_seeds_decides():
     assert seeds_needed([0.0, 100.0], [0.01, 100.0]) is None, "more than a thousand"
     assert seeds_needed([1.0, 1.0], [2.0, 2.0]) == 3
     assert seeds_needed([1.0, 1.0], [2.0, 2.0], null=-1.0) is None
-    assert seeds_needed(FIRST, SECOND) == seeds_for([(1.0, FIRST), (-1.0, SECOND)]) < seeds_needed(FIRST, SECOND, null=5.0)
+    assert (
+        seeds_needed(FIRST, SECOND)
+        == seeds_for([(1.0, FIRST), (-1.0, SECOND)])
+        < seeds_needed(FIRST, SECOND, null=5.0)
+    )
 
 
 def test_tasks_that_stand_alone_have_the_interval_of_a_mean():
@@ -162,7 +177,9 @@ def test_clusters_of_equal_tasks_count_once():
     repeated = cluster_interval(np.repeat(values, 5), np.repeat(list("abcd"), 5).tolist())
     plain = mean_interval(list(values))
     assert (repeated.low, repeated.high) == pytest.approx((plain.low, plain.high))
-    assert math.isnan(cluster_interval(np.arange(10.0), ["a"] * 5 + ["b"] * 5).low), "two clusters are too few"
+    assert math.isnan(cluster_interval(np.arange(10.0), ["a"] * 5 + ["b"] * 5).low), (
+        "two clusters are too few"
+    )
 
 
 def test_a_single_policys_difference_has_both_variances():
@@ -180,7 +197,10 @@ def test_a_single_policys_difference_has_both_variances():
 
 
 def test_bases_count_once_each():
-    each = {name: Interval(value, value - 1, value + 1, 0.01) for name, value in (("a", 4.0), ("b", 6.0), ("c", 8.0))}
+    each = {
+        name: Interval(value, value - 1, value + 1, 0.01)
+        for name, value in (("a", 4.0), ("b", 6.0), ("c", 8.0))
+    }
     assert over_bases(each) == mean_interval([4.0, 6.0, 8.0])
     assert math.isnan(over_bases({"a": each["a"], "b": each["b"]}).low)
 
@@ -226,7 +246,14 @@ def test_games_of_a_floor_and_goals_of_a_product_are_clusters(env, tasks, cluste
 
 def _played(wins):
     rows = [
-        {"env": "alfworld", "method": method, "training_seed": seed, "evaluation_seed": 1, "task_id": task, "success": won}
+        {
+            "env": "alfworld",
+            "method": method,
+            "training_seed": seed,
+            "evaluation_seed": 1,
+            "task_id": task,
+            "success": won,
+        }
         for method, seeds in wins.items()
         for seed, of_seed in enumerate(seeds)
         for task, won in zip(TASKS, of_seed, strict=True)
@@ -234,7 +261,11 @@ def _played(wins):
     return pd.DataFrame(rows)
 
 
-TASKS = [f"look-Book-None-DeskLamp-{floor}/trial_{number}" for floor in (201, 307, 316, 330) for number in range(2)]
+TASKS = [
+    f"look-Book-None-DeskLamp-{floor}/trial_{number}"
+    for floor in (201, 307, 316, 330)
+    for number in range(2)
+]
 """Two games of each of four floors."""
 
 
@@ -252,4 +283,9 @@ def test_what_is_compared_decides_the_kind_of_interval():
     clusters = [task.split("/")[0] for task in TASKS]
     gain, loss = found("ours", "base"), found("base", "ours")
     assert gain == against_policy(100.0 * np.array(ours), 100.0 * np.array(base), clusters)
-    assert (loss.estimate, loss.low, loss.high, loss.p) == (-gain.estimate, -gain.high, -gain.low, gain.p)
+    assert (loss.estimate, loss.low, loss.high, loss.p) == (
+        -gain.estimate,
+        -gain.high,
+        -gain.low,
+        gain.p,
+    )

@@ -15,7 +15,15 @@ from threespo.methods.tree_table import COLUMNS
 from threespo.paths import Paths
 from threespo.results import collect, sections
 from threespo.results.caveats import caveats
-from threespo.results.curves import UNITS, learning, learning_time, soonest, time_to, training_curves, wall_time
+from threespo.results.curves import (
+    UNITS,
+    learning,
+    learning_time,
+    soonest,
+    time_to,
+    training_curves,
+    wall_time,
+)
 from threespo.results.dvc_files import learning_curves, success_by_method
 from threespo.results.findings import findings
 from threespo.results.paper import NOTHING, read_results
@@ -44,8 +52,18 @@ def played(wins, first):
     """Four games of each snapshot, of which so many are won, after 100 generations, one epoch and two steps each."""
     return [
         {
-            **{"snapshot": number, "epoch": number, "generations": 100 * number, "optimizer_steps": 2 * number},
-            **{"split": "valid_unseen", "evaluation_seed": 123, "task_id": str(game), "task_type": "put"},
+            **{
+                "snapshot": number,
+                "epoch": number,
+                "generations": 100 * number,
+                "optimizer_steps": 2 * number,
+            },
+            **{
+                "split": "valid_unseen",
+                "evaluation_seed": 123,
+                "task_id": str(game),
+                "task_type": "put",
+            },
             **{"success": game < won, "steps": 5},
         }
         for number, won in enumerate(wins, first)
@@ -60,7 +78,13 @@ def paths(tmp_path, study):
     for run in (*trained_runs(study), *reference_runs(study)):
         wins = {"base": 0, "strong": 4, "grpo": 2 + run.seed}.get(run.method, 1)
         of_run = {"env": run.env, "policy": run.policy, "method": run.method, "training_seed": run.seed}
-        rest = {"temperature": 0.4, "task_type": "put", "steps": 5, "invalid_format": 0, "inadmissible": 0}
+        rest = {
+            "temperature": 0.4,
+            "task_type": "put",
+            "steps": 5,
+            "invalid_format": 0,
+            "inadmissible": 0,
+        }
         episodes = [
             {
                 **of_run,
@@ -80,10 +104,17 @@ def paths(tmp_path, study):
         timing = [{"split": "valid_seen", "evaluation_seed": 1, "episodes": 4, "seconds": 1.0}]
         write_table(made.run(run).evaluation, episodes)
         write_table(made.run(run).evaluation_timing, timing)
-        write_table(made.run(run).evaluation_example, [{**dict.fromkeys(EXAMPLE_COLUMNS, "x"), "method": run.method}])
+        write_table(
+            made.run(run).evaluation_example,
+            [{**dict.fromkeys(EXAMPLE_COLUMNS, "x"), "method": run.method}],
+        )
     for run in trained_runs(study):
         scores = {"detail_state_score_visits": 0.5, "detail_state_high_visits": 0.5}
-        detail = {"detail_state_met": 30.0, **scores, **({"detail_gated": 1.0} if run.method != "grpo" else {})}
+        detail = {
+            "detail_state_met": 30.0,
+            **scores,
+            **({"detail_gated": 1.0} if run.method != "grpo" else {}),
+        }
         metrics = [
             {
                 "epoch": epoch,
@@ -134,7 +165,11 @@ def test_every_table_is_written_and_equal_when_written_again(study, paths):
 def test_too_few_seeds_are_said_in_one_line(study, paths, capsys):
     write_tables(study, paths)
     said = capsys.readouterr().err.splitlines()
-    assert [line for line in said if line.startswith("tables: 2 training seeds: intervals and verdicts need at least 3")]
+    assert [
+        line
+        for line in said
+        if line.startswith("tables: 2 training seeds: intervals and verdicts need at least 3")
+    ]
 
 
 def test_dvc_gets_success_by_method_and_a_curve_for_each(study, paths):
@@ -147,7 +182,9 @@ def test_dvc_gets_success_by_method_and_a_curve_for_each(study, paths):
         "threespo-calibrated": 25.0,
         "strong": 100.0,
     }
-    assert found["seeds"] == {"alfworld": {"tiny-s": {"base": 1, "grpo": 2, "threespo-calibrated": 2, "strong": 1}}}
+    assert found["seeds"] == {
+        "alfworld": {"tiny-s": {"base": 1, "grpo": 2, "threespo-calibrated": 2, "strong": 1}}
+    }
     curves = pd.read_csv(paths.dvc_curves)
     grpo = curves[curves["curve"] == "alfworld tiny-s grpo"]
     assert set(curves["curve"]) == {"alfworld tiny-s grpo", "alfworld tiny-s threespo-calibrated"}
@@ -173,7 +210,10 @@ def test_the_verdicts_are_printed_and_a_study_without_tables_is_named(study, pat
     said = capsys.readouterr().out
     assert said.splitlines()[0].startswith("the paper's 103 claims, by verdict")
     # GRPO wins two or three of four games, 3SPO one.
-    assert "22-6: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5" in said
+    assert (
+        "22-6: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5"
+        in said
+    )
     assert "fails       case-tenth-visit" in said
     # A table that somebody has edited says nothing.
     table = read_table(paths.table("claims"))
@@ -187,7 +227,13 @@ def test_the_trials_of_a_rate_are_shown_with_their_mean():
     tried = [(1e-4, 1, 40.0), (1e-4, 2, 20.0), (1e-3, 1, 35.0), (1e-3, 2, 45.0)]
     trials = pd.DataFrame(
         [
-            {**same, "learning_rate": rate, "training_seed": seed, "success": won, "chosen": rate == 1e-3}
+            {
+                **same,
+                "learning_rate": rate,
+                "training_seed": seed,
+                "success": won,
+                "chosen": rate == 1e-3,
+            }
             for rate, seed, won in tried
         ]
     )
@@ -226,7 +272,10 @@ def test_the_main_table_has_ours_and_the_papers_values(study, paths):
     assert main.loc[("base", "valid_seen"), "paper_mean"] == 4.1
     assert np.isnan(main.loc[("base", "valid_unseen"), "paper_mean"])
     assert np.isnan(main.loc[("strong", "valid_seen"), "paper_mean"])
-    assert (main.loc[("base", "valid_seen"), "generations"], main.loc[("base", "valid_seen"), "seeds"]) == (0.0, 1)
+    assert (
+        main.loc[("base", "valid_seen"), "generations"],
+        main.loc[("base", "valid_seen"), "seeds"],
+    ) == (0.0, 1)
 
 
 def test_curves_are_the_mean_of_straight_lines_where_all_seeds_have_values(study, paths):
@@ -241,10 +290,22 @@ def test_curves_are_the_mean_of_straight_lines_where_all_seeds_have_values(study
 
 def test_equal_wall_time_is_when_the_first_method_has_spent_its_budget():
     """Minutes at which epochs end, by method and seed: fast 1, 2 and 3, 4; slow 2, 4 and 6; idle 1, 2 without a path."""
-    ends = {("fast", 0): [1, 2], ("fast", 1): [3, 4], ("slow", 0): [2, 4], ("slow", 1): [6], ("idle", 0): [2, 8]}
+    ends = {
+        ("fast", 0): [1, 2],
+        ("fast", 1): [3, 4],
+        ("slow", 0): [2, 4],
+        ("slow", 1): [6],
+        ("idle", 0): [2, 8],
+    }
     rows = [
         {
-            **{"env": "alfworld", "policy": "tiny-s", "method": method, "training_seed": seed, "epoch": epoch},
+            **{
+                "env": "alfworld",
+                "policy": "tiny-s",
+                "method": method,
+                "training_seed": seed,
+                "epoch": epoch,
+            },
             **{"generations": 100 * epoch, "seconds": 60.0 * (end - before), "stage": "train"},
             "train_success": np.nan if method == "idle" else epoch / 10 + seed / 2,
         }
@@ -252,7 +313,9 @@ def test_equal_wall_time_is_when_the_first_method_has_spent_its_budget():
         for epoch, (before, end) in enumerate(zip([0, *times], times, strict=False), 1)
     ]
     frame = pd.DataFrame(rows)
-    found = wall_time(frame.drop(columns=["seconds", "stage"]), frame.sample(frac=1.0, random_state=0)).set_index("method")
+    found = wall_time(
+        frame.drop(columns=["seconds", "stage"]), frame.sample(frac=1.0, random_state=0)
+    ).set_index("method")
     assert list(found.index) == ["fast", "slow", "idle"]
     assert found["minutes"].tolist() == [3.0, 5.0, 8.0]
     assert found["at_minutes"].tolist() == [3.0] * 3
@@ -260,7 +323,11 @@ def test_equal_wall_time_is_when_the_first_method_has_spent_its_budget():
     assert found.loc["fast", ["success_at", "success_end"]].tolist() == pytest.approx([0.4, 0.45])
     # slow: seed 1 has not ended an epoch by then.
     assert np.isnan(found.loc["slow", "success_at"])
-    assert found.loc["slow", ["seeds", "generations", "generations_per_minute"]].tolist() == [2, 150.0, 30.0]
+    assert found.loc["slow", ["seeds", "generations", "generations_per_minute"]].tolist() == [
+        2,
+        150.0,
+        30.0,
+    ]
     assert found.loc["idle", ["success_at", "success_end"]].isna().all()
 
 
@@ -283,7 +350,9 @@ def test_learning_curves_begin_with_the_base_and_are_read_against_everything(stu
     soon = time_to(points, seconds).set_index(["method", "goal", "unit"])
     assert set(soon.index.get_level_values("goal")) == {"60 %", "80 %", "GRPO's end"}
     # GRPO has 0.6 at 0.4 of the way from its first to its second snapshot, 3SPO at 0.7 from its second to its third.
-    assert soon.loc[("grpo", "60 %"), "mean"].to_dict() == pytest.approx(dict(zip(UNITS, (140, 1.4, 2.8, 2.8), strict=True)))
+    assert soon.loc[("grpo", "60 %"), "mean"].to_dict() == pytest.approx(
+        dict(zip(UNITS, (140, 1.4, 2.8, 2.8), strict=True))
+    )
     search = soon.loc[("threespo-calibrated", "60 %")]
     assert search["mean"].to_dict() == pytest.approx(dict(zip(UNITS, (270, 2.7, 5.4, 5.4), strict=True)))
     assert search["speedup"].tolist() == pytest.approx([14 / 27] * 4)
@@ -291,7 +360,9 @@ def test_learning_curves_begin_with_the_base_and_are_read_against_everything(stu
     never = soon.loc[("threespo-calibrated", "80 %")]
     assert (set(never["reached"]), set(never["seeds"])) == ({0}, {2})
     assert never[["mean", "speedup"]].isna().all(axis=None)
-    assert soon.loc[("grpo", "GRPO's end", "generations"), ["level", "mean"]].tolist() == pytest.approx([1.0, 300.0])
+    assert soon.loc[("grpo", "GRPO's end", "generations"), ["level", "mean"]].tolist() == pytest.approx(
+        [1.0, 300.0]
+    )
     assert soon.loc["grpo", "speedup"].isna().all(), "not compared with itself"
     rows = soonest(soon.reset_index())
     assert [(row["method"], row["goal"], row["reached"]) for row in rows if row["method"] != "grpo"] == [
@@ -307,7 +378,13 @@ def test_a_ratio_of_times_has_its_interval_and_needs_every_seed():
     def curves(method, crossings, end=1.0):
         return [
             {
-                **{"env": "alfworld", "policy": "tiny-s", "method": method, "training_seed": seed, "snapshot": number},
+                **{
+                    "env": "alfworld",
+                    "policy": "tiny-s",
+                    "method": method,
+                    "training_seed": seed,
+                    "snapshot": number,
+                },
                 **{"paper_row": "grpo" if method == "grpo" else "", "success": success, "seconds": at},
                 **{"generations": at, "epochs": at, "optimizer_steps": at},
             }
@@ -315,9 +392,16 @@ def test_a_ratio_of_times_has_its_interval_and_needs_every_seed():
             for number, (at, success) in enumerate([(0.0, 0.2), (crossing, 0.6), (2 * crossing, end)])
         ]
 
-    rows = curves("grpo", [400, 800, 1600]) + curves("quick", [100, 200, 400]) + curves("slow", [100, 200, 400], end=0.7)
+    rows = (
+        curves("grpo", [400, 800, 1600])
+        + curves("quick", [100, 200, 400])
+        + curves("slow", [100, 200, 400], end=0.7)
+    )
     ceiling = {0: 0.5, 1: 0.7, 2: 0.7}
-    rows += [{**row, "success": min(row["success"], ceiling[row["training_seed"]])} for row in curves("most", [100] * 3)]
+    rows += [
+        {**row, "success": min(row["success"], ceiling[row["training_seed"]])}
+        for row in curves("most", [100] * 3)
+    ]
     rows += [{**row, "success": row["success"] + 0.5} for row in curves("begun", [100] * 3)]
     frame = pd.DataFrame(rows)
     clock = frame[["env", "policy", "method", "training_seed", "snapshot", "seconds"]]
@@ -327,12 +411,16 @@ def test_a_ratio_of_times_has_its_interval_and_needs_every_seed():
     assert quick["mean"] == pytest.approx(200.0)
     # Logarithms to base 2 differ by 2, with a spread of 1 in both arms: Welch's t with 4 degrees of freedom.
     half = 2.776445 * (2 / 3) ** 0.5
-    assert quick[["speedup", "low", "high"]].tolist() == pytest.approx([4, 2 ** (2 - half), 2 ** (2 + half)], rel=1e-5)
+    assert quick[["speedup", "low", "high"]].tolist() == pytest.approx(
+        [4, 2 ** (2 - half), 2 ** (2 + half)], rel=1e-5
+    )
     assert found.loc[("slow", "80 %", "generations"), "reached"] == 0
     most = found.loc[("most", "60 %", "generations")]
     assert most["reached"] == 2
     assert most[["mean", "speedup", "low", "high"]].isna().all()
-    assert found.loc[("begun", "60 %", "generations"), ["mean", "speedup"]].isna().all(), "above the level untrained"
+    assert found.loc[("begun", "60 %", "generations"), ["mean", "speedup"]].isna().all(), (
+        "above the level untrained"
+    )
     assert found.loc[("begun", "60 %", "generations"), "reached"] == 3
 
 
@@ -379,7 +467,10 @@ def test_curves_are_drawn_as_means_with_intervals_or_seed_by_seed():
 def test_methods_own_columns_are_empty_for_others(study, paths):
     metrics = collect.metrics(study, paths)
     assert {"detail_gated", "detail_state_met"} <= set(metrics.columns[-4:])
-    assert metrics.groupby("method")["detail_gated"].count().to_dict() == {"grpo": 0, "threespo-calibrated": 6}
+    assert metrics.groupby("method")["detail_gated"].count().to_dict() == {
+        "grpo": 0,
+        "threespo-calibrated": 6,
+    }
 
 
 def test_a_missing_run_is_named(study, paths):
@@ -423,12 +514,18 @@ def test_findings_follow_the_numbers_either_way(study, paths):
     assert "GRPO gains 62.5 points on the base (0.0 % → 62.5 %" in said
     assert "3SPO calibrated is 37.5 points below GRPO" in said
     other = episodes.assign(
-        success=np.where(episodes["method"] == "grpo", episodes["task_id"].str.endswith("-1"), episodes["success"])
+        success=np.where(
+            episodes["method"] == "grpo", episodes["task_id"].str.endswith("-1"), episodes["success"]
+        )
     )
     # A third training seed, without which there would be no interval.
-    third = other[other["method"].isin(study.methods) & (other["training_seed"] == 0)].assign(training_seed=2)
+    third = other[other["method"].isin(study.methods) & (other["training_seed"] == 0)].assign(
+        training_seed=2
+    )
     other = pd.concat([other, third], ignore_index=True)
-    said = " ".join(findings(study, main_results(study, other, collect.metrics(study, paths), read_results()), other))
+    said = " ".join(
+        findings(study, main_results(study, other, collect.metrics(study, paths), read_results()), other)
+    )
     # Each wins one game of four, but not the same one.
     assert "is 0.0 points above GRPO" in said
     assert "which includes zero: not a clear difference" in said
@@ -447,7 +544,10 @@ def test_the_papers_table_is_read_as_printed():
     assert paper.value("ppo", "qwen2.5-1.5b-instruct", "alfworld", "valid_unseen") == NOTHING
     assert paper.value("nothing", "qwen2.5-1.5b-instruct", "alfworld", "valid_seen") == NOTHING
     assert paper.value("grpo", "qwen2.5-1.5b-instruct", "alfworld", "calibration") == NOTHING
-    shop = [paper.value("hgpo", "qwen2.5-7b-instruct", "webshop", "test", name) for name in ("score", "success")]
+    shop = [
+        paper.value("hgpo", "qwen2.5-7b-instruct", "webshop", "test", name)
+        for name in ("score", "success")
+    ]
     assert [(value.mean, value.std) for value in shop] == [(88.96, 1.04), (78.51, 1.4)]
     assert paper.value("hgpo", "qwen2.5-7b-instruct", "alfworld", "valid_seen", "score") == NOTHING
 
@@ -473,6 +573,8 @@ def test_a_variant_is_compared_with_the_preset_that_it_varies(study, paths):
     calibrated = episodes[episodes["method"] == "threespo-calibrated"]
     both = pd.concat([episodes, calibrated.assign(method="wo-novelty", success=True)], ignore_index=True)
     said = findings(more, main_results(more, both, collect.metrics(study, paths), read_results()), both)
-    assert [line for line in said if "w/o R_novel is" in line] == [line for line in said if "above 3SPO calibrated" in line]
+    assert [line for line in said if "w/o R_novel is" in line] == [
+        line for line in said if "above 3SPO calibrated" in line
+    ]
     assert sum("w/o R_novel is 75.0 points above 3SPO calibrated" in line for line in said) == 1
     assert not any("w/o R_novel is" in line and "GRPO" in line for line in said)

@@ -16,11 +16,15 @@ def test_counters_are_told_apart():
 
 
 def test_same_counters_same_draws_in_another_process():
-    code = "from threespo.rng import derive, generator; print(derive(1, 'x'), generator(1, 'x').random())"
+    code = (
+        "from threespo.rng import derive, generator; print(derive(1, 'x'), generator(1, 'x').random())"
+    )
     runs = set()
     for hash_seed in ("1", "2"):
         env = os.environ | {"PYTHONHASHSEED": hash_seed}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+        )
         runs.add(done.stdout)
     assert runs == {f"{derive(1, 'x')} {generator(1, 'x').random()}\n"}
 

@@ -24,7 +24,9 @@ def test_a_saved_policy_comes_back_the_same(folder: Path) -> None:
     assert after.max_context == 256
     assert after.encode_prompt("w1 w2") == before.encode_prompt("w1 w2")
     with torch.no_grad():
-        assert torch.equal(naive_logprobs(after, "w1 w2", (5, 6)), naive_logprobs(before, "w1 w2", (5, 6)))
+        assert torch.equal(
+            naive_logprobs(after, "w1 w2", (5, 6)), naive_logprobs(before, "w1 w2", (5, 6))
+        )
 
 
 def test_the_saved_tokenizer_is_used_not_that_of_the_architecture(folder: Path) -> None:
@@ -33,7 +35,12 @@ def test_the_saved_tokenizer_is_used_not_that_of_the_architecture(folder: Path) 
 
 def test_a_prompt_is_set_into_the_chat_template(folder: Path) -> None:
     source = load_policy(folder)
-    assert source.tokenizer.convert_ids_to_tokens(source.encode_prompt("w1 w2")) == ["<user>", "w1", "w2", "<reply>"]
+    assert source.tokenizer.convert_ids_to_tokens(source.encode_prompt("w1 w2")) == [
+        "<user>",
+        "w1",
+        "w2",
+        "<reply>",
+    ]
 
 
 def test_without_a_chat_template_a_prompt_is_encoded_plainly(folder: Path) -> None:
@@ -51,7 +58,11 @@ def test_changing_a_returned_encoding_changes_no_later_one(folder: Path) -> None
 
 @pytest.mark.parametrize(
     ("missing", "named"),
-    [("config.json", "model configuration"), ("tokenizer.json", "tokenizer"), ("model.safetensors", "weights")],
+    [
+        ("config.json", "model configuration"),
+        ("tokenizer.json", "tokenizer"),
+        ("model.safetensors", "weights"),
+    ],
 )
 def test_an_incomplete_folder_is_named(folder: Path, missing: str, named: str) -> None:
     (folder / missing).unlink()

@@ -16,9 +16,15 @@ from threespo.protocol import Sample, SampleRequest
 
 
 def sample(
-    source: Policy, asked: tuple[SampleRequest, ...], limit: int = 64, temperature: float = 1.0, new_tokens: int = 14
+    source: Policy,
+    asked: tuple[SampleRequest, ...],
+    limit: int = 64,
+    temperature: float = 1.0,
+    new_tokens: int = 14,
 ) -> list[list[Sample]]:
-    sampler = TorchSampler(source, max_new_tokens=new_tokens, max_batch_rows=limit, max_prompt_tokens=100)
+    sampler = TorchSampler(
+        source, max_new_tokens=new_tokens, max_batch_rows=limit, max_prompt_tokens=100
+    )
     return sampler.sample(asked, seed=5, temperature=temperature)
 
 
@@ -46,7 +52,9 @@ def test_batching_changes_no_token(any_policy: Policy, limit: int) -> None:
     expected = sample(any_policy, asked, limit=64)
     got = sample(any_policy, asked, limit=limit)
     # Rounding could in principle move a draw that lies within 1e-5 of a boundary: none here.
-    assert [[s.tokens for s in group] for group in got] == [[s.tokens for s in group] for group in expected]
+    assert [[s.tokens for s in group] for group in got] == [
+        [s.tokens for s in group] for group in expected
+    ]
 
 
 def test_order_and_company_of_requests_change_no_token(any_policy: Policy) -> None:
@@ -55,7 +63,9 @@ def test_order_and_company_of_requests_change_no_token(any_policy: Policy) -> No
     backwards = sample(any_policy, asked[::-1])[::-1]
     alone = [sample(any_policy, (request,))[0] for request in asked]
     for other in (backwards, alone):
-        assert [[s.tokens for s in group] for group in other] == [[s.tokens for s in group] for group in together]
+        assert [[s.tokens for s in group] for group in other] == [
+            [s.tokens for s in group] for group in together
+        ]
 
 
 def test_a_common_beginning_is_read_once_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +83,9 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(monkeypatch: pytest
 
     monkeypatch.setattr(decode.DirectModel, "prefill", counting)
     together = sample(source, asked)
-    assert [[s.tokens for s in group] for group in together] == [[s.tokens for s in group] for group in alone]
+    assert [[s.tokens for s in group] for group in together] == [
+        [s.tokens for s in group] for group in alone
+    ]
     for request, samples in zip(asked, together, strict=True):
         with torch.no_grad():
             expected = naive_logprobs(source, request.prompt, samples[0].tokens)
@@ -89,7 +101,9 @@ def test_direct_and_stock_forward_draw_the_same() -> None:
     stock._direct = False
     expected = stock.sample(asked, seed=5, temperature=1.0)
     got = sample(source, asked)
-    assert [[s.tokens for s in group] for group in got] == [[s.tokens for s in group] for group in expected]
+    assert [[s.tokens for s in group] for group in got] == [
+        [s.tokens for s in group] for group in expected
+    ]
 
 
 def test_same_inputs_give_the_same_bytes() -> None:
@@ -111,14 +125,18 @@ def test_frequencies_are_the_probabilities() -> None:
     count = 20_000
     (drawn,) = sample(source, (SampleRequest("w3 w4", count, ("many",)),), limit=count, new_tokens=1)
     seen = Counter(s.tokens[0] for s in drawn)
-    chi_square = sum((seen[token] - count * float(p)) ** 2 / (count * float(p)) for token, p in enumerate(expected))
+    chi_square = sum(
+        (seen[token] - count * float(p)) ** 2 / (count * float(p)) for token, p in enumerate(expected)
+    )
     # 62 degrees of freedom: mean 62, standard deviation 11.1; five of them above.
     assert chi_square < 118
 
 
 def test_temperature_is_part_of_the_logprobs() -> None:
     source, asked = policy(), requests(6, 4)
-    for request, samples in zip(asked, sample(source, asked, temperature=0.4, new_tokens=1), strict=True):
+    for request, samples in zip(
+        asked, sample(source, asked, temperature=0.4, new_tokens=1), strict=True
+    ):
         with torch.no_grad():
             logits = source.model(torch.tensor([source.encode_prompt(request.prompt)])).logits[0, -1]
         expected = (logits / 0.4).log_softmax(-1)
@@ -176,7 +194,9 @@ def test_no_request_gives_no_reply() -> None:
 
 def test_prompts_over_the_limit_are_counted_and_named() -> None:
     asked = (*requests(9, 2), SampleRequest("w1 " * 120, 1, ("train", 3, "task-9")))
-    with pytest.raises(InputError, match=r"1 of 3 prompts .* 100 tokens; the first, train/3/task-9, has 122"):
+    with pytest.raises(
+        InputError, match=r"1 of 3 prompts .* 100 tokens; the first, train/3/task-9, has 122"
+    ):
         sample(policy(), asked)
 
 

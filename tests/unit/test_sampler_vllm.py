@@ -38,12 +38,16 @@ class Fused(nn.Module):
                 shape[0] += 2 * like.get_parameter(name.replace("q_proj", "k_proj")).shape[0]
             if "embed_tokens" in name:
                 shape[0] = -(-shape[0] // 64) * 64
-            self.register_parameter(_flat(name), nn.Parameter(torch.full(shape, float("nan"), dtype=one.dtype), False))
+            self.register_parameter(
+                _flat(name), nn.Parameter(torch.full(shape, float("nan"), dtype=one.dtype), False)
+            )
 
     def load_weights(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
         for name, loaded in weights:
             part = next((part for part in "qkv" if f"{part}_proj." in name), "")
-            target = self.get_parameter(_flat(name.replace(f"{part}_proj", "q_proj") if part else name)).data
+            target = self.get_parameter(
+                _flat(name.replace(f"{part}_proj", "q_proj") if part else name)
+            ).data
             size = loaded.shape[0]
             start = {"k": target.shape[0] - 2 * size, "v": target.shape[0] - size}.get(part, 0)
             target.narrow(0, start, size).copy_(loaded)
@@ -94,7 +98,9 @@ def same(engine: nn.Module, source: Policy) -> bool:
     for name, one in weights.items():
         if "k_proj" in name or "v_proj" in name:
             continue
-        parts = [one] + [weights[name.replace("q_proj", f"{part}_proj")] for part in ("k", "v") if "q_proj" in name]
+        parts = [one] + [
+            weights[name.replace("q_proj", f"{part}_proj")] for part in ("k", "v") if "q_proj" in name
+        ]
         whole = torch.cat(parts)
         if not torch.equal(engine.get_parameter(_flat(name))[: len(whole)], whole):
             return False
@@ -191,7 +197,9 @@ def test_missing_and_other_tensors_are_refused() -> None:
     source = policy()
     plan = CopyPlan(Fused(source.model), source.model.named_parameters())
     weights = dict(source.model.named_parameters())
-    with pytest.raises(SyncError, match=r"model.norm.weight and 0 more of the policy's weights were not given"):
+    with pytest.raises(
+        SyncError, match=r"model.norm.weight and 0 more of the policy's weights were not given"
+    ):
         plan.sync((name, one) for name, one in weights.items() if name != "model.norm.weight")
     with pytest.raises(SyncError, match=r"model.norm.weight: \(47,\) is not as the copy plan has it"):
         plan.sync({**weights, "model.norm.weight": torch.zeros(47)}.items())
@@ -214,7 +222,8 @@ class Forgetting(Fused):
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"), [(Computing, "computes with weights"), (Forgetting, r"model.norm.weight: .* does not copy")]
+    ("kind", "says"),
+    [(Computing, "computes with weights"), (Forgetting, r"model.norm.weight: .* does not copy")],
 )
 def test_loaders_that_do_not_only_copy_are_refused(kind: type[Fused], says: str) -> None:
     source = policy()
@@ -222,13 +231,17 @@ def test_loaders_that_do_not_only_copy_are_refused(kind: type[Fused], says: str)
         CopyPlan(kind(source.model), source.model.named_parameters())
     sampler, engine = made(source)
     engine.model = kind(source.model)
-    with pytest.raises(InputError, match=r"random: vLLM cannot take its weights in place: .* sampler: torch"):
+    with pytest.raises(
+        InputError, match=r"random: vLLM cannot take its weights in place: .* sampler: torch"
+    ):
         sampler.sync()
 
 
 def test_an_engine_of_another_type_or_with_weights_of_its_own_is_refused() -> None:
     source = policy()
-    with pytest.raises(SyncError, match=r"embed_tokens.weight: .* of torch.float32 in the policy, .* of torch.bfloat16"):
+    with pytest.raises(
+        SyncError, match=r"embed_tokens.weight: .* of torch.float32 in the policy, .* of torch.bfloat16"
+    ):
         CopyPlan(Fused(policy(dtype=torch.bfloat16).model), source.model.named_parameters())
     larger = Fused(source.model)
     larger.scale = nn.Parameter(torch.ones(3))
@@ -311,11 +324,19 @@ def test_requests_without_samples_and_policies_in_turn() -> None:
 def test_what_is_asked_wrongly_is_refused_as_by_the_torch_sampler() -> None:
     source = policy()
     sampler, engine = made(source)
-    with pytest.raises(InputError, match=r"1 of 3 prompts .* 100 tokens; the first, train/3/task-9, has 122"):
-        sampler.sample((*requests(9, 2), SampleRequest("w1 " * 120, 1, ("train", 3, "task-9"))), seed=1, temperature=1.0)
+    with pytest.raises(
+        InputError, match=r"1 of 3 prompts .* 100 tokens; the first, train/3/task-9, has 122"
+    ):
+        sampler.sample(
+            (*requests(9, 2), SampleRequest("w1 " * 120, 1, ("train", 3, "task-9"))),
+            seed=1,
+            temperature=1.0,
+        )
     with pytest.raises(InputError, match=r"temperature: found -1\.0"):
         sampler.sample(requests(1, 1), seed=1, temperature=-1.0)
-    with pytest.raises(InputError, match=r"found 0.005; vLLM draws at 0 and from 0.01 to 2, or set sampler: torch"):
+    with pytest.raises(
+        InputError, match=r"found 0.005; vLLM draws at 0 and from 0.01 to 2, or set sampler: torch"
+    ):
         sampler.sample(requests(1, 1), seed=1, temperature=0.005)
     with pytest.raises(InputError, match="max_new_tokens: found 256"):
         VllmSampler(source, engine, 256, 100)
@@ -328,11 +349,16 @@ def test_what_is_asked_wrongly_is_refused_as_by_the_torch_sampler() -> None:
 @pytest.mark.parametrize(
     ("version", "says"),
     [
-        (None, r"sampler: vllm, but vLLM is not installed\. Install the tested one .*'\.\[gpu\]'.* sampler: torch"),
+        (
+            None,
+            r"sampler: vllm, but vLLM is not installed\. Install the tested one .*'\.\[gpu\]'.* sampler: torch",
+        ),
         ("0.33.1", r"vLLM 0\.33\.1 is installed, and 0\.32\.0 is what was tested\. Install"),
     ],
 )
-def test_vllm_is_there_in_the_tested_version(monkeypatch: pytest.MonkeyPatch, version: str | None, says: str) -> None:
+def test_vllm_is_there_in_the_tested_version(
+    monkeypatch: pytest.MonkeyPatch, version: str | None, says: str
+) -> None:
     homes = {"vllm": ["vllm"]} if version else {}
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: homes)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
@@ -343,7 +369,9 @@ def test_vllm_is_there_in_the_tested_version(monkeypatch: pytest.MonkeyPatch, ve
 
 
 def test_builds_of_the_tested_version_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: {"vllm": ["somebodys-vllm"]})
+    monkeypatch.setattr(
+        importlib.metadata, "packages_distributions", lambda: {"vllm": ["somebodys-vllm"]}
+    )
     monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{vllm_engine.TESTED}+cpu")
     vllm_engine.check_installed()
 
@@ -387,7 +415,10 @@ def test_auto_is_vllm_for_pretrained_policies_on_a_gpu() -> None:
 def test_the_cache_reruns_only_jobs_that_have_one() -> None:
     small, large = (
         PolicySettings(
-            kind="pretrained", source="owner/name", stands_for="x", vllm=VllmSettings(kv_cache_memory_bytes=size * 2**30)
+            kind="pretrained",
+            source="owner/name",
+            stands_for="x",
+            vllm=VllmSettings(kv_cache_memory_bytes=size * 2**30),
         )
         for size in (6, 10)
     )

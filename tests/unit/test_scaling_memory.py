@@ -106,7 +106,11 @@ def test_known_models_have_the_sizes_that_their_cards_say():
 def test_states_are_within_a_tenth_of_what_deepspeed_holds(tmp_path, ranks):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"] if ranks > 1 else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
+        if ranks > 1
+        else []
+    )
     # ZeRO 3 last: it changes how modules are made as long as the process lives.
     alone, together = [[0, "float32"]], [[1, "float32"], [1, "bfloat16"], [3, "bfloat16"]]
     cases = [*alone, [2, "bfloat16"]] if ranks == 1 else [*together[:2], [2, "bfloat16"], *together[2:]]
@@ -118,7 +122,11 @@ def test_states_are_within_a_tenth_of_what_deepspeed_holds(tmp_path, ranks):
         text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = [json.loads(line.removeprefix("HELD")) for line in done.stdout.splitlines() if line.startswith("HELD")]
+    found = [
+        json.loads(line.removeprefix("HELD"))
+        for line in done.stdout.splitlines()
+        if line.startswith("HELD")
+    ]
     assert [[stage, dtype] for _, stage, dtype, _ in found] == cases
 
     for world, stage, dtype, held in found:
@@ -175,14 +183,19 @@ def test_kept_activations_are_within_a_tenth_of_what_autograd_keeps(kv_heads, ch
     planned = kept(shape, settings)
     if checkpointing:
         # The layer that is computed anew is no part of what the forward pass keeps.
-        two, one = (kept(replace(shape, layers=layers), replace(settings, checkpointing=False)) for layers in (2, 1))
+        two, one = (
+            kept(replace(shape, layers=layers), replace(settings, checkpointing=False))
+            for layers in (2, 1)
+        )
         planned -= two - one
     assert planned == pytest.approx(real, rel=0.1)
 
 
 def test_ranks_and_stages_divide_what_they_say():
     seven = KNOWN["Qwen/Qwen2.5-7B-Instruct"]
-    settings = replace(PLAIN, wide=False, reference=True, colocated=True, cache=6e9, micro_batch_tokens=4096, scored=768)
+    settings = replace(
+        PLAIN, wide=False, reference=True, colocated=True, cache=6e9, micro_batch_tokens=4096, scored=768
+    )
     settings = replace(settings, checkpointing=True, entropy=True)
     one = memory(seven, settings)
     assert not one.fits(141e9)

@@ -83,7 +83,9 @@ def test_work_of_episodes_is_counted_in_closed_form():
 
 def test_a_capped_search_finishes_its_path_with_single_samples():
     paper = study("paper")
-    run = next(run for run in trained_runs(paper) if (run.method, run.env) == ("threespo-literal", "alfworld"))
+    run = next(
+        run for run in trained_runs(paper) if (run.method, run.env) == ("threespo-literal", "alfworld")
+    )
     work = training(paper, run, text_of("alfworld", paper.policies[run.policy]))
     # 70 generations at 5.6 a state are 12.5 states; 37.5 more follow, one sample each.
     assert work.generations == pytest.approx(6400 * (70 + 37.5))
@@ -92,22 +94,39 @@ def test_a_capped_search_finishes_its_path_with_single_samples():
 
 def test_operations_are_those_of_the_usual_rule_for_a_large_model():
     shape = KNOWN["Qwen/Qwen2.5-7B-Instruct"]
-    assert shape.forward(1000, 1000, 0) == pytest.approx(2 * 1000 * (shape.parameters - shape.head), rel=0.01)
+    assert shape.forward(1000, 1000, 0) == pytest.approx(
+        2 * 1000 * (shape.parameters - shape.head), rel=0.01
+    )
     assert shape.cached() == 2 * 28 * 4 * 128 * 2
 
 
 def test_what_cannot_fit_is_refused_with_what_would():
     cache = {"vllm": {"kv_cache_memory_bytes": 6_000_000_000}}
-    alone = {"ranks_per_run": 1, "zero_stage": 1, "gradient_checkpointing": False, "micro_batch_tokens": 16384, **cache}
+    alone = {
+        "ranks_per_run": 1,
+        "zero_stage": 1,
+        "gradient_checkpointing": False,
+        "micro_batch_tokens": 16384,
+        **cache,
+    }
     refused = list(unfit(on("paper", "h100-80", policies={"qwen25-7b": alone})))
     seven = next(sentence for sentence in refused if "qwen25-7b/rloo" in sentence)
     assert "2 x 141 GB with zero_stage: 2" in seven
     assert "4 x 80 GB with zero_stage: 3" in seven
-    four = {"ranks_per_run": 4, "zero_stage": 3, "gradient_checkpointing": True, "micro_batch_tokens": 4096, **cache}
+    four = {
+        "ranks_per_run": 4,
+        "zero_stage": 3,
+        "gradient_checkpointing": True,
+        "micro_batch_tokens": 4096,
+        **cache,
+    }
     found = on("paper", "h100-80", policies={"qwen25-7b": four})
     assert line_of(found, "alfworld/qwen25-7b/rloo").beside == 1
     assert line_of(found, "alfworld/qwen25-7b/ppo").beside == 0, "its critic is a second model"
-    assert line_of(on("paper", "h200-141", policies={"qwen25-7b": four}), "alfworld/qwen25-7b/ppo").beside == 1
+    assert (
+        line_of(on("paper", "h200-141", policies={"qwen25-7b": four}), "alfworld/qwen25-7b/ppo").beside
+        == 1
+    )
 
 
 def test_runs_that_share_a_gpu_use_what_one_leaves_idle():
@@ -132,8 +151,12 @@ def test_more_ranks_are_sooner_and_dearer():
 def test_disk_energy_and_wall_time_follow_their_formulas():
     found = on("paper", "h200-141")
     shape = KNOWN["Qwen/Qwen2.5-1.5B-Instruct"]
-    assert line_of(found, "alfworld/qwen25-1b5/grpo").cell.kept == pytest.approx(8 * 2 * shape.parameters, rel=0.01)
-    assert line_of(found, "alfworld/qwen25-1b5/grpo").cell.checkpoint == pytest.approx(14 * shape.parameters)
+    assert line_of(found, "alfworld/qwen25-1b5/grpo").cell.kept == pytest.approx(
+        8 * 2 * shape.parameters, rel=0.01
+    )
+    assert line_of(found, "alfworld/qwen25-1b5/grpo").cell.checkpoint == pytest.approx(
+        14 * shape.parameters
+    )
     assert found.kilowatt_hours == pytest.approx(0.7 * found.device_hours)
     assert found.wall_hours >= found.device_hours / 4
     assert on("paper", "h200-141", 1000).wall_hours < found.wall_hours
@@ -157,7 +180,9 @@ def test_cells_count_every_job_that_takes_time():
         whole = study(name)
         found = cells(whole)
         assert sum(cell.runs for cell in found if cell.stage == "train") == len(trained_runs(whole))
-        assert len({replace(cell, runs=0) for cell in found}) == len(found), "those that cost the same stand together"
+        assert len({replace(cell, runs=0) for cell in found}) == len(found), (
+            "those that cost the same stand together"
+        )
 
 
 def test_a_shape_is_read_from_a_folder_and_an_unknown_one_refused(tmp_path):
@@ -182,7 +207,15 @@ def test_the_command_prints_every_cell_and_refuses_what_does_not_fit(capsys):
     said = capsys.readouterr().out
     for name in SMOKE:
         assert name in said
-    for word in ("core-hours", "wall", "memory", "disk", "energy", "cost", "rates: measured on one core"):
+    for word in (
+        "core-hours",
+        "wall",
+        "memory",
+        "disk",
+        "energy",
+        "cost",
+        "rates: measured on one core",
+    ):
         assert word in said
     assert cli.main(["plan", "paper", "--gpu", "h100-80"]) == cli.BAD_INPUT
     said = capsys.readouterr()
@@ -226,7 +259,13 @@ def test_measuring_gives_rates_that_are_used(capsys):
 
 
 def test_numbers_are_shown_with_three_digits():
-    assert [number(value) for value in (0, 5, 1234, 2_560_000, 3.2e9)] == ["-", "5", "1.23k", "2.56M", "3.2G"]
+    assert [number(value) for value in (0, 5, 1234, 2_560_000, 3.2e9)] == [
+        "-",
+        "5",
+        "1.23k",
+        "2.56M",
+        "3.2G",
+    ]
 
 
 def test_whole_episodes_read_a_prompt_for_each_step():

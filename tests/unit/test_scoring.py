@@ -37,7 +37,10 @@ def test_gate_closes_at_ten_failures_without_success_and_can_be_left_out():
 
 
 @given(
-    n=st.integers(0, 200), share=st.floats(0, 1), depth=st.integers(1, 50), alpha=st.sampled_from([0.5, 1.0, 50.0, 70.0])
+    n=st.integers(0, 200),
+    share=st.floats(0, 1),
+    depth=st.integers(1, 50),
+    alpha=st.sampled_from([0.5, 1.0, 50.0, 70.0]),
 )
 def test_an_open_gate_always_leaves_a_rollout(n, share, depth, alpha):
     got = state_score(n, round(n * share), depth, ScoreSettings(alpha=alpha))
@@ -85,7 +88,12 @@ def test_counts_follow_the_rows_of_the_pipeline_figure():
         table.complete(tuple(row), bool(won))
     assert table.get("1") == (0, 0), "paths count from the next commit on"
     table.commit()
-    assert {key: table.get(key) for key in "1238"} == {"1": (5, 3), "2": (2, 1), "3": (3, 2), "8": (1, 0)}
+    assert {key: table.get(key) for key in "1238"} == {
+        "1": (5, 3),
+        "2": (2, 1),
+        "3": (3, 2),
+        "8": (1, 0),
+    }
     assert StateTable.restore(table.dump()) == table
 
 

@@ -86,7 +86,9 @@ def test_a_mastered_state_is_sampled_once_and_not_learned_from():
     task = make_task(graph, {"s5"}, "s1")
     drive(method.epoch(0, [start(task)]), cycle_all(graph))
     _, updates, batches = drive(method.epoch(1, [start(task)]), cycle_all(graph))
-    assert [[request.count for request in batch] for batch in batches] == [[8], [1]], "the root has S = 1 at t = 1"
+    assert [[request.count for request in batch] for batch in batches] == [[8], [1]], (
+        "the root has S = 1 at t = 1"
+    )
     assert updates == []
 
 
@@ -104,7 +106,12 @@ def test_a_gated_root_ends_the_search_under_literal_and_not_under_calibrated():
 
 def test_preset_fills_in_what_is_not_given():
     options = ThreespoOptions(preset="calibrated", alpha=2.0)
-    assert (options.alpha, options.state_key, options.gate_decay, options.gate_at_root) == (2.0, "task_obs", 0.9, False)
+    assert (options.alpha, options.state_key, options.gate_decay, options.gate_at_root) == (
+        2.0,
+        "task_obs",
+        0.9,
+        False,
+    )
 
 
 def test_tick_unit_pools_the_groups_of_one_tick():
@@ -137,7 +144,8 @@ def random_graphs(draw):
     size = draw(st.integers(2, 7))
     nodes = [f"s{i + 1}" for i in range(size)]
     return {
-        node: {f"a{i}": draw(st.sampled_from(nodes)) for i in range(draw(st.integers(1, 3)))} for node in nodes
+        node: {f"a{i}": draw(st.sampled_from(nodes)) for i in range(draw(st.integers(1, 3)))}
+        for node in nodes
     }
 
 
@@ -147,11 +155,14 @@ def test_search_ends_within_its_caps_and_counts_like_a_recount(graph, seed, cap,
     goal, depth = "s2", 4
     rng = random.Random(seed)
     method = Threespo(
-        ThreespoOptions(max_generations_per_task=cap, max_paths_per_task=paths), common(seed, 4, invalid_penalty=0.0)
+        ThreespoOptions(max_generations_per_task=cap, max_paths_per_task=paths),
+        common(seed, 4, invalid_penalty=0.0),
     )
 
     def choose(request):
-        if observed(request) not in graph:  # "Nothing happens." never occurs: all sampled actions are admissible
+        if (
+            observed(request) not in graph
+        ):  # "Nothing happens." never occurs: all sampled actions are admissible
             raise AssertionError(request.prompt)
         return [answer(rng.choice(sorted(graph[observed(request)]))) for _ in range(request.count)]
 

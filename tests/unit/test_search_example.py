@@ -16,9 +16,15 @@ def trees():
 
 def test_the_papers_example_occurs_once_and_every_open_state_has_its_samples(trees):
     later = trees[LATER]
-    example = later[(later["expanded"] >= 0) & (later["rollouts"] == 2) & np.isclose(later["score"], 0.2, atol=1e-4)]
+    example = later[
+        (later["expanded"] >= 0) & (later["rollouts"] == 2) & np.isclose(later["score"], 0.2, atol=1e-4)
+    ]
     # S = exp(-ln 5 * 1) = 1/5 at depth 5 where all paths were won, and n = ceil(8 * 0.2).
-    assert (len(example), example["depth"].iloc[0], example["successes"].iloc[0]) == (1, 5, example["visits"].iloc[0])
+    assert (len(example), example["depth"].iloc[0], example["successes"].iloc[0]) == (
+        1,
+        5,
+        example["visits"].iloc[0],
+    )
     for row in later[later["expanded"] >= 0].itertuples():
         rate = row.successes / row.visits if row.visits else 0.0
         assert row.score == pytest.approx(row.depth**-rate, rel=1e-5)
@@ -44,7 +50,9 @@ def test_grpo_compares_whole_paths_and_3spo_siblings(trees):
     expected = (returns - returns.mean()) / returns.std(ddof=1)
     grpo = rows[rows["view"] == "GRPO"]
     for path, steps in grpo.groupby("path"):
-        assert steps["advantage"].to_numpy() == pytest.approx(np.full(len(steps), expected[path]), abs=1e-5)
+        assert steps["advantage"].to_numpy() == pytest.approx(
+            np.full(len(steps), expected[path]), abs=1e-5
+        )
     assert set(grpo["update"]) == {1}
 
     siblings = rows[rows["view"] == "3SPO"].drop_duplicates("child")

@@ -67,7 +67,9 @@ def test_eq_2_under_each_reading(options, expected):
 
 
 def test_the_clock_of_completed_paths():
-    method = Threespo(ThreespoOptions(clock="paths", alpha=1.0, normalise=False, uniform=True), common(group_size=2))
+    method = Threespo(
+        ThreespoOptions(clock="paths", alpha=1.0, normalise=False, uniform=True), common(group_size=2)
+    )
     method.table.counts.update(KNOWN)
     method.table.paths = 9
     steps = method.epoch(0, [start(make_task(FORK, set(), "s1"), 1)])
@@ -76,7 +78,9 @@ def test_the_clock_of_completed_paths():
     assert spread == pytest.approx((0.5 - omega(4)) * (1 - 10 ** (-2 / 3)), abs=1e-5)
 
 
-@pytest.mark.parametrize(("reading", "score"), [("zero", 0.0), ("ungated", 2 ** (-1 / 40)), ("one", 1.0)])
+@pytest.mark.parametrize(
+    ("reading", "score"), [("zero", 0.0), ("ungated", 2 ** (-1 / 40)), ("one", 1.0)]
+)
 def test_a_gated_state_in_the_reward(reading, score):
     """s2 won 1 of 40: gated. Going there instead of to the new s3 pays (0.5 - omega) (1 - S(s2))."""
     known = {"s1": (4.0, 2.0), "s2": (40.0, 1.0)}
@@ -88,12 +92,20 @@ def test_novelty_is_not_on_the_path_or_not_the_last_observation():
     """s2's action a leads back to s1: changed, but not new on the path. b leads to s3."""
     graph = {"s1": {"x": "s2"}, "s2": {"a": "s1", "b": "s3", "c": "s2"}}
     rewards = {}
-    keys = {"path": "obs", "changed": "obs", "none": "obs", "observation": "history", "path, with history": "history"}
+    keys = {
+        "path": "obs",
+        "changed": "obs",
+        "none": "obs",
+        "observation": "history",
+        "path, with history": "history",
+    }
     for reading, key in keys.items():
         options = ThreespoOptions(novelty=reading.split(",")[0], state_key=key, normalise=False)
         method = Threespo(options, common(group_size=3))
         choose = lambda request: (  # noqa: E731
-            [answer("x")] * 3 if observed(request) == "s1" else [answer(kind, tokens=i + 1) for i, kind in enumerate("abc")]
+            [answer("x")] * 3
+            if observed(request) == "s1"
+            else [answer(kind, tokens=i + 1) for i, kind in enumerate("abc")]
         )
         _, updates, _ = drive(method.epoch(0, [start(make_task(graph, set(), "s1"), 2)]), choose)
         rows = sorted(updates[-1], key=lambda row: len(row.tokens)) if updates else []
@@ -123,7 +135,13 @@ def test_without_backtracking_one_path_or_restarts_from_the_root():
 
 def test_resampling_goes_back_to_the_parent_and_not_to_the_untried_child():
     graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s2"}, "s3": {"a": "s3"}}
-    limits = {"max_steps": 2, "group_size": 2, "max_generations_per_task": 8, "gate": False, "tie_break": "first"}
+    limits = {
+        "max_steps": 2,
+        "group_size": 2,
+        "max_generations_per_task": 8,
+        "gate": False,
+        "tie_break": "first",
+    }
     _, _, _, children = search(graph, set(), frontier="children", **limits)
     _, _, _, resampled = search(graph, set(), frontier="resample", **limits)
     assert children == ["s1", "s2", "s3"]
@@ -135,7 +153,12 @@ def winning(request):
     return [answer("ab"[i % 2]) for i in range(request.count)]
 
 
-LADDER = {"s1": {"a": "goal", "b": "s2"}, "s2": {"a": "goal", "b": "s3"}, "s3": {"a": "goal", "b": "s4"}, "s4": {"b": "s4"}}
+LADDER = {
+    "s1": {"a": "goal", "b": "s2"},
+    "s2": {"a": "goal", "b": "s3"},
+    "s3": {"a": "goal", "b": "s4"},
+    "s4": {"b": "s4"},
+}
 
 
 @pytest.mark.parametrize(
@@ -159,11 +182,18 @@ def test_the_post_trajectory_control_takes_the_same_steps_later():
 
 def test_a_path_that_ends_at_a_gate_is_learned_from_then():
     """s2 is gated: the first path ends there, and its group does not wait for the next one."""
-    graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s2"}, "s3": {"a": "s3", "b": "s4"}, "s4": {"a": "s4"}}
+    graph = {
+        "s1": {"a": "s2", "b": "s3"},
+        "s2": {"a": "s2"},
+        "s3": {"a": "s3", "b": "s4"},
+        "s4": {"a": "s4"},
+    }
     # Going to the gated s2 pays most (S = 0 there), so it comes first.
     patterns = {}
     for unit in ("path", "epoch"):
-        method = Threespo(ThreespoOptions(update_unit=unit, tie_break="first", alpha=1.0), common(group_size=2))
+        method = Threespo(
+            ThreespoOptions(update_unit=unit, tie_break="first", alpha=1.0), common(group_size=2)
+        )
         method.table.counts.update({"s1": (20.0, 10.0), "s2": (40.0, 0.0)})
         steps, pattern, reply = method.epoch(0, [start(make_task(graph, set(), "s1"), 3)]), "", None
         while True:
@@ -172,7 +202,10 @@ def test_a_path_that_ends_at_a_gate_is_learned_from_then():
             except StopIteration:
                 break
             if isinstance(request, tuple):
-                pattern, reply = pattern + "S", [[answer("ab"[i % 2]) for i in range(one.count)] for one in request]
+                pattern, reply = (
+                    pattern + "S",
+                    [[answer("ab"[i % 2]) for i in range(one.count)] for one in request],
+                )
             else:
                 pattern, reply = pattern + "u", []
         patterns[unit] = pattern
@@ -181,8 +214,15 @@ def test_a_path_that_ends_at_a_gate_is_learned_from_then():
 
 
 def trace(graph, unit, **options):
-    method = Threespo(ThreespoOptions(update_unit=unit, tie_break="first", **options), common(group_size=4))
-    steps, pattern, sizes, reply = method.epoch(0, [start(make_task(graph, {"goal"}, "s1"), 3)]), "", [], None
+    method = Threespo(
+        ThreespoOptions(update_unit=unit, tie_break="first", **options), common(group_size=4)
+    )
+    steps, pattern, sizes, reply = (
+        method.epoch(0, [start(make_task(graph, {"goal"}, "s1"), 3)]),
+        "",
+        [],
+        None,
+    )
     while True:
         try:
             request = steps.send(reply)
@@ -200,12 +240,16 @@ def test_uniform_allocation_with_and_without_the_gate():
     for options, counts in (({}, [1]), ({"uniform": True}, [8])):
         method = Threespo(ThreespoOptions(clock="depth_plus_1", **options), common())
         method.table.counts["s1"] = (9.0, 9.0)
-        _, _, batches = drive(method.epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph))
+        _, _, batches = drive(
+            method.epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph)
+        )
         assert [request.count for batch in batches for request in batch] == counts
     for gate, asked in ((True, 0), (False, 8)):
         method = Threespo(ThreespoOptions(uniform=True, gate=gate), common())
         method.table.counts["s1"] = (40.0, 0.0)
-        result, _, _ = drive(method.epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph))
+        result, _, _ = drive(
+            method.epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph)
+        )
         assert result.env_steps == asked
 
 
@@ -292,9 +336,23 @@ BINARY = {
 
 
 def test_backtracking_to_the_deepest_or_to_the_oldest_untried_child():
-    options = {"max_steps": 3, "group_size": 2, "gate": False, "tie_break": "first", "max_generations_per_task": 99}
+    options = {
+        "max_steps": 3,
+        "group_size": 2,
+        "gate": False,
+        "tie_break": "first",
+        "max_generations_per_task": 99,
+    }
     assert search(BINARY, set(), **options)[3] == ["s1", "s2", "s4", "s5", "s3", "s6", "s7"]
-    assert search(BINARY, set(), backtrack="oldest", **options)[3] == ["s1", "s2", "s4", "s3", "s6", "s7", "s5"]
+    assert search(BINARY, set(), backtrack="oldest", **options)[3] == [
+        "s1",
+        "s2",
+        "s4",
+        "s3",
+        "s6",
+        "s7",
+        "s5",
+    ]
 
 
 def test_the_most_samples_of_a_state_apart_from_the_group_size():
@@ -308,7 +366,13 @@ def test_credit_of_the_subtree_is_the_success_rate_of_the_paths_below():
     """s5 is won: half of the paths through s2 succeed, none through s3. By its own step no child of s1 has succeeded."""
     wins = {"s5"}
     limits = {"max_steps": 2, "group_size": 2, "max_generations_per_task": 99}
-    settings_ = {"gate": False, "tie_break": "first", "novelty": "none", "difference": False, "normalise": False}
+    settings_ = {
+        "gate": False,
+        "tie_break": "first",
+        "novelty": "none",
+        "difference": False,
+        "normalise": False,
+    }
     _, _, updates, _ = search(BINARY, wins, credit="subtree", **limits, **settings_)
     groups = {rows[0].prompt: [row.advantages[0] for row in rows] for rows in updates}
     root, s2 = sorted(groups.values(), key=max)
@@ -324,11 +388,19 @@ def test_credit_of_the_subtree_is_the_success_rate_of_the_paths_below():
 
 def test_credit_by_the_graph_is_the_distance_from_success():
     """s5 is won. From s1 it is two steps through s2 and unreachable through s3; the graph of the run remembers it."""
-    settings_ = {"gate": False, "tie_break": "first", "novelty": "none", "difference": False, "normalise": False}
+    settings_ = {
+        "gate": False,
+        "tie_break": "first",
+        "novelty": "none",
+        "difference": False,
+        "normalise": False,
+    }
     limits = {"max_steps": 2, "group_size": 2, "max_generations_per_task": 99}
     _, _, updates, _ = search(BINARY, {"s5"}, credit="graph", graph_decay=0.6, **limits, **settings_)
     groups = sorted(([row.advantages[0] for row in rows] for rows in updates), key=max)
-    assert groups[0] == pytest.approx([0.5 * 0.3, -0.5 * 0.3]), "s2 is one step from success: half of 0.6, and 0 for s3"
+    assert groups[0] == pytest.approx([0.5 * 0.3, -0.5 * 0.3]), (
+        "s2 is one step from success: half of 0.6, and 0 for s3"
+    )
     assert groups[1] == pytest.approx([-0.5 * 0.5, 0.5 * 0.5])
 
     # The second search may draw two samples of the root: what is below them is known from the first or not at all.
@@ -361,7 +433,9 @@ def test_distances_are_those_of_floyd_and_warshall(graph, wins):
     for node in everything:
         expected = min((far[node, won] for won in reached), default=math.inf)
         assert known.distance(node) == (None if expected == math.inf else expected)
-        assert StateGraph.restore(json.loads(json.dumps(known.dump()))).distance(node) == known.distance(node)
+        assert StateGraph.restore(json.loads(json.dumps(known.dump()))).distance(node) == known.distance(
+            node
+        )
 
 
 def test_the_penalty_comes_off_the_reward_or_off_the_advantage():
@@ -369,13 +443,17 @@ def test_the_penalty_comes_off_the_reward_or_off_the_advantage():
     malformed = Sample((0,), (-1.0,), "<action>b</action>", True, 0)
 
     def first(goals, **options):
-        method = Threespo(ThreespoOptions(normalise=False, difference=False, **options), common(group_size=2))
+        method = Threespo(
+            ThreespoOptions(normalise=False, difference=False, **options), common(group_size=2)
+        )
         steps = method.epoch(0, [start(make_task(FORK, set(goals), "s1"), 1)])
         _, updates, _ = drive(steps, lambda _: [answer("a"), malformed])
         return [row.advantages[0] for row in updates[0]] if updates else None
 
     assert first({}) == pytest.approx([0.05, -0.05])
-    assert first({}, penalty="advantage") == pytest.approx([0.0, -0.1]), "equal rewards, and the penalty is still taken"
+    assert first({}, penalty="advantage") == pytest.approx([0.0, -0.1]), (
+        "equal rewards, and the penalty is still taken"
+    )
     assert first({"s2"}) == pytest.approx([0.25 + 0.05, -0.25 - 0.05])
     assert first({"s2"}, penalty="advantage") == pytest.approx([0.25, -0.25 - 0.1])
 
@@ -383,7 +461,8 @@ def test_the_penalty_comes_off_the_reward_or_off_the_advantage():
 def test_groups_without_a_signal_are_skipped_or_pulled_back_to_the_reference():
     for options, steps in (({}, 0), ({"without_signal": "kl"}, 2)):
         method = Threespo(
-            ThreespoOptions(gate=False, novelty="none", **options), common(group_size=2, inadmissible_penalty=0.2)
+            ThreespoOptions(gate=False, novelty="none", **options),
+            common(group_size=2, inadmissible_penalty=0.2),
         )
         # One of the two actions does not exist: groups that teach nothing must not learn from that either.
         steps_of = method.epoch(0, [start(make_task(FORK, set(), "s1"), 2)])
@@ -466,15 +545,24 @@ def test_any_combination_ends_within_its_caps_repeats_itself_and_loses_no_group(
 
     def run():
         method, rng = Threespo(ThreespoOptions(**options), common(seed, 4)), random.Random(seed)
-        choose = lambda request: [answer(rng.choice(sorted(graph[observed(request)]))) for _ in range(request.count)]  # noqa: E731
+
+        def choose(request):
+            return [answer(rng.choice(sorted(graph[observed(request)]))) for _ in range(request.count)]
+
         trees = []
         for number in range(2):
-            result, updates, batches = drive(method.epoch(number, [start(make_task(graph, {"s2"}, "s1"), depth)]), choose)
+            result, updates, batches = drive(
+                method.epoch(number, [start(make_task(graph, {"s2"}, "s1"), depth)]), choose
+            )
             generations = sum(request.count for batch in batches for request in batch)
             assert result.env_steps == generations <= cap + 4 + depth
-            assert all(f"step {depth + 1} " not in request.prompt for batch in batches for request in batch)
+            assert all(
+                f"step {depth + 1} " not in request.prompt for batch in batches for request in batch
+            )
             assert all(0 <= won <= total for total, won in method.table.counts.values())
-            trees.append([(request.key, request.prompt, request.count) for batch in batches for request in batch])
+            trees.append(
+                [(request.key, request.prompt, request.count) for batch in batches for request in batch]
+            )
             trees.append(sorted((row.prompt, row.advantages) for rows in updates for row in rows))
         return trees, method.table
 

@@ -69,13 +69,22 @@ def unsafe(source: str) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+            )
             found += [f"import {name}" for name in names if name.split(".")[0] in UNSAFE_MODULES]
         if not isinstance(node, ast.Call):
             continue
-        called, options = ast.unparse(node.func), {option.arg: ast.unparse(option.value) for option in node.keywords}
+        called, options = (
+            ast.unparse(node.func),
+            {option.arg: ast.unparse(option.value) for option in node.keywords},
+        )
         found += [called] if called in UNSAFE_CALLS else []
-        found += [f"{called}({name})" for name in UNSAFE_OPTIONS if options.get(name, "False") != "False"]
+        found += [
+            f"{called}({name})" for name in UNSAFE_OPTIONS if options.get(name, "False") != "False"
+        ]
         if called == "torch.load" and options.get("weights_only") != "True":
             found.append(called)
         loader = " ".join([*map(ast.unparse, node.args[1:]), options.get("Loader", "")])
@@ -134,7 +143,9 @@ def test_a_model_folder_runs_nothing(tmp_path, monkeypatch, how):
 
     from threespo.policy.model import load_policy
 
-    (shipped,) = sorted((ROOT / "threespo" / "imitation" / "alfworld" / "shipped").glob("small-s*/base"))[:1]
+    (shipped,) = sorted(
+        (ROOT / "threespo" / "imitation" / "alfworld" / "shipped").glob("small-s*/base")
+    )[:1]
     folder, mark = tmp_path / "model", tmp_path / "mark"
     shutil.copytree(shipped, folder)
     monkeypatch.setenv("EVIL", str(mark))
@@ -147,8 +158,14 @@ def test_a_model_folder_runs_nothing(tmp_path, monkeypatch, how):
         mark.unlink()
     else:
         config = json.loads((folder / "config.json").read_text())
-        classes = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model", "AutoTokenizer": ["evil.Words", None]}
-        (folder / "config.json").write_text(json.dumps({**config, "model_type": "evil", "auto_map": classes}))
+        classes = {
+            "AutoConfig": "evil.Config",
+            "AutoModelForCausalLM": "evil.Model",
+            "AutoTokenizer": ["evil.Words", None],
+        }
+        (folder / "config.json").write_text(
+            json.dumps({**config, "model_type": "evil", "auto_map": classes})
+        )
         (folder / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
     with pytest.raises(InputError, match="the model cannot be loaded"):
         load_policy(folder)
@@ -165,7 +182,10 @@ STUDY = {
     "name": "names",
     "description": "a test",
     "seeds": [0],
-    "alfworld": {"max_steps": 4, "games": {"train": 2, "calibration": 2, "valid_seen": 2, "valid_unseen": 3}},
+    "alfworld": {
+        "max_steps": 4,
+        "games": {"train": 2, "calibration": 2, "valid_seen": 2, "valid_unseen": 3},
+    },
     "policies": {"tiny-s": {"stands_for": "qwen2.5-1.5b-instruct"}},
     "methods": {"grpo": {"method": "grpo", "learning_rate": 1e-3}},
     "training": {"generations": 100},
@@ -194,7 +214,9 @@ def test_no_name_of_a_study_can_leave_its_folder(name):
             resolve({"study": "ci", "name": name}, None)
 
 
-@pytest.mark.parametrize("name", [*OUTSIDE, "alfworld/tiny-s/grpo/seed-0/../../../../x", "alfworld/tiny-s/grpo/seed-00"])
+@pytest.mark.parametrize(
+    "name", [*OUTSIDE, "alfworld/tiny-s/grpo/seed-0/../../../../x", "alfworld/tiny-s/grpo/seed-00"]
+)
 def test_no_job_outside_of_the_study_can_be_asked_for(name, tmp_path, capsys):
     study = parse_study(STUDY, "test")
     for stage in STAGES:
@@ -213,7 +235,9 @@ def test_no_job_outside_of_the_study_can_be_asked_for(name, tmp_path, capsys):
 # --- archives
 
 
-def placed(folder: Path, *members: zipfile.ZipInfo, text: str = "{}", size: int | None = None) -> official.Archive:
+def placed(
+    folder: Path, *members: zipfile.ZipInfo, text: str = "{}", size: int | None = None
+) -> official.Archive:
     """Put an archive where a download would end; ``size`` is what its first member claims to have."""
     folder.mkdir(exist_ok=True)
     with zipfile.ZipFile(folder / "games.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -328,20 +352,37 @@ def closed(tmp_path):
 
 def quotes_secrets(status):
     """Return an action of the server that repeats the key, and then one that repeats the password."""
-    said = iter((f"who is {KEY}?", f"no such place: http://me:{PASSWORD}@here", f"\x1b[31m{KEY[4:20]} {SENT}"))
-    return lambda handler, asked: answers({"error": {"message": next(said, "busy")}}, status)(handler, asked)
+    said = iter(
+        (f"who is {KEY}?", f"no such place: http://me:{PASSWORD}@here", f"\x1b[31m{KEY[4:20]} {SENT}")
+    )
+    return lambda handler, asked: answers({"error": {"message": next(said, "busy")}}, status)(
+        handler, asked
+    )
 
 
-@pytest.mark.parametrize(("status", "user", "code"), [(503, "me:PASSWORD@", 0), (400, "", 2), (400, "me:PASSWORD@", 2)])
+@pytest.mark.parametrize(
+    ("status", "user", "code"), [(503, "me:PASSWORD@", 0), (400, "", 2), (400, "me:PASSWORD@", 2)]
+)
 def test_no_byte_of_a_key_or_password_leaves_the_process_that_needs_it(closed, status, user, code):
     with ChatServer() as server:
         failing, fine = quotes_secrets(status), answers(completion("<action>look</action>"))
-        server.otherwise = lambda handler, asked: (failing if len(server.asked) <= 3 else fine)(handler, asked)
+        server.otherwise = lambda handler, asked: (failing if len(server.asked) <= 3 else fine)(
+            handler, asked
+        )
         address = server.url.replace("http://", "http://" + user.replace("PASSWORD", PASSWORD))
-        environment = {**os.environ, "NO_PROXY": "127.0.0.1", "A_KEY": KEY, "AN_URL": address, "OPENAI_LOG": "debug"}
+        environment = {
+            **os.environ,
+            "NO_PROXY": "127.0.0.1",
+            "A_KEY": KEY,
+            "AN_URL": address,
+            "OPENAI_LOG": "debug",
+        }
         command = ["evaluate", str(closed / "study.json"), "--run", "alfworld/gpt/closed/seed-0"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "threespo.cli", *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-m", "threespo.cli", *command],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         arguments: set[bytes] = set()
         while process.poll() is None:
@@ -373,7 +414,9 @@ def test_a_reply_that_quotes_the_password_is_not_recorded(closed, monkeypatch, c
         command = ["evaluate", str(closed / "study.json"), "--run", "alfworld/gpt/closed/seed-0"]
         assert cli.main(command) == 2
     assert "it was not recorded" in capsys.readouterr().err
-    assert not [file for file in closed.rglob("*") if file.is_file() and PASSWORD.encode() in file.read_bytes()]
+    assert not [
+        file for file in closed.rglob("*") if file.is_file() and PASSWORD.encode() in file.read_bytes()
+    ]
 
 
 # --- texts of products, games and models are inert
@@ -412,7 +455,9 @@ def is_inert(text: str, plain: str) -> None:
     assert all(frames)
     for inner, plain_inner in zip(*frames, strict=True):
         assert Page(inner).tags == Page(plain_inner).tags
-        assert [name for name, _ in Page(inner).attributes] == [name for name, _ in Page(plain_inner).attributes]
+        assert [name for name, _ in Page(inner).attributes] == [
+            name for name, _ in Page(plain_inner).attributes
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -452,7 +497,10 @@ def report_with(text, study, plain, paths):
     for file in plain.root.rglob("trees.parquet"):
         rows = read_table(file)
         texts = ("task_id", "task_type", "goal", "state", "action", "response", "observation")
-        write_table(paths.root / file.relative_to(plain.root), rows.assign(**{one: rows[one] + text for one in texts}))
+        write_table(
+            paths.root / file.relative_to(plain.root),
+            rows.assign(**{one: rows[one] + text for one in texts}),
+        )
     write_report(study.model_copy(update={"description": study.description + text}), paths)
     return paths.report.read_text()
 
@@ -471,7 +519,9 @@ def notebook(name: str) -> str:
     return code_of(ROOT / "notebooks" / f"{name}.ipynb")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem
+)
 def test_executed_notebooks_escape_what_they_show(path):
     """A styled table does not escape by itself; a plain one does."""
     source = code_of(path)
@@ -500,7 +550,9 @@ def test_figures_take_no_text_for_a_formula(tmp_path):
     (shown,) = shown_task_types("webshop", [text]).values()
     figure, axis = plt.subplots(figsize=(3.3, 2))
     axis.set_title(shown)
-    data = pd.DataFrame({"action": ["=1+1", "@x", "-2", "+3", "\tx", "look", "a=b"], "number": [-1.5] * 7})
+    data = pd.DataFrame(
+        {"action": ["=1+1", "@x", "-2", "+3", "\tx", "look", "a=b"], "number": [-1.5] * 7}
+    )
     save_figure(figure, tmp_path, "x", data)
     plt.close(figure)
     cells = pd.read_csv(tmp_path / "x.csv")
@@ -517,7 +569,9 @@ FORMULAS = [
 def test_neither_do_they_after_what_a_spreadsheet_passes_over_nor_in_headings():
     plain = ["look", "", " look", "a=b", "1 - 2", "\ufeff", "–", "x\n=1", "'=1"]
     texts = [*FORMULAS, *plain]
-    written = csv_text(pd.DataFrame({"=cmd|'/c calc'!A1": texts, " ＠SUM(1)": [-1.5] * len(texts), "kind": texts}))
+    written = csv_text(
+        pd.DataFrame({"=cmd|'/c calc'!A1": texts, " ＠SUM(1)": [-1.5] * len(texts), "kind": texts})
+    )
     headings, *rows = list(csv.reader(io.StringIO(written, newline="")))
     assert headings == ["'=cmd|'/c calc'!A1", "' ＠SUM(1)", "kind"]
     assert rows == [[text, "-1.5", text] for text in (*(f"'{text}" for text in FORMULAS), *plain)]
@@ -562,10 +616,17 @@ class Hostile:
 
 @pytest.mark.parametrize("player", ["a person", "a policy"])
 def test_no_text_of_a_game_or_model_can_control_the_terminal(player):
-    task, out = SimpleNamespace(task_id=CONTROLS, task_type=CONTROLS, goal=f"a goal {CONTROLS}"), io.StringIO()
+    task, out = (
+        SimpleNamespace(task_id=CONTROLS, task_type=CONTROLS, goal=f"a goal {CONTROLS}"),
+        io.StringIO(),
+    )
     response = SimpleNamespace(text=f"<think>{CONTROLS}</think><action>look {CONTROLS}</action>")
     sampler = SimpleNamespace(sample=lambda *_, **__: [[response]])
-    chooses = play.ask(iter(["look", "quit"]), out) if player == "a person" else play.sampled(sampler, 0.0, out)
+    chooses = (
+        play.ask(iter(["look", "quit"]), out)
+        if player == "a person"
+        else play.sampled(sampler, 0.0, out)
+    )
     play.play_task(begin(EpisodeSetup(Hostile(), 2, 0), task), chooses, out)
     assert out.getvalue().count(r"\x1b[2J") >= 6
     assert not controls(out.getvalue())

@@ -13,17 +13,29 @@ from workflow.descriptions import LOCK, PIPELINE, settle, shared, shared_here, s
 from workflow.tools import check_repository, git
 
 COMMENT = "# What collaborators push and pull.\n"
-PERSON = {f"GIT_{role}_{what}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+PERSON = {
+    f"GIT_{role}_{what}": "a@example.org"
+    for role in ("AUTHOR", "COMMITTER")
+    for what in ("NAME", "EMAIL")
+}
 
 
 def describe(**results: str) -> None:
     """Write what `make push` describes of studies with these results, and commit it."""
-    stages = {name: {"cmd": f"snakemake --config study={name}", "outs": [f"results/{name}"]} for name in results}
-    outs = {name: {"path": f"results/{name}", "md5": f"{digest}.dir", "size": 1} for name, digest in results.items()}
+    stages = {
+        name: {"cmd": f"snakemake --config study={name}", "outs": [f"results/{name}"]}
+        for name in results
+    }
+    outs = {
+        name: {"path": f"results/{name}", "md5": f"{digest}.dir", "size": 1}
+        for name, digest in results.items()
+    }
     found = {name: {"cmd": stages[name]["cmd"], "outs": [out]} for name, out in outs.items()}
     metrics = [f"results/{name}/tables/metrics.json" for name in results]
     plots = [{f"results/{name}/tables/learning_curves.csv": {"title": name}} for name in results]
-    PIPELINE.write_text(COMMENT + yaml.safe_dump({"stages": stages, "metrics": metrics, "plots": plots}, sort_keys=False))
+    PIPELINE.write_text(
+        COMMENT + yaml.safe_dump({"stages": stages, "metrics": metrics, "plots": plots}, sort_keys=False)
+    )
     dump_yaml(LOCK, {"schema": "2.0", "stages": found})
     run("add", "--all")
     run("commit", "--quiet", "--allow-empty", "--message", " ".join(results) or "begin")
@@ -57,7 +69,11 @@ def digests() -> dict[str, str]:
     return {name: out["md5"].removesuffix(".dir") for name, out in shared_here().items()}
 
 
-BOTH_ADD = ({"smoke": "0", "ci": "1"}, {"smoke": "0", "mini": "2"}, {"smoke": "0", "ci": "1", "mini": "2"})
+BOTH_ADD = (
+    {"smoke": "0", "ci": "1"},
+    {"smoke": "0", "mini": "2"},
+    {"smoke": "0", "ci": "1", "mini": "2"},
+)
 MERGES = {
     "each adds a study": BOTH_ADD,
     "each adds several": (
@@ -107,7 +123,9 @@ def test_two_results_of_one_study_are_for_a_person_to_choose_from(ours, theirs, 
     diverged(ours, theirs)
     assert git("merge", "theirs").returncode
     before = (LOCK.read_bytes(), PIPELINE.read_bytes(), run("ls-files", "--stage"))
-    with pytest.raises(InputError, match=f"conflict: both sides have shared results of '{study}', and not") as refused:
+    with pytest.raises(
+        InputError, match=f"conflict: both sides have shared results of '{study}', and not"
+    ) as refused:
         settle()
     assert (LOCK.read_bytes(), PIPELINE.read_bytes(), run("ls-files", "--stage")) == before
     # The remedy is one.
@@ -172,7 +190,9 @@ def test_a_merge_that_was_committed_with_its_marks_says_what_to_take():
 def test_git_says_in_its_own_words_why_it_does_not_look_into_a_repository(tmp_path, monkeypatch):
     check_repository()
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    with pytest.raises(InputError, match=r"git: fatal: detected dubious ownership .* --add safe\.directory") as own:
+    with pytest.raises(
+        InputError, match=r"git: fatal: detected dubious ownership .* --add safe\.directory"
+    ) as own:
         check_repository()
     assert "\n" not in str(own.value)
     assert "git init" not in str(own.value)
@@ -182,7 +202,9 @@ def test_git_says_in_its_own_words_why_it_does_not_look_into_a_repository(tmp_pa
     with pytest.raises(InputError, match=r"git: fatal: bad config line 1 in file"):
         check_repository()
     (tmp_path / ".git" / "HEAD").write_text("nonsense")
-    with pytest.raises(InputError, match="not a git repository, by which others learn of results: git init"):
+    with pytest.raises(
+        InputError, match="not a git repository, by which others learn of results: git init"
+    ):
         check_repository()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="git: not installed"):
@@ -195,7 +217,9 @@ def test_a_commit_that_git_does_not_tell_is_so_for_the_reason_that_git_has(tmp_p
     monkeypatch.setattr(records, "__file__", str(tmp_path / "records.py"))
     assert records.commit() == run("rev-parse", "HEAD")
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    assert records.commit().startswith("unknown (git: fatal: detected dubious ownership in repository at ")
+    assert records.commit().startswith(
+        "unknown (git: fatal: detected dubious ownership in repository at "
+    )
     monkeypatch.delenv("GIT_TEST_ASSUME_DIFFERENT_OWNER")
     (tmp_path / ".git").rename(tmp_path / "git")
     assert records.commit() == "unknown (not a git checkout)"

@@ -23,14 +23,27 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         for name, value in attrs:
-            (self.places if name == "id" else self.links if name in ("href", "src") else set()).add(value)
+            (self.places if name == "id" else self.links if name in ("href", "src") else set()).add(
+                value
+            )
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-c", "docs/site"]
-    done = subprocess.run([*command, "-d", folder / "read", ".", folder / "site"], cwd=ROOT, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+        "-c",
+        "docs/site",
+    ]
+    done = subprocess.run(
+        [*command, "-d", folder / "read", ".", folder / "site"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return folder / "site"
 
@@ -45,7 +58,9 @@ def test_every_document_is_a_page(site):
 
 def test_sentences_of_attributes_are_not_taken_for_types(site):
     page = (site / "docs" / "site" / "interfaces.html").read_text(encoding="utf-8")
-    assert "The point of the episode that the environment is at: an immutable value." in re.sub(r"<[^>]+>", "", page)
+    assert "The point of the episode that the environment is at: an immutable value." in re.sub(
+        r"<[^>]+>", "", page
+    )
     assert 'Type<span class="colon">' not in page
 
 
@@ -61,7 +76,10 @@ def test_what_a_page_links_to_is_there(site):
             path, _, place = link.partition("#")
             target = (file.parent / unquote(path).split("?")[0]).resolve() if path else file
             assert target.is_file(), (file, link)
-            assert not place or target not in pages or unquote(place) in pages[target].places, (file, link)
+            assert not place or target not in pages or unquote(place) in pages[target].places, (
+                file,
+                link,
+            )
             links += 1
     assert links > 2000
     assert 'url=README.html"' in (site / "index.html").read_text(encoding="utf-8")

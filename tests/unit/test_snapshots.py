@@ -18,7 +18,9 @@ def budget_of(generations, parts=8):
 
 
 def metrics(*generations):
-    return [{"epoch": n, "generations": at, "optimizer_steps": 2 * n} for n, at in enumerate(generations, 1)]
+    return [
+        {"epoch": n, "generations": at, "optimizer_steps": 2 * n} for n, at in enumerate(generations, 1)
+    ]
 
 
 def test_a_snapshot_is_taken_at_the_first_epoch_that_has_spent_its_part():
@@ -28,7 +30,10 @@ def test_a_snapshot_is_taken_at_the_first_epoch_that_has_spent_its_part():
         (1, 2, 50, 4, False), (2, 4, 120, 8, False), (4, 5, 145, 10, True),
     ]  # fmt: skip
     # An epoch that spends several parts ends the last of them, and the last epoch's policy is the run's.
-    assert [(one.number, one.final) for one in taken(metrics(160, 190), budget_of(200, 4))] == [(3, False), (4, True)]
+    assert [(one.number, one.final) for one in taken(metrics(160, 190), budget_of(200, 4))] == [
+        (3, False),
+        (4, True),
+    ]
     assert [(one.number, one.epoch) for one in taken(metrics(210), budget_of(200, 4))] == [(4, 1)]
     assert taken(metrics(100, 200), budget_of(200, 0)) == []
 
@@ -45,7 +50,10 @@ def test_a_budget_in_epochs_is_cut_into_epochs():
 def test_what_is_due_during_a_run_is_what_the_finished_run_has(costs, parts, budget):
     """Training asks epoch by epoch, and a resumed one only for the epochs that it plays itself."""
     totals = [sum(costs[: n + 1]) for n in range(len(costs))]
-    asked = {n: due(parts, budget, before, at) for n, (before, at) in enumerate(zip([0, *totals], totals, strict=False), 1)}
+    asked = {
+        n: due(parts, budget, before, at)
+        for n, (before, at) in enumerate(zip([0, *totals], totals, strict=False), 1)
+    }
     found = taken(metrics(*totals), budget_of(budget, parts))
     within = {n: number for n, number in asked.items() if number and n < len(costs)}
     assert {one.epoch: one.number for one in found[:-1]} == within
@@ -63,7 +71,15 @@ def test_a_probe_starts_from_the_snapshots_nearest_to_the_middles_of_its_parts()
     assert nearest([], 3, budget_of(200)) == []
 
 
-NONE = ("", "[]", "{}", '{"taken": 5}', '{"taken": [{}]}', '{"taken": [{"number": 1}]}', '{"taken": [5]}')
+NONE = (
+    "",
+    "[]",
+    "{}",
+    '{"taken": 5}',
+    '{"taken": [{}]}',
+    '{"taken": [{"number": 1}]}',
+    '{"taken": [5]}',
+)
 
 
 @pytest.mark.parametrize("text", NONE)

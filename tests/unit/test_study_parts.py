@@ -57,7 +57,10 @@ def values(**changes):
         "agents": {"react": {"agent": "react"}},
         "training": {"generations": 100, "tasks_per_epoch": 1, "group_size": 2},
         "evaluation": {"learning": {"games": 1}},
-        "parts": {"ablation": {"policies": ["small"]}, "figures": {"policies": ["small"], "environments": ["alfworld"]}},
+        "parts": {
+            "ablation": {"policies": ["small"]},
+            "figures": {"policies": ["small"], "environments": ["alfworld"]},
+        },
         **changes,
     }
 
@@ -75,18 +78,26 @@ def test_a_row_runs_where_one_of_its_parts_does_and_once():
         (env, "small", "without") for env in ("alfworld", "webshop")
     }
     assert cells(runs_of(study, "ablation")) == {
-        (env, "small", method) for env in ("alfworld", "webshop") for method in ("full", "without", "base", "strong")
+        (env, "small", method)
+        for env in ("alfworld", "webshop")
+        for method in ("full", "without", "base", "strong")
     }
-    assert cells(runs_of(study, "figures")) == {("alfworld", "small", method) for method in ("full", "base", "strong")}
+    assert cells(runs_of(study, "figures")) == {
+        ("alfworld", "small", method) for method in ("full", "base", "strong")
+    }
     assert cells(runs_of(study, "main")) >= cells(prompted_runs(study))
-    with pytest.raises(InputError, match="no rows in the part 'sensitivity'; it has: main, ablation, figures"):
+    with pytest.raises(
+        InputError, match="no rows in the part 'sensitivity'; it has: main, ablation, figures"
+    ):
         jobs_of(study, "sensitivity")
 
 
 def test_the_jobs_of_all_parts_are_those_of_the_study():
     study = parse_study(values(), "x")
     parts = {job for part in ("main", "ablation", "figures") for job in jobs_of(study, part)}
-    assert {job for job in jobs(study) if job.stage == "evaluate"} == {job for job in parts if job.stage == "evaluate"}
+    assert {job for job in jobs(study) if job.stage == "evaluate"} == {
+        job for job in parts if job.stage == "evaluate"
+    }
     curves = {job.name for job in parts if job.stage == "learning"}
     assert curves == {run.run_id for run in learning_runs(study) if run in runs_of(study, "figures")}
 
@@ -94,9 +105,15 @@ def test_the_jobs_of_all_parts_are_those_of_the_study():
 def test_a_part_that_is_left_out_takes_its_rows_policies_and_agents_with_it():
     study = parse_study(values(parts={"main": None, "ablation": {"policies": ["small"], "environments": ["alfworld"]},
                                       "sensitivity": None, "figures": None}, webshop=None), "x")  # fmt: skip
-    assert cells(trained_runs(study)) == {("alfworld", "small", "full"), ("alfworld", "small", "without")}
+    assert cells(trained_runs(study)) == {
+        ("alfworld", "small", "full"),
+        ("alfworld", "small", "without"),
+    }
     assert base_policies(study) == [("alfworld", "small")]
-    assert cells(reference_runs(study)) == {("alfworld", "small", "base"), ("alfworld", "small", "strong")}
+    assert cells(reference_runs(study)) == {
+        ("alfworld", "small", "base"),
+        ("alfworld", "small", "strong"),
+    }
     assert prompted_runs(study) == []
     assert {job.name for job in jobs(study) if job.stage == "policy"} == {"alfworld/small"}
 
@@ -112,16 +129,29 @@ def test_trials_are_of_the_rows_that_run():
 
 def test_an_entry_is_like_another_but_for_its_own_fields_and_labels():
     study = parse_study(
-        values(webshop={"source": "embedded", "products": 500, "methods": {"full": {"options": {"alpha": 3.0}}}}), "x"
+        values(
+            webshop={
+                "source": "embedded",
+                "products": 500,
+                "methods": {"full": {"options": {"alpha": 3.0}}},
+            }
+        ),
+        "x",
     )
     full, without = study.methods["full"], study.methods["without"]
     assert without.options == {**full.options, "novelty": "none"}
-    assert (without.learning_rate, without.paper_row, without.parts) == (full.learning_rate, None, ("ablation",))
+    assert (without.learning_rate, without.paper_row, without.parts) == (
+        full.learning_rate,
+        None,
+        ("ablation",),
+    )
     assert study.at("webshop").methods["without"].options["alpha"] == 3.0
     assert "alpha" not in study.at("alfworld").methods["without"].options
 
     # What is set for one call reaches the entries like it.
-    changed = resolve({"study": "paper", "set": {"methods": {"threespo-literal": {"options": {"alpha": 7.0}}}}}, 4).study
+    changed = resolve(
+        {"study": "paper", "set": {"methods": {"threespo-literal": {"options": {"alpha": 7.0}}}}}, 4
+    ).study
     assert changed.methods["wo-novelty"].options["alpha"] == 7.0
     assert changed.methods["alpha-35"].options["alpha"] == 35
 
@@ -137,7 +167,9 @@ def test_a_study_extends_another_and_keeps_some_of_its_entries(tmp_path):
     assert (study.training.generations, study.training.tasks_per_epoch) == (200, 1)
     assert (list(study.policies), list(study.methods), study.agents) == (["small"], ["grpo", "full"], {})
     assert cells(evaluated_runs(study)) == {
-        (env, "small", method) for env in ("alfworld", "webshop") for method in ("grpo", "full", "base", "strong")
+        (env, "small", method)
+        for env in ("alfworld", "webshop")
+        for method in ("grpo", "full", "base", "strong")
     }
 
     (tmp_path / "base.yaml").write_text(yaml.safe_dump({**base, "extends": "own"}))
@@ -151,10 +183,16 @@ def test_a_study_extends_another_and_keeps_some_of_its_entries(tmp_path):
 def test_the_core_of_the_paper_are_runs_of_the_paper_with_the_same_keys():
     """So that each takes the other's results where both lie beside each other."""
     paper, core = (resolve({"study": name}, 4) for name in ("paper", "paper-core"))
-    runs = [job for job in jobs(core.study) if job.stage in ("train", "evaluate", "learning", "policy", "data")]
+    runs = [
+        job
+        for job in jobs(core.study)
+        if job.stage in ("train", "evaluate", "learning", "policy", "data")
+    ]
     assert len(trained_runs(core.study)) == 6
     for job in runs:
-        assert job.settings(core.study, core.paths).key() == job.settings(paper.study, paper.paths).key(), job
+        assert (
+            job.settings(core.study, core.paths).key() == job.settings(paper.study, paper.paths).key()
+        ), job
 
 
 @pytest.mark.parametrize("name", ["paper", "paper-fair", "mini"])
@@ -169,7 +207,9 @@ def test_the_whole_paper_has_all_four_parts_with_at_least_its_three_seeds(name):
 
 
 def test_curves_are_drawn_of_the_part_figures_where_a_study_has_it_and_else_of_every_row():
-    mini, smoke = (load_study(ROOT / "config" / "studies" / f"{name}.yaml") for name in ("mini", "smoke"))
+    mini, smoke = (
+        load_study(ROOT / "config" / "studies" / f"{name}.yaml") for name in ("mini", "smoke")
+    )
     drawn = {(run.env, run.policy, run.method) for run in learning_runs(mini)}
     named = {name for name, entry in mini.methods.items() if "figures" in entry.parts}
     assert drawn == {("alfworld", "tiny-s", name) for name in (*named, "base")}

@@ -42,7 +42,9 @@ def test_auto_follows_the_gpus(gpus, name):
     assert resolved.study.name == name
     assert resolved.paths.root == Path("results") / name
     assert "chosen because" in resolved.reason
-    assert ("IDLE" in resolved.reason) == (bool(gpus) and not resolved.study.gpus_per_rank), "never without saying so"
+    assert ("IDLE" in resolved.reason) == (bool(gpus) and not resolved.study.gpus_per_rank), (
+        "never without saying so"
+    )
 
 
 def games_in(folder):
@@ -53,18 +55,33 @@ def games_in(folder):
 
 
 def test_changes_and_real_games_are_merged_into_the_study(tmp_path):
-    settings = {"alfworld": {"max_steps": 50, "games": {"valid_seen": None}}, "policy": {"max_prompt_tokens": 999}}
-    config = {"study": "ci", "alfworld": games_in(tmp_path), "real": settings, "set": {"alfworld": {"games": {"train": 3}}}}
+    settings = {
+        "alfworld": {"max_steps": 50, "games": {"valid_seen": None}},
+        "policy": {"max_prompt_tokens": 999},
+    }
+    config = {
+        "study": "ci",
+        "alfworld": games_in(tmp_path),
+        "real": settings,
+        "set": {"alfworld": {"games": {"train": 3}}},
+    }
     resolved = resolve(config, None)
     assert re.fullmatch("results/ci-games-[0-9a-f]{8}", str(resolved.paths.root))
     assert resolved.study.alfworld.source == "path"
     assert resolved.study.alfworld.path == tmp_path
-    assert (resolved.study.alfworld.max_steps, resolved.study.policies["tiny-s"].max_prompt_tokens) == (50, 999)
+    assert (resolved.study.alfworld.max_steps, resolved.study.policies["tiny-s"].max_prompt_tokens) == (
+        50,
+        999,
+    )
     assert (resolved.study.alfworld.games.train, resolved.study.alfworld.games.valid_seen) == (3, None)
 
 
 def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
-    changes = {"seeds": ["3"], "methods": {"grpo": {"paper_row": "null"}}, "description": "a: text, not a mapping"}
+    changes = {
+        "seeds": ["3"],
+        "methods": {"grpo": {"paper_row": "null"}},
+        "description": "a: text, not a mapping",
+    }
     resolved = resolve({"study": "ci", "set": changes, "policy_build": "false"}, None)
     assert resolved.study.seeds == (3,)
     assert resolved.study.methods["grpo"].paper_row is None
@@ -87,16 +104,52 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
             r"options\.preset: Input should be",
         ),
         ({"study": "ci", "set": {"seeds": []}}, None, "seeds"),
-        ({"study": "ci", "set": {"methods": {"grpo": {"learning_rate": None}}}}, None, "learning_rate: found None; give it"),
-        ({"study": "ci", "set": {"agents": {"base": {"agent": "react"}}}}, None, r"agents\.base: this name is taken"),
-        ({"study": "ci", "set": {"agents": {"a": {"agent": "react", "policies": ["x"]}}}}, None, "no policy 'x'"),
-        ({"study": "ci", "set": {"policies": {"gpt": {**CLOSED, "endpoint": None}}}}, None, "needs 'endpoint'"),
-        ({"study": "ci", "set": {"policies": {"tiny-s": {"endpoint": GPT}}}}, None, "other kinds must not have it"),
+        (
+            {"study": "ci", "set": {"methods": {"grpo": {"learning_rate": None}}}},
+            None,
+            "learning_rate: found None; give it",
+        ),
+        (
+            {"study": "ci", "set": {"agents": {"base": {"agent": "react"}}}},
+            None,
+            r"agents\.base: this name is taken",
+        ),
+        (
+            {"study": "ci", "set": {"agents": {"a": {"agent": "react", "policies": ["x"]}}}},
+            None,
+            "no policy 'x'",
+        ),
+        (
+            {"study": "ci", "set": {"policies": {"gpt": {**CLOSED, "endpoint": None}}}},
+            None,
+            "needs 'endpoint'",
+        ),
+        (
+            {"study": "ci", "set": {"policies": {"tiny-s": {"endpoint": GPT}}}},
+            None,
+            "other kinds must not have it",
+        ),
         ({"study": "ci", "set": {"tuning": GRID}}, None, r"learning_rate: found 0\.0003; remove it"),
-        ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1, 0.1]}}}, None, "in rising order"),
-        ({"study": "ci", "set": {"methods": UNTUNED, "tuning": GRID | {"seeds": [1]}}}, None, "one of the study's seeds"),
-        ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1e-4, 1.0000001e-4]}}}, None, "in six digits"),
-        ({"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1e-4, float("inf")]}}}, None, "a finite number"),
+        (
+            {"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1, 0.1]}}},
+            None,
+            "in rising order",
+        ),
+        (
+            {"study": "ci", "set": {"methods": UNTUNED, "tuning": GRID | {"seeds": [1]}}},
+            None,
+            "one of the study's seeds",
+        ),
+        (
+            {"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1e-4, 1.0000001e-4]}}},
+            None,
+            "in six digits",
+        ),
+        (
+            {"study": "ci", "set": {"tuning": GRID | {"learning_rates": [1e-4, float("inf")]}}},
+            None,
+            "a finite number",
+        ),
         ({"study": "ci", "set": {"policies": {"gpt": CLOSED}}}, None, "no entry of 'agents' plays it"),
     ],
 )
@@ -153,7 +206,9 @@ def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch
     limits = {"max_cost": 1, "input_price": 9, "timeout_s": 5}
     dear = study(policies={"gpt": CLOSED | {"endpoint": GPT | limits}}, agents=agents)
     assert key_of("evaluate", dear, run, paths) == key_of("evaluate", mixed, run, paths)
-    named = study(policies={"gpt": CLOSED | {"endpoint": GPT | {"model_env": "MY_MODEL"}}}, agents=agents)
+    named = study(
+        policies={"gpt": CLOSED | {"endpoint": GPT | {"model_env": "MY_MODEL"}}}, agents=agents
+    )
     assert key_of("evaluate", named, run, paths) == key_of("evaluate", mixed, run, paths)
     monkeypatch.setenv("MY_MODEL", "gpt-next")
     assert key_of("evaluate", named, run, paths) != key_of("evaluate", mixed, run, paths)
@@ -176,7 +231,9 @@ def test_a_changed_study_has_a_folder_of_its_own_and_the_same_change_the_same_on
     assert folder_of(set={"seeds": [6]}) not in (changed, "ci")
     assert resolve({"study": "ci", "set": {"seeds": [5]}}, None).study.name == changed
     # What is set as it was, or decides no result, changes no study.
-    assert folder_of(set={"seeds": [0, 1]}) == folder_of(set={"training": {"checkpoint_every": 7}}) == "ci"
+    assert (
+        folder_of(set={"seeds": [0, 1]}) == folder_of(set={"training": {"checkpoint_every": 7}}) == "ci"
+    )
     assert folder_of(set={"seeds": [5]}, name="five") == "ci-five"
     assert folder_of(policy_build=True) != "ci"
     for name in ("../five", "Five", "a b", 1.5):
@@ -187,7 +244,9 @@ def test_a_changed_study_has_a_folder_of_its_own_and_the_same_change_the_same_on
 def test_what_is_set_for_all_reaches_an_environment_with_a_value_of_its_own_unless_it_is_named_apart():
     def generations(**fields):
         found = resolve({"study": "smoke", "set": fields}, None)
-        return {env: found.study.at(env).training.generations for env in found.study.environments}, found.notes
+        return {
+            env: found.study.at(env).training.generations for env in found.study.environments
+        }, found.notes
 
     assert generations(seeds=[7]) == ({"alfworld": 2500, "webshop": 2000}, [])
     both, notes = generations(training={"generations": 3000})
@@ -196,7 +255,10 @@ def test_what_is_set_for_all_reaches_an_environment_with_a_value_of_its_own_unle
         "training.generations is 3000 in webshop too, which has 2000 of its own; to keep that: webshop.training.generations"
     ]
     apart = {"webshop": {"training": {"generations": 2000}}}
-    assert generations(training={"generations": 3000}, **apart) == ({"alfworld": 3000, "webshop": 2000}, [])
+    assert generations(training={"generations": 3000}, **apart) == (
+        {"alfworld": 3000, "webshop": 2000},
+        [],
+    )
 
 
 def test_a_budget_below_one_epoch_is_said():
@@ -267,7 +329,10 @@ def test_a_field_matters_to_these_stages_only(change, stages_that_change):
 
 def test_the_order_of_rows_is_that_of_the_tables_and_so_part_of_their_key():
     family = {"depth": 2, "branching": 2, "solutions": 1}
-    rows = {"families": {"a": family, "b": family}, "methods": {"grpo": {"method": "grpo"}, "rloo": {"method": "rloo"}}}
+    rows = {
+        "families": {"a": family, "b": family},
+        "methods": {"grpo": {"method": "grpo"}, "rloo": {"method": "rloo"}},
+    }
     for section in rows:
         turned = {**rows, section: dict(reversed(rows[section].items()))}
         assert key_of("tables", study(laboratory=turned)) != key_of("tables", study(laboratory=rows))
@@ -302,7 +367,10 @@ def test_beside_real_data_embedded_environments_are_left_out(tmp_path):
     (tmp_path / "items.json").touch()
     both = resolve({"study": "smoke"}, None)
     assert list(both.study.environments) == ["alfworld", "webshop"]
-    shop = resolve({"study": "smoke", "webshop": str(tmp_path), "real": {"policy": {"max_response_tokens": 64}}}, None)
+    shop = resolve(
+        {"study": "smoke", "webshop": str(tmp_path), "real": {"policy": {"max_response_tokens": 64}}},
+        None,
+    )
     assert list(shop.study.environments) == ["webshop"]
     assert shop.paths.root.name == "smoke-shop"
     assert shop.study.policies["tiny-s"].max_response_tokens == 64

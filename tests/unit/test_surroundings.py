@@ -31,7 +31,9 @@ raise SystemExit(cli.main([]))
 
 def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in CACHES} | variables
-    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
 
 
 def test_variables_of_other_programs_change_nothing(tmp_path):
@@ -59,7 +61,13 @@ print(json.dumps(sorted(name for name in os.environ if "RANK" in name or name.en
     "variables",
     [
         {"RANK": "1", "WORLD_SIZE": "4"},
-        {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"},
+        {
+            "RANK": "3",
+            "LOCAL_RANK": "3",
+            "WORLD_SIZE": "4",
+            "MASTER_ADDR": "node7",
+            "MASTER_PORT": "29500",
+        },
         {"RANK": "abc"},
         {"WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "8", "GROUP_RANK": "0"},
     ],
@@ -88,7 +96,12 @@ def make_read_only(home: Path) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [lambda home: home.write_text("a file"), lambda home: home.symlink_to("/proc/nothing"), make_read_only, None],
+    [
+        lambda home: home.write_text("a file"),
+        lambda home: home.symlink_to("/proc/nothing"),
+        make_read_only,
+        None,
+    ],
     ids=["a file", "cannot be made", "cannot be written", "none at all"],
 )
 def test_without_a_home_that_can_be_written_caches_lie_elsewhere(home, spoil, monkeypatch):
@@ -164,7 +177,12 @@ def test_the_workflow_needs_neither_a_home_nor_a_user(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", "--cores", "1", "--dry-run", "--config", *config],
         cwd=ROOT,
-        env={**kept, "HOME": str(tmp_path / "home"), "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)},
+        env={
+            **kept,
+            "HOME": str(tmp_path / "home"),
+            "PYTHONPATH": str(tmp_path),
+            "TMPDIR": str(tmp_path),
+        },
         capture_output=True,
         text=True,
     )

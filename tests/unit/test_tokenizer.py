@@ -74,18 +74,34 @@ SHOP = [
     "Your task is to: Find me soft, red table lamp with color: navy blue.\n['E00000001A' [SEP] 'Kelobex Table Lamp']\n",
     "<think> lamp 'e00000001a' </think>\n<action>click[e00000001a]</action>",
 ]
-SHOP_NAMES = {"find", "me", "soft", "red", "table", "lamp", "color", "navy blue", "e00000001a", "kelobex", "navy"}
+SHOP_NAMES = {
+    "find",
+    "me",
+    "soft",
+    "red",
+    "table",
+    "lamp",
+    "color",
+    "navy blue",
+    "e00000001a",
+    "kelobex",
+    "navy",
+}
 
 
 @pytest.fixture(scope="module")
 def shop_tokenizer():
-    return build_tokenizer(shop_vocabulary([text.lower() for text in SHOP] * 8, SHOP_NAMES), lowercase=True)
+    return build_tokenizer(
+        shop_vocabulary([text.lower() for text in SHOP] * 8, SHOP_NAMES), lowercase=True
+    )
 
 
 def test_in_a_shop_names_are_single_tokens_in_either_case(shop_tokenizer):
     message = [{"role": "user", "content": SHOP[0]}]
     text = shop_tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-    tokens = shop_tokenizer.convert_ids_to_tokens(shop_tokenizer(text, add_special_tokens=False)["input_ids"])
+    tokens = shop_tokenizer.convert_ids_to_tokens(
+        shop_tokenizer(text, add_special_tokens=False)["input_ids"]
+    )
     assert text == f"{PROMPT}{SHOP[0].lower()}<|response|>"
     assert tokens.count(" table") == 2
     assert {"e00000001a", "kelobex", " navy blue"} <= set(tokens)

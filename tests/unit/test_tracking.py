@@ -23,7 +23,9 @@ def study(tmp_path):
 def curves(folder):
     """Return {tag: [(step, value), ...]} of a run's event files."""
     read = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
-    return {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+    return {
+        tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]
+    }
 
 
 def values_of(paths, run):
@@ -127,7 +129,9 @@ def test_a_run_is_followed_to_its_end(study, tmp_path):
         ]
     )
     run = paths.run(GRPO).folder
-    assert track(run, "tensorboard", tmp_path / "tb", follow=True, wait=lambda: next(looks)()) == 3 + 2 + 1
+    assert (
+        track(run, "tensorboard", tmp_path / "tb", follow=True, wait=lambda: next(looks)()) == 3 + 2 + 1
+    )
     assert next(looks, None) is None, "it waits until all has been evaluated"
     assert curves(tmp_path / "tb" / "ci" / GRPO)["val/success_rate"] == [(0, 0.5), (3, 0.5)]
 

@@ -34,7 +34,11 @@ def recorded(graph, goals=("s2",), *, epochs=1, max_steps=4, record=True, **opti
 
 
 @settings(max_examples=50, deadline=None)
-@given(graph=random_graphs(), frontier=st.sampled_from(["children", "resample", "restart"]), epochs=st.integers(1, 3))
+@given(
+    graph=random_graphs(),
+    frontier=st.sampled_from(["children", "resample", "restart"]),
+    epochs=st.integers(1, 3),
+)
 def test_a_tree_replays_every_episode_and_agrees_with_the_counts(graph, frontier, epochs):
     options = {"frontier": frontier, "gate_decay": 0.9, "alpha": 1.0, "max_generations_per_task": 40}
     begun, trees, _ = recorded(graph, epochs=epochs, **options)
@@ -49,7 +53,9 @@ def test_a_tree_replays_every_episode_and_agrees_with_the_counts(graph, frontier
             assert (episode.observation, episode.steps + 1) == (row["observation"], row["depth"])
             assert row["end"] == ("won" if episode.won else "limit" if episode.done else "")
             assert math.isnan(row["reward"]) == (not parent)
-            assert not parent or row["reward"] == pytest.approx(row["novelty"] + row["difference"] + row["success"])
+            assert not parent or row["reward"] == pytest.approx(
+                row["novelty"] + row["difference"] + row["success"]
+            )
         born = Counter(row["parent"] for row in rows)
         assert all(row["rollouts"] == born[row["node"]] for row in rows)
         assert sum(row["rollouts"] for row in rows) == result.env_steps
@@ -61,11 +67,18 @@ def test_a_tree_replays_every_episode_and_agrees_with_the_counts(graph, frontier
     states = {}
     for _, rows, _ in trees:
         for row in rows:
-            assert states.setdefault(row["state"], row["observation"]) == row["observation"], "a key stands for one state"
+            assert states.setdefault(row["state"], row["observation"]) == row["observation"], (
+                "a key stands for one state"
+            )
 
 
 def test_recording_changes_nothing():
-    graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s1"}, "s3": {"a": "s4", "b": "s1"}, "s4": {"a": "s2"}}
+    graph = {
+        "s1": {"a": "s2", "b": "s3"},
+        "s2": {"a": "s1"},
+        "s3": {"a": "s4", "b": "s1"},
+        "s4": {"a": "s2"},
+    }
     _, with_trees, asked = recorded(graph, goals=("s4",), epochs=3)
     _, without, asked_without = recorded(graph, goals=("s4",), epochs=3, record=False)
     assert asked == asked_without
@@ -81,10 +94,14 @@ def test_a_gated_state_is_in_the_tree_and_has_no_children():
     method.table.counts["s2"] = (40.0, 0.0)
     task = make_task(graph, set(), "s1")
     method.common = common(group_size=2, recorded=frozenset({task.task_id}))
-    result, _, _ = drive(method.epoch(0, [start(task, 5)]), lambda request: [answer("a")] * request.count)
+    result, _, _ = drive(
+        method.epoch(0, [start(task, 5)]), lambda request: [answer("a")] * request.count
+    )
     rows = result.trees
     gated = [row for row in rows if row["gated"]]
-    assert {(row["observation"], row["visits"], row["score"], row["rollouts"]) for row in gated} == {("s2", 40.0, 0.0, 0)}
+    assert {(row["observation"], row["visits"], row["score"], row["rollouts"]) for row in gated} == {
+        ("s2", 40.0, 0.0, 0)
+    }
     assert not any(row["parent"] == row_gated["node"] for row in rows for row_gated in gated)
 
 
@@ -94,11 +111,20 @@ def test_numbers_of_task_types_add_up_to_those_of_the_epoch():
     kinds = ("put", "heat", "put")
     typed = [_as(begun, kind) for begun, kind in zip(starts, kinds, strict=True)]
     method = Threespo(ThreespoOptions(), common(group_size=2))
-    result, _, _ = drive(method.epoch(0, typed), lambda request: [answer("a"), answer("b")][: request.count])
+    result, _, _ = drive(
+        method.epoch(0, typed), lambda request: [answer("a"), answer("b")][: request.count]
+    )
     assert list(result.by_type) == ["heat", "put"]
     for name in ("expansions", "skipped_groups", "learned_groups", "n_2"):
         assert sum(numbers[name] for numbers in result.by_type.values()) == result.details[name]
-    for name in ("env_steps", "completed_paths", "successes", "invalid_format", "inadmissible", "nothing_happens"):
+    for name in (
+        "env_steps",
+        "completed_paths",
+        "successes",
+        "invalid_format",
+        "inadmissible",
+        "nothing_happens",
+    ):
         assert sum(numbers[name] for numbers in result.by_type.values()) == getattr(result, name)
     visits = sum(numbers["state_visits"] for numbers in result.by_type.values())
     assert visits == result.details["state_visits"]
@@ -134,7 +160,9 @@ def test_a_type_whose_tasks_are_all_given_up_has_its_row():
 @given(graph=random_graphs(), key=st.sampled_from(["obs", "task_obs"]))
 def test_the_counts_of_a_tree_are_those_of_the_paths_of_the_trees_before(graph, key):
     """Recounted from the rows alone: every leaf that ended is a path, and counts once for each different state on it."""
-    _, trees, _ = recorded(graph, epochs=3, gate=False, state_key=key, max_generations_per_task=30, alpha=1.0)
+    _, trees, _ = recorded(
+        graph, epochs=3, gate=False, state_key=key, max_generations_per_task=30, alpha=1.0
+    )
     total, won = Counter(), Counter()
     for _, rows, _ in trees:
         root = rows[0]
@@ -151,7 +179,10 @@ def test_the_counts_of_a_tree_are_those_of_the_paths_of_the_trees_before(graph, 
 
 
 def test_merged_logs_are_the_log_of_everything():
-    one, other = SearchLog(histogram={1: 2, 3: 1}, capped=1, visited={"a"}), SearchLog(histogram={3: 4}, visited={"a", "b"})
+    one, other = (
+        SearchLog(histogram={1: 2, 3: 1}, capped=1, visited={"a"}),
+        SearchLog(histogram={3: 4}, visited={"a", "b"}),
+    )
     whole = SearchLog.merged([one, other])
     assert (whole.histogram, whole.capped, whole.visited) == ({1: 2, 3: 5}, 1, {"a", "b"})
     assert (one.histogram, other.visited) == ({1: 2, 3: 1}, {"a", "b"}), "the parts are left alone"

@@ -80,10 +80,14 @@ def test_each_message_has_one_row():
     for message in shown():
         found = rows_of(message.text, rows, texts)
         if not found:
-            faults.append(f"{message}\n  no row; add to a group of {PAGE}: | `{message.text}` | cause | remedy |")
+            faults.append(
+                f"{message}\n  no row; add to a group of {PAGE}: | `{message.text}` | cause | remedy |"
+            )
         elif len(found) > 1:
             lines = ", ".join(f"{PAGE}:{row.line}" for row in found)
-            faults.append(f"{message}\n  several rows begin so: {lines}; write more of the message in one of them")
+            faults.append(
+                f"{message}\n  several rows begin so: {lines}; write more of the message in one of them"
+            )
     assert not faults, "\n".join(faults)
 
 

@@ -38,7 +38,11 @@ class Witness:
         self.tables[present] = dict(self.policy.logits)
         for row in (row for batch in request.batches for row in batch):
             assert row.version is not None
-            said = self.tables[row.version].get(row.prompt, self.policy.initial).log_softmax(0)[row.tokens[0]]
+            said = (
+                self.tables[row.version]
+                .get(row.prompt, self.policy.initial)
+                .log_softmax(0)[row.tokens[0]]
+            )
             assert row.old_logprobs[0] == pytest.approx(float(said), abs=1e-6)
             self.ages.append(present - row.version)
 
@@ -62,7 +66,9 @@ def play(method: str, options: dict[str, Any]) -> Witness:
     made = make_method(method, options, common(seed=1, kl_coef=0.0, minibatch=16))
     for epoch in range(3):
         driver = Driver(policy, witness, TabularCritic(1.0), 7, 1.0)
-        driver.drive(made, epoch, [begin(EpisodeSetup(TreeEnv(), task.depth, 0), task) for task in tasks])
+        driver.drive(
+            made, epoch, [begin(EpisodeSetup(TreeEnv(), task.depth, 0), task) for task in tasks]
+        )
         # An action of a tree is one token, so that both are counted alike; those of skipped groups too.
         assert driver.tokens == driver.generations > 0
     return witness
@@ -82,4 +88,6 @@ def test_rows_that_wait_keep_the_policy_that_drew_them(name):
     assert (max(witness.ages) > 0) == waits
     assert max(stats.oldest for stats in witness.stats) >= max(witness.ages)
     if waits:
-        assert any(abs(stats.ratio - 1.0) > 0.01 for stats in witness.stats), "taking the present policy, it would be 1"
+        assert any(abs(stats.ratio - 1.0) > 0.01 for stats in witness.stats), (
+            "taking the present policy, it would be 1"
+        )

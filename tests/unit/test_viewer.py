@@ -64,11 +64,20 @@ def test_every_node_reaches_the_page_with_all_its_values(tmp_path):
         assert (one["node"][one["parent"][v]] if row["node"] else one["parent"][v]) == row["parent"]
         for name in ("state", "action", "response", "observation"):
             assert data["texts"][one[name][v]] == row[name]
-        for name in set(COLUMNS) & set(one) - {"epoch", "parent", "state", "action", "response", "observation"}:
+        for name in set(COLUMNS) & set(one) - {
+            "epoch",
+            "parent",
+            "state",
+            "action",
+            "response",
+            "observation",
+        }:
             if isinstance(row[name], float) and math.isnan(row[name]):
                 assert one[name][v] is None
             else:
-                assert one[name][v] == (pytest.approx(row[name], rel=1e-5) if isinstance(row[name], float) else row[name])
+                assert one[name][v] == (
+                    pytest.approx(row[name], rel=1e-5) if isinstance(row[name], float) else row[name]
+                )
 
 
 def test_rows_may_come_in_any_order(tmp_path):
@@ -89,10 +98,14 @@ def test_small_scores_keep_their_digits():
     assert task["trees"][0]["score"][1] == 1.23457e-9
 
 
-@pytest.mark.parametrize("name", ["observation", "response", "action", "goal", "task_type", "task_id", "state"])
+@pytest.mark.parametrize(
+    "name", ["observation", "response", "action", "goal", "task_type", "task_id", "state"]
+)
 def test_no_text_of_a_tree_can_leave_the_data(name, tmp_path):
     plain = _Scripts(render_trees(frame(small()), "trees"))
-    page = render_trees(read_trees(_written(tmp_path, [{**row, name: HOSTILE} for row in small()])), "trees")
+    page = render_trees(
+        read_trees(_written(tmp_path, [{**row, name: HOSTILE} for row in small()])), "trees"
+    )
     parsed = _Scripts(page)
     assert parsed.tags == plain.tags
     assert parsed.held["script"] == plain.held["script"]
@@ -108,7 +121,9 @@ def test_the_title_is_escaped():
 def test_the_page_names_nothing_outside_itself():
     page = render_trees(frame(small()), "trees")
     assert "default-src 'none'" in page
-    assert [word for word in page.split('"') if word.startswith(("http", "//"))] == ["http://www.w3.org/2000/svg"]
+    assert [word for word in page.split('"') if word.startswith(("http", "//"))] == [
+        "http://www.w3.org/2000/svg"
+    ]
 
 
 def test_no_trees_make_a_page_that_says_so(tmp_path):
@@ -124,10 +139,22 @@ def test_no_trees_make_a_page_that_says_so(tmp_path):
     [
         (lambda table: table.drop(columns="observation"), ("'observation'", "missing")),
         (lambda table: table.drop(columns=["score", "gated", "end"]), ("'end'", "as are 2 others")),
-        (lambda table: pd.concat([table, table.tail(1)]), ("'node'", "node 3 of task 'pick/trial-1'", "is there twice")),
-        (lambda table: table.assign(parent=[-1, 0, 9, 1]), ("'parent'", "node 2", "in epoch 0 has parent 9")),
-        (lambda table: table.assign(parent=[-1, 3, 0, 1]), ("'parent'", "node 1", "has parent 3; expected an earlier node")),
-        (lambda table: table.assign(parent=[-1, 0, -1, 1]), ("'parent'", "node 2", "expected -1 for node 0 only")),
+        (
+            lambda table: pd.concat([table, table.tail(1)]),
+            ("'node'", "node 3 of task 'pick/trial-1'", "is there twice"),
+        ),
+        (
+            lambda table: table.assign(parent=[-1, 0, 9, 1]),
+            ("'parent'", "node 2", "in epoch 0 has parent 9"),
+        ),
+        (
+            lambda table: table.assign(parent=[-1, 3, 0, 1]),
+            ("'parent'", "node 1", "has parent 3; expected an earlier node"),
+        ),
+        (
+            lambda table: table.assign(parent=[-1, 0, -1, 1]),
+            ("'parent'", "node 2", "expected -1 for node 0 only"),
+        ),
         (lambda table: table[table["node"] > 0], ("'parent'", "node 1", "has parent 0")),
         (lambda table: table.assign(depth=[1, 2, 3, 3]), ("'depth'", "node 2", "has 3")),
         (lambda table: table.assign(depth=[0, 1, 1, 2]), ("'depth'", "node 0", "has 0")),
@@ -152,7 +179,11 @@ def test_what_is_no_tree_is_refused(change, said, tmp_path):
 
 
 def test_equal_numbers_in_other_trees_are_no_duplicates(tmp_path):
-    rows = small() + [{**row, "epoch": 1} for row in small()] + [{**row, "task_id": "other"} for row in small()]
+    rows = (
+        small()
+        + [{**row, "epoch": 1} for row in small()]
+        + [{**row, "task_id": "other"} for row in small()]
+    )
     assert len(read_trees(_written(tmp_path, rows))) == 12
 
 
@@ -167,7 +198,9 @@ def test_one_task_can_be_asked_for(tmp_path):
     write_view(file, tmp_path / "page.html", "trees", task="heat/trial-2")
     (task,) = _data((tmp_path / "page.html").read_text(encoding="utf-8"))["tasks"]
     assert task["id"] == "heat/trial-2"
-    with pytest.raises(InputError, match="no tree of task 'nowhere'; recorded are 'heat/trial-2', 'pick/trial-1'"):
+    with pytest.raises(
+        InputError, match="no tree of task 'nowhere'; recorded are 'heat/trial-2', 'pick/trial-1'"
+    ):
         write_view(file, tmp_path / "other.html", "trees", task="nowhere")
     assert not (tmp_path / "other.html").exists()
 
@@ -194,5 +227,10 @@ def test_the_command_writes_where_it_is_told(tmp_path, capsys):
 def test_a_run_without_trees_is_told_how_to_record_them(tmp_path, capsys):
     assert cli.main(["view", str(tmp_path)]) == 2
     message = capsys.readouterr().err
-    for words in (str(tmp_path / "trees.parquet"), "training.recorded_tasks", "3SPO", "train the run again"):
+    for words in (
+        str(tmp_path / "trees.parquet"),
+        "training.recorded_tasks",
+        "3SPO",
+        "train the run again",
+    ):
         assert words in message

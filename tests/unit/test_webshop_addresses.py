@@ -54,7 +54,10 @@ ITEM = ("search[Brass  Lamp?]", "click[lamp000001]")
             (*ITEM, "click[xx-large]", "click[red]", "click[large]"),
             'item_page/{}/LAMP000001/brass++lamp?/1/{{"size": "large", "color": "red"}}',
         ),
-        ((*ITEM, "click[red | blue]"), 'item_page/{}/LAMP000001/brass++lamp?/1/{{"color": "red | blue"}}'),
+        (
+            (*ITEM, "click[red | blue]"),
+            'item_page/{}/LAMP000001/brass++lamp?/1/{{"color": "red | blue"}}',
+        ),
         ((*ITEM, "click[features]"), "item_sub_page/{}/LAMP000001/brass++lamp?/1/Features/{{}}"),
         (
             (*ITEM, "click[large]", "click[red]", "click[description]"),
@@ -104,7 +107,9 @@ class Session:
             elif argument in page.options:
                 kept["options"][page.options[argument][-1].lower()] = argument
             words = f"{'+'.join(kept['keywords'])}/{kept['page']}"
-            self.address = f"{HOST}/item_page/fixed_7/{kept['asin']}/{words}/{json.dumps(kept['options'])}"
+            self.address = (
+                f"{HOST}/item_page/fixed_7/{kept['asin']}/{words}/{json.dumps(kept['options'])}"
+            )
 
     def search(self, keywords, page):
         self.kept = {"keywords": keywords, "page": page, "options": {}}
@@ -113,14 +118,22 @@ class Session:
 
 def test_walks_have_the_addresses_of_the_originals_session(catalogue):
     """And the same actions, products and rewards as in mode ``text``."""
-    shop, plain = (WebShop(catalogue, fidelity="original", mode=mode, session="fixed_7") for mode in ("url", "text"))
+    shop, plain = (
+        WebShop(catalogue, fidelity="original", mode=mode, session="fixed_7") for mode in ("url", "text")
+    )
     source, kinds = random.Random(5), set()
     for _ in range(120):
         session, state, other = Session(), shop.initial(goal()), plain.initial(goal())
         while not state.done and source.random() > 0.02:
             assert shop.admissible(state) == plain.admissible(other)
-            listed = [one for one in shop.admissible(state) if one != "click[back to search]" or source.random() < 0.2]
-            action = source.choice(listed).replace("<your query>", source.choice(["lamp", "brass lamp", "Pot"]))
+            listed = [
+                one
+                for one in shop.admissible(state)
+                if one != "click[back to search]" or source.random() < 0.2
+            ]
+            action = source.choice(listed).replace(
+                "<your query>", source.choice(["lamp", "brass lamp", "Pot"])
+            )
             session.act(action, shop.page(state))
             state, other = shop.step(state, action).state, plain.step(other, action).state
             assert state.observation == session.address
@@ -143,7 +156,9 @@ def test_the_repaired_shop_rewards_as_in_mode_text(catalogue):
 def test_a_session_has_a_name_and_travels_with_the_shop(shop, catalogue):
     state = visit(shop, *ITEM, "click[red]")
     there, point = pickle.loads(pickle.dumps((shop, state)))
-    assert there.step(point, "click[reviews]").state.page == shop.step(state, "click[reviews]").state.page
+    assert (
+        there.step(point, "click[reviews]").state.page == shop.step(state, "click[reviews]").state.page
+    )
     assert visit(WebShop(catalogue, mode="url")).page == f"{HOST}/threespo"
     for session in ("", 3, None):
         with pytest.raises(InputError, match=r"'session' is .*expected a text that is not empty"):

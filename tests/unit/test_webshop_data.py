@@ -31,10 +31,17 @@ def test_products_are_read_as_the_original_reads_them(tmp_path):
     products = list(read_products(write_files(tmp_path)))
     assert len(products) == 26, "nan, repeated and over-long asins are skipped"
     lamp, copper, odd = products[:3]
-    assert lamp.options == (("color", ("red", "navy blue", "red | blue")), ("size", ("large", "xx-large")))
+    assert lamp.options == (
+        ("color", ("red", "navy blue", "red | blue")),
+        ("size", ("large", "xx-large")),
+    )
     assert (lamp.query, lamp.price_tag, lamp.prices) == ("garden lamps", "$12.5", (12.5,))
     assert (copper.price_tag, copper.prices, copper.bullets) == ("$30.0 to $10.0", (30.0, 10.0), ("",))
-    assert (products[3].price_tag, products[3].prices, products[3].attributes) == ("$100.0", (100.0,), ("DUMMY_ATTR",))
+    assert (products[3].price_tag, products[3].prices, products[3].attributes) == (
+        "$100.0",
+        (100.0,),
+        ("DUMMY_ATTR",),
+    )
     assert lamp.searched_text.endswith(
         "first of brass garden lamp color: red, navy blue, red | blue, and size: large, xx-large"
     )
@@ -71,7 +78,10 @@ def test_compressed_and_streamed_files_read_alike(tmp_path):
 
 
 BROKEN_ITEMS = [
-    ([{**ITEMS[0], "name": None}], r"record 1 \(LAMP000001\), field 'name': expected a text, found null"),
+    (
+        [{**ITEMS[0], "name": None}],
+        r"record 1 \(LAMP000001\), field 'name': expected a text, found null",
+    ),
     ([ITEMS[0], {"name": "no asin"}], "record 2, field 'asin'.*found nothing"),
     ([ITEMS[0], "text"], "record 2: expected a JSON object"),
     ([{**ITEMS[0], "pricing": "$1.2.3"}], "record 1 .*'pricing'.*'\\$5.00'"),
@@ -94,10 +104,20 @@ def test_a_malformed_product_is_named(tmp_path, items, message):
 def test_broken_goal_files_are_named(tmp_path):
     lamp = "LAMP000001"
     for changes, message in (
-        ({"instructions": {lamp: {"attributes": ["a"], "instruction": "x", "instruction_attributes": []}}}, "at least one"),
+        (
+            {
+                "instructions": {
+                    lamp: {"attributes": ["a"], "instruction": "x", "instruction_attributes": []}
+                }
+            },
+            "at least one",
+        ),
         ({"instructions": {lamp: {"attributes": "a"}}}, f"instructions of {lamp}, field 'attributes'"),
         ({"instructions": {lamp: 3}}, f"instructions of {lamp}: expected a JSON object"),
-        ({"human": {lamp: [{"instruction": "x"}]}}, f"human goals of {lamp}, goal 1, field 'instruction_attributes'"),
+        (
+            {"human": {lamp: [{"instruction": "x"}]}},
+            f"human goals of {lamp}, goal 1, field 'instruction_attributes'",
+        ),
         ({"human": {lamp: {}}}, f"human goals of {lamp}: expected a list"),
         ({"instructions": {"ELSEWHERE0": {"attributes": []}}, "human": {}}, "none of its 1 products"),
         ({"human": []}, "human_goals.json: expected a JSON object"),
@@ -197,7 +217,11 @@ def test_the_originals_splits_are_positions_in_the_orders_of_two_workers(embedde
     assert [found.goal for found in splits.calibration] == [found.goal for found in after]
     # Every bound lies above the price that its own worker drew, and the shop judges by that price.
     env = WebShop(embedded, fidelity="original")
-    ranged = [found for found in splits.test if len(set(embedded.product(embedded.number_of(found.asin)).prices)) == 2]
+    ranged = [
+        found
+        for found in splits.test
+        if len(set(embedded.product(embedded.number_of(found.asin)).prices)) == 2
+    ]
     assert ranged
     for found in ranged:
         number = embedded.number_of(found.asin)
@@ -205,13 +229,18 @@ def test_the_originals_splits_are_positions_in_the_orders_of_two_workers(embedde
         state = ShopState(found, "item", product=number, chosen=tuple(sorted(found.options)))
         assert env.reward(state).total == 1.0
     elsewhere = (
-        (replace(found, worker=None, price_upper=prices[embedded.number_of(found.asin)] + 1e-6), found) for found in ranged
+        (replace(found, worker=None, price_upper=prices[embedded.number_of(found.asin)] + 1e-6), found)
+        for found in ranged
     )
     states = [
-        ShopState(other, "item", product=embedded.number_of(found.asin), chosen=tuple(sorted(found.options)))
+        ShopState(
+            other, "item", product=embedded.number_of(found.asin), chosen=tuple(sorted(found.options))
+        )
         for other, found in elsewhere
     ]
-    assert any(env.reward(state).total < 1.0 for state in states), "with another worker's prices some could not be met"
+    assert any(env.reward(state).total < 1.0 for state in states), (
+        "with another worker's prices some could not be met"
+    )
 
 
 def test_what_of_the_originals_test_split_is_trained_on_is_counted(embedded):
@@ -221,7 +250,9 @@ def test_what_of_the_originals_test_split_is_trained_on_is_counted(embedded):
     assert also_trained_on(splits)["test"] == len(both) > 400
     assert also_trained_on(splits._replace(train=splits.train[:0])) == {"calibration": 0, "test": 0}
     # Of the sixteen training workers each leaves out 500 goals of its own, so no test goal escapes all of them.
-    orders = [[found.task_id for found in original_goals(embedded, seed, False)[0]] for seed in range(16)]
+    orders = [
+        [found.task_id for found in original_goals(embedded, seed, False)[0]] for seed in range(16)
+    ]
     anywhere = {name for order in orders for name in order[500:]}
     assert trained_on_by_any(len(orders[0])) == sum(found.task_id in anywhere for found in splits.test)
     # The numbers of docs/webshop.md: all human goals, and the synthetic ones of the real 1,000 products.
@@ -234,7 +265,11 @@ def test_what_of_the_originals_test_split_is_trained_on_is_counted(embedded):
 @pytest.mark.parametrize("human", [False, True])
 def test_every_embedded_goal_can_be_found_and_met(embedded, fidelity, human):
     env = WebShop(embedded, fidelity=fidelity)
-    goals = repaired_goals(embedded, 0, human) if fidelity == "repaired" else original_goals(embedded, 0, human)[0]
+    goals = (
+        repaired_goals(embedded, 0, human)
+        if fidelity == "repaired"
+        else original_goals(embedded, 0, human)[0]
+    )
     searched: dict[str, set[int]] = {}
     for found in goals[:: 1 if human else 3]:
         number = embedded.number_of(found.asin)
@@ -291,7 +326,10 @@ def test_prepared_data(tmp_path):
     manifest = prepare_shop(tmp_path / "shop", products_of("embedded", count=500), limits={"train": 30})
     assert manifest["goals"]["train"] == 30
     catalogue = Catalogue(tmp_path / "shop" / "catalogue")
-    loaded = {split: load_goals(tmp_path / "shop", split, catalogue) for split in ("train", "calibration", "test")}
+    loaded = {
+        split: load_goals(tmp_path / "shop", split, catalogue)
+        for split in ("train", "calibration", "test")
+    }
     assert {split: len(goals) for split, goals in loaded.items()} == manifest["goals"]
     assert loaded["test"] == list(split_goals(catalogue, False).test)
     with pytest.raises(InputError, match="valid"):
@@ -303,7 +341,10 @@ def test_prepared_data_in_the_originals_order_say_how_much_of_the_test_set_is_tr
     settings = WebshopTasks(products=500, goals_order="original", goals={"train": 900, "test": 40})
     prepare(settings, shop)
     manifest = json.loads((shop / "manifest.json").read_text())
-    loaded = {split: load_goals(shop, split, Catalogue(shop / "catalogue")) for split in ("train", "calibration", "test")}
+    loaded = {
+        split: load_goals(shop, split, Catalogue(shop / "catalogue"))
+        for split in ("train", "calibration", "test")
+    }
     assert {split: {found.worker for found in goals} for split, goals in loaded.items()} == {
         "train": {0},
         "calibration": {1000},

@@ -39,12 +39,16 @@ def test_the_careful_expert_meets_goals_and_never_clicks_what_is_not_there(shop,
     for _, turns in played:
         for episode, decision in turns:
             allowed = setup.env.admissible(episode.state)
-            assert decision.action in allowed or (decision.action.startswith("search[") and allowed[0].startswith("search["))
+            assert decision.action in allowed or (
+                decision.action.startswith("search[") and allowed[0].startswith("search[")
+            )
 
 
 def test_haste_costs_wins(shop):
     setup, goals = shop["synthetic"]
-    careful, in_haste = (sum(play(setup, goal, faults)[0].won for goal in goals) for faults in (CAREFUL, HASTY))
+    careful, in_haste = (
+        sum(play(setup, goal, faults)[0].won for goal in goals) for faults in (CAREFUL, HASTY)
+    )
     assert in_haste < 0.3 * careful
 
 
@@ -54,7 +58,10 @@ def test_the_thought_names_what_is_clicked(shop):
         for _, decision in play(setup, goal)[1]:
             head, reason = decision.thought.split(" ", 1)
             assert head == wanted_words(goal.goal).split()[-1]
-            if decision.action.startswith("click[") and decision.action not in ("click[buy now]", "click[back to search]"):
+            if decision.action.startswith("click[") and decision.action not in (
+                "click[buy now]",
+                "click[back to search]",
+            ):
                 assert reason == f"'{decision.action[len('click[') : -1]}'"
 
 
@@ -62,8 +69,12 @@ def test_a_short_memory_is_enough(shop):
     """Nearly all that it does follows from goal and page alone; it looks back only before it leaves a doubtful page."""
     setup, goals = shop["synthetic"]
     turns = [turn for goal in goals for turn in play(setup, goal)[1]]
-    again = [decide(type(one)(setup, one.task, one.state), generator(0), CAREFUL).action for one, _ in turns]
-    different = [action for action, (_, decision) in zip(again, turns, strict=True) if action != decision.action]
+    again = [
+        decide(type(one)(setup, one.task, one.state), generator(0), CAREFUL).action for one, _ in turns
+    ]
+    different = [
+        action for action, (_, decision) in zip(again, turns, strict=True) if action != decision.action
+    ]
     assert len(different) < 0.02 * len(turns)
     assert set(different) <= {"click[back to search]"}
 
@@ -72,7 +83,10 @@ def test_it_recovers_from_a_bad_search_and_from_a_wrong_product(shop):
     setup, goals = shop["synthetic"]
     goal = next(goal for goal in goals if wanted_words(goal.goal).endswith("table lamp"))
     lost = act(begin(setup, goal), "search[salad dressing]")
-    wrong = act(lost, next(action for action in setup.env.admissible(lost.state) if action.startswith("click[e0")))
+    wrong = act(
+        lost,
+        next(action for action in setup.env.admissible(lost.state) if action.startswith("click[e0")),
+    )
     for episode in (lost, wrong):
         assert decide(episode, generator(0)).action == "click[back to search]"
 
@@ -87,7 +101,10 @@ def test_it_recovers_from_a_bad_search_and_from_a_wrong_product(shop):
         ("Find me Bar Stool, and price lower than 40.00 dollars", "find me bar stool"),
         ("a [red] lamp, and price lower than 9.5 dollars", "a red lamp"),
         ("a lamp and price lower than 9.9.9 dollars", "a lamp and price lower than 9.9.9 dollars"),
-        ("i need a bar stool, the red one, and price lower than 9.00 dollars", "i need a bar stool, the red one"),
+        (
+            "i need a bar stool, the red one, and price lower than 9.00 dollars",
+            "i need a bar stool, the red one",
+        ),
     ],
 )
 def test_what_is_wanted_leaves_out_options_and_price(goal, words):

@@ -80,7 +80,9 @@ class TestWithStandIn:
         search = LuceneSearch(tmp_path / "index", shop).search
         assert [shop.head(number)[0] for number in search("garden lamp")] == ["LAMP000001", "LAMP000002"]
         assert search("") == search("nothing like it") == search("\ud800") == ()
-        assert [file.name for file in tmp_path.iterdir() if "index" in file.name] == ["index"], "nothing is left behind"
+        assert [file.name for file in tmp_path.iterdir() if "index" in file.name] == ["index"], (
+            "nothing is left behind"
+        )
 
     def test_a_shop_searches_with_it_and_so_does_its_copy(self, shop, tmp_path):
         build_index(shop, tmp_path / "index")
@@ -128,7 +130,9 @@ class TestWithStandIn:
         (tmp_path / "index" / "catalogue.sha256").unlink()
         with pytest.raises(InputError, match="of other products"):
             LuceneSearch(tmp_path / "index", other)
-        assert LuceneSearch(tmp_path / "index", shop).search("brass"), "an index made elsewhere is taken if it fits"
+        assert LuceneSearch(tmp_path / "index", shop).search("brass"), (
+            "an index made elsewhere is taken if it fits"
+        )
         with pytest.raises(InputError, match="no Lucene index"):
             LuceneSearch(tmp_path, shop)
 
@@ -159,7 +163,12 @@ def test_the_command_is_the_original_s():
 def test_without_pyserini_one_message_says_what_to_install(shop, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pyserini", None)
     monkeypatch.delitem(sys.modules, "pyserini.pyclass", raising=False)
-    assert cli.main(["verify", "lucene", "--catalogue", str(shop.folder), "--index", str(tmp_path / "index")]) == 2
+    assert (
+        cli.main(
+            ["verify", "lucene", "--catalogue", str(shop.folder), "--index", str(tmp_path / "index")]
+        )
+        == 2
+    )
     said = capsys.readouterr().err
     assert "pip install 'threespo[lucene]'" in said
     assert "JDK" in said
@@ -184,11 +193,17 @@ def test_queries_are_the_same_every_time_and_of_every_kind(shop, tmp_path):
     drawn = list(draw_queries(shop, 60))
     assert drawn == list(draw_queries(Catalogue(shop.folder), 60))
     kinds = [kind for kind, _ in drawn]
-    assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys(("goal", "title", "word", "soup", "glued"), 12)
+    assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys(
+        ("goal", "title", "word", "soup", "glued"), 12
+    )
     words = {word for number in range(len(shop)) for word in shop.product(number).searched_text.split()}
     assert {query for kind, query in drawn if kind == "word"} <= words
-    compile_catalogue((product._replace(title="Ångström ★ lamp") for product in generate(500, 3)), tmp_path / "other")
-    foreign = [query for kind, query in draw_queries(Catalogue(tmp_path / "other"), 60) if kind == "foreign"]
+    compile_catalogue(
+        (product._replace(title="Ångström ★ lamp") for product in generate(500, 3)), tmp_path / "other"
+    )
+    foreign = [
+        query for kind, query in draw_queries(Catalogue(tmp_path / "other"), 60) if kind == "foreign"
+    ]
     assert len(foreign) == 10
     assert not any(query.isascii() for query in foreign)
 

@@ -55,7 +55,9 @@ def test_start_page(original):
 
 def test_results_page(original):
     state = play(original, "search[lamp]")
-    assert state.observation.startswith("'Back to Search' [SEP] 'Page 1 (Total results: 3)' [SEP] 'Next >' [SEP] '")
+    assert state.observation.startswith(
+        "'Back to Search' [SEP] 'Page 1 (Total results: 3)' [SEP] 'Next >' [SEP] '"
+    )
     assert "'LAMP000002' [SEP] 'Copper Garden Lamp' [SEP] '$30.0 to $10.0'" in state.observation
     assert original.admissible(state)[:2] == ("click[back to search]", "click[next >]")
 
@@ -97,7 +99,9 @@ def test_choices_are_invisible_in_the_original_alone(shops):
         after = env.step(before, "click[red]").state
         assert (before.observation != after.observation) == visible
         assert before != after
-        assert ("'Chosen: color: red'" in env.step(after, "click[features]").state.observation) == visible
+        assert (
+            "'Chosen: color: red'" in env.step(after, "click[features]").state.observation
+        ) == visible
 
 
 def test_text_rich_marks_what_was_chosen(shops):
@@ -110,7 +114,10 @@ def test_text_rich_marks_what_was_chosen(shops):
 
 def test_visited_products_are_marked_in_the_originals_text_rich(shops):
     way = ("search[lamp]", "click[lamp000001]", "click[< prev]")
-    assert "\n[clicked button] LAMP000001 [clicked button_]\n" in play(shops["original", "text_rich"], *way).page
+    assert (
+        "\n[clicked button] LAMP000001 [clicked button_]\n"
+        in play(shops["original", "text_rich"], *way).page
+    )
     assert "\n[button] LAMP000001 [button_]\n" in play(shops["repaired", "text_rich"], *way).page
 
 
@@ -147,7 +154,10 @@ def test_a_value_under_two_names(original, repaired):
     assert play(original, *way, "click[7]").chosen == (("width", "7"),)
     both = play(repaired, *way, "click[7]", "click[7]")
     assert both.chosen == (("size", "7"), ("width", "7"))
-    assert play(repaired, *way, "click[7]", "click[7]", "click[8]").chosen == (("size", "8"), ("width", "7"))
+    assert play(repaired, *way, "click[7]", "click[7]", "click[8]").chosen == (
+        ("size", "8"),
+        ("width", "7"),
+    )
 
 
 def test_options_named_like_buttons(original):
@@ -194,14 +204,31 @@ def test_any_query_leads_to_a_results_page(original, repaired, query):
 
 PIECES = st.one_of(
     st.sampled_from(
-        ["search[", "click[", "]", "[", "<a> x", "<c>", "<r>", "lamp", "buy now", "< prev", "next >", "\n", "<q> "]
+        [
+            "search[",
+            "click[",
+            "]",
+            "[",
+            "<a> x",
+            "<c>",
+            "<r>",
+            "lamp",
+            "buy now",
+            "< prev",
+            "next >",
+            "\n",
+            "<q> ",
+        ]
     ),
     st.text(max_size=8),
 )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), key=st.sampled_from([(f, m) for f in ("original", "repaired") for m in ("text", "text_rich")]))
+@given(
+    data=st.data(),
+    key=st.sampled_from([(f, m) for f in ("original", "repaired") for m in ("text", "text_rich")]),
+)
 def test_no_action_ever_crashes(shops, data, key):
     env = shops[key]
     state = env.initial(goal())

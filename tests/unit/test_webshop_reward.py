@@ -3,7 +3,14 @@
 import pytest
 
 from tests.webshop_mini import goal
-from threespo.envs.webshop.matching import COLOURS, alike, main_colour, matched_options, named_options, same_words
+from threespo.envs.webshop.matching import (
+    COLOURS,
+    alike,
+    main_colour,
+    matched_options,
+    named_options,
+    same_words,
+)
 from threespo.envs.webshop.nouns import make_nouns, pattern_nouns, split_words
 from threespo.envs.webshop.products import Product
 from threespo.envs.webshop.reward import reward_of
@@ -45,7 +52,9 @@ def test_large_passes_for_xx_large_in_the_original_alone():
 
 
 def test_parts_add_up():
-    found = reward_of(product(), 30.0, (), goal(attributes=("easy clean", "waterproof")), nouns, repaired=True)
+    found = reward_of(
+        product(), 30.0, (), goal(attributes=("easy clean", "waterproof")), nouns, repaired=True
+    )
     assert (found.r_att, found.r_option, found.r_price, found.r_type) == (0.5, 0.0, False, 1.0)
     assert found.total == 1 / 5
     assert reward_of(product(), 12.5, (), goal(options=()), nouns, repaired=True).r_option is None
@@ -53,7 +62,9 @@ def test_parts_add_up():
 
 @pytest.mark.parametrize("attribute", ["long lasting", "rainy days", "brass", "clean easy"])
 def test_an_attribute_is_found_in_list_title_bullets_or_description(attribute):
-    assert reward_of(product(), 1.0, (), goal(attributes=(attribute,)), nouns, repaired=True).r_att == 1.0
+    assert (
+        reward_of(product(), 1.0, (), goal(attributes=(attribute,)), nouns, repaired=True).r_att == 1.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,12 +80,19 @@ def test_an_attribute_is_found_in_list_title_bullets_or_description(attribute):
 def test_type(title, related, r_type):
     name = "Garden a b c d e f g h" if title == "Garden" else "Brass Garden Lamp"
     other = {} if related else {"query": "chairs", "product_category": "Furniture › Chairs"}
-    assert reward_of(product(title=title, **other), 1.0, RIGHT, goal(name=name), nouns, repaired=True).r_type == r_type
+    assert (
+        reward_of(
+            product(title=title, **other), 1.0, RIGHT, goal(name=name), nouns, repaired=True
+        ).r_type
+        == r_type
+    )
 
 
 def test_below_a_tenth_of_the_nouns_a_tenth_of_the_reward_is_left():
     name = "Lamp " + " ".join("abcdefghijk")
-    assert reward_of(product(title="Lamp"), 1.0, RIGHT, goal(name=name), nouns, repaired=True).r_type == 0.1
+    assert (
+        reward_of(product(title="Lamp"), 1.0, RIGHT, goal(name=name), nouns, repaired=True).r_type == 0.1
+    )
 
 
 def test_texts_are_compared_by_their_words():

@@ -19,7 +19,10 @@ ZWJ = "\u200d"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("it's can't.stop U.S.A. 1,000.5 5'2\"x7'4\"", ["it's", "can't.stop", "U.S.A", "1,000.5", "5'2", "x7'4"]),
+        (
+            "it's can't.stop U.S.A. 1,000.5 5'2\"x7'4\"",
+            ["it's", "can't.stop", "U.S.A", "1,000.5", "5'2", "x7'4"],
+        ),
         ("a_b _ __x__ 3:4 title:shoes x-large", ["a_b", "__x__", "3", "4", "title:shoes", "x", "large"]),
         ("皮肤 cream ひら カタカナ한국", ["皮", "肤", "cream", "ひ", "ら", "カタカナ", "한국"]),
         ("★ ➤ ✿ ✓ ✧ ❤\ufe0f ✈", ["★", "❤\ufe0f", "✈"]),
@@ -79,7 +82,9 @@ def _scan(counted, query):
     for word, repeats in Counter(terms(query)).items():
         holding = [index for index, counts in enumerate(counted) if word in counts]
         if holding:
-            weight = f32(repeats) * f32(math.log(1 + (number - len(holding) + 0.5) / (len(holding) + 0.5)))
+            weight = f32(repeats) * f32(
+                math.log(1 + (number - len(holding) + 0.5) / (len(holding) + 0.5))
+            )
         for index in holding:
             length = f32(dequantise(quantise(lengths[index])))
             norm = f32(1) / (f32(0.9) * ((f32(1) - f32(0.4)) + f32(0.4) * length / mean))
@@ -124,7 +129,10 @@ def test_ranking_equals_a_plain_scan(tmp_path, monkeypatch):
     expected = {}
     for query in _queries(counted):
         scores = _scan(counted, query)
-        order = sorted((index for index, score in enumerate(scores) if score > 0), key=lambda i: (-scores[i], asins[i]))
+        order = sorted(
+            (index for index, score in enumerate(scores) if score > 0),
+            key=lambda i: (-scores[i], asins[i]),
+        )
         if order:
             expected[query] = tuple(order[:50])
 
@@ -161,7 +169,10 @@ def test_bitmaps_are_the_lists(tmp_path, monkeypatch):
     source = np.random.default_rng(0)
     monkeypatch.setattr("threespo.envs.webshop.bitmaps._FREQUENT", 30)
     count = 1000
-    lists = [np.sort(source.choice(count, size, replace=False)) for size in (30, 31, 999, 1000, 64, 500, 400, 300)]
+    lists = [
+        np.sort(source.choice(count, size, replace=False))
+        for size in (30, 31, 999, 1000, 64, 500, 400, 300)
+    ]
     starts = np.cumsum([0, *map(len, lists)])
     write_bitmaps(tmp_path, np.concatenate(lists), starts, count)
     bitmaps = Bitmaps(tmp_path)
@@ -184,7 +195,9 @@ def test_bitmaps_are_the_lists(tmp_path, monkeypatch):
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize("query", ["", " ", "_", "the of", "zzzz", "x" * 10_000, "lamp " * 2000, "\ud800", "★" * 300])
+@pytest.mark.parametrize(
+    "query", ["", " ", "_", "the of", "zzzz", "x" * 10_000, "lamp " * 2000, "\ud800", "★" * 300]
+)
 def test_any_query_is_answered(shop, query):
     assert len(shop.index.search(query)) <= 50
 

@@ -21,10 +21,14 @@ def shop(tmp_path_factory):
 def test_every_page_has_all_that_can_be_clicked_and_what_is_chosen(shop):
     goal = split_goals(shop.catalogue, False, 0).train[0]
     state, kinds = shop.initial(goal), []
-    way = iter(["search[lamp]", "product", "option", "click[features]", "click[< prev]", "click[buy now]"])
+    way = iter(
+        ["search[lamp]", "product", "option", "click[features]", "click[< prev]", "click[buy now]"]
+    )
     while not state.done:
         shown = page_for_person(shop, state)
-        brackets = {text.strip("*").lower() for text in re.findall(r"\[([^\]]+)\]", " ".join(shown.split()))}
+        brackets = {
+            text.strip("*").lower() for text in re.findall(r"\[([^\]]+)\]", " ".join(shown.split()))
+        }
         clickable = {action[6:-1] for action in shop.admissible(state) if action.startswith("click[")}
         assert brackets == clickable, state.kind
         assert max(map(len, shown.splitlines())) <= WIDTH

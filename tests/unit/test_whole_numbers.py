@@ -24,8 +24,26 @@ class Index:
         return "Index()"
 
 
-WHOLE = [np.int64(3), np.int32(3), np.uint8(3), np.array(3), torch.tensor(3), torch.tensor(3, dtype=torch.int16), Index()]
-OTHER = [True, np.True_, np.bool_(False), torch.tensor(True), 3.0, np.float64(3.0), torch.tensor(3.0), Fraction(3), b"3"]
+WHOLE = [
+    np.int64(3),
+    np.int32(3),
+    np.uint8(3),
+    np.array(3),
+    torch.tensor(3),
+    torch.tensor(3, dtype=torch.int16),
+    Index(),
+]
+OTHER = [
+    True,
+    np.True_,
+    np.bool_(False),
+    torch.tensor(True),
+    3.0,
+    np.float64(3.0),
+    torch.tensor(3.0),
+    Fraction(3),
+    b"3",
+]
 
 
 @pytest.mark.parametrize("number", WHOLE, ids=repr)
@@ -63,11 +81,15 @@ def test_a_place_outside_is_refused(place):
 
 
 def test_options_of_make_are_taken_and_written_as_pythons():
-    made = gymnasium.make("threespo/ALFWorld-v0", split=np.str_("valid_seen"), max_steps=np.int16(7)).unwrapped
+    made = gymnasium.make(
+        "threespo/ALFWorld-v0", split=np.str_("valid_seen"), max_steps=np.int16(7)
+    ).unwrapped
     assert made.tasks.setup.max_steps == 7
     made.reset(seed=np.uint32(11))
     assert json.loads(made.dump().partition(b"\n")[2])["seed"] == 11
-    shop = WebShopEnv(split="test", max_steps=torch.tensor(4), history_length=np.int64(1), human_goals=np.False_)
+    shop = WebShopEnv(
+        split="test", max_steps=torch.tensor(4), history_length=np.int64(1), human_goals=np.False_
+    )
     assert (shop.tasks.setup.max_steps, shop.tasks.setup.history_length) == (4, 1)
     with pytest.raises(InputError, match="max_steps"):
         ALFWorldEnv(max_steps=np.float64(7.5))
@@ -86,7 +108,9 @@ def test_the_vector_form_takes_arrays_of_places():
 
 @pytest.mark.parametrize("number", [np.int64, np.uint16, torch.tensor], ids=lambda kind: kind.__name__)
 def test_verl_agents_environments_take_them(number):
-    made = build_alfworld_envs(None, number(1), number(2), number(2), is_train=False, env_kwargs={"max_steps": number(9)})
+    made = build_alfworld_envs(
+        None, number(1), number(2), number(2), is_train=False, env_kwargs={"max_steps": number(9)}
+    )
     plain_one = build_alfworld_envs(None, 1, 2, 2, is_train=False, env_kwargs={"max_steps": 9})
     assert made.reset() == plain_one.reset()
     infos = made.reset(np.array([4, 2]))[2]
@@ -101,14 +125,23 @@ def test_verl_agents_environments_take_them(number):
 
 
 @pytest.mark.parametrize(
-    "change", [{"env_num": True}, {"group_n": 1.5}, {"env_num": np.int64(0)}, {"seed": np.float32(1)}, {"seed": -1}]
+    "change",
+    [
+        {"env_num": True},
+        {"group_n": 1.5},
+        {"env_num": np.int64(0)},
+        {"seed": np.float32(1)},
+        {"seed": -1},
+    ],
 )
 def test_verl_agents_environments_say_what_they_do_not_take(change):
     for build in (build_alfworld_envs, build_webshop_envs):
         arguments = {"seed": 0, "env_num": 1, "group_n": 1, "env_kwargs": {"tasks": "panel"}, **change}
         if build is build_alfworld_envs:
             arguments["alf_config_path"] = None
-        with pytest.raises(InputError, match=f"verl-agent: {next(iter(change))}: expected a whole number"):
+        with pytest.raises(
+            InputError, match=f"verl-agent: {next(iter(change))}: expected a whole number"
+        ):
             build(**arguments)
 
 

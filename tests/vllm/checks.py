@@ -26,9 +26,16 @@ def started(source: Policy) -> VllmEngine:
 
 def asked(count: int, samples: int = 8) -> tuple[SampleRequest, ...]:
     """Prompts of different lengths with a long common beginning, which the engine reads once."""
-    shelf = "You are in the middle of a room. Looking around you, you see a shelf 1, a drawer 2 and a desk 1. " * 2
+    shelf = (
+        "You are in the middle of a room. Looking around you, you see a shelf 1, a drawer 2 and a desk 1. "
+        * 2
+    )
     return tuple(
-        SampleRequest(f"{shelf} Your task: put {'a clean mug ' * (1 + place % 7)} on {place}.", samples, ("test", place))
+        SampleRequest(
+            f"{shelf} Your task: put {'a clean mug ' * (1 + place % 7)} on {place}.",
+            samples,
+            ("test", place),
+        )
         for place in range(count)
     )
 

@@ -34,7 +34,9 @@ def test_temperature_is_part_of_the_logprobs(sampler: VllmSampler, policy: Polic
             assert torch.tensor(one.logprobs) == pytest.approx(expected, abs=1e-4)
 
 
-def test_temperature_zero_takes_the_most_probable_tokens_for_certain(sampler: VllmSampler, policy: Policy) -> None:
+def test_temperature_zero_takes_the_most_probable_tokens_for_certain(
+    sampler: VllmSampler, policy: Policy
+) -> None:
     requests = asked(4, 3)
     for request, reply in zip(requests, sampler.sample(requests, seed=1, temperature=0.0), strict=True):
         ids = policy.encode_prompt(request.prompt)
@@ -73,17 +75,26 @@ def test_whole_responses_are_drawn_as_by_the_torch_sampler(sampler: VllmSampler,
     for left, right in zip(ours, theirs, strict=True):
         assert tokens([left]) != tokens([right]), "the random numbers are others"
         # Parts of responses that are frequent enough to be counted: lengths, and what stands at the fourth place.
-        for part in (lambda one: len(one.tokens), lambda one: one.tokens[:5][-1], lambda one: one.finished):
+        for part in (
+            lambda one: len(one.tokens),
+            lambda one: one.tokens[:5][-1],
+            lambda one: one.finished,
+        ):
             counts = Counter(map(part, left)), Counter(map(part, right))
             kinds = [kind for kind in counts[0] | counts[1] if counts[0][kind] + counts[1][kind] >= 10]
-            square += sum((counts[0][kind] - counts[1][kind]) ** 2 / (counts[0][kind] + counts[1][kind]) for kind in kinds)
+            square += sum(
+                (counts[0][kind] - counts[1][kind]) ** 2 / (counts[0][kind] + counts[1][kind])
+                for kind in kinds
+            )
             freedom += len(kinds)
     assert freedom >= 60
     # Each term has mean one where both draw alike; tables of one sum lose a degree of freedom each, which only helps.
     assert square < freedom + 5 * (2 * freedom) ** 0.5
 
 
-def test_a_response_ends_with_its_end_token_or_at_the_limit(sampler: VllmSampler, policy: Policy) -> None:
+def test_a_response_ends_with_its_end_token_or_at_the_limit(
+    sampler: VllmSampler, policy: Policy
+) -> None:
     replies = sampler.sample(asked(20), seed=2, temperature=1.3)
     samples = [one for reply in replies for one in reply]
     assert {one.finished for one in samples} == {True, False}
@@ -99,7 +110,9 @@ def test_a_draw_is_the_same_alone_and_in_company(sampler: VllmSampler) -> None:
     requests = asked(16)
     together = sampler.sample(requests, seed=7, temperature=1.0)
     assert tokens(sampler.sample(requests[::-1], seed=7, temperature=1.0)[::-1]) == tokens(together)
-    assert tokens([sampler.sample((one,), seed=7, temperature=1.0)[0] for one in requests]) == tokens(together)
+    assert tokens([sampler.sample((one,), seed=7, temperature=1.0)[0] for one in requests]) == tokens(
+        together
+    )
     assert all(len(set(reply)) > 4 for reply in tokens(together))
     assert tokens(sampler.sample(requests, seed=8, temperature=1.0)) != tokens(together)
 
@@ -119,6 +132,8 @@ def test_after_forgetting_the_same_requests_give_the_same_bytes(sampler: VllmSam
 
 
 def test_an_engine_that_does_not_fit_is_refused_in_one_line(policy: Policy) -> None:
-    with pytest.raises(InputError, match=r"vLLM cannot start for .*small-s.*kv_cache_memory_bytes or memory_share") as error:
+    with pytest.raises(
+        InputError, match=r"vLLM cannot start for .*small-s.*kv_cache_memory_bytes or memory_share"
+    ) as error:
         VllmEngine(policy, NEW, LONGEST, kv_cache_memory_bytes=2**45)
     assert "\n" not in str(error.value)

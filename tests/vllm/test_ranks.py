@@ -13,9 +13,19 @@ ROOT = Path(__file__).parents[2]
 
 def run(stage: int, ranks: int) -> list[list[dict[str, Any]]]:
     """Return what each rank saw of two ticks of sampling and learning."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+    ]
     done = subprocess.run(
-        [*command, "-m", "tests.vllm.two_ranks", str(stage)], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "-m", "tests.vllm.two_ranks", str(stage)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"rank"')]

@@ -24,9 +24,20 @@ CHANGES = {"policies": {"tiny-s": {"sampler": "vllm"}}, "seeds": [0], "evaluatio
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Paths:
     """The study's results. One seed of two, and one evaluation of two: the stages are all there."""
     folder = tmp_path_factory.mktemp("results")
-    command = [Path(sys.executable).with_name("snakemake"), "--cores", "2", "--config", "study=ci", f"results={folder}"]
+    command = [
+        Path(sys.executable).with_name("snakemake"),
+        "--cores",
+        "2",
+        "--config",
+        "study=ci",
+        f"results={folder}",
+    ]
     done = subprocess.run(
-        [*command, "name=vllm", f"set={yaml.safe_dump(CHANGES, default_flow_style=True, width=1000).strip()}"],
+        [
+            *command,
+            "name=vllm",
+            f"set={yaml.safe_dump(CHANGES, default_flow_style=True, width=1000).strip()}",
+        ],
         cwd=ROOT,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,

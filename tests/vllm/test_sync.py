@@ -24,7 +24,10 @@ def differing(engine: nn.Module, source: Policy) -> int:
     count = 0
     for name, one in engine.named_parameters():
         parts = [name]
-        for whole, pieces in (("qkv_proj", ("q_proj", "k_proj", "v_proj")), ("gate_up_proj", ("gate_proj", "up_proj"))):
+        for whole, pieces in (
+            ("qkv_proj", ("q_proj", "k_proj", "v_proj")),
+            ("gate_up_proj", ("gate_proj", "up_proj")),
+        ):
             if whole in name:
                 parts = [name.replace(whole, piece) for piece in pieces]
         expected = torch.cat([weights.pop(part) for part in parts])
@@ -40,7 +43,13 @@ def learned(source: Policy, sampler: VllmSampler, rate: float) -> DeepSpeedLearn
     (request,) = asked(1)
     (reply,) = sampler.sample((request,), seed=1, temperature=1.0)
     rows = tuple(
-        Row(request.prompt, one.tokens, one.logprobs, (float(place % 3) - 1.0,) * len(one.tokens), version=one.version)
+        Row(
+            request.prompt,
+            one.tokens,
+            one.logprobs,
+            (float(place % 3) - 1.0,) * len(one.tokens),
+            version=one.version,
+        )
         for place, one in enumerate(reply)
     )
     (stats,) = learner.update(UpdateRequest((rows,), LossSettings(kl_coef=0.0)))
@@ -48,7 +57,9 @@ def learned(source: Policy, sampler: VllmSampler, rate: float) -> DeepSpeedLearn
     return learner
 
 
-def test_after_a_step_of_1e_6_all_bits_are_the_learners(sampler: VllmSampler, policy: Policy, engine: VllmEngine) -> None:
+def test_after_a_step_of_1e_6_all_bits_are_the_learners(
+    sampler: VllmSampler, policy: Policy, engine: VllmEngine
+) -> None:
     learned(policy, sampler, 1e-6)
     assert differing(engine.model, policy) > 1000
     sampler = VllmSampler(policy, engine, NEW, LONGEST)
@@ -59,7 +70,9 @@ def test_after_a_step_of_1e_6_all_bits_are_the_learners(sampler: VllmSampler, po
     assert gap(policy, requests, replies) < 1e-4
 
 
-def test_weights_follow_from_version_to_version(sampler: VllmSampler, policy: Policy, engine: VllmEngine) -> None:
+def test_weights_follow_from_version_to_version(
+    sampler: VllmSampler, policy: Policy, engine: VllmEngine
+) -> None:
     requests = asked(8, 2)
     for number in range(3):
         replies = sampler.sample(requests, seed=1, temperature=1.0)
@@ -96,12 +109,18 @@ def test_bfloat16_with_a_head_of_its_own() -> None:
     assert gap(source, requests, replies) < 1.0
 
 
-def test_an_engine_at_work_cannot_forget(sampler: VllmSampler, policy: Policy, engine: VllmEngine) -> None:
+def test_an_engine_at_work_cannot_forget(
+    sampler: VllmSampler, policy: Policy, engine: VllmEngine
+) -> None:
     from vllm import SamplingParams
 
     sampler.sample(asked(1), seed=1, temperature=1.0)
     core = engine._llm.llm_engine
-    core.add_request("busy", {"prompt_token_ids": policy.encode_prompt(asked(1)[0].prompt)}, SamplingParams(max_tokens=NEW))
+    core.add_request(
+        "busy",
+        {"prompt_token_ids": policy.encode_prompt(asked(1)[0].prompt)},
+        SamplingParams(max_tokens=NEW),
+    )
     core.step()
     step(policy, lambda one: one * 1.01)
     with pytest.raises(SyncError, match="did not reset its prefix cache"):
@@ -127,13 +146,17 @@ def test_the_property_holds_without_a_mutation(sampler: VllmSampler, policy: Pol
     assert follows(sampler, policy)
 
 
-def test_mutant_without_sync(sampler: VllmSampler, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutant_without_sync(
+    sampler: VllmSampler, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sampler.sync()
     monkeypatch.setattr(VllmSampler, "sync", lambda self: setattr(self, "version", self.policy.version))
     assert not follows(sampler, policy)
 
 
-def test_mutant_that_copies_nothing(sampler: VllmSampler, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutant_that_copies_nothing(
+    sampler: VllmSampler, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sampler.sync()
     step(policy, lambda one: one * 1.05)
     monkeypatch.setattr(Tensor, "copy_", lambda self, *_: self)
@@ -141,7 +164,9 @@ def test_mutant_that_copies_nothing(sampler: VllmSampler, policy: Policy, monkey
         sampler.sync()
 
 
-def test_mutant_without_reset(sampler: VllmSampler, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutant_without_reset(
+    sampler: VllmSampler, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(VllmSampler, "forget", lambda self: None)
     try:
         assert not follows(sampler, policy)
@@ -151,7 +176,9 @@ def test_mutant_without_reset(sampler: VllmSampler, policy: Policy, monkeypatch:
 
 
 @pytest.mark.parametrize("checked", [True, False])
-def test_mutant_with_repacked_weights(policy: Policy, monkeypatch: pytest.MonkeyPatch, checked: bool) -> None:
+def test_mutant_with_repacked_weights(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch, checked: bool
+) -> None:
     import vllm.model_executor.layers.utils as layers
 
     # What the CPU build does without us.
@@ -170,6 +197,7 @@ def test_mutant_with_a_repacked_head(policy: Policy, monkeypatch: pytest.MonkeyP
     import vllm.model_executor.layers.utils as layers
 
     original, plain = layers.dispatch_cpu_unquantized_gemm, vllm_engine._plain_linear
+
     # Only of the head, which is the embedding: its weight is there, is synced, and is not what is computed with.
     def of_the_head(layer: nn.Module, remove_weight: bool) -> None:
         (plain if remove_weight else original)(layer, remove_weight)

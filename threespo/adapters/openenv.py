@@ -32,7 +32,9 @@ SESSIONS = 256
 class TextAction(Action):  # type: ignore[misc]
     """A command, such as ``go to desk 1`` or ``search[red shoes]``."""
 
-    command: str = Field(max_length=1 << 20, description="The command; any text is taken, as in the original")
+    command: str = Field(
+        max_length=1 << 20, description="The command; any text is taken, as in the original"
+    )
 
 
 class TextObservation(Observation):  # type: ignore[misc]
@@ -91,10 +93,14 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
             InputError: for an unknown argument, split or task.
         """
         if kwargs:
-            raise InputError(f"reset: no argument {min(kwargs)!r}; there are: seed, episode_id, task, split, index")
+            raise InputError(
+                f"reset: no argument {min(kwargs)!r}; there are: seed, episode_id, task, split, index"
+            )
         player = self._of(split) if split is not None else self._player
         which = index if task is None else task
-        player.begin(task_at(seed_of(seed or 0), 0, len(player.tasks), "shuffled") if which is None else which)
+        player.begin(
+            task_at(seed_of(seed or 0), 0, len(player.tasks), "shuffled") if which is None else which
+        )
         self._player, self._episode_id = player, episode_id
         return self._observation(None)
 
@@ -127,7 +133,10 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
         if episode is None:
             return State(episode_id=None, step_count=0)
         return State(
-            episode_id=self._episode_id, step_count=episode.steps, task=episode.task.task_id, split=self._player.tasks.split
+            episode_id=self._episode_id,
+            step_count=episode.steps,
+            task=episode.task.task_id,
+            split=self._player.tasks.split,
         )
 
     def get_metadata(self) -> EnvironmentMetadata:
@@ -147,12 +156,16 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         return self.get_task_range(split)
 
-    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+    def get_task_range(
+        self, split: str, start: int | None = None, stop: int | None = None
+    ) -> list[dict[str, Any]]:
         ids = self._of(split).tasks.ids
         return [{"id": ids[place], "index": place} for place in range(len(ids))[slice(start, stop)]]
 
 
-def make_app(environment: str = "alfworld", split: str = "train", sessions: int = SESSIONS, **options: Any) -> FastAPI:
+def make_app(
+    environment: str = "alfworld", split: str = "train", sessions: int = SESSIONS, **options: Any
+) -> FastAPI:
     """Return the server's application.
 
     Args:
@@ -161,10 +174,18 @@ def make_app(environment: str = "alfworld", split: str = "train", sessions: int 
         sessions: at most so many at a time.
         options: arguments of ``threespo.gym.tasks``.
     """
-    make: Callable[[], TextEnvironment] = functools.partial(TextEnvironment, environment, split, **options)
+    make: Callable[[], TextEnvironment] = functools.partial(
+        TextEnvironment, environment, split, **options
+    )
     # Opened before the first session, so that a wrong argument ends the start and not a session.
     make()
-    return create_app(make, TextAction, TextObservation, env_name=f"threespo-{environment}", max_concurrent_envs=sessions)
+    return create_app(
+        make,
+        TextAction,
+        TextObservation,
+        env_name=f"threespo-{environment}",
+        max_concurrent_envs=sessions,
+    )
 
 
 def app() -> FastAPI:
@@ -176,11 +197,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until interrupted."""
     import uvicorn
 
-    parser = argparse.ArgumentParser(prog="python -m threespo.adapters.openenv", description="Serve OpenEnv clients.")
+    parser = argparse.ArgumentParser(
+        prog="python -m threespo.adapters.openenv", description="Serve OpenEnv clients."
+    )
     parser.add_argument("--environment", choices=("alfworld", "webshop"), default="alfworld")
     parser.add_argument("--split", default="train", help="of the tasks (default: train)")
-    parser.add_argument("--path", metavar="DIR", help="folder of official games or of the original's shop (none: generated)")
-    parser.add_argument("--sessions", type=int, default=SESSIONS, help=f"at most so many at a time (default: {SESSIONS})")
+    parser.add_argument(
+        "--path",
+        metavar="DIR",
+        help="folder of official games or of the original's shop (none: generated)",
+    )
+    parser.add_argument(
+        "--sessions", type=int, default=SESSIONS, help=f"at most so many at a time (default: {SESSIONS})"
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     given = parser.parse_args(arguments)

@@ -26,6 +26,8 @@ def webshop_projection(actions: list[str], *, opening: str = "") -> tuple[list[s
     return _project(actions, WEBSHOP_TEXT.fallback_length, opening)
 
 
-def _project(responses: Sequence[str], fallback_length: int, opening: str) -> tuple[list[str], list[int]]:
+def _project(
+    responses: Sequence[str], fallback_length: int, opening: str
+) -> tuple[list[str], list[int]]:
     parsed = [parse_response(opening + response, fallback_length) for response in responses]
     return [one.action for one in parsed], [int(one.valid) for one in parsed]

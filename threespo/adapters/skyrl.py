@@ -19,13 +19,17 @@ class TextEnv(BaseTextEnv):  # type: ignore[misc]
     or ``extras["task"]``, has the id or place of the task.
     """
 
-    def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__()
         options = {str(name): value for name, value in dict(env_config or {}).items()}
         given = dict(extras or {})
         task = given.get("task", dict(given.get("extra_info") or {}).get("task"))
         if task is None:
-            raise InputError("skyrl: the dataset's row names no task; expected extra_info.task, an id or a place")
+            raise InputError(
+                "skyrl: the dataset's row names no task; expected extra_info.task, an id or a place"
+            )
         self._opening = str(options.pop("opening", ""))
         self._player, self._task = Player(str(options.pop("environment", "alfworld")), **options), task
         self.max_turns = self._player.tasks.setup.max_steps

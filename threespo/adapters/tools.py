@@ -52,7 +52,9 @@ class Player:
         if not isinstance(command, str):
             raise InputError(f"action: expected a text, found {type(command).__name__}")
         if self.current.done:
-            raise InputError(f"the episode is over ({outcome(self.current)}); no further action is taken")
+            raise InputError(
+                f"the episode is over ({outcome(self.current)}); no further action is taken"
+            )
         self.episode = act(self.current, command)
         return self.episode
 
@@ -68,4 +70,8 @@ def outcome(episode: Episode) -> str:
     """Return how an episode has ended, in words."""
     if episode.won:
         return "the task is done"
-    return f"it ended with the score {episode.score:.2f}" if episode.ended else f"no success within {episode.steps} steps"
+    return (
+        f"it ended with the score {episode.score:.2f}"
+        if episode.ended
+        else f"no success within {episode.steps} steps"
+    )

@@ -56,10 +56,17 @@ class ThreespoTaskset(vf.Taskset[ThreespoTask, ThreespoConfig]):  # type: ignore
     def load(self) -> Iterator[ThreespoTask]:
         config: ThreespoConfig = self.config
         tasks = config.open()
-        options = {name: getattr(config, name) for name in ("environment", "split", "path", "max_steps", "opening")}
+        options = {
+            name: getattr(config, name)
+            for name in ("environment", "split", "path", "max_steps", "opening")
+        }
         for place, task_id in enumerate(tasks.ids):
             data = ThreespoData(
-                id=task_id, name=task_id, prompt=tasks.begin(place).prompt, options=options, content=tasks.content(place)
+                id=task_id,
+                name=task_id,
+                prompt=tasks.begin(place).prompt,
+                options=options,
+                content=tasks.content(place),
             )
             yield ThreespoTask(data, config.task)
 

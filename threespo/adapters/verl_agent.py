@@ -35,7 +35,9 @@ _MOST_STEPS = 1000
 def _order(env_kwargs: Mapping[str, Any]) -> str:
     order = env_kwargs.get("tasks", RELEASED)
     if order not in (RELEASED, PANEL):
-        raise InputError(f"verl-agent: env_kwargs['tasks']: expected {RELEASED!r} or {PANEL!r}, found {order!r}")
+        raise InputError(
+            f"verl-agent: env_kwargs['tasks']: expected {RELEASED!r} or {PANEL!r}, found {order!r}"
+        )
     return str(order)
 
 
@@ -69,18 +71,24 @@ def build_alfworld_envs(
     given = dict(env_kwargs or {})
     dataset = given.get("eval_dataset", "eval_in_distribution")
     if dataset not in _SPLITS:
-        raise InputError(f"verl-agent: env_kwargs['eval_dataset']: expected one of {', '.join(_SPLITS)}, found {dataset!r}")
+        raise InputError(
+            f"verl-agent: env_kwargs['eval_dataset']: expected one of {', '.join(_SPLITS)}, found {dataset!r}"
+        )
     split, order, path = "train" if is_train else _SPLITS[dataset], _order(given), given.get("path")
     steps = counted(given.get("max_steps", 50), "env_kwargs['max_steps']")
     if order == RELEASED and path is not None:
         # The release has no calibration games: it trains on all.
-        records = [record for name in _parts(Path(path), split) for record in sources.load(Path(path), name)]
+        records = [
+            record for name in _parts(Path(path), split) for record in sources.load(Path(path), name)
+        ]
         records.sort(key=lambda record: record.game_id)
         contents = {record.game_id: content_hash(record) for record in records}
         compared = compare_folder(ALFWORLD, str(path), HELD_OUT if is_train else [split], contents)
         setup = EpisodeSetup(Alfworld(), steps, 0)
         ids = [record.game_id for record in records]
-        games = Tasks(ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), comparison=compared)
+        games = Tasks(
+            ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), comparison=compared
+        )
     else:
         games = alfworld_tasks(split, path and str(path), steps)
     return AlfworldEnvs(games, seed, env_num, group_n, order)
@@ -88,7 +96,11 @@ def build_alfworld_envs(
 
 def _parts(folder: Path, split: str) -> list[str]:
     """Return the splits of a folder that together are a split of the release."""
-    return ["train", "calibration"] if split == "train" and "calibration" in sources.splits(folder) else [split]
+    return (
+        ["train", "calibration"]
+        if split == "train" and "calibration" in sources.splits(folder)
+        else [split]
+    )
 
 
 def build_webshop_envs(
@@ -122,13 +134,20 @@ def build_webshop_envs(
         raise InputError(f"verl-agent: env_kwargs['observation_mode']: expected 'text', found {mode!r}")
     if not is_train and group_n != 1:
         raise InputError(f"verl-agent: group_n: expected 1 for validation, found {group_n}")
-    path, human, order = _folder(given.get("file_path")), bool(given.get("human_goals", False)), _order(given)
+    path, human, order = (
+        _folder(given.get("file_path")),
+        bool(given.get("human_goals", False)),
+        _order(given),
+    )
     env_num, seed = counted(env_num, "env_num"), seed_of(seed, "verl-agent: seed")
     if order == PANEL:
         goals = webshop_tasks("train" if is_train else "test", path, _MOST_STEPS, 0, human_goals=human)
         return WebshopEnvs([goals] * env_num, [range(len(goals))] * env_num, seed, group_n, order)
 
-    warnings.warn("tasks='released': test goals are trained on (docs/panels.md); tasks='panel' has others", stacklevel=2)
+    warnings.warn(
+        "tasks='released': test goals are trained on (docs/panels.md); tasks='panel' has others",
+        stacklevel=2,
+    )
     catalogue = Catalogue(shop_folder(path, human) / "catalogue")
     workers, positions = [], []
     for worker in range(seed, seed + env_num):
@@ -140,7 +159,9 @@ def build_webshop_envs(
         workers.append(Tasks(WEBSHOP, "train" if is_train else "test", setup, names, found.__getitem__))
         positions.append(range(_TESTED, len(found)) if is_train else range(_TESTED))
     if len(workers[0]) <= _TESTED:
-        raise InputError(f"verl-agent: the shop has {len(workers[0])} goals, too few for tasks='released'; take 'panel'")
+        raise InputError(
+            f"verl-agent: the shop has {len(workers[0])} goals, too few for tasks='released'; take 'panel'"
+        )
     return WebshopEnvs(workers, positions, seed, group_n, order)
 
 

@@ -48,9 +48,13 @@ class _Envs:
             raise InputError(f"verl-agent: expected {self.num_processes} actions, found {len(actions)}")
         for place, action in enumerate(actions):
             if not isinstance(action, str):
-                raise InputError(f"verl-agent: actions[{place}]: expected a text, found {type(action).__name__}")
+                raise InputError(
+                    f"verl-agent: actions[{place}]: expected a text, found {type(action).__name__}"
+                )
         # Managers go on sending actions to episodes that are over and mask what comes of them.
-        self._episodes = [e if e.done else act(e, a) for e, a in zip(self._episodes, actions, strict=True)]
+        self._episodes = [
+            e if e.done else act(e, a) for e, a in zip(self._episodes, actions, strict=True)
+        ]
 
     def close(self) -> None:
         """Let the episodes go."""
@@ -69,7 +73,9 @@ class AlfworldEnvs(_Envs):
         # Each of the release's workers shuffles all games by a seed of its own, the same within a group.
         self._workers = [_Shuffled(len(games), seed + place) for place in range(self.env_num)]
 
-    def reset(self, tasks: Sequence[int | str] | None = None) -> tuple[list[str], None, list[dict[str, Any]]]:
+    def reset(
+        self, tasks: Sequence[int | str] | None = None
+    ) -> tuple[list[str], None, list[dict[str, Any]]]:
         """Begin new games.
 
         Args:
@@ -91,11 +97,19 @@ class AlfworldEnvs(_Envs):
         first, self._round = self._round, self._round + self.env_num
         return [place % len(self._games) for place in range(first, first + self.env_num)]
 
-    def step(self, actions: Sequence[str]) -> tuple[list[str], None, list[float], list[bool], list[dict[str, Any]]]:
+    def step(
+        self, actions: Sequence[str]
+    ) -> tuple[list[str], None, list[float], list[bool], list[dict[str, Any]]]:
         """Take an action in each episode; return observations, images (none), rewards, dones and infos."""
         self._act(actions)
         rewards = [WON * episode.won for episode in self._episodes]
-        return self._observations(), None, rewards, [episode.done for episode in self._episodes], self._infos()
+        return (
+            self._observations(),
+            None,
+            rewards,
+            [episode.done for episode in self._episodes],
+            self._infos(),
+        )
 
     def _observations(self) -> list[str]:
         return [episode.observation for episode in self._episodes]
@@ -123,7 +137,12 @@ class WebshopEnvs(_Envs):
     """WebShop in mode ``text``."""
 
     def __init__(
-        self, worker_goals: Sequence[Tasks], positions: Sequence[range], seed: int, group_n: int, order: str
+        self,
+        worker_goals: Sequence[Tasks],
+        positions: Sequence[range],
+        seed: int,
+        group_n: int,
+        order: str,
     ) -> None:
         super().__init__(len(worker_goals), group_n)
         self._goals, self.goal_idxs, self._order, self._round = worker_goals, positions[0], order, 0
@@ -148,12 +167,16 @@ class WebshopEnvs(_Envs):
 
     def _next(self) -> list[int]:
         if self._order == RELEASED:
-            drawn: list[int] = self._rng.choice(self.goal_idxs, size=self.env_num, replace=False).tolist()
+            drawn: list[int] = self._rng.choice(
+                self.goal_idxs, size=self.env_num, replace=False
+            ).tolist()
             return drawn
         first, self._round = self._round, self._round + self.env_num
         return [place % len(self._goals[0]) for place in range(first, first + self.env_num)]
 
-    def step(self, actions: Sequence[str]) -> tuple[list[str], list[float], list[bool], list[dict[str, Any]]]:
+    def step(
+        self, actions: Sequence[str]
+    ) -> tuple[list[str], list[float], list[bool], list[dict[str, Any]]]:
         """Take an action in each episode; return observations, rewards, dones and infos."""
         self._act(actions)
         rewards = [WON if episode.won else 0 for episode in self._episodes]
@@ -163,7 +186,10 @@ class WebshopEnvs(_Envs):
     def _infos(self, at_reset: bool = False) -> list[dict[str, Any]]:
         infos = []
         for episode in self._episodes:
-            info = {"available_actions": _available(self._goals[0].setup.env.admissible(episode.state)), "won": episode.won}
+            info = {
+                "available_actions": _available(self._goals[0].setup.env.admissible(episode.state)),
+                "won": episode.won,
+            }
             infos.append(info if at_reset else {**info, "task_score": float(episode.score)})
         return infos
 
@@ -185,5 +211,9 @@ class _Shuffled:
 
 def _available(admissible: Sequence[str]) -> dict[str, Any]:
     """Return the admissible actions as WebShop's own environment tells them."""
-    clicks = [action.removeprefix("click[").removesuffix("]") for action in admissible if action.startswith("click[")]
+    clicks = [
+        action.removeprefix("click[").removesuffix("]")
+        for action in admissible
+        if action.startswith("click[")
+    ]
     return {"has_search_bar": f"search[{FREE_TEXT}]" in admissible, "clickables": clicks}

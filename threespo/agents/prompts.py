@@ -15,7 +15,9 @@ _DIRECT = (
     "Answer with nothing else.\n"
 )
 
-_NOTES = "You have tried this task before and did not complete it. After each attempt you noted:\n{notes}\n\n"
+_NOTES = (
+    "You have tried this task before and did not complete it. After each attempt you noted:\n{notes}\n\n"
+)
 
 _REFLECT = (
     "\nYou are {agent}. Your task was to: {goal}\n"
@@ -31,7 +33,9 @@ def direct_prompt(episode: Episode) -> str:
     return episode.ask(instruction=_DIRECT)
 
 
-def react_prompt(episode: Episode, thoughts: Sequence[str] | None = None, notes: Sequence[str] = ()) -> str:
+def react_prompt(
+    episode: Episode, thoughts: Sequence[str] | None = None, notes: Sequence[str] = ()
+) -> str:
     """Return the prompt that asks for a thought and an action.
 
     Args:
@@ -39,7 +43,9 @@ def react_prompt(episode: Episode, thoughts: Sequence[str] | None = None, notes:
         thoughts: the thought before each action so far, to be shown in the history; ``None`` leaves them out.
         notes: what the model noted after its earlier attempts, oldest first.
     """
-    return episode.ask(lines=None if thoughts is None else _lines(episode, thoughts), preface=_noted(notes))
+    return episode.ask(
+        lines=None if thoughts is None else _lines(episode, thoughts), preface=_noted(notes)
+    )
 
 
 def reflection_prompt(episode: Episode, notes: Sequence[str], characters: int) -> str:
@@ -65,11 +71,15 @@ def reflection_prompt(episode: Episode, notes: Sequence[str], characters: int) -
 
 def _lines(episode: Episode, thoughts: Sequence[str] | None = None) -> list[str]:
     """Return the template's line for each step, with its thought if there are any."""
-    shown = [f"Thought {number}: '{thought}', " for number, thought in enumerate(thoughts or (), start=1)]
+    shown = [
+        f"Thought {number}: '{thought}', " for number, thought in enumerate(thoughts or (), start=1)
+    ]
     shown = shown or [""] * episode.steps
     return [
         f"[Observation {number}: '{seen}', {thought}Action {number}: '{action}']"
-        for number, ((seen, action), thought) in enumerate(zip(episode.history, shown, strict=True), start=1)
+        for number, ((seen, action), thought) in enumerate(
+            zip(episode.history, shown, strict=True), start=1
+        )
     ]
 
 

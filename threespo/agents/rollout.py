@@ -147,7 +147,9 @@ def play_on(
 
     return [
         EpisodeRecord(episode, episode.steps, invalid, inadmissible, nothing, responses=tuple(responses))
-        for episode, (invalid, inadmissible, nothing), responses in zip(episodes, faults, said, strict=True)
+        for episode, (invalid, inadmissible, nothing), responses in zip(
+            episodes, faults, said, strict=True
+        )
     ]
 
 

@@ -38,10 +38,15 @@ class Allocation(NamedTuple):
         """Return p(s) at samples less p(s) at expansions (below 0: harder states get more), and the regret a sample."""
         sampled = self.difficulty / max(1, self.samples)
         expanded = self.expanded_difficulty / max(1, self.expansions)
-        return {"allocation": sampled - expanded, "regret": self.regret / self.compared if self.compared else math.nan}
+        return {
+            "allocation": sampled - expanded,
+            "regret": self.regret / self.compared if self.compared else math.nan,
+        }
 
 
-def allocation(rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask], truth: Probabilities) -> Allocation:
+def allocation(
+    rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask], truth: Probabilities
+) -> Allocation:
     """Measure one epoch's recorded trees.
 
     Args:
@@ -79,7 +84,9 @@ def looks(tasks: Sequence[TreeTask], truth: Probabilities) -> int:
     return len({task.look(node) for task in tasks for node in truth[task.task_id]})
 
 
-def _nodes(rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask]) -> dict[tuple[str, int], Node]:
+def _nodes(
+    rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask]
+) -> dict[tuple[str, int], Node]:
     """Return which node of its tree each row is, by (task id, number)."""
     env = TreeEnv()
     states: dict[tuple[str, int], TreeState] = {}
@@ -87,5 +94,7 @@ def _nodes(rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask]) -> 
     for row in rows:
         task = row["task_id"]
         parent = states.get((task, row["parent"]))
-        states[task, row["node"]] = env.step(parent, row["action"]).state if parent else env.initial(tasks[task])
+        states[task, row["node"]] = (
+            env.step(parent, row["action"]).state if parent else env.initial(tasks[task])
+        )
     return {place: state.node for place, state in states.items()}

@@ -40,10 +40,14 @@ class TreeFamily(Settings):
     @model_validator(mode="after")
     def _trees_suffice(self) -> "TreeFamily":
         if self.trees_per_epoch > self.trees:
-            raise ValueError(f"trees_per_epoch: expected at most trees ({self.trees}), found {self.trees_per_epoch}")
+            raise ValueError(
+                f"trees_per_epoch: expected at most trees ({self.trees}), found {self.trees_per_epoch}"
+            )
         leaves = self.branching**self.depth
         if leaves > MOST_LEAVES:
-            raise ValueError(f"branching, depth: expected at most {MOST_LEAVES:,} leaves, found {leaves:,}; lower one")
+            raise ValueError(
+                f"branching, depth: expected at most {MOST_LEAVES:,} leaves, found {leaves:,}; lower one"
+            )
         if leaves < self.solutions:
             raise ValueError(f"solutions: a tree has {leaves} leaves, found {self.solutions}")
         return self

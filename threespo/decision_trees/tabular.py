@@ -47,7 +47,9 @@ class TabularPolicy:
         """Return the probability of each action."""
         return [math.exp(value) for value in self.logprobs(prompt)]
 
-    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+    def sample(
+        self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
+    ) -> list[list[Sample]]:
         """Return ``count`` samples for each request (``protocol.Sampler``); each draw depends on its counters only.
 
         Args:
@@ -58,7 +60,9 @@ class TabularPolicy:
         return [self._draw(request, seed, temperature) for request in requests]
 
     def _draw(self, request: SampleRequest, seed: int, temperature: float) -> list[Sample]:
-        scaled = (self.logits.get(request.prompt, self.initial) / temperature).log_softmax(dim=0).tolist()
+        scaled = (
+            (self.logits.get(request.prompt, self.initial) / temperature).log_softmax(dim=0).tolist()
+        )
         samples = []
         for number in range(request.count):
             # Inverse CDF: the last action takes what rounding leaves over.
@@ -76,15 +80,21 @@ class TabularPolicy:
         present = self.version
         # Before the first step, as the learner does: pi_old of a row is the policy that drew it.
         old = {
-            id(row): self.logprobs(row.prompt)[row.tokens[0]] if row.version == present else row.old_logprobs[0]
+            id(row): self.logprobs(row.prompt)[row.tokens[0]]
+            if row.version == present
+            else row.old_logprobs[0]
             for batch in request.batches
             for row in batch
         }
-        return [self._step(batch, [old[id(row)] for row in batch], request.loss) for batch in request.batches]
+        return [
+            self._step(batch, [old[id(row)] for row in batch], request.loss) for batch in request.batches
+        ]
 
     def _step(self, rows: Sequence[Row], old: Sequence[float], loss: LossSettings) -> UpdateStats:
         places, prompts = _places(rows)
-        table = torch.stack([self.logits.get(prompt, self.initial) for prompt in prompts]).requires_grad_()
+        table = torch.stack(
+            [self.logits.get(prompt, self.initial) for prompt in prompts]
+        ).requires_grad_()
         taken = torch.tensor([row.tokens[0] for row in rows])
         logprobs = table.log_softmax(dim=1)[places, taken]
         reference = self.initial.log_softmax(dim=0)[taken]
@@ -105,7 +115,9 @@ class TabularPolicy:
             objective = objective - loss.entropy_coef * (_entropies(table)[places] * shares).sum()
 
         (gradient,) = torch.autograd.grad(objective, table)
-        for prompt, row in zip(prompts, (table.detach() - self.learning_rate * gradient).unbind(), strict=True):
+        for prompt, row in zip(
+            prompts, (table.detach() - self.learning_rate * gradient).unbind(), strict=True
+        ):
             self.logits[prompt] = row
         self.version += 1
 
@@ -146,11 +158,20 @@ class TabularCritic:
     def _step(self, rows: Sequence[ValueRow], clip: float) -> ValueStats:
         places, prompts = _places(rows)
         table = torch.tensor([self.table.get(prompt, 0.0) for prompt in prompts], requires_grad=True)
-        old, returns = (torch.tensor([getattr(row, name)[0] for row in rows]) for name in ("old_values", "returns"))
+        old, returns = (
+            torch.tensor([getattr(row, name)[0] for row in rows]) for name in ("old_values", "returns")
+        )
         losses, clipped = value_losses(table[places], old, returns, clip)
         (gradient,) = torch.autograd.grad(losses.mean(), table)
-        self.table |= zip(prompts, (table.detach() - self.learning_rate * gradient).tolist(), strict=True)
-        return ValueStats(float(losses.detach().mean()), float(clipped.float().mean()), float(gradient.norm()), len(rows))
+        self.table |= zip(
+            prompts, (table.detach() - self.learning_rate * gradient).tolist(), strict=True
+        )
+        return ValueStats(
+            float(losses.detach().mean()),
+            float(clipped.float().mean()),
+            float(gradient.norm()),
+            len(rows),
+        )
 
 
 def _entropies(table: Tensor) -> Tensor:

@@ -37,7 +37,9 @@ def train_on_family(settings: DecisionTreeSettings) -> None:
     """
 
     def run(rate: float, seed: int) -> list[dict[str, float]]:
-        return run_on_trees(settings.method, settings.options, settings.trees, learning_rate=rate, seed=seed)
+        return run_on_trees(
+            settings.method, settings.options, settings.trees, learning_rate=rate, seed=seed
+        )
 
     def final(rate: float) -> float:
         seeds = range(_TUNING, _TUNING + settings.tuning_seeds)
@@ -79,7 +81,14 @@ def run_on_trees(
     # Each seed has trees of its own, the same for every method.
     numbers = range(seed * settings.trees, (seed + 1) * settings.trees)
     tasks = [
-        TreeTask(number, settings.depth, settings.branching, settings.solutions, settings.dead_ends, settings.aliased)
+        TreeTask(
+            number,
+            settings.depth,
+            settings.branching,
+            settings.solutions,
+            settings.dead_ends,
+            settings.aliased,
+        )
         for number in numbers
     ]
 
@@ -103,11 +112,21 @@ def run_on_trees(
 
         spent = spent.plus(allocation(result.trees, by_id, truth))
         truth = probabilities(policy, tasks)
-        epoch, generations, steps = epoch + 1, generations + driver.generations, steps + len(driver.updates)
+        epoch, generations, steps = (
+            epoch + 1,
+            generations + driver.generations,
+            steps + len(driver.updates),
+        )
         idle = 0 if driver.generations else idle + 1
 
-        found = {**none, "coverage": result.details["state_met"] / most, **(spent.measures() if spent.samples else {})}
-        rows.append({"generations": generations, "optimizer_steps": steps, "success": success(truth), **found})
+        found = {
+            **none,
+            "coverage": result.details["state_met"] / most,
+            **(spent.measures() if spent.samples else {}),
+        }
+        rows.append(
+            {"generations": generations, "optimizer_steps": steps, "success": success(truth), **found}
+        )
 
     return rows
 

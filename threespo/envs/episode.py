@@ -58,7 +58,9 @@ class Episode:
         """The prompt for the next action."""
         return self.ask()
 
-    def ask(self, lines: Sequence[str] | None = None, instruction: str | None = None, preface: str = "") -> str:
+    def ask(
+        self, lines: Sequence[str] | None = None, instruction: str | None = None, preface: str = ""
+    ) -> str:
         """Return the prompt of the environment's template, changed where an argument says so.
 
         Args:
@@ -126,7 +128,8 @@ def is_admissible(action: str, admissible: Sequence[str]) -> bool:
         return True
     forms = (entry.split(FREE_TEXT) for entry in admissible if FREE_TEXT in entry)
     return any(
-        re.fullmatch(rf"{re.escape(before)}[^\[\]\n]+{re.escape(after)}", action) is not None for before, after in forms
+        re.fullmatch(rf"{re.escape(before)}[^\[\]\n]+{re.escape(after)}", action) is not None
+        for before, after in forms
     )
 
 

@@ -76,4 +76,6 @@ def recognised(path: Path) -> EnvironmentSpec:
     for spec in specs:
         if spec.recognises(path):
             return spec
-    raise InputError(f"{path}: nothing to play there; expected " + ", or ".join(spec.playable for spec in specs))
+    raise InputError(
+        f"{path}: nothing to play there; expected " + ", or ".join(spec.playable for spec in specs)
+    )

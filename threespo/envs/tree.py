@@ -106,13 +106,19 @@ class TreeEnv:
         return Transition(after, after.observation, int(self.won(after)), self.won(after))
 
     def admissible(self, state: TreeState) -> tuple[str, ...]:
-        return tuple(str(branch) for branch in range(state.task.branching)) if len(state.node) < state.task.depth else ()
+        return (
+            tuple(str(branch) for branch in range(state.task.branching))
+            if len(state.node) < state.task.depth
+            else ()
+        )
 
     def won(self, state: TreeState) -> bool:
         return state.node in state.task.goals
 
 
-def success_probabilities(task: TreeTask, choose: Callable[[str], Mapping[str, float]]) -> dict[Node, float]:
+def success_probabilities(
+    task: TreeTask, choose: Callable[[str], Mapping[str, float]]
+) -> dict[Node, float]:
     """Return p(s), the probability of winning from every node that can be reached, under a policy.
 
     A path has exactly as many steps as the tree is deep, so a dead end wins nothing.
@@ -128,7 +134,10 @@ def success_probabilities(task: TreeTask, choose: Callable[[str], Mapping[str, f
             value = float(node in task.goals)
         else:
             probabilities = choose(task.look(node))
-            value = sum(probabilities.get(str(branch), 0.0) * visit((*node, branch)) for branch in range(task.branching))
+            value = sum(
+                probabilities.get(str(branch), 0.0) * visit((*node, branch))
+                for branch in range(task.branching)
+            )
         known[node] = value
         return value
 

@@ -38,7 +38,9 @@ class AnyText(spaces.Text):
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         # By its bound a sample would have half a million characters.
-        return "".join(map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(0, 40)))))
+        return "".join(
+            map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(0, 40))))
+        )
 
 
 def observed(episode: Episode) -> str:
@@ -79,7 +81,14 @@ class TextEnv(gymnasium.Env[str, str]):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}  # type: ignore[misc]
 
-    def __init__(self, environment: str, *, order: str = "shuffled", render_mode: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        environment: str,
+        *,
+        order: str = "shuffled",
+        render_mode: str | None = None,
+        **options: Any,
+    ) -> None:
         """Open the tasks; environments that are made alike share them.
 
         Args:
@@ -110,7 +119,11 @@ class TextEnv(gymnasium.Env[str, str]):
             InputError: before the first reset, and after ``close``.
         """
         if self._episode is None or self._closed:
-            raise InputError("the environment is closed; make another" if self._closed else "no episode yet: call reset()")
+            raise InputError(
+                "the environment is closed; make another"
+                if self._closed
+                else "no episode yet: call reset()"
+            )
         return self._episode
 
     @property
@@ -118,7 +131,9 @@ class TextEnv(gymnasium.Env[str, str]):
         """The paper's prompt for the next action."""
         return self.episode.prompt
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         """Begin an episode.
 
         Args:
@@ -153,12 +168,20 @@ class TextEnv(gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise InputError(f"action: expected a text, found {type(action).__name__}")
         if before.done:
-            raise InputError(f"the episode of task {before.task.task_id!r} is over after {before.steps} steps: call reset()")
+            raise InputError(
+                f"the episode of task {before.task.task_id!r} is over after {before.steps} steps: call reset()"
+            )
         allowed = is_admissible(action, self._admissible)
         after = act(before, action)
         self._set(after)
         info = {**information(after, list(self._admissible), self.tasks), "admissible": allowed}
-        return observed(after), float(after.score - before.score), after.ended, after.done and not after.ended, info
+        return (
+            observed(after),
+            float(after.score - before.score),
+            after.ended,
+            after.done and not after.ended,
+            info,
+        )
 
     def render(self) -> str:
         """Return the present point as a text: goal, observation, admissible commands."""
@@ -195,7 +218,9 @@ class TextEnv(gymnasium.Env[str, str]):
             raise InputError("the environment is closed; make another")
         found = point if isinstance(point, Snapshot) else from_bytes(point, self.tasks)
         if found.episode is not None and found.episode.setup is not self.tasks.setup:
-            raise InputError("this snapshot is of an environment that was made in another way; use dump() between processes")
+            raise InputError(
+                "this snapshot is of an environment that was made in another way; use dump() between processes"
+            )
         self._seed, self._played = found.seed, found.played
         self._set(found.episode)
 

@@ -40,7 +40,12 @@ def to_bytes(snapshot: Snapshot, tasks: Tasks) -> bytes:
         snapshot: of an environment that plays ``tasks``.
         tasks: they are named, not stored; a task's content is stored as a hash.
     """
-    values: dict[str, Any] = {"made": _made(tasks), "seed": snapshot.seed, "played": snapshot.played, "task": None}
+    values: dict[str, Any] = {
+        "made": _made(tasks),
+        "seed": snapshot.seed,
+        "played": snapshot.played,
+        "task": None,
+    }
     if (episode := snapshot.episode) is not None:
         values |= {
             "task": episode.task.task_id,
@@ -81,7 +86,9 @@ def from_bytes(data: bytes, tasks: Tasks) -> Snapshot:
         return Snapshot(None, values["seed"], values["played"])
     task = tasks.task(values["task"])
     if values["content"] != (found := tasks.content(task.task_id)):
-        raise InputError(f"snapshot of task {task.task_id!r} with the content {values['content']}, here {found}; {_REMEDY}")
+        raise InputError(
+            f"snapshot of task {task.task_id!r} with the content {values['content']}, here {found}; {_REMEDY}"
+        )
 
     history = tuple((seen, action) for seen, action in values["history"])
     state = _load(task, values["state"])
@@ -115,8 +122,12 @@ def _dump(state: Any) -> Any:
 
 def _load(task: Any, values: dict[str, Any]) -> Any:
     if isinstance(task, Game):
-        facts = Facts._make(tuple(value) if isinstance(value, list) else value for value in values["facts"])
+        facts = Facts._make(
+            tuple(value) if isinstance(value, list) else value for value in values["facts"]
+        )
         return GameState(task, facts, values["observation"], values["won"])
     assert isinstance(task, ShopGoal)
     chosen = tuple((name, value) for name, value in values["chosen"])
-    return ShopState(**{**values, "goal": task, "chosen": chosen, "visited": frozenset(values["visited"])})
+    return ShopState(
+        **{**values, "goal": task, "chosen": chosen, "visited": frozenset(values["visited"])}
+    )

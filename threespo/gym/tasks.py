@@ -65,7 +65,9 @@ class Tasks:
         self.expert, self.comparison = expert, comparison
         self._load, self._contents = load, contents
         self._checked = functools.lru_cache(maxsize=_REMEMBERED)(self._load_checked)
-        self._content = functools.lru_cache(maxsize=_REMEMBERED)(lambda place: content_hash(self._checked(place)))
+        self._content = functools.lru_cache(maxsize=_REMEMBERED)(
+            lambda place: content_hash(self._checked(place))
+        )
         self._places = {task_id: place for place, task_id in enumerate(self.ids)}
 
     def __len__(self) -> int:
@@ -146,16 +148,28 @@ def alfworld_tasks(
     adviser = make_expert(expert)
     if path is None:
         if human_goals:
-            raise InputError("alfworld: human_goals needs path: generated games have no annotations by people")
+            raise InputError(
+                "alfworld: human_goals needs path: generated games have no annotations by people"
+            )
         listed = _generated("alfworld-generated", split)
         make = functools.partial(embedded.game, split, GENERATED_SEED, "full")
-        return Tasks(ALFWORLD, split, setup, listed[0], lambda place: compile_game(make(place)), listed[1], adviser)
+        return Tasks(
+            ALFWORLD,
+            split,
+            setup,
+            listed[0],
+            lambda place: compile_game(make(place)),
+            listed[1],
+            adviser,
+        )
 
     records = _real_games(Path(path), split, human_goals, goal_seed)
     ids = [record.game_id for record in records]
     contents = {record.game_id: content_hash(record) for record in records}
     compared = compare_folder(ALFWORLD, path, [split], contents, quiet=human_goals > 0)
-    return Tasks(ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), None, adviser, compared)
+    return Tasks(
+        ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), None, adviser, compared
+    )
 
 
 def _real_games(folder: Path, split: str, human_goals: float, goal_seed: int) -> list[GameRecord]:
@@ -165,9 +179,15 @@ def _real_games(folder: Path, split: str, human_goals: float, goal_seed: int) ->
     read = "train" if split == "calibration" and not own else split
     records = sources.load(folder, read, human_goals=human_goals, goal_seed=goal_seed)
     if not own and split in ("train", "calibration"):
-        records = [replace(r, split=split) for r in records if (r.game_id in held_out) == (split == "calibration")]
+        records = [
+            replace(r, split=split)
+            for r in records
+            if (r.game_id in held_out) == (split == "calibration")
+        ]
     if not records:
-        raise InputError(f"{folder}: no game of {split!r}; threespo data alfworld --from {folder} --to DIR makes it")
+        raise InputError(
+            f"{folder}: no game of {split!r}; threespo data alfworld --from {folder} --to DIR makes it"
+        )
     order = "calibration" if split in ("train", "calibration") else "choice"
     return sorted(records, key=lambda record: derive(order, record.game_id))
 
@@ -206,7 +226,9 @@ def webshop_tasks(
     shop = _shop(folder, mode, fidelity, session)
     setup = _setup(shop, WebshopEpisode, mode=mode, fidelity=fidelity, **limits)
     if not (folder / f"{split}.jsonl.xz").is_file():
-        there = ", ".join(sorted(file.name.split(".")[0] for file in folder.glob("*.jsonl.xz"))) or "none"
+        there = (
+            ", ".join(sorted(file.name.split(".")[0] for file in folder.glob("*.jsonl.xz"))) or "none"
+        )
         raise InputError(f"{path or 'webshop'}: no split {split!r} (splits found: {there})")
     goals = load_goals(folder, split, shop.catalogue)
     compared = None
@@ -214,7 +236,9 @@ def webshop_tasks(
         contents = {goal.task_id: content_hash(goal) for goal in goals}
         compared = compare_folder(WEBSHOP, path, [split], contents, quiet=human_goals)
     ids = [goal.task_id for goal in goals]
-    return Tasks(WEBSHOP, split, setup, ids, goals.__getitem__, listed and listed[1], comparison=compared)
+    return Tasks(
+        WEBSHOP, split, setup, ids, goals.__getitem__, listed and listed[1], comparison=compared
+    )
 
 
 @functools.lru_cache(maxsize=16)
@@ -232,7 +256,11 @@ def shop_folder(path: str | None, human_goals: bool = False) -> Path:
     """
     if path is not None and is_catalogue(Path(path) / "catalogue"):
         return Path(path)
-    source = products_of("path", path=Path(path)) if path else products_of("embedded", count=PRODUCTS, seed=GENERATED_SEED)
+    source = (
+        products_of("path", path=Path(path))
+        if path
+        else products_of("embedded", count=PRODUCTS, seed=GENERATED_SEED)
+    )
     temporary = Path(tempfile.mkdtemp(prefix="threespo-shop-"))
     # A forked process must not remove what its parent uses.
     atexit.register(_remove, temporary, os.getpid())
@@ -262,14 +290,21 @@ def open_tasks(environment: str, **options: Any) -> Tasks:
     if environment not in TASKS:
         raise InputError(f"no environment {environment!r}; there are: {', '.join(TASKS)}")
     # A folder may come as a path; one that is given twice in two ways is opened twice, and no harm is done.
-    given = {name: os.fspath(value) if isinstance(value, os.PathLike) else plain(value) for name, value in options.items()}
+    given = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
+        for name, value in options.items()
+    }
     for name, value in given.items():
         if isinstance(value, list | set | dict):
-            raise InputError(f"{environment}: {name}: expected one value, found a {type(value).__name__}")
+            raise InputError(
+                f"{environment}: {name}: expected one value, found a {type(value).__name__}"
+            )
     try:
         return TASKS[environment](**given)
     except TypeError as error:
-        raise InputError(f"{environment}: {error}".replace(f"{TASKS[environment].__name__}() ", "")) from error
+        raise InputError(
+            f"{environment}: {error}".replace(f"{TASKS[environment].__name__}() ", "")
+        ) from error
 
 
 def _generated(name: str, split: str) -> tuple[list[str], list[str]]:
@@ -286,5 +321,7 @@ def _setup(env: Any, settings: type[EpisodeSettings], **values: Any) -> EpisodeS
         episode = settings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputError(f"{env.name}: {first['loc'][0]}: {first['msg']} (found {first['input']!r})") from error
+        raise InputError(
+            f"{env.name}: {first['loc'][0]}: {first['msg']} (found {first['input']!r})"
+        ) from error
     return EpisodeSetup(env, episode.max_steps, episode.history_length)

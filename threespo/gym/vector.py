@@ -32,7 +32,13 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
     """
 
     def __init__(
-        self, environment: str, num_envs: int = 1, *, order: str = "shuffled", autoreset: bool = True, **options: Any
+        self,
+        environment: str,
+        num_envs: int = 1,
+        *,
+        order: str = "shuffled",
+        autoreset: bool = True,
+        **options: Any,
     ) -> None:
         """Open the tasks.
 
@@ -94,11 +100,17 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         mask, tasks = given.pop("reset_mask", None), given.pop("tasks", None)
         if given:
             raise InputError(f"reset: no option {min(given)!r}; there are: reset_mask, tasks")
-        chosen = list(range(self.num_envs)) if mask is None else [int(place) for place in np.flatnonzero(mask)]
+        chosen = (
+            list(range(self.num_envs))
+            if mask is None
+            else [int(place) for place in np.flatnonzero(mask)]
+        )
         if mask is not None and len(mask) != self.num_envs:
             raise InputError(f"reset_mask: expected {self.num_envs} values, found {len(mask)}")
         if tasks is not None and len(tasks) != len(chosen):
-            raise InputError(f"tasks: expected one for each of {len(chosen)} episodes that begin, found {len(tasks)}")
+            raise InputError(
+                f"tasks: expected one for each of {len(chosen)} episodes that begin, found {len(tasks)}"
+            )
         if seed is not None:
             self._seed, self._played = seed_of(seed), [0] * self.num_envs
 
@@ -134,7 +146,11 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
 
         ended = np.array([episode.ended for episode in self.episodes])
         over = np.array([episode.done for episode in self.episodes])
-        info = {**self._information(), "admissible": allowed, "_admissible": np.ones(self.num_envs, dtype=bool)}
+        info = {
+            **self._information(),
+            "admissible": allowed,
+            "_admissible": np.ones(self.num_envs, dtype=bool),
+        }
         return self._texts(), rewards, ended, over & ~ended, info
 
     def fork(self, place: int | None = None, onto: Sequence[int] = ()) -> "TextVectorEnv":
@@ -154,13 +170,20 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
             return self
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._episodes, twin._admissible, twin._played = list(self._episodes), list(self._admissible), list(self._played)
+        twin._episodes, twin._admissible, twin._played = (
+            list(self._episodes),
+            list(self._admissible),
+            list(self._played),
+        )
         twin._np_random = None
         return twin
 
     def snapshot(self) -> tuple[Snapshot, ...]:
         """Return the present points as values, (num_envs,)."""
-        return tuple(Snapshot(e, self._seed, played) for e, played in zip(self._episodes, self._played, strict=True))
+        return tuple(
+            Snapshot(e, self._seed, played)
+            for e, played in zip(self._episodes, self._played, strict=True)
+        )
 
     def restore(self, points: Sequence[Snapshot | bytes]) -> None:
         """Go to points that environments made alike were at.
@@ -173,9 +196,15 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         """
         if len(points) != self.num_envs:
             raise InputError(f"restore: expected {self.num_envs} points, found {len(points)}")
-        found = [point if isinstance(point, Snapshot) else from_bytes(point, self.tasks) for point in points]
-        if any(point.episode is not None and point.episode.setup is not self.tasks.setup for point in found):
-            raise InputError("a snapshot is of an environment that was made in another way; use dump() between processes")
+        found = [
+            point if isinstance(point, Snapshot) else from_bytes(point, self.tasks) for point in points
+        ]
+        if any(
+            point.episode is not None and point.episode.setup is not self.tasks.setup for point in found
+        ):
+            raise InputError(
+                "a snapshot is of an environment that was made in another way; use dump() between processes"
+            )
         for place, point in enumerate(found):
             self._seed, self._played[place] = point.seed, point.played
             self._set(place, point.episode)
@@ -196,13 +225,18 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
 
     def _set(self, place: int, episode: Episode | None) -> None:
         self._episodes[place] = episode
-        self._admissible[place] = () if episode is None else self.tasks.setup.env.admissible(episode.state)
+        self._admissible[place] = (
+            () if episode is None else self.tasks.setup.env.admissible(episode.state)
+        )
 
     def _texts(self) -> tuple[str, ...]:
         return tuple(map(observed, self.episodes))
 
     def _information(self) -> dict[str, Any]:
-        rows = [information(e, list(listed), self.tasks) for e, listed in zip(self.episodes, self._admissible, strict=True)]
+        rows = [
+            information(e, list(listed), self.tasks)
+            for e, listed in zip(self.episodes, self._admissible, strict=True)
+        ]
         info: dict[str, Any] = {}
         for key, values in zip(rows[0], zip(*[row.values() for row in rows], strict=True), strict=True):
             column = np.empty(self.num_envs, dtype=object)

@@ -27,7 +27,15 @@ from threespo.envs.registry import environment
 from threespo.errors import InputError
 from threespo.files import atomic_folder, atomic_json, copy_folder, read_json
 from threespo.hub import fetch_model
-from threespo.imitation.curriculum import Curriculum, EarlyStop, Recipe, Shape, Stage, Turn, curriculum_of
+from threespo.imitation.curriculum import (
+    Curriculum,
+    EarlyStop,
+    Recipe,
+    Shape,
+    Stage,
+    Turn,
+    curriculum_of,
+)
 from threespo.imitation.settings import BasePolicySettings
 from threespo.paths import POLICY_FILE
 from threespo.rng import derive, generator
@@ -60,7 +68,9 @@ def provide(settings: BasePolicySettings) -> None:
             copy_folder(curriculum.shipped, folder)
         else:
             print(f"policy {name}: built from its recipe", file=sys.stderr)
-            facts = build(curriculum, environment(env).load_tasks(paths.data(env), "calibration"), folder)
+            facts = build(
+                curriculum, environment(env).load_tasks(paths.data(env), "calibration"), folder
+            )
             atomic_json(folder / POLICY_FILE, {"kind": "tiny", "fingerprint": fingerprint, **facts})
 
 
@@ -116,13 +126,19 @@ def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict
     facts: dict[str, Any] = {"recipe": asdict(plan)}
     facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     played = played_by("strong")
-    facts["strong"] = {**played, "binding": binding(folder / "strong", curriculum, calibration, plan.seed)}
+    facts["strong"] = {
+        **played,
+        "binding": binding(folder / "strong", curriculum, calibration, plan.seed),
+    }
     print(f"strong policy: {facts['strong']}", file=sys.stderr)
 
     # A strong policy that wins little is the base, whatever was to make it weak.
     if isinstance(weakening, EarlyStop):
         found = passed or {"tokens": cloner.tokens, **played_by("base")}
-        facts["base"] = {**found, "binding": binding(folder / "base", curriculum, calibration, plan.seed)}
+        facts["base"] = {
+            **found,
+            "binding": binding(folder / "base", curriculum, calibration, plan.seed),
+        }
         return facts
 
     steps = 0
@@ -186,10 +202,14 @@ def measure(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) 
     sampler, setup = _sampler(folder, curriculum), curriculum.setup
     facts: dict[str, float] = {}
     for temperature in (1.0, 0.4):
-        records = play_episodes(setup, tasks, sampler, seed=seed, temperature=temperature, key=("calibration",))
+        records = play_episodes(
+            setup, tasks, sampler, seed=seed, temperature=temperature, key=("calibration",)
+        )
         steps = sum(record.episode.steps for record in records)
         facts[f"success_t{temperature}"] = sum(record.episode.won for record in records) / len(records)
-        facts[f"valid_format_t{temperature}"] = 1 - sum(record.invalid_format for record in records) / steps
+        facts[f"valid_format_t{temperature}"] = (
+            1 - sum(record.invalid_format for record in records) / steps
+        )
         facts[f"admissible_t{temperature}"] = 1 - sum(record.inadmissible for record in records) / steps
     return facts
 
@@ -214,7 +234,9 @@ def binding(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) 
                 states.append((episode, decision.action))
             episode = act(episode, decision.action)
 
-    requests = tuple(SampleRequest(episode.prompt, 1, ("binding", i)) for i, (episode, _) in enumerate(states))
+    requests = tuple(
+        SampleRequest(episode.prompt, 1, ("binding", i)) for i, (episode, _) in enumerate(states)
+    )
     samples = _sampler(folder, curriculum).sample(requests, seed=seed, temperature=1.0)
     turns = [
         Turn(episode, wanted, parse_response(sample.text, setup.env.text.fallback_length).action)
@@ -252,7 +274,9 @@ def _tokenizer(curriculum: Curriculum) -> Any:
     noisy = replace(plan.stages[0], labels=None)
     played = demonstrations(curriculum.expert, curriculum.setup, iter(tasks), noisy, plan.seed)
     pairs = itertools.islice(played, 6000)
-    return build_tokenizer(curriculum.vocabulary([text for pair in pairs for text in pair], tasks), curriculum.lowercase)
+    return build_tokenizer(
+        curriculum.vocabulary([text for pair in pairs for text in pair], tasks), curriculum.lowercase
+    )
 
 
 def _sampler(folder: Path, curriculum: Curriculum) -> Any:
@@ -260,7 +284,9 @@ def _sampler(folder: Path, curriculum: Curriculum) -> Any:
     from threespo.policy.sampler import TorchSampler
 
     policy = load_policy(folder, dtype="float32")
-    return TorchSampler(policy, curriculum.response_tokens, max_batch_rows=256, max_prompt_tokens=policy.max_context)
+    return TorchSampler(
+        policy, curriculum.response_tokens, max_batch_rows=256, max_prompt_tokens=policy.max_context
+    )
 
 
 def _matches(shipped: Path, fingerprint: str) -> bool:

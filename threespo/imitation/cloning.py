@@ -83,7 +83,12 @@ class Cloner:
             tokenizer: its tokenizer, with chat template.
             curriculum: tasks, expert and seed.
         """
-        self.model, self.tokenizer, self.curriculum, self.seed = model, tokenizer, curriculum, curriculum.plan.seed
+        self.model, self.tokenizer, self.curriculum, self.seed = (
+            model,
+            tokenizer,
+            curriculum,
+            curriculum.plan.seed,
+        )
         self.stages, self.tokens = 0, 0
 
     def run(self, stage: Stage, watch: Watch | None = None) -> None:
@@ -163,7 +168,9 @@ class Cloner:
             tokens[row, :length] = torch.tensor(example.tokens)
             weights[row, : example.prompt_length] = stage.prompt_weight
             weights[row, example.prompt_length : length] = 1.0
-            weights[row, slice(*example.thought)] = stage.decision_weight * (stage.take_weight if example.takes else 1)
+            weights[row, slice(*example.thought)] = stage.decision_weight * (
+                stage.take_weight if example.takes else 1
+            )
 
         # Padding is on the right: causal attention never looks at it, so no mask is needed.
         hidden = self.model.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
@@ -171,7 +178,9 @@ class Cloner:
         # The head over the vocabulary is most of a tiny model's work, so only tokens that weigh something go through it.
         targets, weighed = tokens[:, 1:], weights[:, 1:]
         counts = weighed > 0
-        losses = torch.nn.functional.cross_entropy(self.model.lm_head(hidden[counts]), targets[counts], reduction="none")
+        losses = torch.nn.functional.cross_entropy(
+            self.model.lm_head(hidden[counts]), targets[counts], reduction="none"
+        )
         return (losses * weighed[counts]).sum() / weighed.sum()
 
 
@@ -186,11 +195,15 @@ def encode_pairs(
         decides: where the deciding tokens end: with the thought, or with the response.
     """
     prompts = [
-        tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+        )
         for prompt, _ in pairs
     ]
     heads = tokenizer(prompts, add_special_tokens=False)["input_ids"]
-    tails = tokenizer([response + tokenizer.eos_token for _, response in pairs], add_special_tokens=False)["input_ids"]
+    tails = tokenizer(
+        [response + tokenizer.eos_token for _, response in pairs], add_special_tokens=False
+    )["input_ids"]
 
     closing = {index for text, index in tokenizer.get_vocab().items() if "</think>" in text}
 

@@ -27,6 +27,8 @@ class PolicySize(Settings):
 
 SIZES = {
     "s": PolicySize(hidden=128, layers=3, heads=4, mlp=384),
-    "m": PolicySize(hidden=256, layers=3, heads=8, mlp=768, learning_rate=0.6, effort=0.75, base_success=0.25),
+    "m": PolicySize(
+        hidden=256, layers=3, heads=8, mlp=768, learning_rate=0.6, effort=0.75, base_success=0.25
+    ),
 }
 """``s`` stands in for the paper's 1.5B model, ``m`` (about four times larger) for its 7B."""

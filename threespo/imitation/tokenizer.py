@@ -40,7 +40,9 @@ def vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -
     """
     nouns = set(names)
     # Longer names first, since the first alternative that matches is taken.
-    entity = re.compile(r" (?:" + "|".join(sorted(nouns, key=lambda noun: (-len(noun), noun))) + r")\b| \d+\b")
+    entity = re.compile(
+        r" (?:" + "|".join(sorted(nouns, key=lambda noun: (-len(noun), noun))) + r")\b| \d+\b"
+    )
     phrases = Counter(phrase for text in texts for phrase in entity.split(text) if phrase)
     frequent = {phrase for phrase, count in phrases.items() if count >= min_count}
     numbers = {f" {number}" for number in range(_HIGHEST_NUMBER + 1)}
@@ -95,9 +97,13 @@ def build_tokenizer(words: list[str], lowercase: bool = False) -> Qwen2Tokenizer
     )
 
     # Added tokens are matched leftmost-longest before the byte model sees the rest.
-    tokenizer.add_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks], special_tokens=True)
+    tokenizer.add_tokens(
+        [AddedToken(mark, special=True, normalized=False) for mark in marks], special_tokens=True
+    )
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
 
     content = "message['content']"
-    tokenizer.chat_template = CHAT_TEMPLATE.replace(content, f"{content} | lower") if lowercase else CHAT_TEMPLATE
+    tokenizer.chat_template = (
+        CHAT_TEMPLATE.replace(content, f"{content} | lower") if lowercase else CHAT_TEMPLATE
+    )
     return tokenizer

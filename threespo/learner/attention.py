@@ -82,7 +82,9 @@ def _attend(
         return output, None
     unknown = sorted(name for name in _REFUSED if kwargs.get(name) is not None)
     if unknown:
-        raise InputError(f"this model's attention uses {', '.join(unknown)}, which packed training does not know.")
+        raise InputError(
+            f"this model's attention uses {', '.join(unknown)}, which packed training does not know."
+        )
 
     gqa = query.shape[1] != key.shape[1]
     # One split per tensor: slicing each group out would make the backward pass quadratic in the number of groups.
@@ -90,14 +92,26 @@ def _attend(
     parts = [
         _attend_group(span, group_query, group_key, group_value, scaling, dropout, gqa)
         for span, group_query, group_key, group_value in zip(
-            spans, query.split(lengths, dim=2), key.split(lengths, dim=2), value.split(lengths, dim=2), strict=True
+            spans,
+            query.split(lengths, dim=2),
+            key.split(lengths, dim=2),
+            value.split(lengths, dim=2),
+            strict=True,
         )
     ]
-    return torch.cat([piece for part in parts for piece in part], dim=2).transpose(1, 2).contiguous(), None
+    return torch.cat([piece for part in parts for piece in part], dim=2).transpose(
+        1, 2
+    ).contiguous(), None
 
 
 def _attend_group(
-    span: Span, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, dropout: float, gqa: bool
+    span: Span,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scaling: float | None,
+    dropout: float,
+    gqa: bool,
 ) -> tuple[Tensor, ...]:
     if span.mask is None:
         return (_sdpa(query, key, value, None, scaling, dropout, gqa),)
@@ -111,12 +125,29 @@ def _attend_group(
 
 
 def _sdpa(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, dropout: float, gqa: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+    dropout: float,
+    gqa: bool,
 ) -> Tensor:
     if mask is not None and gqa:
         # With a mask, CUDA's frugal kernels want as many key as query heads; without, they would keep all scores.
         repeats = query.shape[1] // key.shape[1]
-        key, value, gqa = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1), False
+        key, value, gqa = (
+            key.repeat_interleave(repeats, dim=1),
+            value.repeat_interleave(repeats, dim=1),
+            False,
+        )
     return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=mask is None, scale=scaling, enable_gqa=gqa
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=mask is None,
+        scale=scaling,
+        enable_gqa=gqa,
     )

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+_LAUNCHER = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+}
 _MEETING = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 TOGETHER = timedelta(hours=2)
@@ -52,7 +58,11 @@ def _start(module: nn.Module, settings: "OptimSettings", device: torch.device, a
     # One pass over the state instead of a dozen. Not on a CPU by default, where it would change the bytes of earlier runs.
     fused = device.type == "cuda" or settings.offload_optimizer
     optimizer = torch.optim.AdamW(
-        decayed, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=fused or None
+        decayed,
+        lr=settings.lr,
+        betas=settings.betas,
+        weight_decay=settings.weight_decay,
+        fused=fused or None,
     )
 
     zero: dict[str, Any] = {"stage": settings.zero_stage}
@@ -74,7 +84,9 @@ def _start(module: nn.Module, settings: "OptimSettings", device: torch.device, a
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        engine = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)[0]
+        engine = deepspeed.initialize(
+            model=module, optimizer=optimizer, config=config, dist_init_required=False
+        )[0]
     # Gradient checkpointing works in this mode only; policies have no dropout that it could turn on.
     engine.train()
     return engine
@@ -88,7 +100,9 @@ def step(engine: Any) -> float:
     """
     plain = engine.zero_optimization_stage() == 0 and not engine.bfloat16_enabled()
     if plain:
-        gradients = [parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None]
+        gradients = [
+            parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None
+        ]
         norm = float(torch.nn.utils.get_total_norm(gradients))
         if math.isfinite(norm):
             engine.step()
@@ -288,4 +302,6 @@ def _join(device: torch.device, alone: bool) -> None:
     backend = "nccl" if device.type == "cuda" else "gloo"
     if alone and not distributed.is_initialized():
         distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
-    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=TOGETHER)
+    deepspeed.init_distributed(
+        dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=TOGETHER
+    )

@@ -119,9 +119,13 @@ def _manifest(folder: Path) -> dict[str, Any]:
             raise TypeError("a field is of another type")
         int(manifest["steps"])
     except FileNotFoundError as error:
-        raise InputError(f"{file}: not found, so {folder} is no checkpoint of a learner. Give the right folder.") from error
+        raise InputError(
+            f"{file}: not found, so {folder} is no checkpoint of a learner. Give the right folder."
+        ) from error
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{file}: cannot be read ({error}); the checkpoint is broken. Use an earlier one.") from error
+        raise InputError(
+            f"{file}: cannot be read ({error}); the checkpoint is broken. Use an earlier one."
+        ) from error
     return dict(manifest)
 
 

@@ -23,14 +23,18 @@ def check_settings(settings: OptimSettings) -> None:
         ("dtype", settings.dtype in ("float32", "bfloat16")),
     ):
         if not good:
-            raise InputError(f"optimizer setting {name}: found {getattr(settings, name)!r}, which is out of range.")
+            raise InputError(
+                f"optimizer setting {name}: found {getattr(settings, name)!r}, which is out of range."
+            )
     if settings.zero_stage == 0 and settings.dtype == "bfloat16":
         raise InputError(
             "optimizer setting zero_stage: found 0 with dtype bfloat16, expected 1 or more: at stage 0 DeepSpeed adds up "
             "gradients in bfloat16 and counts its own start as Adam's first step."
         )
     if settings.zero_stage == 0 and settings.offload_optimizer:
-        raise InputError("optimizer setting offload_optimizer: stage 0 of ZeRO cannot; set zero_stage to 1 or more.")
+        raise InputError(
+            "optimizer setting offload_optimizer: stage 0 of ZeRO cannot; set zero_stage to 1 or more."
+        )
 
 
 def check_rows(rows: Sequence[Row], present: int) -> None:

@@ -36,7 +36,9 @@ class ValueScorer(nn.Module):
         linear.install(stock)
         self.backbone: nn.Module = stock.base_model
         like = next(stock.parameters())
-        self.head = nn.Linear(text_config(stock.config).hidden_size, 1, bias=False, device=like.device, dtype=like.dtype)
+        self.head = nn.Linear(
+            text_config(stock.config).hidden_size, 1, bias=False, device=like.device, dtype=like.dtype
+        )
         # All values begin at 0, so the first advantages are the returns.
         nn.init.zeros_(self.head.weight)
 
@@ -57,7 +59,9 @@ class ValueScorer(nn.Module):
 class DeepSpeedCritic:
     """Values of responses, and optimizer steps on them."""
 
-    def __init__(self, policy: Policy, settings: OptimSettings, inspect: Path = Path("failed-updates")) -> None:
+    def __init__(
+        self, policy: Policy, settings: OptimSettings, inspect: Path = Path("failed-updates")
+    ) -> None:
         """Prepare the critic.
 
         Args:
@@ -133,7 +137,10 @@ class DeepSpeedCritic:
         def loss_of(part: list[Group]) -> tuple[Tensor, Tensor]:
             packed = self._pack(part)
             old, returns = (
-                torch.tensor([x for row in packed.rows for x in getattr(rows[row], name)], device=self.policy.device)
+                torch.tensor(
+                    [x for row in packed.rows for x in getattr(rows[row], name)],
+                    device=self.policy.device,
+                )
                 for name in ("old_values", "returns")
             )
             losses, clipped = value_losses(self._engine(packed), old, returns, clip)
@@ -160,7 +167,9 @@ class DeepSpeedCritic:
 
     def _failure(self, rows: Sequence[ValueRow], what: str) -> InputError:
         batch = {"rows": [dataclasses.asdict(row) for row in rows]}
-        return not_finite(self._inspect / f"critic-update-{self.steps:06d}.json", what, self.steps, batch)
+        return not_finite(
+            self._inspect / f"critic-update-{self.steps:06d}.json", what, self.steps, batch
+        )
 
 
 def _check_rows(rows: Sequence[ValueRow]) -> None:

@@ -72,7 +72,9 @@ class DeepSpeedLearner:
         """
         check_settings(settings)
         if reference is not None and reference.model is policy.model:
-            raise InputError("the reference policy is the policy itself; load it a second time, it must stay frozen.")
+            raise InputError(
+                "the reference policy is the policy itself; load it a second time, it must stay frozen."
+            )
         self.policy, self.settings, self._inspect = policy, settings, inspect
         self._dtype = parse_dtype(settings.dtype)
         scorer = ResponseScorer(policy.model)
@@ -83,7 +85,13 @@ class DeepSpeedLearner:
             self._engine = backend.start(scorer, settings)
         self._reference: ResponseScorer | None = None
         if reference is not None:
-            self._reference = ResponseScorer(reference.model).to(self._dtype).to(policy.device).requires_grad_(False).eval()
+            self._reference = (
+                ResponseScorer(reference.model)
+                .to(self._dtype)
+                .to(policy.device)
+                .requires_grad_(False)
+                .eval()
+            )
 
     @property
     def steps(self) -> int:
@@ -115,8 +123,12 @@ class DeepSpeedLearner:
         result = []
         for rows in request.batches:
             ours = [(row, old[id(row)]) for row in rows if id(row) in old]
-            gaps = [abs(x - y) for row, known in ours for x, y in zip(row.old_logprobs, known, strict=True)]
-            known_rows = (dataclasses.replace(row, old_logprobs=old.get(id(row), row.old_logprobs)) for row in rows)
+            gaps = [
+                abs(x - y) for row, known in ours for x, y in zip(row.old_logprobs, known, strict=True)
+            ]
+            known_rows = (
+                dataclasses.replace(row, old_logprobs=old.get(id(row), row.old_logprobs)) for row in rows
+            )
             stats = self.step(tuple(known_rows), request.loss)
             gap = sum(gaps) / max(1, len(gaps))
             result.append(dataclasses.replace(stats, sampler_gap=gap, recomputed=len(gaps)))
@@ -205,7 +217,9 @@ class DeepSpeedLearner:
                     model.save_pretrained(temporary)
                     self.policy.tokenizer.save_pretrained(temporary)
 
-    def _micro_batch(self, groups: list[Group], batch: _Batch, loss: LossSettings) -> tuple[Tensor, Tensor]:
+    def _micro_batch(
+        self, groups: list[Group], batch: _Batch, loss: LossSettings
+    ) -> tuple[Tensor, Tensor]:
         """Return the sums of statistics and the objective (this micro-batch's share of the batch's loss)."""
         packed = pack(groups, self.policy.device, self._dtype)
         places = batch.places(packed)
@@ -227,13 +241,19 @@ class DeepSpeedLearner:
         with torch.no_grad():
             approx_kl, gap = (old - logprobs).sum(), (brought - old).abs().sum()
             clipped, ratio = losses.clipped.sum().float(), (logprobs - old).exp().sum()
-            sums = torch.stack((objective, policy_loss, kl.sum(), entropy.sum(), clipped, approx_kl, ratio, gap))
+            sums = torch.stack(
+                (objective, policy_loss, kl.sum(), entropy.sum(), clipped, approx_kl, ratio, gap)
+            )
         return sums.double().cpu(), objective
 
     def _batch(self, rows: Sequence[Row], loss: LossSettings, recompute: bool) -> _Batch:
         device = self.policy.device
         lengths = torch.tensor([len(row.tokens) for row in rows])
-        staleness = torch.tensor([self.steps - (row.version or 0) for row in rows]).repeat_interleave(lengths).to(device)
+        staleness = (
+            torch.tensor([self.steps - (row.version or 0) for row in rows])
+            .repeat_interleave(lengths)
+            .to(device)
+        )
         row_weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
         width = self.settings.padded_width or int(lengths.max())
         weights = token_weights(lengths, row_weights, loss.aggregation, width)
@@ -269,7 +289,10 @@ class DeepSpeedLearner:
 def identity(model: nn.Module, settings: OptimSettings) -> dict[str, Any]:
     """Return what a checkpoint must agree on with whoever loads it, as JSON values."""
     # At ZeRO 3 a parameter is empty between passes and keeps its shape beside it.
-    shapes = [[name, list(getattr(parameter, "ds_shape", parameter.shape))] for name, parameter in model.named_parameters()]
+    shapes = [
+        [name, list(getattr(parameter, "ds_shape", parameter.shape))]
+        for name, parameter in model.named_parameters()
+    ]
     return {
         "format": 1,
         "parameters": shapes,

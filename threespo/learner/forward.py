@@ -61,7 +61,8 @@ def group_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[in
     for row, prompt in enumerate(prompts):
         rows_of_prompt.setdefault(tuple(prompt), []).append(row)
     return [
-        Group(prompt, tuple(tuple(responses[row]) for row in rows), tuple(rows)) for prompt, rows in rows_of_prompt.items()
+        Group(prompt, tuple(tuple(responses[row]) for row in rows), tuple(rows))
+        for prompt, rows in rows_of_prompt.items()
     ]
 
 
@@ -228,7 +229,11 @@ def check_packs(scorer: ResponseScorer) -> None:
     scorer.eval()
     try:
         gap = _gap(scorer)
-        fault = "" if gap <= rounding(stock) else f"log-probabilities in a pack are others than alone, by {gap:.2g}"
+        fault = (
+            ""
+            if gap <= rounding(stock)
+            else f"log-probabilities in a pack are others than alone, by {gap:.2g}"
+        )
     except torch.OutOfMemoryError:
         raise
     # Whatever an architecture that does not know such an argument leads to.
@@ -259,7 +264,9 @@ def _gap(scorer: ResponseScorer) -> float:
     return float((found - alone).abs().mean().nan_to_num(torch.inf))
 
 
-def _alone(stock: Any, prompt: list[int], response: list[int], device: torch.device) -> Float[Tensor, " n"]:
+def _alone(
+    stock: Any, prompt: list[int], response: list[int], device: torch.device
+) -> Float[Tensor, " n"]:
     """Return the log-probabilities of a response from one plain forward."""
     tokens = torch.tensor([[*prompt, *response]], device=device)
     logits = stock(input_ids=tokens, use_cache=False).logits[0, len(prompt) - 1 : -1].float()

@@ -55,7 +55,9 @@ def policy_losses(
     return TokenLosses(bounded, clipped > plain, negative & (pessimistic > bound))
 
 
-def k3(logprobs: Float[Tensor, " tokens"], reference: Float[Tensor, " tokens"]) -> Float[Tensor, " tokens"]:
+def k3(
+    logprobs: Float[Tensor, " tokens"], reference: Float[Tensor, " tokens"]
+) -> Float[Tensor, " tokens"]:
     """Return the k3 estimate of KL(pi || pi_ref) of each token: e^d - d - 1, d = log pi_ref - log pi, at most 10.
 
     Args:
@@ -119,5 +121,7 @@ def token_weights(
     elif aggregation == "seq-mean-token-sum-norm":
         per_row = row_weights * rows / total / padded_width
     else:
-        raise InputError(f"loss.aggregation: found {aggregation!r}, which is not one of the four known ones.")
+        raise InputError(
+            f"loss.aggregation: found {aggregation!r}, which is not one of the four known ones."
+        )
     return torch.repeat_interleave(per_row, lengths)

@@ -26,7 +26,9 @@ def told(doing: str, settings: OptimSettings, first: str = "") -> Iterator[None]
     except (RuntimeError, MemoryError) as error:
         if not _exhausted(error):
             raise
-        raise InputError(f"{doing}: out of memory ({_first_line(error)}). {first}{remedy(settings)}") from error
+        raise InputError(
+            f"{doing}: out of memory ({_first_line(error)}). {first}{remedy(settings)}"
+        ) from error
 
 
 def remedy(settings: OptimSettings) -> str:
@@ -34,13 +36,17 @@ def remedy(settings: OptimSettings) -> str:
     more = [f"lower micro_batch_tokens (now {settings.micro_batch_tokens})"]
     more += [] if settings.gradient_checkpointing else ["set gradient_checkpointing: true"]
     more += [] if settings.offload_optimizer else ["set offload_optimizer: true (from zero_stage 1)"]
-    more += [f"raise ranks_per_run, with zero_stage {max(2, settings.zero_stage)} or 3 (now {settings.zero_stage})"]
+    more += [
+        f"raise ranks_per_run, with zero_stage {max(2, settings.zero_stage)} or 3 (now {settings.zero_stage})"
+    ]
     return f"Of the study's training or of the policy: {'; or '.join(more)}. `threespo plan` says what a rank needs."
 
 
 def _exhausted(error: Exception) -> bool:
     # The allocator of CPUs has no exception of its own.
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(
+        error
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -72,7 +72,11 @@ def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
 
 
 def grpo(
-    group: Sequence[Steps], *, population: Population = "trajectories", normalise: bool = True, eps: float = 1e-6
+    group: Sequence[Steps],
+    *,
+    population: Population = "trajectories",
+    normalise: bool = True,
+    eps: float = 1e-6,
 ) -> list[list[float]]:
     """GRPO: A = (x - mean) / (std + eps) within one task's group, one value per step, x its score.
 
@@ -191,7 +195,9 @@ def hgpo(
         for place, episode, step in _places(group):
             # A step with fewer than ``level`` observations so far has no key at this level.
             if step + 1 >= level:
-                clusters.setdefault(tuple(episode.keys[step + 1 - level : step + 1]), []).append((place, step))
+                clusters.setdefault(tuple(episode.keys[step + 1 - level : step + 1]), []).append(
+                    (place, step)
+                )
         for cluster in clusters.values():
             returns = [group[place].step_returns[step] for place, step in cluster]
             mean, std = mean_std(returns, ddof=0)
@@ -204,7 +210,9 @@ def hgpo(
     return [[_weighted(found, eps) for found in episode] for episode in items]
 
 
-def reinforce_pp(groups: Groups, *, population: Population = "trajectories", eps: float = 1e-8) -> list[list[list[float]]]:
+def reinforce_pp(
+    groups: Groups, *, population: Population = "trajectories", eps: float = 1e-8
+) -> list[list[list[float]]]:
     """REINFORCE++: A = (x - mean) / sqrt(var + eps), one mean and variance (ddof 1) for the whole epoch, no groups.
 
     Args:
@@ -220,7 +228,9 @@ def reinforce_pp(groups: Groups, *, population: Population = "trajectories", eps
     if population == "trajectories":
         weighted = [(episode.episode_return, 1) for episode in episodes]
     else:
-        weighted = [pair for episode in episodes for pair in zip(episode.scores, episode.lengths, strict=True)]
+        weighted = [
+            pair for episode in episodes for pair in zip(episode.scores, episode.lengths, strict=True)
+        ]
 
     count = sum(weight for _, weight in weighted)
     mean = math.fsum(value * weight for value, weight in weighted) / count
@@ -230,7 +240,9 @@ def reinforce_pp(groups: Groups, *, population: Population = "trajectories", eps
     if population == "trajectories" and max(weighted) == min(weighted):
         divisor = 1.0
 
-    return [[[(score - mean) / divisor for score in episode.scores] for episode in group] for group in groups]
+    return [
+        [[(score - mean) / divisor for score in episode.scores] for episode in group] for group in groups
+    ]
 
 
 def _settled(group: Sequence[Steps], cluster: Sequence[tuple[int, int]], population: Population) -> bool:
@@ -244,11 +256,17 @@ def _settled(group: Sequence[Steps], cluster: Sequence[tuple[int, int]], populat
 def _weighted(items: Sequence[tuple[float, float]], eps: float) -> float:
     if not items:
         return 0.0
-    return math.fsum(weight * item for weight, item in items) / (math.fsum(weight for weight, _ in items) + eps)
+    return math.fsum(weight * item for weight, item in items) / (
+        math.fsum(weight for weight, _ in items) + eps
+    )
 
 
 def _places(group: Sequence[Steps]) -> Iterator[tuple[int, Steps, int]]:
-    return ((place, episode, step) for place, episode in enumerate(group) for step in range(len(episode.scores)))
+    return (
+        (place, episode, step)
+        for place, episode in enumerate(group)
+        for step in range(len(episode.scores))
+    )
 
 
 def _statistics(group: Sequence[Steps], population: Population) -> tuple[float, float, int]:

@@ -13,7 +13,14 @@ from threespo.settings import Settings
 
 T = TypeVar("T")
 
-_COUNTS = ("env_steps", "completed_paths", "successes", "invalid_format", "inadmissible", "nothing_happens")
+_COUNTS = (
+    "env_steps",
+    "completed_paths",
+    "successes",
+    "invalid_format",
+    "inadmissible",
+    "nothing_happens",
+)
 
 
 class MethodOptions(Settings):
@@ -99,7 +106,9 @@ class Tally:
         self.states.path(last)
 
     def close(
-        self, details: Mapping[str, float] | None = None, by_type: Mapping[str, Mapping[str, float]] | None = None
+        self,
+        details: Mapping[str, float] | None = None,
+        by_type: Mapping[str, Mapping[str, float]] | None = None,
     ) -> EpochResult:
         """Return the epoch's result, for all tasks and for each task type.
 
@@ -110,19 +119,26 @@ class Tally:
         everything, states = self.states.close()
 
         own = by_type or {}
-        counts: dict[str, Any] = {name: sum(one[name] for one in self.counts.values()) for name in _COUNTS}
+        counts: dict[str, Any] = {
+            name: sum(one[name] for one in self.counts.values()) for name in _COUNTS
+        }
 
         # A type whose roots are all gated has counted nothing here, but has numbers of the method's own.
         kinds = sorted(self.counts.keys() | own.keys())
         none = dict.fromkeys(_COUNTS, 0)
-        apart = {kind: {**self.counts.get(kind, none), **states.get(kind, {}), **own.get(kind, {})} for kind in kinds}
+        apart = {
+            kind: {**self.counts.get(kind, none), **states.get(kind, {}), **own.get(kind, {})}
+            for kind in kinds
+        }
         return EpochResult(**counts, details={**everything, **(details or {})}, by_type=apart)
 
     def _of(self, episode: Episode) -> dict[str, int]:
         return self.counts.setdefault(episode.task.task_type, dict.fromkeys(_COUNTS, 0))
 
 
-def make_row(turn: Turn, advantage: float | Sequence[float], common: CommonSettings, weight: float = 1.0) -> Row:
+def make_row(
+    turn: Turn, advantage: float | Sequence[float], common: CommonSettings, weight: float = 1.0
+) -> Row:
     """Return the training row of a turn.
 
     The penalty for inadmissible actions, a named option of the embedded studies, comes off the advantage here, for every
@@ -141,7 +157,9 @@ def make_row(turn: Turn, advantage: float | Sequence[float], common: CommonSetti
     return Row(turn.prompt, tokens, turn.sample.logprobs, ours, weight, turn.sample.version)
 
 
-def loss_settings(common: CommonSettings, aggregation: Aggregation, clip_high: float | None = None) -> LossSettings:
+def loss_settings(
+    common: CommonSettings, aggregation: Aggregation, clip_high: float | None = None
+) -> LossSettings:
     """Return the loss that all methods share.
 
     Args:
@@ -150,7 +168,9 @@ def loss_settings(common: CommonSettings, aggregation: Aggregation, clip_high: f
         clip_high: the method's own upper clip, in place of the common one.
     """
     high, bonus = clip_high or common.clip, common.entropy_coef
-    return LossSettings(common.clip, high, kl_coef=common.kl_coef, aggregation=aggregation, entropy_coef=bonus)
+    return LossSettings(
+        common.clip, high, kl_coef=common.kl_coef, aggregation=aggregation, entropy_coef=bonus
+    )
 
 
 def minibatches(rows: Sequence[T], size: int, seed: int, epoch: int) -> list[tuple[T, ...]]:

@@ -9,7 +9,14 @@ from pydantic import Field
 
 from threespo.envs.episode import Episode
 from threespo.methods.advantages import by_group, grpo
-from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions, Tally, loss_settings, minibatches
+from threespo.methods.base import (
+    CommonSettings,
+    MethodEntry,
+    MethodOptions,
+    Tally,
+    loss_settings,
+    minibatches,
+)
 from threespo.methods.episodes import estimated_rows, play
 from threespo.methods.states import StateStatistics
 from threespo.protocol import MethodSteps, Row, UpdateRequest
@@ -47,7 +54,9 @@ class Dapo:
         telling = [group for group in groups if len({rollout.episode.won for rollout in group}) > 1]
 
         # Here a group with a spread is one with wins and losses, whatever the statistics are taken over.
-        self.waiting += estimated_rows(telling, by_group(partial(grpo, population=self.common.statistics)), self.common)
+        self.waiting += estimated_rows(
+            telling, by_group(partial(grpo, population=self.common.statistics)), self.common
+        )
         self.groups, self.epochs = self.groups + len(telling), self.epochs + 1
 
         if self.groups >= len(starts) or self.epochs >= self.options.most_epochs:
@@ -55,13 +64,23 @@ class Dapo:
             if ripe:
                 batches = minibatches(ripe, self.common.minibatch, self.common.seed, number)
                 loss = loss_settings(self.common, "token-mean", self.options.clip_high)
-                yield UpdateRequest(tuple(batches), loss if self.options.kl else replace(loss, kl_coef=0.0))
+                yield UpdateRequest(
+                    tuple(batches), loss if self.options.kl else replace(loss, kl_coef=0.0)
+                )
 
         return tally.close({"telling_groups": float(len(telling)), "waiting_groups": float(self.groups)})
 
     def dump(self) -> dict[str, Any]:
-        rows = [[row.prompt, row.tokens, row.old_logprobs, row.advantages, row.version] for row in self.waiting]
-        return {"states": self.states.dump(), "waiting": rows, "groups": self.groups, "epochs": self.epochs}
+        rows = [
+            [row.prompt, row.tokens, row.old_logprobs, row.advantages, row.version]
+            for row in self.waiting
+        ]
+        return {
+            "states": self.states.dump(),
+            "waiting": rows,
+            "groups": self.groups,
+            "epochs": self.epochs,
+        }
 
     def restore(self, memory: dict[str, Any]) -> None:
         self.states = StateStatistics.restore(memory["states"])

@@ -61,13 +61,16 @@ def play(
     """
     groups = [[Rollout(start) for _ in range(group_size)] for start in starts]
     everyone = [
-        (rollout, (number, slot, member)) for slot, group in enumerate(groups) for member, rollout in enumerate(group)
+        (rollout, (number, slot, member))
+        for slot, group in enumerate(groups)
+        for member, rollout in enumerate(group)
     ]
 
     while active := [(rollout, key) for rollout, key in everyone if not rollout.episode.done]:
         # One batch per step of all running episodes: a sampler is far faster on many prompts than on one.
         requests = tuple(
-            SampleRequest(rollout.episode.prompt, 1, (stream, *key, rollout.episode.steps)) for rollout, key in active
+            SampleRequest(rollout.episode.prompt, 1, (stream, *key, rollout.episode.steps))
+            for rollout, key in active
         )
         samples = yield requests
         for (rollout, _), request, (sample,) in zip(active, requests, samples, strict=True):
@@ -114,7 +117,9 @@ def describe(rollout: Rollout, common: CommonSettings, gamma: float = 1.0) -> St
     return Steps(
         keys=[turn.before.observation for turn in rollout.turns],
         scores=[sum(rewards) - penalty for penalty in penalties],
-        step_returns=[g - penalty for g, penalty in zip(discounted(rewards, gamma), penalties, strict=True)],
+        step_returns=[
+            g - penalty for g, penalty in zip(discounted(rewards, gamma), penalties, strict=True)
+        ],
         episode_return=sum(rewards),
         lengths=[len(turn.sample.tokens) for turn in rollout.turns],
         penalties=penalties,

@@ -5,7 +5,12 @@ from collections.abc import Sequence
 
 
 def gae(
-    rewards: Sequence[float], values: Sequence[float], *, gamma: float = 1.0, lam: float = 1.0, tail: float = 0.0
+    rewards: Sequence[float],
+    values: Sequence[float],
+    *,
+    gamma: float = 1.0,
+    lam: float = 1.0,
+    tail: float = 0.0,
 ) -> tuple[list[float], list[float]]:
     """Return (advantages, returns), each (tokens,), of one response.
 

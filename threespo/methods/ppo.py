@@ -24,7 +24,14 @@ from threespo.methods.base import (
 from threespo.methods.episodes import describe, play
 from threespo.methods.gae import explained_variance, gae, whitened
 from threespo.methods.states import RemembersStates
-from threespo.protocol import MethodSteps, UpdateRequest, ValueRequest, ValueRow, ValueStats, ValueUpdateRequest
+from threespo.protocol import (
+    MethodSteps,
+    UpdateRequest,
+    ValueRequest,
+    ValueRow,
+    ValueStats,
+    ValueUpdateRequest,
+)
 
 
 class PpoOptions(MethodOptions):
@@ -82,17 +89,25 @@ class Ppo(RemembersStates):
 
         before = list(chain.from_iterable(known[:-1] for known in values))
         targets = list(chain.from_iterable(returns for _, returns in estimates))
-        return tally.close({"explained_variance": explained_variance(before, targets), **_means(learned)})
+        return tally.close(
+            {"explained_variance": explained_variance(before, targets), **_means(learned)}
+        )
 
     def _critic_update(
-        self, number: int, turns: Sequence[Turn], values: Sequence[Sequence[float]], returns: Sequence[Sequence[float]]
+        self,
+        number: int,
+        turns: Sequence[Turn],
+        values: Sequence[Sequence[float]],
+        returns: Sequence[Sequence[float]],
     ) -> ValueUpdateRequest:
         rows = [
             ValueRow(turn.prompt, turn.sample.tokens, tuple(known[:-1]), tuple(targets))
             for turn, known, targets in zip(turns, values, returns, strict=True)
         ]
         size = self.options.critic_minibatch or self.common.minibatch
-        return ValueUpdateRequest(tuple(minibatches(rows, size, self.common.seed, number)), self.options.value_clip)
+        return ValueUpdateRequest(
+            tuple(minibatches(rows, size, self.common.seed, number)), self.options.value_clip
+        )
 
 
 def _means(learned: Sequence[ValueStats]) -> dict[str, float]:

@@ -11,7 +11,19 @@ from pydantic import ValidationError
 
 from threespo.methods.base import CommonSettings, Method, MethodEntry, MethodOptions
 
-METHODS = ("ppo", "grpo", "rloo", "gigpo", "hgpo", "dapo", "reinforce_pp", "tree_grpo", "vine", "graphgpo", "threespo")
+METHODS = (
+    "ppo",
+    "grpo",
+    "rloo",
+    "gigpo",
+    "hgpo",
+    "dapo",
+    "reinforce_pp",
+    "tree_grpo",
+    "vine",
+    "graphgpo",
+    "threespo",
+)
 """The names that a study can use, each that of a file beside this one."""
 
 
@@ -55,9 +67,13 @@ def typed_options(method: str, options: dict[str, Any]) -> MethodOptions:
         field = ".".join(str(part) for part in first["loc"]) or "options"
         if first["type"] == "extra_forbidden":
             known = ", ".join(sorted(kind.model_fields)) or "none"
-            raise ValueError(f"options.{field}: {method} has no such option; there are: {known}") from error
+            raise ValueError(
+                f"options.{field}: {method} has no such option; there are: {known}"
+            ) from error
         found = repr(first["input"])
-        raise ValueError(f"options.{field}: {first['msg']}" + (f" (found {found})" if len(found) <= 80 else "")) from error
+        raise ValueError(
+            f"options.{field}: {first['msg']}" + (f" (found {found})" if len(found) <= 80 else "")
+        ) from error
 
 
 def full_options(method: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -146,7 +146,13 @@ class StateScorer:
                 return f"{episode.task.goal}\n{observation}"
             case "history":
                 recent = episode.history[-self.settings.key_history :]
-                return "\n".join([episode.task.goal, *(f"{state_key(seen)} > {act}" for seen, act in recent), observation])
+                return "\n".join(
+                    [
+                        episode.task.goal,
+                        *(f"{state_key(seen)} > {act}" for seen, act in recent),
+                        observation,
+                    ]
+                )
         return observation
 
     def score(self, node: Node, clock: int | None = None, gate: bool | None = None) -> StateScore:
@@ -160,7 +166,9 @@ class StateScorer:
         depth = len(node.path)
         if gate is None:
             gate = self.settings.gate and (self.settings.gate_at_root or depth > 1)
-        return state_score(*self.table.get(node.path[-1]), clock or self._clock(depth), self.settings.score, gate)
+        return state_score(
+            *self.table.get(node.path[-1]), clock or self._clock(depth), self.settings.score, gate
+        )
 
     def _clock(self, depth: int) -> int:
         """Return t of eq. 1."""
@@ -179,7 +187,9 @@ class StateScorer:
         score = self.score(child, clock)
         if not score.gated or self.settings.gate_in_reward == "zero":
             return score.score
-        return 1.0 if self.settings.gate_in_reward == "one" else self.score(child, clock, gate=False).score
+        return (
+            1.0 if self.settings.gate_in_reward == "one" else self.score(child, clock, gate=False).score
+        )
 
     def reward(self, node: Node, score: StateScore, child: Node) -> RewardTerms:
         """Return the terms of eq. 2 for one transition.
@@ -196,16 +206,22 @@ class StateScorer:
         next_score = after if settings.difference else score.score
 
         episode = child.episode
-        success = float(episode.won) if settings.success == "won" else float(episode.score) * episode.done
+        success = (
+            float(episode.won) if settings.success == "won" else float(episode.score) * episode.done
+        )
         novel = self._novel(node, child)
-        return step_reward(omega=omega, novel=novel, score=score.score, next_score=next_score, success=success)
+        return step_reward(
+            omega=omega, novel=novel, score=score.score, next_score=next_score, success=success
+        )
 
     def _novel(self, node: Node, child: Node) -> bool:
         match self.settings.novelty:
             case "path":
                 return child.path[-1] not in node.path
             case "observation":
-                return state_key(child.episode.observation) not in {state_key(seen) for seen, _ in child.episode.history}
+                return state_key(child.episode.observation) not in {
+                    state_key(seen) for seen, _ in child.episode.history
+                }
             case "changed":
                 return child.path[-1] != node.path[-1]
             case "global":

@@ -100,7 +100,9 @@ class Search:
                 frontier, deeper = yield from self._expand(node, frontier)
 
             # A pass without a generation (the root is gated) would begin again for ever.
-            restarts = self.settings.frontier == "restart" and not self._capped() and self.generations > before
+            restarts = (
+                self.settings.frontier == "restart" and not self._capped() and self.generations > before
+            )
             if restarts and not frontier:
                 frontier, before = [root], self.generations
 
@@ -140,7 +142,9 @@ class Search:
             self.record.expansion(node.number, self.expansions, rollouts)
 
         prompt = node.episode.prompt
-        samples = yield SampleRequest(prompt, rollouts, ("search", self.scorer.number, self.slot, self.expansions))
+        samples = yield SampleRequest(
+            prompt, rollouts, ("search", self.scorer.number, self.slot, self.expansions)
+        )
         self.expansions += 1
         self.generations += rollouts
 
@@ -157,7 +161,9 @@ class Search:
 
     def _rollouts(self, node: Node, score: StateScore) -> int:
         """Return how many actions are sampled in a state."""
-        rollouts = self.settings.score.g_max if self.settings.uniform and score.rollouts else score.rollouts
+        rollouts = (
+            self.settings.score.g_max if self.settings.uniform and score.rollouts else score.rollouts
+        )
         if not rollouts and self.settings.gate_probe and self._probes():
             rollouts = 1
         if rollouts and self._capped():
@@ -182,7 +188,9 @@ class Search:
 
     def _probes(self) -> bool:
         """Return whether a gated state is sampled all the same."""
-        draw = generator(self.common.seed, "probe", self.scorer.number, self.slot, self.expansions, self.probes)
+        draw = generator(
+            self.common.seed, "probe", self.scorer.number, self.slot, self.expansions, self.probes
+        )
         self.probes += 1
         return draw.random() < self.settings.gate_probe
 
@@ -207,21 +215,31 @@ class Search:
             terms = self.scorer.reward(node, score, child)
             penalty = self.common.invalid_penalty * (not outcome.valid)
             ranked = self.settings.penalty == "reward"
-            children.append(Child(turn, child, terms, penalty if ranked else 0.0, 0.0 if ranked else penalty))
+            children.append(
+                Child(turn, child, terms, penalty if ranked else 0.0, 0.0 if ranked else penalty)
+            )
             if self.settings.credit == "graph":
                 self.graph.step(node.path[-1], key, outcome.episode.won)
             self.log.child(terms)
 
             if self.record:
-                self.record.child(node.number, child.path, sample.text, outcome, children[-1].reward, terms)
+                self.record.child(
+                    node.number, child.path, sample.text, outcome, children[-1].reward, terms
+                )
                 self.record.counts(child.number, self.scorer.table.get(key), self.scorer.score(child))
         return children
 
     def _rows(self, children: list[Child]) -> tuple[Row, ...]:
         """The group's training rows: siblings of one state compared by reward, each weighted 1/n (eq. 5)."""
-        known = [child for child in children if child.below.paths] if self.settings.credit == "subtree" else children
+        known = (
+            [child for child in children if child.below.paths]
+            if self.settings.credit == "subtree"
+            else children
+        )
         rewards = [self._credited(child) for child in known]
-        advantages = group_advantages(rewards, self.settings.std_floor, normalise=self.settings.normalise)
+        advantages = group_advantages(
+            rewards, self.settings.std_floor, normalise=self.settings.normalise
+        )
         self.log.group(rewards, advantages)
         if advantages is None and len({child.handicap for child in known}) > 1:
             # Equal rewards, but not all responses are well-formed: the penalty is what there is to learn.
@@ -262,7 +280,9 @@ class Search:
         """
         order = list(children)
         if self.settings.tie_break == "random":
-            generator(self.common.seed, "ties", self.scorer.number, self.slot, self.expansions).shuffle(order)
+            generator(self.common.seed, "ties", self.scorer.number, self.slot, self.expansions).shuffle(
+                order
+            )
         order.sort(key=lambda child: -child.reward)
 
         going: dict[Any, Node] = {}
@@ -271,7 +291,9 @@ class Search:
                 self._complete(child.node)
             else:
                 # A finished sibling waits its turn like the others where it does not count at once.
-                going.setdefault(place if self.settings.keep_duplicates else child.node.path[-1], child.node)
+                going.setdefault(
+                    place if self.settings.keep_duplicates else child.node.path[-1], child.node
+                )
 
         return list(going.values())[::-1], order[0].node.episode.done
 
@@ -283,7 +305,9 @@ class Search:
     def _count(self, node: Node, won: bool) -> None:
         """Count a path that ends at ``node``."""
         gated = not node.episode.done
-        self.scorer.table.complete(node.path if gated or self.settings.count_terminal else node.path[:-1], won)
+        self.scorer.table.complete(
+            node.path if gated or self.settings.count_terminal else node.path[:-1], won
+        )
         if self.settings.count_at == "path":
             self.scorer.table.commit()
         for subtree in node.above:

@@ -64,9 +64,15 @@ class StateGraph:
 
     def dump(self) -> dict[str, Any]:
         """Return the graph as JSON values, for checkpoints."""
-        return {"before": [[node, list(sources)] for node, sources in self.before.items()], "won": list(self.won)}
+        return {
+            "before": [[node, list(sources)] for node, sources in self.before.items()],
+            "won": list(self.won),
+        }
 
     @classmethod
     def restore(cls, dumped: Mapping[str, Any]) -> "StateGraph":
         """Return the graph that ``dump`` described."""
-        return cls({node: dict.fromkeys(sources) for node, sources in dumped["before"]}, dict.fromkeys(dumped["won"]))
+        return cls(
+            {node: dict.fromkeys(sources) for node, sources in dumped["before"]},
+            dict.fromkeys(dumped["won"]),
+        )

@@ -81,7 +81,9 @@ class StateStatistics:
         for scores in self._unique.values():
             unique = {**scores, **unique}
 
-        known = [state_score(*pair, _REFERENCE_DEPTH, _PRINTED).score for pair in self.table.counts.values()]
+        known = [
+            state_score(*pair, _REFERENCE_DEPTH, _PRINTED).score for pair in self.table.counts.values()
+        ]
         numbers = {
             **_numbers(visits, list(unique.values())),
             "state_met": float(len(self.met)),
@@ -89,7 +91,10 @@ class StateStatistics:
             "state_score_known": _mean(known),
         }
 
-        apart = {kind: _numbers(scores, list(self._unique[kind].values())) for kind, scores in self._visits.items()}
+        apart = {
+            kind: _numbers(scores, list(self._unique[kind].values()))
+            for kind, scores in self._visits.items()
+        }
         self._visits, self._unique = {}, {}
         return numbers, apart
 

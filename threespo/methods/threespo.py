@@ -80,7 +80,9 @@ class ThreespoOptions(SearchOptions):
     def _fill_in_preset(cls, values: Any) -> Any:
         # What is given explicitly stands over the preset.
         preset = values.get("preset") if isinstance(values, dict) else None
-        return {**_PRESETS[preset], **values} if isinstance(preset, str) and preset in _PRESETS else values
+        return (
+            {**_PRESETS[preset], **values} if isinstance(preset, str) and preset in _PRESETS else values
+        )
 
 
 class Threespo:
@@ -93,8 +95,14 @@ class Threespo:
         self.table, self.states = StateTable(), StateStatistics()
         self.graphs: dict[str, StateGraph] = {}
         self.settings = SearchSettings(
-            score=ScoreSettings(options.alpha, options.xi, options.zeta, g_max=options.g_max or common.group_size),
-            release="search" if options.credit != "step" else "path" if options.update_unit == "path" else "state",
+            score=ScoreSettings(
+                options.alpha, options.xi, options.zeta, g_max=options.g_max or common.group_size
+            ),
+            release="search"
+            if options.credit != "step"
+            else "path"
+            if options.update_unit == "path"
+            else "state",
             max_paths=options.max_paths_per_task,
             **options.model_dump(include=set(SearchOptions.model_fields)),
         )
@@ -103,9 +111,12 @@ class Threespo:
         """Search every task, tick by tick: sample for all, update state by state in task order, count, go on."""
         tally, logs = Tally(self.states), {start.task.task_type: SearchLog() for start in starts}
         searches = [
-            self._search(number, slot, start, tally, logs[start.task.task_type]) for slot, start in enumerate(starts)
+            self._search(number, slot, start, tally, logs[start.task.task_type])
+            for slot, start in enumerate(starts)
         ]
-        waiting, _ = _advance([search.run(start) for search, start in zip(searches, starts, strict=True)])
+        waiting, _ = _advance(
+            [search.run(start) for search, start in zip(searches, starts, strict=True)]
+        )
 
         active: list[int] = []
         kept: list[tuple[Row, ...]] = []
@@ -114,7 +125,9 @@ class Threespo:
             samples = yield tuple(request for _, request in waiting)
             groups = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
             # A search answers its samples with the groups that are ripe, an empty tuple if there are none.
-            yield from self._learn([group for ripe in groups if isinstance(ripe, tuple) for group in ripe], kept)
+            yield from self._learn(
+                [group for ripe in groups if isinstance(ripe, tuple) for group in ripe], kept
+            )
             self.table.commit()
             waiting, late = _advance([search for search, _ in waiting])
             yield from self._learn(late, kept)
@@ -164,7 +177,9 @@ class Threespo:
         """Return how states are scored in epoch ``number``, by the counts as they are when it is used."""
         return StateScorer(number, self.table, self.settings)
 
-    def _learn(self, groups: list[tuple[Row, ...]], kept: list[tuple[Row, ...]]) -> Iterator[UpdateRequest]:
+    def _learn(
+        self, groups: list[tuple[Row, ...]], kept: list[tuple[Row, ...]]
+    ) -> Iterator[UpdateRequest]:
         """Ask for the update on groups that are ripe, or keep them for the epoch's end."""
         if self.options.update_unit == "epoch":
             kept += groups
@@ -174,7 +189,9 @@ class Threespo:
             yield self._request(groups)
 
     def _request(self, batches: list[tuple[Row, ...]]) -> UpdateRequest:
-        return UpdateRequest(tuple(batches) * self.options.inner_epochs, loss_settings(self.common, "seq-mean-token-mean"))
+        return UpdateRequest(
+            tuple(batches) * self.options.inner_epochs, loss_settings(self.common, "seq-mean-token-mean")
+        )
 
     def _forget(self, number: int) -> None:
         """Let gates reopen, as far as the options have them."""
@@ -185,11 +202,15 @@ class Threespo:
     def _known(self) -> dict[str, float]:
         """Return how many states are known at the epoch's end, and how many of them eq. 1 gates (the root apart)."""
         counts = self.table.counts.values()
-        gated = sum(state_score(*pair, 1, self.settings.score, self.settings.gate).gated for pair in counts)
+        gated = sum(
+            state_score(*pair, 1, self.settings.score, self.settings.gate).gated for pair in counts
+        )
         return {"gated_states": float(gated), "known_states": float(len(counts))}
 
 
-def _advance(searches: list[Expansion]) -> tuple[list[tuple[Expansion, SampleRequest]], list[tuple[Row, ...]]]:
+def _advance(
+    searches: list[Expansion],
+) -> tuple[list[tuple[Expansion, SampleRequest]], list[tuple[Row, ...]]]:
     """Move each search on to its next sample request; return these, and what the searches that have ended still held."""
     waiting: list[tuple[Expansion, SampleRequest]] = []
     late: list[tuple[Row, ...]] = []

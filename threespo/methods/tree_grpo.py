@@ -11,7 +11,14 @@ from pydantic import Field
 
 from threespo.envs.episode import Episode
 from threespo.methods.advantages import Groups, grpo
-from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions, Tally, loss_settings, minibatches
+from threespo.methods.base import (
+    CommonSettings,
+    MethodEntry,
+    MethodOptions,
+    Tally,
+    loss_settings,
+    minibatches,
+)
 from threespo.methods.episodes import Rollout, estimated_rows, play
 from threespo.methods.states import RemembersStates
 from threespo.protocol import MethodSteps, Request, UpdateRequest
@@ -55,9 +62,13 @@ class TreeGrpo(RemembersStates):
         rows = estimated_rows(groups, lambda steps: self._advantages(steps, sizes), self.common)
         batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
         yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
-        return tally.close({"branches": float(sum(len(tree) - 1 for forest in forests for tree in forest))})
+        return tally.close(
+            {"branches": float(sum(len(tree) - 1 for forest in forests for tree in forest))}
+        )
 
-    def _grow(self, number: int, turn: int, trees: Sequence[Tree], tally: Tally) -> Generator[Request, Any, None]:
+    def _grow(
+        self, number: int, turn: int, trees: Sequence[Tree], tally: Tally
+    ) -> Generator[Request, Any, None]:
         """Add a round's branches to every tree."""
         chosen: list[tuple[Tree, Rollout, int]] = []
         for place, tree in enumerate(trees):
@@ -72,7 +83,11 @@ class TreeGrpo(RemembersStates):
 
     def _nodes(self, tree: Tree) -> list[tuple[Rollout, int]]:
         """Return the places, after the first step and before the last, from which a branch can part; shared ones once."""
-        places = {id(rollout.turns[step]): (rollout, step) for rollout in tree for step in range(1, len(rollout.turns))}
+        places = {
+            id(rollout.turns[step]): (rollout, step)
+            for rollout in tree
+            for step in range(1, len(rollout.turns))
+        }
         return list(places.values())
 
     def _advantages(self, groups: Groups, sizes: Sequence[Sequence[int]]) -> list[list[list[float]]]:
@@ -87,7 +102,10 @@ class TreeGrpo(RemembersStates):
                 alone = [[0.0] * len(episode.scores) for episode in tree]
                 intra += grpo(tree, population=self.common.statistics) if size > 1 else alone
             result.append(
-                [[a + b for a, b in zip(one, other, strict=True)] for one, other in zip(intra, inter, strict=True)]
+                [
+                    [a + b for a, b in zip(one, other, strict=True)]
+                    for one, other in zip(intra, inter, strict=True)
+                ]
             )
         return result
 

@@ -82,7 +82,9 @@ def read_trees(file: Path) -> "pd.DataFrame":
     trees = read_table(file)
     missing = [name for name in COLUMNS if name not in trees]
     if missing:
-        raise _refused(file, missing[0], f"missing, as are {len(missing) - 1} others" if missing[1:] else "missing")
+        raise _refused(
+            file, missing[0], f"missing, as are {len(missing) - 1} others" if missing[1:] else "missing"
+        )
     if len(trees):
         _check_values(file, trees)
         _check_parents(file, trees)
@@ -102,7 +104,11 @@ def _check_values(file: Path, trees: "pd.DataFrame") -> None:
             if not fits(trees[name]):
                 raise _refused(file, name, f"of type {trees[name].dtype}; expected {expected}")
     for name in (*COUNTS, *REWARDS):
-        bad = [value for value in trees[name].tolist() if math.isinf(value) or (name in COUNTS and math.isnan(value))]
+        bad = [
+            value
+            for value in trees[name].tolist()
+            if math.isinf(value) or (name in COUNTS and math.isnan(value))
+        ]
         if bad:
             raise _refused(file, name, f"{bad[0]} in {len(bad)} rows; expected finite numbers")
     for name in (*TEXTS, *NAMES):
@@ -122,7 +128,9 @@ def _check_parents(file: Path, trees: "pd.DataFrame") -> None:
     astray = trees[root != (trees["parent"] == -1)]
     if len(astray):
         found = astray["parent"].iloc[0]
-        raise _refused(file, "parent", f"{_place(astray)} has parent {found}; expected -1 for node 0 only")
+        raise _refused(
+            file, "parent", f"{_place(astray)} has parent {found}; expected -1 for node 0 only"
+        )
 
     above = trees[[*KEY, "depth"]].rename(columns={"node": "parent", "depth": "above"})
     joined = trees.merge(above, how="left", on=["epoch", "task_id", "parent"])
@@ -130,13 +138,17 @@ def _check_parents(file: Path, trees: "pd.DataFrame") -> None:
     unknown = children[children["above"].isna() | (children["parent"] >= children["node"])]
     if len(unknown):
         found = unknown["parent"].iloc[0]
-        raise _refused(file, "parent", f"{_place(unknown)} has parent {found}; expected an earlier node of its tree")
+        raise _refused(
+            file, "parent", f"{_place(unknown)} has parent {found}; expected an earlier node of its tree"
+        )
 
     wrong = joined[joined["depth"] != joined["above"].fillna(0) + 1]
     if len(wrong):
         found = wrong["depth"].iloc[0]
         raise _refused(
-            file, "depth", f"{_place(wrong)} has {found}; expected 1 for the root, 1 more than its parent's below"
+            file,
+            "depth",
+            f"{_place(wrong)} has {found}; expected 1 for the root, 1 more than its parent's below",
         )
 
 

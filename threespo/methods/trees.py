@@ -91,7 +91,9 @@ class SearchLog:
             return
         mean = math.fsum(rewards) / len(rewards)
         self.learned_groups += 1
-        self.spread_sum += math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
+        self.spread_sum += math.sqrt(
+            math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1)
+        )
         self.advantage_sum += math.fsum(abs(advantage) for advantage in advantages)
         self.advantage_rows += len(advantages)
 
@@ -132,7 +134,13 @@ class TreeRecord:
         self._add(episode, key, -1, 1, {"action": "", "response": "", "valid": True, "admissible": True})
 
     def child(
-        self, parent: int, path: tuple[str, ...], response: str, outcome: Outcome, reward: float, terms: RewardTerms
+        self,
+        parent: int,
+        path: tuple[str, ...],
+        response: str,
+        outcome: Outcome,
+        reward: float,
+        terms: RewardTerms,
     ) -> None:
         """Add a sampled transition; nodes are numbered in the order of these calls.
 
@@ -144,8 +152,15 @@ class TreeRecord:
             reward: eq. 2 less the penalty for malformed responses.
             terms: the terms of eq. 2.
         """
-        edge = {"action": outcome.action, "response": response, "valid": outcome.valid, "admissible": outcome.admissible}
-        self._add(outcome.episode, path[-1], parent, len(path), {**edge, "reward": reward, **terms._asdict()})
+        edge = {
+            "action": outcome.action,
+            "response": response,
+            "valid": outcome.valid,
+            "admissible": outcome.admissible,
+        }
+        self._add(
+            outcome.episode, path[-1], parent, len(path), {**edge, "reward": reward, **terms._asdict()}
+        )
 
     def counts(self, node: int, counts: tuple[float, float], score: StateScore) -> None:
         """Put down what the statistics say of a node now.
@@ -156,7 +171,12 @@ class TreeRecord:
             score: eq. 1 and eq. 3.
         """
         total, won = counts
-        self.rows[node] |= {"visits": total, "successes": won, "score": score.score, "gated": score.gated}
+        self.rows[node] |= {
+            "visits": total,
+            "successes": won,
+            "score": score.score,
+            "gated": score.gated,
+        }
 
     def expansion(self, node: int, place: int, rollouts: int) -> None:
         """Note that actions are sampled at a node.
@@ -186,8 +206,21 @@ class TreeRecord:
             "depth": depth,
             "state": state_id(key),
             "observation": episode.observation,
-            "end": "won" if episode.won else "over" if episode.ended else "limit" if episode.done else "",
-            **{"visits": 0.0, "successes": 0.0, "score": 1.0, "gated": False, "expanded": -1, "rollouts": 0},
+            "end": "won"
+            if episode.won
+            else "over"
+            if episode.ended
+            else "limit"
+            if episode.done
+            else "",
+            **{
+                "visits": 0.0,
+                "successes": 0.0,
+                "score": 1.0,
+                "gated": False,
+                "expanded": -1,
+                "rollouts": 0,
+            },
             **unknown,
             **edge,
         }

@@ -9,7 +9,15 @@ from typing import Any
 from pydantic import Field
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions, Tally, loss_settings, make_row, minibatches
+from threespo.methods.base import (
+    CommonSettings,
+    MethodEntry,
+    MethodOptions,
+    Tally,
+    loss_settings,
+    make_row,
+    minibatches,
+)
 from threespo.methods.episodes import Rollout, play
 from threespo.methods.gae import whitened
 from threespo.methods.states import RemembersStates
@@ -42,7 +50,11 @@ class Vine(RemembersStates):
         rollouts = [rollout for group in groups for rollout in group]
 
         # Equal states of a task with equal histories ask the policy the same, so they are valued once.
-        states = {(turn.before.task.task_id, turn.before.history): turn.before for r in rollouts for turn in r.turns}
+        states = {
+            (turn.before.task.task_id, turn.before.history): turn.before
+            for r in rollouts
+            for turn in r.turns
+        }
         forked = yield from play(number, list(states.values()), self.options.forks, tally, "fork")
         values = {place: self._mean_return(forks) for place, forks in zip(states, forked, strict=True)}
 

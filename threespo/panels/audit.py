@@ -76,7 +76,11 @@ class Audit:
             said.append(
                 f"on {number.split}: {number.success:.1%} ({number.low:.1%} to {number.high:.1%}) over {number.played} of "
                 f"{number.tasks} tasks, {number.seeds} seed(s)"
-                + (f"; with what is missing, between {number.least:.1%} and {number.most:.1%}" if number.missing else "")
+                + (
+                    f"; with what is missing, between {number.least:.1%} and {number.most:.1%}"
+                    if number.missing
+                    else ""
+                )
             )
         return said
 
@@ -105,7 +109,9 @@ def audit(episodes: Sequence[Played], panel: Panel, split: str | None = None) ->
         InputError: if the panel has no such split, or the log no task of it.
     """
     if split is not None and split not in panel.splits:
-        raise InputError(f"panel {panel.name!r}: no split {split!r}; there are: {', '.join(panel.splits)}")
+        raise InputError(
+            f"panel {panel.name!r}: no split {split!r}; there are: {', '.join(panel.splits)}"
+        )
     tested = [split] if split else list(panel.tested)
     trained = [one for one in episodes if one.split in HELD_OUT]
     judged = [one for one in episodes if one.split not in HELD_OUT or one.split in tested]
@@ -122,33 +128,59 @@ def audit(episodes: Sequence[Played], panel: Panel, split: str | None = None) ->
 
 
 def _findings(
-    judged: Sequence[Played], trained: Sequence[Played], tested: Sequence[str], panel: Panel, numbers: Sequence[Number]
+    judged: Sequence[Played],
+    trained: Sequence[Played],
+    tested: Sequence[str],
+    panel: Panel,
+    numbers: Sequence[Number],
 ) -> Iterator[Finding]:
     known = [one for one in judged if one.known]
     strange = [one for one in judged if not one.known and not one.changed]
     if count := len(strange):
         example = strange[0].task
-        yield Finding("unknown", count, f"{count} episodes of tasks that the panel does not have, such as {example[:80]!r}")
+        yield Finding(
+            "unknown",
+            count,
+            f"{count} episodes of tasks that the panel does not have, such as {example[:80]!r}",
+        )
 
     times = Counter((one.task, one.seed) for one in known)
     if count := sum(times.values()) - len(times):
         most = max(times.values())
-        yield Finding("repeated", count, f"{count} episodes repeat a task under the same seed, one task {most} times")
+        yield Finding(
+            "repeated",
+            count,
+            f"{count} episodes repeat a task under the same seed, one task {most} times",
+        )
     for number in numbers:
         if number.missing:
             there = f"{number.played} of {number.tasks} tasks were played"
-            yield Finding("missing", number.missing, f"{number.missing} episodes of {number.split} are missing: {there}")
+            yield Finding(
+                "missing",
+                number.missing,
+                f"{number.missing} episodes of {number.split} are missing: {there}",
+            )
 
-    held = [one for one in known if panel.split_of[one.task] in HELD_OUT and panel.split_of[one.task] not in tested]
+    held = [
+        one
+        for one in known
+        if panel.split_of[one.task] in HELD_OUT and panel.split_of[one.task] not in tested
+    ]
     if held:
-        yield Finding("training_tasks", len(held), f"{len(held)} episodes are of tasks for training or calibration")
+        yield Finding(
+            "training_tasks", len(held), f"{len(held)} episodes are of tasks for training or calibration"
+        )
     met = {one.task for one in trained if one.known and panel.split_of[one.task] in tested}
     if met:
         yield Finding("trained_on", len(met), f"{len(met)} tested tasks were met in training")
     present = Counter(panel.split_of[one.task] for one in known)
     if len(mixed := [name for name in present if name not in HELD_OUT]) > 1:
         others = f"{', '.join(sorted(mixed))} are mixed in one log"
-        yield Finding("mixed", sum(present[name] for name in mixed), f"splits: {others}; their numbers stand apart below")
+        yield Finding(
+            "mixed",
+            sum(present[name] for name in mixed),
+            f"splits: {others}; their numbers stand apart below",
+        )
     wrong = [one for one in known if one.split in panel.splits and one.split != panel.split_of[one.task]]
     if wrong:
         where = f"{wrong[0].task} in {wrong[0].split}, where the panel has it in {panel.split_of[wrong[0].task]}"
@@ -157,10 +189,16 @@ def _findings(
 
     if other := [one for one in judged if one.changed]:
         text = f"{len(other)} episodes have the name of a task of the panel and another content, such as {other[0].task}"
-        yield Finding("other_content", len(other), f"{text}: another goal sentence or layout, or other data; not counted")
+        yield Finding(
+            "other_content",
+            len(other),
+            f"{text}: another goal sentence or layout, or other data; not counted",
+        )
     if count := sum(one.penalised_thoughts for one in judged):
         text = f"{count} responses close a thought that the chat template had opened, and were penalised as malformed"
-        yield Finding("opened_thought", count, f"{text}: verl-agent asks for <think> in the response itself")
+        yield Finding(
+            "opened_thought", count, f"{text}: verl-agent asks for <think> in the response itself"
+        )
     if panel.wording is not None:
         yield from _wordings(judged, panel.wording)
 
@@ -178,7 +216,11 @@ def _findings(
         yield Finding("cut", len(cut), text)
     longer = [one for one in known if one.steps is not None and one.steps > panel.max_steps]
     if longer:
-        yield Finding("longer", len(longer), f"{len(longer)} episodes have more steps than the panel's {panel.max_steps}")
+        yield Finding(
+            "longer",
+            len(longer),
+            f"{len(longer)} episodes have more steps than the panel's {panel.max_steps}",
+        )
     kind = [one for one in known if one.success and one.score is not None and one.score < 1]
     if kind:
         text = f"{len(kind)} episodes count as success with a score below 1: buying anything is not the task"
@@ -217,7 +259,16 @@ def _number(split: str, episodes: Sequence[Played], panel: Panel) -> Number | No
     whole, wins = len(wanted) * len(seeds), sum(first.values())
     missing = whole - len(first)
     return Number(
-        split, len(wanted), len(by_task), len(seeds), missing, success, low, high, wins / whole, (wins + missing) / whole
+        split,
+        len(wanted),
+        len(by_task),
+        len(seeds),
+        missing,
+        success,
+        low,
+        high,
+        wins / whole,
+        (wins + missing) / whole,
     )
 
 
@@ -231,5 +282,7 @@ def _interval(means: Sequence[float]) -> tuple[float, float, float]:
     effective = mean * (1 - mean) / spread if spread > 0 else float(count)
     scale = 1 + _QUANTILE**2 / effective
     centre = (mean + _QUANTILE**2 / (2 * effective)) / scale
-    half = _QUANTILE / scale * math.sqrt(mean * (1 - mean) / effective + (_QUANTILE / (2 * effective)) ** 2)
+    half = (
+        _QUANTILE / scale * math.sqrt(mean * (1 - mean) / effective + (_QUANTILE / (2 * effective)) ** 2)
+    )
     return mean, max(0.0, centre - half), min(1.0, centre + half)

@@ -48,7 +48,11 @@ def goals(folder: Path | None) -> Iterable[tuple[str, Any]]:
     """Yield split and goal of a folder of WebShop's files, or of the generated shop, in the order of a hash of the ids."""
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "shop"
-        source = products_of("path", path=folder) if folder else products_of("embedded", count=PRODUCTS, seed=GENERATED_SEED)
+        source = (
+            products_of("path", path=folder)
+            if folder
+            else products_of("embedded", count=PRODUCTS, seed=GENERATED_SEED)
+        )
         prepare_shop(out, source)
         yield from ((split, goal) for split in SHOP_SPLITS for goal in load_goals(out, split))
 
@@ -76,15 +80,25 @@ def write(name: str, facts: Mapping[str, Any], tasks: Iterable[tuple[str, Any]])
 def main() -> None:
     """Write the panels."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--alfworld", type=Path, metavar="DIR", help="the 3,827 games of ALFWorld's version 2.1.3")
+    parser.add_argument(
+        "--alfworld", type=Path, metavar="DIR", help="the 3,827 games of ALFWorld's version 2.1.3"
+    )
     parser.add_argument("--webshop", type=Path, metavar="DIR", help="WebShop's files of 1,000 products")
     parsed = parser.parse_args()
 
     game = {"environment": "alfworld", "max_steps": 50, "failure_ends": False, "wording": "move"}
     shop = {"environment": "webshop", "max_steps": 15, "failure_ends": True}
     made = f"seed {GENERATED_SEED}"
-    write("alfworld-generated", {**game, "about": f"generated games of full size, {made}"}, generated_games())
-    write("webshop-generated", {**shop, "about": f"a generated shop of {PRODUCTS} products, {made}"}, goals(None))
+    write(
+        "alfworld-generated",
+        {**game, "about": f"generated games of full size, {made}"},
+        generated_games(),
+    )
+    write(
+        "webshop-generated",
+        {**shop, "about": f"a generated shop of {PRODUCTS} products, {made}"},
+        goals(None),
+    )
     if parsed.alfworld:
         about = "ALFWorld's text games, version 2.1.3: the solvable ones without movable receptacles and sliced objects"
         write("alfworld-official", {**game, "about": about}, real_games(parsed.alfworld))

@@ -32,17 +32,38 @@ def add_commands(commands: Any, run_stage: Command) -> None:
         commands: the subparsers; the stage ``data`` is among them.
         run_stage: what ``data`` does with a study.
     """
-    judge = commands.add_parser("audit", help="say what a log of episodes is worth on a canonical panel (docs/panels.md)")
-    judge.add_argument("log", type=Path, metavar="LOG", help="a .jsonl file, an episode a line: task, seed, success, …")
+    judge = commands.add_parser(
+        "audit", help="say what a log of episodes is worth on a canonical panel (docs/panels.md)"
+    )
+    judge.add_argument(
+        "log", type=Path, metavar="LOG", help="a .jsonl file, an episode a line: task, seed, success, …"
+    )
     judge.add_argument("--panel", required=True, metavar="NAME", help="alfworld-official, webshop-1k, …")
-    judge.add_argument("--split", metavar="SPLIT", help="that the log is meant to be on (default: every tested one in it)")
+    judge.add_argument(
+        "--split",
+        metavar="SPLIT",
+        help="that the log is meant to be on (default: every tested one in it)",
+    )
     judge.add_argument("--json", action="store_true", help="print JSON")
     judge.set_defaults(command=_audit)
 
     data = commands.choices["data"]
-    data.add_argument("--to", type=Path, metavar="DIR", help="with an environment's name as STUDY_JSON: prepare tasks there")
-    data.add_argument("--from", dest="source", type=Path, metavar="DIR", help="with --to: official games, or a shop's files")
-    data.add_argument("--human-goals", action="store_true", help="with --to and webshop: what people asked for")
+    data.add_argument(
+        "--to",
+        type=Path,
+        metavar="DIR",
+        help="with an environment's name as STUDY_JSON: prepare tasks there",
+    )
+    data.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="DIR",
+        help="with --to: official games, or a shop's files",
+    )
+    data.add_argument(
+        "--human-goals", action="store_true", help="with --to and webshop: what people asked for"
+    )
     data.set_defaults(command=lambda parsed: _data(parsed, run_stage))
 
 
@@ -60,7 +81,9 @@ def _audit(parsed: argparse.Namespace) -> int:
 def _data(parsed: argparse.Namespace, run_stage: Command) -> int:
     if parsed.to is None:
         if parsed.env is None:
-            raise InputError("data: --env ENV is missing; or, without a study: threespo data ENVIRONMENT --to DIR")
+            raise InputError(
+                "data: --env ENV is missing; or, without a study: threespo data ENVIRONMENT --to DIR"
+            )
         where = f"data {parsed.study} --env {parsed.env}"
         refuse_ignored(where, **{"from": parsed.source, "human_goals": parsed.human_goals})
         return run_stage(parsed)
@@ -72,11 +95,15 @@ def _data(parsed: argparse.Namespace, run_stage: Command) -> int:
     spec = environment(name)
     if parsed.to.exists() and (not parsed.to.is_dir() or any(parsed.to.iterdir())):
         raise InputError(f"{parsed.to}: there is something already; give a folder that is empty or new")
-    values: dict[str, Any] = _GENERATED.get(name, {}) if parsed.source is None else {"source": "path", "path": parsed.source}
+    values: dict[str, Any] = (
+        _GENERATED.get(name, {}) if parsed.source is None else {"source": "path", "path": parsed.source}
+    )
     if parsed.source is not None and spec.real is not None and (lacks := spec.real.lacks(parsed.source)):
         raise InputError(f"{parsed.source}: {lacks}; expected {spec.real.holds}")
     try:
-        settings = spec.tasks.model_validate(values | ({"goal_kind": "human"} if parsed.human_goals else {}))
+        settings = spec.tasks.model_validate(
+            values | ({"goal_kind": "human"} if parsed.human_goals else {})
+        )
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"data {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -33,7 +33,9 @@ class Comparison:
 
     def words(self) -> str:
         """Return what differs, with names and the panel's number."""
-        parts = [f"{self.same} of {self.expected} tasks of the panel {self.panel.name} are there by content"]
+        parts = [
+            f"{self.same} of {self.expected} tasks of the panel {self.panel.name} are there by content"
+        ]
         kinds = {
             "missing": self.missing,
             "with another content under a name of the panel's": self.changed,
@@ -45,11 +47,20 @@ class Comparison:
 
     def values(self) -> dict[str, Any]:
         """Return the comparison as JSON values, with all names."""
-        found = {name: getattr(self, name) for name in ("expected", "same", "missing", "changed", "extra")}
-        return {"panel": self.panel.name, "sha256": self.panel.sha256, **found, "renamed": dict(self.renamed)}
+        found = {
+            name: getattr(self, name) for name in ("expected", "same", "missing", "changed", "extra")
+        }
+        return {
+            "panel": self.panel.name,
+            "sha256": self.panel.sha256,
+            **found,
+            "renamed": dict(self.renamed),
+        }
 
 
-def compare(tasks: Mapping[str, str], panel: Panel, splits: Sequence[str], count: int | None = None) -> Comparison:
+def compare(
+    tasks: Mapping[str, str], panel: Panel, splits: Sequence[str], count: int | None = None
+) -> Comparison:
     """Compare tasks with a panel.
 
     Args:
@@ -80,7 +91,9 @@ def compare(tasks: Mapping[str, str], panel: Panel, splits: Sequence[str], count
     met = same.union(changed, (name for _, name in renamed))
     missing = tuple(name for name in wanted if name not in met) if count is None else ()
     expected = len(wanted) if count is None else min(count, len(wanted))
-    return Comparison(panel, expected, len(same) + len(renamed), missing, tuple(changed), tuple(extra), tuple(renamed))
+    return Comparison(
+        panel, expected, len(same) + len(renamed), missing, tuple(changed), tuple(extra), tuple(renamed)
+    )
 
 
 def nearest(environment: str, tasks: Mapping[str, str]) -> Panel | None:
@@ -92,7 +105,9 @@ def nearest(environment: str, tasks: Mapping[str, str]) -> Panel | None:
     """
     panels = [panel for panel in map(load_panel, names()) if panel.environment == environment]
     shared = {
-        panel.name: sum(name in panel.split_of or content in panel.with_content for name, content in tasks.items())
+        panel.name: sum(
+            name in panel.split_of or content in panel.with_content for name, content in tasks.items()
+        )
         for panel in panels
     }
     best = max(panels, key=lambda panel: shared[panel.name], default=None)

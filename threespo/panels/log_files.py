@@ -72,7 +72,9 @@ def read_rows(path: Path) -> Iterator[Row]:
                     return
                 yield Row(number, f"{path}, line {number}", value)
     except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file; expected a log of episodes, such as JSON lines") from error
+        raise InputError(
+            f"{path}: no such file; expected a log of episodes, such as JSON lines"
+        ) from error
     except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError, RecursionError) as error:
         for pattern, remedy in _TEXTS.items():
             if number < _FIRST_LINES and re.match(pattern, line):

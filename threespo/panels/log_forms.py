@@ -15,7 +15,17 @@ TASK = ("task", "task_id", "game_id", "gamefile", "extra.gamefile", "game_file",
 SUCCESS = ("success", "won", "is_success")
 _INNER = ("meta", "info", "infos")
 """Objects in an entry that hold the outcome of the episode."""
-_TURNS = ("conversations", "trajectory", "memory", "log", "history", "messages", "steps", "actions", "commands")
+_TURNS = (
+    "conversations",
+    "trajectory",
+    "memory",
+    "log",
+    "history",
+    "messages",
+    "steps",
+    "actions",
+    "commands",
+)
 """Lists that belong to one episode."""
 _HUMAN = ("human", "user", "env", "environment", "system")
 
@@ -47,7 +57,9 @@ def episodes_in(row: Row) -> Iterator[Row]:
             yield row._replace(value=translate(value, row.where))
             return
     for place, one in enumerate(_unbatched(value, row.where)):
-        yield row._replace(value=_with_texts(one), where=row.where if not place else f"{row.where}, episode {place + 1}")
+        yield row._replace(
+            value=_with_texts(one), where=row.where if not place else f"{row.where}, episode {place + 1}"
+        )
 
 
 def _refuse(value: Fields, where: str) -> None:
@@ -61,10 +73,16 @@ def _refuse(value: Fields, where: str) -> None:
         )
     elif {"success_rate", "progress_rate"} <= keys:
         says = "a summary of AgentBoard (all_results.txt), which holds no episodes; give its logs/TASK.jsonl"
-    elif {"total", "validation", "custom"} <= keys or (keys == {"overall"} and isinstance(value["overall"], dict)):
-        says = "a summary of AgentBench (overall.json), which holds no episodes; give runs.jsonl beside it"
+    elif {"total", "validation", "custom"} <= keys or (
+        keys == {"overall"} and isinstance(value["overall"], dict)
+    ):
+        says = (
+            "a summary of AgentBench (overall.json), which holds no episodes; give runs.jsonl beside it"
+        )
     elif {"index", "error", "output"} <= keys and value["error"] is not None:
-        says = f"a run of AgentBench that has failed ({value['error']}); give runs.jsonl, not error.jsonl"
+        says = (
+            f"a run of AgentBench that has failed ({value['error']}); give runs.jsonl, not error.jsonl"
+        )
     if says:
         raise InputError(f"{where}: {says}")
 
@@ -76,7 +94,11 @@ def _framed(value: Fields) -> Iterator[tuple[str, Any]]:
     """
     if any(name in value for name in (*TASK, *SUCCESS)) or {"input", "output"} <= value.keys():
         return
-    lists = [name for name, one in value.items() if isinstance(one, list) and one and all(isinstance(x, dict) for x in one)]
+    lists = [
+        name
+        for name, one in value.items()
+        if isinstance(one, list) and one and all(isinstance(x, dict) for x in one)
+    ]
     if len(lists) == 1 and lists[0] not in _TURNS:
         yield from ((f"{lists[0]} {number}", one) for number, one in enumerate(value[lists[0]], start=1))
     elif all(isinstance(one, bool) for one in value.values()):
@@ -91,8 +113,12 @@ def _unbatched(value: Fields, where: str) -> list[Fields]:
     count = len(value[named]) if named and isinstance(value[named], list) else 1
     outcome = next((name for name in SUCCESS if name in value), None)
     if count > 1 and outcome and not (isinstance(value[outcome], list) and len(value[outcome]) == count):
-        raise InputError(f"{where}: field {named!r} has {count} values, and {outcome!r} is {value[outcome]!r}; one for each")
-    return [{name: _at(one, place, count, name) for name, one in value.items()} for place in range(count)]
+        raise InputError(
+            f"{where}: field {named!r} has {count} values, and {outcome!r} is {value[outcome]!r}; one for each"
+        )
+    return [
+        {name: _at(one, place, count, name) for name, one in value.items()} for place in range(count)
+    ]
 
 
 def _at(value: Any, place: int, count: int, name: str) -> Any:
@@ -103,7 +129,9 @@ def _at(value: Any, place: int, count: int, name: str) -> Any:
 
 
 def _with_texts(value: Fields) -> Fields:
-    texts = [value[name] for name in ("input", "prompt", "observation") if isinstance(value.get(name), str)]
+    texts = [
+        value[name] for name in ("input", "prompt", "observation") if isinstance(value.get(name), str)
+    ]
     responses = [value[name] for name in ("output", "action") if isinstance(value.get(name), str)]
     for name in ("actions", "commands"):
         if isinstance(value.get(name), list):
@@ -121,17 +149,27 @@ def _objects(value: Any) -> list[Fields]:
 
 def _turns(turns: list[Fields]) -> tuple[list[str], list[str]]:
     """Return what was told to an agent in a conversation, and what it said."""
-    spoken = [(str(turn.get("from", turn.get("role"))), str(turn.get("value", turn.get("content", "")))) for turn in turns]
-    return [text for who, text in spoken if who in _HUMAN], [text for who, text in spoken if who not in _HUMAN]
+    spoken = [
+        (str(turn.get("from", turn.get("role"))), str(turn.get("value", turn.get("content", ""))))
+        for turn in turns
+    ]
+    return [text for who, text in spoken if who in _HUMAN], [
+        text for who, text in spoken if who not in _HUMAN
+    ]
 
 
 def _agentboard(value: Fields, where: str) -> Fields:
     """An episode of AgentBoard's logs/TASK.jsonl: ALFWorld's are named by TASK and goal, WebShop's by their goal."""
     if not isinstance(value["trajectory"], dict):
-        raise InputError(f"{where}: field 'trajectory': expected the turns of an AgentBoard log, by their names")
+        raise InputError(
+            f"{where}: field 'trajectory': expected the turns of an AgentBoard log, by their names"
+        )
     turns = [turn for turn in value["trajectory"].values() if isinstance(turn, dict)]
     actions = [str(turn["Action"]) for turn in turns if turn.get("Action") not in (None, "reset[]")]
-    name, goal = str(value.get("task_name", "")), str(value.get("goal", "")).removeprefix("Instruction:").strip()
+    name, goal = (
+        str(value.get("task_name", "")),
+        str(value.get("goal", "")).removeprefix("Instruction:").strip(),
+    )
     return {
         # In a shop, the name is that of the benchmark.
         "task": name if "-" in name else goal,
@@ -149,7 +187,9 @@ def _agentbench(value: Fields, where: str) -> Fields:
     output = value["output"]
     result = output.get("result") if isinstance(output, dict) else None
     if not isinstance(result, dict) or not ("result" in result or "reward" in result):
-        raise InputError(f"{where}: a run of AgentBench without ALFWorld's result or WebShop's reward; leave it out")
+        raise InputError(
+            f"{where}: a run of AgentBench without ALFWorld's result or WebShop's reward; leave it out"
+        )
     told, said = _turns(_objects(output.get("history")))
     log = _objects(result.get("log"))
     steps = len(log) or None

@@ -76,11 +76,15 @@ def line_of(row: Row) -> Line:
     position = _position_in(prompt)
     opening = opening_in(prompt)
     begins = position is None and bool(_SEARCH.search(prompt) or (opening and opening.room))
-    named = next((value[name] for name in TASK if isinstance(value.get(name), str) and value[name].strip()), None)
+    named = next(
+        (value[name] for name in TASK if isinstance(value.get(name), str) and value[name].strip()), None
+    )
     ids = next((value[name] for name in _IDS if value.get(name) is not None), None)
     penalised = score not in (0, WON)
     return Line(
-        row=row._replace(value={name: one for name, one in value.items() if name not in ("input", "output")}),
+        row=row._replace(
+            value={name: one for name, one in value.items() if name not in ("input", "output")}
+        ),
         prompt=prompt if position in (None, 1) else "",
         task=named or next(iter(goals_in(prompt)[-1:]), ""),
         position=position,
@@ -111,7 +115,9 @@ def episodes_of(lines: Sequence[Line]) -> Iterator[Row]:
     """
     if _counts_steps(lines):
         first = min(line.step for line in lines)
-        lines = [replace(line, step=None, position=line.position or line.step - first + 1) for line in lines]
+        lines = [
+            replace(line, step=None, position=line.position or line.step - first + 1) for line in lines
+        ]
     if all(line.part_of for line in lines):
         for part in _groups(lines, lambda line: (line.step, line.part_of)):
             yield _episode(part, min(part, key=lambda line: line.position or 1))
@@ -199,6 +205,8 @@ def _episode(part: Sequence[Line], first: Line, *, of_steps: bool = True, whole:
         "steps": len(part) if of_steps and whole else None,
         "texts": [first.prompt],
         "wordings": frozenset().union(*(line.wordings for line in part)),
-        "penalised_thoughts": sum(line.penalised_thought for line in part) if whole or first is part[0] else 0,
+        "penalised_thoughts": sum(line.penalised_thought for line in part)
+        if whole or first is part[0]
+        else 0,
     }
     return first.row._replace(value=value)

@@ -67,7 +67,13 @@ class Tasks:
             meant = self._panel.with_content.get(content, ())
             if not meant:
                 return Found(ids[0] if ids else said or content, False, bool(ids), True, split)
-            return Found(self._one_of([i for i in ids if i in meant] or meant, split, seed), True, False, True, split)
+            return Found(
+                self._one_of([i for i in ids if i in meant] or meant, split, seed),
+                True,
+                False,
+                True,
+                split,
+            )
 
         words = _Words(fields, said)
         if ids:
@@ -87,7 +93,9 @@ class Tasks:
         key = tuple(ids), seed
         turn = self._turns[key] = self._turns.get(key, -1) + 1
         splits = self._panel.split_of
-        return sorted(ids, key=lambda task: (splits[task] != claimed, splits[task] in HELD_OUT))[turn % len(ids)]
+        return sorted(ids, key=lambda task: (splits[task] != claimed, splits[task] in HELD_OUT))[
+            turn % len(ids)
+        ]
 
 
 class _Words:
@@ -99,7 +107,9 @@ class _Words:
         given = [fields[name] for name in ("goal", "instruction") if _is_text(fields.get(name))]
         self._given = [words for words in given if " " in words]
         self._opening = opening_in(text)
-        in_text = [found for one in _INSTRUCTIONS for found in one.findall(text)[-1:]] + goals_in(text)[-1:]
+        in_text = [found for one in _INSTRUCTIONS for found in one.findall(text)[-1:]] + goals_in(text)[
+            -1:
+        ]
         self.instructions = [*self._given, *in_text, *([said] if said else [])]
 
     def are_content(self, panel: Panel) -> bool:
@@ -118,7 +128,9 @@ class _Words:
     def tasks(self, panel: Panel) -> Sequence[str]:
         """Return the tasks that the words are of; of games only where they say how an episode begins."""
         if panel.openings:
-            return panel.with_opening.get(self._opening, ()) if self._opening and self._opening.room else ()
+            return (
+                panel.with_opening.get(self._opening, ()) if self._opening and self._opening.room else ()
+            )
         found = (panel.with_content.get(wish_hash(words), ()) for words in self.instructions)
         return next(filter(None, found), ())
 

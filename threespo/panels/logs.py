@@ -74,7 +74,9 @@ def read_log(path: Path, panel: Panel) -> list[Played]:
     if dumped:
         found += [_played(row, tasks) for row in episodes_of(dumped)]
     if not found:
-        raise InputError(f"{path}: no episode in it; expected a JSON object a line, with task, seed and success")
+        raise InputError(
+            f"{path}: no episode in it; expected a JSON object a line, with task, seed and success"
+        )
     return found
 
 
@@ -94,7 +96,9 @@ def _played(row: Row, tasks: Tasks) -> Played:
         _whole(fields, _STEPS, where),
         None if ended is None else _flag(fields, ended, where),
         task.split,
-        fields["wordings"] if isinstance(fields.get("wordings"), frozenset) else wordings_of(fields.get("responses", ())),
+        fields["wordings"]
+        if isinstance(fields.get("wordings"), frozenset)
+        else wordings_of(fields.get("responses", ())),
         task.changed,
         task.by_content,
         fields["penalised_thoughts"] if isinstance(fields.get("wordings"), frozenset) else 0,
@@ -124,7 +128,9 @@ def _outcome(fields: Fields, where: str) -> tuple[bool, float | None]:
     for name in SUCCESS:
         if name in fields:
             score = next((fields[key] for key in _SCORE if not _is_missing(fields.get(key))), None)
-            if score is not None and (isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1):
+            if score is not None and (
+                isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1
+            ):
                 # verl-agent's reward is 10 or 0; it says no more than success does.
                 if score != WON:
                     raise _wrong(where, "score", "a number from 0 to 1", score)

@@ -96,7 +96,11 @@ class Panel:
     @property
     def sha256(self) -> str:
         """What identifies the panel in a publication: of the lines ``SPLIT ID HASH``, in order."""
-        lines = (f"{split} {task.task_id} {task.content}\n" for split, tasks in self.splits.items() for task in tasks)
+        lines = (
+            f"{split} {task.task_id} {task.content}\n"
+            for split, tasks in self.splits.items()
+            for task in tasks
+        )
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -114,10 +118,17 @@ def load_panel(name: str) -> Panel:
     """
     if name not in names():
         raise InputError(f"no panel {name!r}; there are: {', '.join(names())}")
-    values: dict[str, Any] = json.loads((Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8"))
+    values: dict[str, Any] = json.loads(
+        (Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8")
+    )
     if values["format"] != FORMAT:
-        raise InputError(f"panel {name!r}: format {values['format']}, expected {FORMAT}; install the package again")
-    splits = {split: tuple(PanelTask(*line.rsplit(" ", 1)) for line in lines) for split, lines in values["splits"].items()}
+        raise InputError(
+            f"panel {name!r}: format {values['format']}, expected {FORMAT}; install the package again"
+        )
+    splits = {
+        split: tuple(PanelTask(*line.rsplit(" ", 1)) for line in lines)
+        for split, lines in values["splits"].items()
+    }
     listed = values.get("openings", {})
     openings = {
         task.task_id: Opening(*line.split(" "))
@@ -126,7 +137,9 @@ def load_panel(name: str) -> Panel:
     }
     limits = {"max_steps": values["max_steps"], "failure_ends": values["failure_ends"]}
     about, wording = values["about"], values.get("wording")
-    return Panel(name, values["environment"], about, **limits, splits=splits, openings=openings, wording=wording)
+    return Panel(
+        name, values["environment"], about, **limits, splits=splits, openings=openings, wording=wording
+    )
 
 
 def content_hash(task: Any) -> str:

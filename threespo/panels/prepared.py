@@ -34,9 +34,13 @@ def compare_prepared(name: str, tasks: TaskSettings, folder: Path) -> dict[str, 
     contents = {}
     for split in tasks.splits or spec.splits:
         contents[split] = {task: text_hash(text) for task, text in read(folder, split).items()}
-    panel = nearest(name, {task: content for found in contents.values() for task, content in found.items()})
+    panel = nearest(
+        name, {task: content for found in contents.values() for task, content in found.items()}
+    )
     if panel is None:
-        warn_once(f"{folder}: no task is of a panel, by content or name: its numbers stand beside no others")
+        warn_once(
+            f"{folder}: no task is of a panel, by content or name: its numbers stand beside no others"
+        )
         return {}
 
     found = _by_split(contents, panel, tasks)
@@ -47,7 +51,9 @@ def compare_prepared(name: str, tasks: TaskSettings, folder: Path) -> dict[str, 
     return found
 
 
-def _by_split(contents: Mapping[str, Mapping[str, str]], panel: Panel, tasks: TaskSettings) -> dict[str, Comparison]:
+def _by_split(
+    contents: Mapping[str, Mapping[str, str]], panel: Panel, tasks: TaskSettings
+) -> dict[str, Comparison]:
     counts = {split: counted[1] for split in contents if (counted := tasks.tasks_in(split))}
     tested = [split for split in panel.tested if split in contents]
     found = {split: compare(contents[split], panel, [split], counts.get(split)) for split in tested}

@@ -94,7 +94,9 @@ def accept(paths: Paths) -> Outcome:
         differences = [line for lines, _ in found for line in lines]
         if differences:
             return Outcome((), [one.job for one in chosen], differences)
-        note = _note(study, paths, {str(job): written for job, (_, written) in proofs.items()}, stale, chosen)
+        note = _note(
+            study, paths, {str(job): written for job, (_, written) in proofs.items()}, stale, chosen
+        )
         for one in stale:
             _write(paths, one, note)
     return Outcome([one.job for one in stale], [one.job for one in chosen], ())
@@ -116,7 +118,9 @@ def _stale(study: Study, paths: Paths) -> Iterator[Stale]:
         if record is None or records.EDITED in (*record.code.values(), *record.input.values()):
             continue
         if wrong := integrity.damage(paths, job, record, digests):
-            raise InputError(f"{paths.root}: {wrong[0]}: only whole results can be accepted; run the workflow to mend them")
+            raise InputError(
+                f"{paths.root}: {wrong[0]}: only whole results can be accepted; run the workflow to mend them"
+            )
 
         inputs = records.named(paths, job.reads(study, paths), digests)
         now = integrity.ingredients(study, paths, job, inputs)
@@ -166,18 +170,26 @@ def _cheapest(stale: Sequence[Stale]) -> list[Stale]:
     best: dict[tuple[str, str], Stale] = {}
     for one in stale:
         kind = one.kind()
-        if kind not in best or one.record.took.get("seconds", 0) < best[kind].record.took.get("seconds", 0):
+        if kind not in best or one.record.took.get("seconds", 0) < best[kind].record.took.get(
+            "seconds", 0
+        ):
             best[kind] = one
     chosen = {one.job for one in best.values()}
     return [one for one in stale if one.job in chosen]
 
 
-def _run_again(study: Study, paths: Paths, apart: Paths, chosen: Sequence[Stale]) -> list[tuple[list[str], str]]:
+def _run_again(
+    study: Study, paths: Paths, apart: Paths, chosen: Sequence[Stale]
+) -> list[tuple[list[str], str]]:
     """Run jobs again, and return of each what differs from its results, and a digest of what it has written."""
     found = []
     for number, one in enumerate(chosen, 1):
         took = one.record.took.get("seconds", 0)
-        print(f"accept: {number} of {len(chosen)}: {one.job} ({took:.0f} s when it was made)", file=sys.stderr, flush=True)
+        print(
+            f"accept: {number} of {len(chosen)}: {one.job} ({took:.0f} s when it was made)",
+            file=sys.stderr,
+            flush=True,
+        )
         found.append(_run_one(study, paths, apart, one))
     return found
 
@@ -206,7 +218,11 @@ def _run_one(study: Study, paths: Paths, apart: Paths, one: Stale) -> tuple[list
 
     timed = [path.relative_to(apart.root).as_posix() for path in one.job.outputs(apart).timed]
     now, before = (
-        {name: value for name, value in values.items() if not any(records.lies_in(name, path) for path in timed)}
+        {
+            name: value
+            for name, value in values.items()
+            if not any(records.lies_in(name, path) for path in timed)
+        }
         for values in (integrity.outputs(apart, one.job, Digests()), one.record.output)
     )
     names = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
@@ -219,11 +235,15 @@ def _note(
     """Return what records say of the acceptance: the study's code before and after, and what was run again."""
     counted = {job: records.read_if_whole(paths, job) for job in jobs(study) if job.stage not in DRAWN}
     # A method is proven if a run of it was run again, or if none of its runs has other code than before; and all have ended.
-    waiting = {job.name.split("/")[2] for job, record in counted.items() if job.stage in RUNS and record is None}
+    waiting = {
+        job.name.split("/")[2] for job, record in counted.items() if job.stage in RUNS and record is None
+    }
     unproven = {one.row for one in stale} - {one.row for one in chosen}
     return {
         "study": study.name,
-        "from": digest_of_codes(record.code if record else job.code(study) for job, record in counted.items()),
+        "from": digest_of_codes(
+            record.code if record else job.code(study) for job, record in counted.items()
+        ),
         "to": code_digest(study),
         "commit": records.commit(),
         "every_method": not (waiting | unproven) & {*study.methods, *study.agents},
@@ -246,7 +266,10 @@ def _run_job(lock: Path, file: Path, stage: str, name: str) -> None:
     from threespo.runs.launch import gpus_here
 
     settings = Job(stage, name).settings(load_study(file), Paths(file.parent))
-    with try_lock(lock, shared=True) or contextlib.nullcontext(), claim(gpus_here(settings), settings.runs_per_gpu):
+    with (
+        try_lock(lock, shared=True) or contextlib.nullcontext(),
+        claim(gpus_here(settings), settings.runs_per_gpu),
+    ):
         STAGES[stage].run(settings)
 
 

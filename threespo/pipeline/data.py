@@ -24,7 +24,12 @@ def data_settings(study: Study, paths: Paths, name: str) -> DataSettings:
     """Return what prepares the tasks of the environment ``name``."""
     section = study.environments[name]
     tasks = environment(name).tasks.part_of(section)
-    return DataSettings(paths=paths, env=name, tasks=tasks, given=_digest_of_folder(environment(name).real, section.folder))
+    return DataSettings(
+        paths=paths,
+        env=name,
+        tasks=tasks,
+        given=_digest_of_folder(environment(name).real, section.folder),
+    )
 
 
 def data_outputs(paths: Paths, name: str) -> Outputs:

@@ -27,9 +27,13 @@ def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings
     policy, weights = study.policies[run.policy], plays_weights_of(study, run)
     evaluation = EvaluationSettings.part_of(study.at(run.env).evaluation)
     if run.rate is not None:
-        evaluation = evaluation.model_copy(update={"splits": ("calibration",), "seeds": evaluation.seeds[:1]})
+        evaluation = evaluation.model_copy(
+            update={"splits": ("calibration",), "seeds": evaluation.seeds[:1]}
+        )
     return EvaluateSettings(
-        **run_fields(study, paths, run, policy, gpus=0 if weights == "endpoint" else study.gpus_per_rank),
+        **run_fields(
+            study, paths, run, policy, gpus=0 if weights == "endpoint" else study.gpus_per_rank
+        ),
         weights=weights,
         agent=AgentSettings.part_of(study.agents[run.method]) if run.method in study.agents else None,
         endpoint=policy.endpoint,
@@ -50,7 +54,11 @@ def evaluate_inputs(study: Study, paths: Paths, name: str) -> Files:
 def evaluate_outputs(paths: Paths, name: str) -> Outputs:
     """Return what the evaluation of run ``name`` writes."""
     run = paths.run(name)
-    files = {"episodes": [run.evaluation], "timing": [run.evaluation_timing], "example": [run.evaluation_example]}
+    files = {
+        "episodes": [run.evaluation],
+        "timing": [run.evaluation_timing],
+        "example": [run.evaluation_example],
+    }
     return Outputs(files, timed=(run.evaluation_timing,))
 
 
@@ -64,7 +72,10 @@ def _replies(endpoint: EndpointSettings | None, cassette: Path) -> dict[str, str
     # A compressed cassette cannot grow: it is what is played even with a key.
     if os.environ.get(endpoint.key_env) and cassette.suffix != ".xz":
         return {"model": endpoint.resolved_model(), "address": endpoint.address()}
-    return {"model": endpoint.resolved_model(), "cassette": file_digest(cassette) if cassette.is_file() else None}
+    return {
+        "model": endpoint.resolved_model(),
+        "cassette": file_digest(cassette) if cassette.is_file() else None,
+    }
 
 
 STAGE = Stage(

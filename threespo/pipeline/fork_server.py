@@ -72,7 +72,14 @@ def start(command: str, study: Path, threads: int) -> None:
         listener.bind(f"\0{name}")
         listener.listen(128)
         _server = subprocess.Popen(
-            [sys.executable, "-m", "threespo.pipeline.fork_server", str(listener.fileno()), command, str(study)],
+            [
+                sys.executable,
+                "-m",
+                "threespo.pipeline.fork_server",
+                str(listener.fileno()),
+                command,
+                str(study),
+            ],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
             env={**os.environ, _THREADS: str(threads)},
@@ -109,7 +116,9 @@ def run_forked(arguments: Sequence[str]) -> int | None:
         signal.signal(signal.SIGINT, interrupted)
         return None
     if not answer:
-        print("threespo: the process that forks jobs has ended before this one; run again", file=sys.stderr)
+        print(
+            "threespo: the process that forks jobs has ended before this one; run again", file=sys.stderr
+        )
         return 1
     code = int(answer)
     # As a shell says it of a process that was killed.
@@ -193,7 +202,11 @@ class _Server:
             return None
 
         server, pid = os.getpid(), None
-        if environment.get(_THREADS) == os.environ.get(_THREADS) and self._imported and not self._interrupted:
+        if (
+            environment.get(_THREADS) == os.environ.get(_THREADS)
+            and self._imported
+            and not self._interrupted
+        ):
             # Without memory for a copy, the command may still find some.
             with contextlib.suppress(OSError):
                 pid = os.fork()
@@ -216,11 +229,17 @@ class _Server:
                 importlib.import_module(library)
         except Exception as error:
             # Where it matters, a job that imports it itself fails with its own message.
-            print(f"threespo: {error!r} on importing {library}, so each job imports by itself", file=sys.stderr)
+            print(
+                f"threespo: {error!r} on importing {library}, so each job imports by itself",
+                file=sys.stderr,
+            )
             return False
         alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
         if not alone:
-            print("threespo: an imported library has started a thread, so each job imports by itself", file=sys.stderr)
+            print(
+                "threespo: an imported library has started a thread, so each job imports by itself",
+                file=sys.stderr,
+            )
         return alone
 
     def _job(

@@ -52,7 +52,9 @@ def freeze(file: Path, *, again: bool = False) -> Freeze:
     if re.fullmatch("[0-9a-f]{40}", now) is None:
         raise InputError(f"{file}: frozen is a commit, and this one is {now}; commit first")
 
-    mark = Freeze(rule=RULE, commit=now, configuration=configuration_digest(study), code=code_digest(study))
+    mark = Freeze(
+        rule=RULE, commit=now, configuration=configuration_digest(study), code=code_digest(study)
+    )
     lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in mark.model_dump().items())
     text = _SECTION.sub("", f"{file.read_text(encoding='utf-8').rstrip()}\n")
     marked = f"{text.rstrip()}\nconfirmatory:\n{lines}"
@@ -61,6 +63,8 @@ def freeze(file: Path, *, again: bool = False) -> Freeze:
     except (InputError, KeyError, TypeError):
         whole = False
     if not whole:
-        raise InputError(f"{file}: the earlier mark cannot be replaced as it is written; remove its section by hand")
+        raise InputError(
+            f"{file}: the earlier mark cannot be replaced as it is written; remove its section by hand"
+        )
     atomic_text(file, marked)
     return mark

@@ -29,8 +29,12 @@ def damage(paths: Paths, job: Job, record: Record, digests: Digests) -> list[str
     # By the record and by what the job is to write: a record may lack something, and a folder without files is in none.
     made = job.outputs(paths)
     linked = [path for path in made.paths() if path.is_symlink() and path.is_dir()]
-    absent = [path for path in made.paths() if not (path.is_dir() if path in made.folders else path.is_file())]
-    lines = [f"{path.relative_to(paths.root)}: a link to a folder, which is not followed" for path in linked]
+    absent = [
+        path for path in made.paths() if not (path.is_dir() if path in made.folders else path.is_file())
+    ]
+    lines = [
+        f"{path.relative_to(paths.root)}: a link to a folder, which is not followed" for path in linked
+    ]
     lines += [f"{path.relative_to(paths.root)}: missing" for path in absent if path not in linked]
     for name in sorted(record.output.keys() | now.keys()):
         if name not in now:
@@ -42,7 +46,9 @@ def damage(paths: Paths, job: Job, record: Record, digests: Digests) -> list[str
     return list(dict.fromkeys(lines))
 
 
-def check_made(study: Study, paths: Paths, files: Iterable[Path], digests: Digests | None = None) -> None:
+def check_made(
+    study: Study, paths: Paths, files: Iterable[Path], digests: Digests | None = None
+) -> None:
     """Make sure that results are what their jobs have written, before they are used; every byte of them is read.
 
     Args:
@@ -62,13 +68,17 @@ def check_made(study: Study, paths: Paths, files: Iterable[Path], digests: Diges
             continue
         record = records.read(paths, job)
         if record is None:
-            raise InputError(f"{file}: no record of '{job}' says how it was made; run the workflow, which makes it")
+            raise InputError(
+                f"{file}: no record of '{job}' says how it was made; run the workflow, which makes it"
+            )
 
         name = file.relative_to(paths.root).as_posix()
         meant, now = records.belonging(name, record.output), records.named(paths, [file], digests)
         wrong = sorted(key for key in meant.keys() | now.keys() if meant.get(key) != now.get(key))
         if wrong or not file.exists():
-            what = "is missing" if not file.exists() or wrong[0] not in now else "is damaged or was edited"
+            what = (
+                "is missing" if not file.exists() or wrong[0] not in now else "is damaged or was edited"
+            )
             raise InputError(
                 f"{paths.root / (wrong[0] if wrong else name)}: {what}: it is not what '{job}' has written. "
                 "Run the workflow again, it makes it anew."

@@ -78,7 +78,9 @@ def read(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
         return None, {}
     for line in lines:
         # A killed process may have left half a line, and a disk a wrong bit.
-        with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError):
+        with contextlib.suppress(
+            ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError
+        ):
             event = _event(json.loads(line))
             if event.kind == "call":
                 call = event
@@ -89,7 +91,9 @@ def read(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
 
 def _event(values: dict[str, Any]) -> Event:
     """Return an event of a line's values; any of several exceptions where they are none."""
-    listed = {key: tuple((str(stage), str(name)) for stage, name in values[key]) for key in ("jobs", "left")}
+    listed = {
+        key: tuple((str(stage), str(name)) for stage, name in values[key]) for key in ("jobs", "left")
+    }
     event = Event(**{**values, **listed})
     texts, numbers = (event.stage, event.name, event.host, event.started), (event.time, event.process)
     if event.kind not in get_args(Kind) or not all(isinstance(text, str) for text in texts):
@@ -103,7 +107,9 @@ def _event(values: dict[str, Any]) -> Event:
 
 def _now(kind: Kind, job: Job) -> Event:
     process = os.getpid()
-    return Event(kind, job.stage, job.name, time.time(), socket.gethostname(), process, _started(process))
+    return Event(
+        kind, job.stage, job.name, time.time(), socket.gethostname(), process, _started(process)
+    )
 
 
 def _started(process: int) -> str:

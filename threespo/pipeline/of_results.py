@@ -19,7 +19,11 @@ def result_code(study: Study, _: str) -> Sequence[str]:
     """Return the modules that tables and report find by the names of a study's environments and methods."""
     rows = [*study.methods.values(), *(study.laboratory.methods.values() if study.laboratory else ())]
     methods = dict.fromkeys(method_module(row.method) for row in rows)
-    return [*presentations(study), *(environment_module(env, "spec") for env in study.environments), *methods]
+    return [
+        *presentations(study),
+        *(environment_module(env, "spec") for env in study.environments),
+        *methods,
+    ]
 
 
 def tree_files(study: Study, paths: Paths) -> list[Path]:

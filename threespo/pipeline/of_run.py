@@ -20,7 +20,9 @@ def environment_of(_: Study, name: str) -> Sequence[str]:
     return (environment_module(name.split("/")[0], "spec"),)
 
 
-def run_fields(study: Study, paths: Paths, run: Run, policy: PolicySettings, gpus: int) -> dict[str, Any]:
+def run_fields(
+    study: Study, paths: Paths, run: Run, policy: PolicySettings, gpus: int
+) -> dict[str, Any]:
     """Return the fields of ``RunSettings``."""
     return {
         "paths": paths,
@@ -38,7 +40,9 @@ def training_fields(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
     here, policy = study.at(run.env), study.policies[run.policy]
     entry, training = here.methods[run.method], here.training
     if run.rate is not None and study.tuning:
-        training = training.model_copy(update={"generations": study.tuning.generations, "epochs": None, "snapshots": 0})
+        training = training.model_copy(
+            update={"generations": study.tuning.generations, "epochs": None, "snapshots": 0}
+        )
     if not searches(entry.method):
         # Only searches have trees to record: for other methods the number must not cause a rerun.
         training = training.model_copy(update={"recorded_tasks": 0})

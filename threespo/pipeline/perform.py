@@ -35,7 +35,10 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
 
     made_of = integrity.ingredients(study, paths, job, records.named(paths, inputs, digests))
     if _stands(paths, job, made_of):
-        print(f"{job}: as before, nothing to do (to have it done again, delete its results)", file=sys.stderr)
+        print(
+            f"{job}: as before, nothing to do (to have it done again, delete its results)",
+            file=sys.stderr,
+        )
         return
     if source := find(paths, job, made_of, {}):
         take(source, paths, job)
@@ -50,7 +53,10 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
     start, joules = time.perf_counter(), None if shared else energy.counters()
     work()
     # The ranks of a run are children. Of memory the largest process counts.
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    own, children = (
+        resource.getrusage(resource.RUSAGE_SELF),
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
     took = {
         "seconds": time.perf_counter() - start,
         "peak_memory_mb": max(own.ru_maxrss, children.ru_maxrss) / 1024,
@@ -64,7 +70,9 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
     now = integrity.ingredients(study, paths, job, records.named(paths, inputs, digests))
     code, read = _settled(made_of.code, now.code), _settled(made_of.input, now.input)
     written = integrity.outputs(paths, job, digests)
-    record = records.Record(job.stage, job.name, code, made_of.field, read, written, took, records.origin())
+    record = records.Record(
+        job.stage, job.name, code, made_of.field, read, written, took, records.origin()
+    )
     if missing := integrity.damage(paths, job, record, digests):
         raise RuntimeError(f"{job} has ended, but {missing[0]}")
     records.write(paths, record)
@@ -72,7 +80,9 @@ def perform(study: Study, paths: Paths, job: Job, work: Callable[[], None]) -> N
 
 def _settled(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """Return digests as they were before the work, and a remark in the place of those that are others after it."""
-    return {name: digest if after.get(name) == digest else records.EDITED for name, digest in before.items()}
+    return {
+        name: digest if after.get(name) == digest else records.EDITED for name, digest in before.items()
+    }
 
 
 def _clear_way(paths: Paths, job: Job) -> None:
@@ -92,4 +102,8 @@ def _stands(paths: Paths, job: Job, made_of: records.Ingredients) -> bool:
         record = records.read(paths, job)
     except InputError:
         return False
-    return record is not None and record.made_of(made_of) and not integrity.damage(paths, job, record, Digests())
+    return (
+        record is not None
+        and record.made_of(made_of)
+        and not integrity.damage(paths, job, record, Digests())
+    )

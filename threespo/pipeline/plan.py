@@ -74,7 +74,9 @@ class _Standing:
     """Digests of the results of studies beside this one."""
 
 
-def plan(study: Study, paths: Paths, digests: Digests | None, among: Sequence[Job] | None = None) -> list[Verdict]:
+def plan(
+    study: Study, paths: Paths, digests: Digests | None, among: Sequence[Job] | None = None
+) -> list[Verdict]:
     """Return a verdict on every job of the study, in an order in which they can run.
 
     Args:
@@ -84,7 +86,10 @@ def plan(study: Study, paths: Paths, digests: Digests | None, among: Sequence[Jo
         among: the jobs that are asked for, with all that they need; by default all.
     """
     standing = _Standing()
-    return [_verdict(study, paths, job, standing, digests) for job in (jobs(study) if among is None else among)]
+    return [
+        _verdict(study, paths, job, standing, digests)
+        for job in (jobs(study) if among is None else among)
+    ]
 
 
 def check_upstream(study: Study, paths: Paths, job: Job) -> None:
@@ -115,18 +120,27 @@ def _behind(study: Study, paths: Paths, wanted: Sequence[Job]) -> list[Job]:
     return [job for job in everything if job in found]
 
 
-def _verdict(study: Study, paths: Paths, job: Job, standing: _Standing, digests: Digests | None) -> Verdict:
+def _verdict(
+    study: Study, paths: Paths, job: Job, standing: _Standing, digests: Digests | None
+) -> Verdict:
     read = job.reads(study, paths)
     follows = tuple(dict.fromkeys(standing.makers[path] for path in read if path in standing.makers))
     # What is about to be made anew cannot be compared yet.
     settled = [path for path in read if path not in standing.makers]
-    inputs = records.named(paths, [path for path in settled if path not in standing.digests], digests or Digests())
+    inputs = records.named(
+        paths, [path for path in settled if path not in standing.digests], digests or Digests()
+    )
     for path in settled:
         inputs.update(standing.digests.get(path, {}))
     now = integrity.ingredients(study, paths, job, inputs)
 
     verdict = _compared(paths, job, now, follows, digests)
-    if verdict.runs and not follows and digests and (source := find(paths, job, now, standing.neighbours)):
+    if (
+        verdict.runs
+        and not follows
+        and digests
+        and (source := find(paths, job, now, standing.neighbours))
+    ):
         verdict = Verdict(job, verdict.damage, verdict.changes, source=source, new=verdict.new)
 
     # The next jobs compare with what is there, with what will be taken, or wait.
@@ -137,7 +151,9 @@ def _verdict(study: Study, paths: Paths, job: Job, standing: _Standing, digests:
         record = records.read(verdict.source or paths, job)
         assert record is not None, "a job that does not run has a record"
         for path in made:
-            standing.digests[path] = records.belonging(path.relative_to(paths.root).as_posix(), record.output)
+            standing.digests[path] = records.belonging(
+                path.relative_to(paths.root).as_posix(), record.output
+            )
     return verdict
 
 
@@ -149,11 +165,17 @@ def _compared(
         record = records.read(paths, job)
     except InputError:
         file = paths.record(job.stage, job.name).relative_to(paths.root)
-        return Verdict(job, (f"{file}: the job's record is damaged, or of an older version",), follows=follows)
+        return Verdict(
+            job, (f"{file}: the job's record is damaged, or of an older version",), follows=follows
+        )
     if record is None:
         return Verdict(job, ("has not ended yet in this folder",), follows=follows, new=True)
 
-    pending = [path.relative_to(paths.root).as_posix() for other in follows for path in other.outputs(paths).paths()]
+    pending = [
+        path.relative_to(paths.root).as_posix()
+        for other in follows
+        for path in other.outputs(paths).paths()
+    ]
     awaited = {name for name in record.input if any(records.lies_in(name, path) for path in pending)}
     before = {name: value for name, value in record.input.items() if name not in awaited}
     changes = [
@@ -229,14 +251,20 @@ def why(target: Path) -> list[str]:
     target = Path(os.path.abspath(target))  # noqa: PTH100
     root = next((folder for folder in (target, *target.parents) if Paths(folder).study.is_file()), None)
     if root is None:
-        raise InputError(f"{target}: not in a folder of results; name one such as results/smoke/report.html")
+        raise InputError(
+            f"{target}: not in a folder of results; name one such as results/smoke/report.html"
+        )
     _check_folder()
     paths = Paths(root)
     study = present_study(paths)
 
     # A target may also be a folder that holds results of many jobs, or a file inside a folder that is one result.
     everything = jobs(study)
-    wanted = {job for job in everything if any(_related(target, output) for output in job.outputs(paths).paths())}
+    wanted = {
+        job
+        for job in everything
+        if any(_related(target, output) for output in job.outputs(paths).paths())
+    }
     if not wanted:
         raise InputError(
             f"{target}: no threespo command makes this. Ask for {root} or for data/, policy/, runs/, tables/, figures/, "
@@ -274,7 +302,9 @@ def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
     known = [records.read(paths, verdict.job) for verdict in verdicts if not verdict.damage]
     files = sum(len(record.output) for record in known if record)
     if stale := sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts):
-        lines.append(f"{_jobs(stale)} would run again, since what they were made of has changed: threespo why {paths.root}")
+        lines.append(
+            f"{_jobs(stale)} would run again, since what they were made of has changed: threespo why {paths.root}"
+        )
     # No job's: the workflow writes it.
     try:
         check_study_file(paths)
@@ -282,11 +312,15 @@ def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
         lines.insert(0, str(error))
         well = False
     whole = len(verdicts) - len(wrong)
-    lines.append(f"{paths.root}: {whole} of {_jobs(len(verdicts))} have their results as recorded ({files} files)")
+    lines.append(
+        f"{paths.root}: {whole} of {_jobs(len(verdicts))} have their results as recorded ({files} files)"
+    )
     return lines, well
 
 
 def _check_folder() -> None:
     """Refuse to compare where the files of the repository that jobs read are not to be found."""
     if not NOTEBOOKS.is_dir():
-        raise InputError(f"{Path.cwd()}: call this in the folder of the repository: jobs read its notebooks/ and config/")
+        raise InputError(
+            f"{Path.cwd()}: call this in the folder of the repository: jobs read its notebooks/ and config/"
+        )

@@ -19,7 +19,9 @@ def run(settings: ProbeRunSettings) -> None:
 def probe_settings(study: Study, paths: Paths, name: str) -> ProbeRunSettings:
     """Return what probes the run ``name``."""
     assert study.probe is not None
-    return ProbeRunSettings(**training_fields(study, paths, find_run(study, name)), probe=ProbeSettings.part_of(study.probe))
+    return ProbeRunSettings(
+        **training_fields(study, paths, find_run(study, name)), probe=ProbeSettings.part_of(study.probe)
+    )
 
 
 def probe_inputs(study: Study, paths: Paths, name: str) -> Files:

@@ -15,7 +15,9 @@ from threespo.provenance import records
 from threespo.provenance.digests import Digests
 
 
-def find(paths: Paths, job: Job, made_of: records.Ingredients, known: dict[Path, Digests]) -> Paths | None:
+def find(
+    paths: Paths, job: Job, made_of: records.Ingredients, known: dict[Path, Digests]
+) -> Paths | None:
     """Return the study beside this one that has the job's results, made of the same, and undamaged; None if none has.
 
     Args:

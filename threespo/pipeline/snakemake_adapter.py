@@ -99,7 +99,10 @@ def forget_backups(workflow: Any, results: Path) -> None:
     """Remove copies of ``update`` outputs below ``results`` that a killed Snakemake left: the next would fail on them."""
     backups = workflow.persistence.path / "backups"
     if is_main_process(workflow):
-        shutil.rmtree(backups / (results.relative_to("/") if results.is_absolute() else results), ignore_errors=True)
+        shutil.rmtree(
+            backups / (results.relative_to("/") if results.is_absolute() else results),
+            ignore_errors=True,
+        )
 
 
 def locks(results: Path) -> list[Path]:
@@ -107,7 +110,11 @@ def locks(results: Path) -> list[Path]:
     # Snakemake writes the paths as it was given them, and a person may ask with others. Not ``resolve``: results may be
     # reached through a link.
     root, found = os.path.abspath(results), sorted(Path(".snakemake/locks").glob("*.lock"))  # noqa: PTH100
-    return [lock for lock in found if any(_lies_in(root, line) for line in lock.read_text(encoding="utf-8").splitlines())]
+    return [
+        lock
+        for lock in found
+        if any(_lies_in(root, line) for line in lock.read_text(encoding="utf-8").splitlines())
+    ]
 
 
 def _lies_in(root: str, path: str) -> bool:

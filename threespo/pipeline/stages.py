@@ -68,7 +68,11 @@ class Job(JobId):
             # What results show of the study's other jobs, and of its mark, which depends on the code of all of them.
             everything = tuple(jobs(study))
             notes = accepted_notes(everything, paths)
-            mark = mark_in_words(study, code_digest(study), steps_of(notes, study)) if study.confirmatory else ""
+            mark = (
+                mark_in_words(study, code_digest(study), steps_of(notes, study))
+                if study.confirmatory
+                else ""
+            )
             steps = tuple(sorted({f"{note['from']} -> {note['to']}" for note in notes}))
             return settings.model_copy(update={"jobs": everything, "mark": mark, "accepted": steps})
         return settings
@@ -96,7 +100,10 @@ def jobs(study: Study) -> list[Job]:
     everything = [Job(name, job) for name, stage in STAGES.items() for job in stage.jobs(study)]
     # Trials are trained and evaluated before the runs whose learning rates they decide.
     trials = {run.run_id for run in trial_runs(study)}
-    return sorted(everything, key=lambda job: job.stage not in ("data", "policy", "tune") and job.name not in trials)
+    return sorted(
+        everything,
+        key=lambda job: job.stage not in ("data", "policy", "tune") and job.name not in trials,
+    )
 
 
 def jobs_of(study: Study, part: Part) -> list[Job]:
@@ -108,9 +115,13 @@ def jobs_of(study: Study, part: Part) -> list[Job]:
     runs = runs_of(study, part)
     if not any(run.method in study.methods for run in runs):
         there = [name for name in PARTS if any(name in entry.parts for entry in study.methods.values())]
-        raise InputError(f"study {study.name!r} has no rows in the part {part!r}; it has: {listed(there)}")
+        raise InputError(
+            f"study {study.name!r} has no rows in the part {part!r}; it has: {listed(there)}"
+        )
     curves = set(learning_runs(study)) if part == "figures" else set()
-    return [Job("evaluate", run.run_id) for run in runs] + [Job("learning", run.run_id) for run in runs if run in curves]
+    return [Job("evaluate", run.run_id) for run in runs] + [
+        Job("learning", run.run_id) for run in runs if run in curves
+    ]
 
 
 def makers(study: Study, paths: Paths) -> dict[Path, Job]:
@@ -126,7 +137,9 @@ def check_job(study: Study, job: Job) -> None:
     """
     names = STAGES[job.stage].jobs(study)
     if job.name not in names:
-        raise InputError(f"study {study.name!r} has nothing to do for {str(job)!r}; it has: {listed(names)}")
+        raise InputError(
+            f"study {study.name!r} has nothing to do for {str(job)!r}; it has: {listed(names)}"
+        )
 
 
 def code_digest(study: Study) -> str:
@@ -151,4 +164,8 @@ def accepted_notes(among: Iterable[Job], paths: Paths) -> list[Mapping[str, Any]
 
 def steps_of(notes: Iterable[Mapping[str, Any]], study: Study) -> set[Step]:
     """Return the digests of the code before and after each change that every method of this very study was run again for."""
-    return {(note["from"], note["to"]) for note in notes if note["every_method"] and note["study"] == study.name}
+    return {
+        (note["from"], note["to"])
+        for note in notes
+        if note["every_method"] and note["study"] == study.name
+    }

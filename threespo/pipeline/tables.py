@@ -54,7 +54,9 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
 def table_outputs(paths: Paths, _: str) -> Outputs:
     """Return the files of all tables."""
     tables = {name: [paths.table(name)] for name in TABLES}
-    return Outputs({**tables, "dvc": [paths.dvc_metrics, paths.dvc_curves]}, timed=tuple(map(paths.table, TIMED)))
+    return Outputs(
+        {**tables, "dvc": [paths.dvc_metrics, paths.dvc_curves]}, timed=tuple(map(paths.table, TIMED))
+    )
 
 
 STAGE = Stage(

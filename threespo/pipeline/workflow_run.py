@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import IO, cast
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, atomic_text, copy_folder, holder_of, note_holder, try_lock
+from threespo.files import (
+    atomic_folder,
+    atomic_json,
+    atomic_text,
+    copy_folder,
+    holder_of,
+    note_holder,
+    try_lock,
+)
 from threespo.paths import Paths
 from threespo.pipeline import journal
 from threespo.pipeline.plan import Verdict, plan, summary
@@ -80,7 +88,11 @@ class WorkflowRun:
         Args:
             made: the outputs of all jobs that were asked for and have to run.
         """
-        asked = [job for job in self.to_run if any(str(path) in made for path in job.outputs(self._paths).paths())]
+        asked = [
+            job
+            for job in self.to_run
+            if any(str(path) in made for path in job.outputs(self._paths).paths())
+        ]
         left = [job for job in self.to_run if job not in asked]
         journal.begin(self._paths, asked, left)
         return asked, left
@@ -101,7 +113,9 @@ class WorkflowRun:
         file, config = before["file"], before["config"]
         # A study may also be called by its own file in its results.
         if file != call["file"] and self._paths.study.name not in (file, call["file"]):
-            raise InputError(f"{root}: holds the results of the study in {file}; give {call['file']} another 'name'")
+            raise InputError(
+                f"{root}: holds the results of the study in {file}; give {call['file']} another 'name'"
+            )
         if call["config"].get("name") is not None and config.get("set") != call["config"].get("set"):
             raise InputError(
                 f"{root}: holds the study with set={json.dumps(config.get('set'))}; choose another name= (equal results are "

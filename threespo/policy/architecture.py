@@ -25,7 +25,9 @@ def vocabulary_of(config: Any) -> int:
     """
     config = text_config(config)
     if not isinstance(getattr(config, "vocab_size", None), int):
-        raise InputError(f"{config.model_type}: not a language model of its own: its configuration has no vocabulary")
+        raise InputError(
+            f"{config.model_type}: not a language model of its own: its configuration has no vocabulary"
+        )
     return int(config.vocab_size)
 
 
@@ -33,5 +35,7 @@ def context_of(config: Any, tokenizer: Any) -> int:
     """Return the tokens of prompt and response together that a model can read; models that recur have no limit."""
     stated = [getattr(text_config(config), name, None) for name in _LENGTHS]
     stated.append(getattr(tokenizer, "model_max_length", None))
-    lengths = [int(value) for value in stated if isinstance(value, int | float) and 0 < value < _NO_LIMIT]
+    lengths = [
+        int(value) for value in stated if isinstance(value, int | float) and 0 < value < _NO_LIMIT
+    ]
     return lengths[0] if lengths else sys.maxsize

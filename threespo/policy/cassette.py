@@ -79,8 +79,13 @@ class Reply(BaseModel):
 def refusals_in_words(replies: Iterable[Reply]) -> str:
     """Return how many of the replies are refusals, and of which kinds; empty if none is."""
     counts = Counter(reply.refusal for reply in replies)
-    kinds = ", ".join(f"{IN_WORDS[kind]} ({counts[kind]:,})" for kind in get_args(Refusal) if counts[kind])
-    return kinds and f"{counts.total() - counts[None]:,} of {counts.total():,} replies count without a full answer: {kinds}"
+    kinds = ", ".join(
+        f"{IN_WORDS[kind]} ({counts[kind]:,})" for kind in get_args(Refusal) if counts[kind]
+    )
+    return (
+        kinds
+        and f"{counts.total() - counts[None]:,} of {counts.total():,} replies count without a full answer: {kinds}"
+    )
 
 
 def digest_of(
@@ -128,7 +133,9 @@ def read_replies(path: Path) -> tuple[list[Reply], int]:
     except FileNotFoundError:
         return [], 0
     except (OSError, EOFError, lzma.LZMAError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); fetch it again, or remove it to start anew.") from error
+        raise InputError(
+            f"{path}: cannot be read ({error}); fetch it again, or remove it to start anew."
+        ) from error
 
     *lines, rest = content.split(b"\n")
     replies = [_parse(line, path, number) for number, line in enumerate(lines, 1)]
@@ -138,7 +145,9 @@ def read_replies(path: Path) -> tuple[list[Reply], int]:
             replies.append(Reply.model_validate_json(rest))
             return replies, len(content)
         except ValidationError:
-            _log.warning("%s: line %d is torn, as a killed run leaves it; it is left out", path, len(lines) + 1)
+            _log.warning(
+                "%s: line %d is torn, as a killed run leaves it; it is left out", path, len(lines) + 1
+            )
     return replies, len(content) - len(rest)
 
 
@@ -179,7 +188,9 @@ class Cassette:
         self._lock: IO[str] | None = None
 
         if append and path.suffix == ".xz":
-            raise InputError(f"{path}: a compressed cassette is read-only; decompress it (xz -dk) and name the result.")
+            raise InputError(
+                f"{path}: a compressed cassette is read-only; decompress it (xz -dk) and name the result."
+            )
         if append:
             self._lock = _lock(path)
 

@@ -66,7 +66,12 @@ class Chat:
     """Asks a model, one user message at a time; any number of threads may."""
 
     def __init__(
-        self, service: Service, spacing: Spacing, *, backoff_s: float = 1.0, wait: Wait = threading.Event.wait
+        self,
+        service: Service,
+        spacing: Spacing,
+        *,
+        backoff_s: float = 1.0,
+        wait: Wait = threading.Event.wait,
     ) -> None:
         """Prepare a client; nothing is sent.
 
@@ -126,9 +131,17 @@ class Chat:
             return
         self._told.add(kind)
         hint = _HINTS.get(kind, "")
-        _log.warning("%s: a reply counts without a full answer: %s%s%s", self._service.model, IN_WORDS[kind], said, hint)
+        _log.warning(
+            "%s: a reply counts without a full answer: %s%s%s",
+            self._service.model,
+            IN_WORDS[kind],
+            said,
+            hint,
+        )
 
-    def _insist(self, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> Reply | Failure:
+    def _insist(
+        self, digest: str, prompt: str, temperature: float | None, stop: threading.Event
+    ) -> Reply | Failure:
         """Return the reply, or the failure that more attempts would not mend."""
         service = self._service
         failures: list[Failure] = []
@@ -202,6 +215,7 @@ class Chat:
             f"If it persists, lower concurrency or requests_per_minute, raise timeout_s or max_attempts, or check "
             f"{self._service.variables}."
         )
+
 
 def _sum(tokens: Iterable[tuple[int, int]]) -> tuple[int, int]:
     prompt, response = 0, 0

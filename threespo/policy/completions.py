@@ -35,7 +35,9 @@ class _Said:
         self.thought = (self.thought or "") + thought
 
 
-def parse_reply(body: str, digest: str, model: str, most: tuple[int, int]) -> Reply | ServiceError | Failure:
+def parse_reply(
+    body: str, digest: str, model: str, most: tuple[int, int]
+) -> Reply | ServiceError | Failure:
     """Read a chat completion.
 
     A reply without text is a reply, and not asked for again, where the service says that the model had its turn: a refusal,
@@ -91,7 +93,9 @@ def _read(value: Any, digest: str, model: str, most: tuple[int, int]) -> Reply |
         refused=_refusal(said, ending),
     )
     # A count of the response's tokens says that the model wrote, even if nothing of it is shown.
-    ended = bool(finish) and (said.acted or said.thought is not None or (tokens is not None and tokens[1] > 0))
+    ended = bool(finish) and (
+        said.acted or said.thought is not None or (tokens is not None and tokens[1] > 0)
+    )
     if reply.refused == "no_text" and not ended:
         return Failure("the reply has no text", retry=True, counts_as=reply, tokens=tokens or (0, 0))
     return reply
@@ -175,7 +179,9 @@ def _texts(blocks: Any) -> Iterator[str]:
 def _usage(usage: Any) -> tuple[int, int] | None:
     if not isinstance(usage, dict):
         return None
-    prompt, response, total = (_count(usage.get(f"{part}_tokens")) for part in ("prompt", "completion", "total"))
+    prompt, response, total = (
+        _count(usage.get(f"{part}_tokens")) for part in ("prompt", "completion", "total")
+    )
     if prompt is None or response is None:
         return None
     # Some services bill thinking as output but show it in the total only.

@@ -112,7 +112,10 @@ class DirectModel:
         last = (torch.arange(count, device=tokens.device), lengths - 1)
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, (count, length))
-            query, key = _rotate(query, cos[:, None], sin[:, None]), _rotate(key, cos[:, None], sin[:, None])
+            query, key = (
+                _rotate(query, cos[:, None], sin[:, None]),
+                _rotate(key, cos[:, None], sin[:, None]),
+            )
             key, value = key.transpose(1, 2), value.transpose(1, 2)
             keys[index][:, :, known:] = key
             values[index][:, :, known:] = value
@@ -177,12 +180,16 @@ class DirectModel:
                 attn_mask=mask,
             )
 
-            attended = attended.view(slots, self.kv_heads, groups, lanes, self.head_dim).permute(0, 3, 1, 2, 4)
+            attended = attended.view(slots, self.kv_heads, groups, lanes, self.head_dim).permute(
+                0, 3, 1, 2, 4
+            )
             hidden = self._finish(layer, hidden, attended.reshape(slots, lanes, -1))
 
         return linear(self._normalise(hidden, self.norm), self.head)
 
-    def _project(self, layer: _Layer, hidden: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(
+        self, layer: _Layer, hidden: Tensor, shape: tuple[int, int]
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (…, H, D), keys and values (…, K, D)."""
         normed = self._normalise(hidden, layer.norm)
         parts = [linear(normed, weight, bias) for weight, bias in layer.qkv]
@@ -212,10 +219,17 @@ class DirectModel:
 def _layer(stock: Any, fuse: bool) -> _Layer:
     attention, mlp = stock.self_attn, stock.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    qkv: tuple[tuple[Tensor, Tensor | None], ...] = tuple((part.weight, part.bias) for part in projections)
+    qkv: tuple[tuple[Tensor, Tensor | None], ...] = tuple(
+        (part.weight, part.bias) for part in projections
+    )
     gate_up: tuple[Tensor, ...] = (mlp.gate_proj.weight, mlp.up_proj.weight)
     if fuse:
-        qkv = ((torch.cat([part.weight for part in projections]), torch.cat([part.bias for part in projections])),)
+        qkv = (
+            (
+                torch.cat([part.weight for part in projections]),
+                torch.cat([part.bias for part in projections]),
+            ),
+        )
         gate_up = (torch.cat(gate_up),)
     return _Layer(
         norm=stock.input_layernorm.weight,

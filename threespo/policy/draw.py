@@ -59,7 +59,9 @@ class Responses:
     Row numbers are positions in ``uniforms``; samplers may reorder and drop rows at will.
     """
 
-    def __init__(self, uniforms: np.ndarray, eos_ids: Sequence[int], temperature: float, device: torch.device) -> None:
+    def __init__(
+        self, uniforms: np.ndarray, eos_ids: Sequence[int], temperature: float, device: torch.device
+    ) -> None:
         """Begin R empty responses.
 
         Args:
@@ -77,7 +79,9 @@ class Responses:
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.finished = torch.zeros(rows, dtype=torch.bool, device=device)
 
-    def extend(self, rows: Int[Tensor, " m"], position: int, logits: Float[Tensor, "m vocabulary"]) -> Tensor:
+    def extend(
+        self, rows: Int[Tensor, " m"], position: int, logits: Float[Tensor, "m vocabulary"]
+    ) -> Tensor:
         """Draw one token of some rows; return which of them go on, as a boolean mask (m,).
 
         Args:

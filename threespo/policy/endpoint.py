@@ -43,7 +43,12 @@ def availability(settings: EndpointSettings, cassette_path: Path) -> Availabilit
 
 
 def estimate_cost(
-    settings: EndpointSettings, *, episodes: int, max_steps: int, prompt_tokens: int, response_tokens: int
+    settings: EndpointSettings,
+    *,
+    episodes: int,
+    max_steps: int,
+    prompt_tokens: int,
+    response_tokens: int,
 ) -> float:
     """Return an upper bound, in US dollars, on what episodes cost if none of their replies is recorded.
 
@@ -98,7 +103,9 @@ class EndpointSampler:
         self.model = settings.resolved_model()
         can_ask = not offline and _can_ask(settings, cassette_path)
         self._cassette = Cassette(cassette_path, append=can_ask)
-        self.available: Availability = "key" if can_ask else "cassette" if self._cassette.lines else "none"
+        self.available: Availability = (
+            "key" if can_ask else "cassette" if self._cassette.lines else "none"
+        )
         paid = (reply for reply in self._cassette.lines if reply.asked == self.model)
         self._bill = _Bill(spent=sum(_dollars(settings, *reply.tokens) for reply in paid))
         self._guard = threading.Lock()
@@ -136,7 +143,10 @@ class EndpointSampler:
         settings = self.settings
         requests = episodes * max_steps
         if self.available != "key":
-            print(f"{self.model}: no requests; replies come from {self._cassette.path}, free of charge.", file=sys.stderr)
+            print(
+                f"{self.model}: no requests; replies come from {self._cassette.path}, free of charge.",
+                file=sys.stderr,
+            )
             return 0.0
         cost = estimate_cost(
             settings,
@@ -157,7 +167,9 @@ class EndpointSampler:
             )
         return cost
 
-    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+    def sample(
+        self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
+    ) -> list[list[Sample]]:
         """Return ``count`` samples for each request, in order; what is recorded is not asked again.
 
         Raises:
@@ -165,7 +177,9 @@ class EndpointSampler:
             InputError: if the service refuses or fails, or ``max_cost`` is spent. Replies that arrived are recorded.
         """
         if not temperature >= 0:
-            raise InputError(f"temperature: found {temperature}, expected 0 (most probable token) or more.")
+            raise InputError(
+                f"temperature: found {temperature}, expected 0 (most probable token) or more."
+            )
         sent = temperature if self.settings.send_temperature else None
         digests = [
             [
@@ -207,7 +221,8 @@ class EndpointSampler:
         chat, stop = self._chat, threading.Event()
         with ThreadPoolExecutor(self.settings.concurrency) as pool:
             futures = [
-                pool.submit(self._fetch_one, chat, digest, prompt, temperature, stop) for digest, prompt in prompts.items()
+                pool.submit(self._fetch_one, chat, digest, prompt, temperature, stop)
+                for digest, prompt in prompts.items()
             ]
             try:
                 wait(futures)
@@ -219,7 +234,9 @@ class EndpointSampler:
             if error is not None and not isinstance(error, Stopped):
                 raise error
 
-    def _fetch_one(self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> None:
+    def _fetch_one(
+        self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event
+    ) -> None:
         try:
             self._fetch_or_fail(chat, digest, prompt, temperature, stop)
         except BaseException:
@@ -227,7 +244,9 @@ class EndpointSampler:
             stop.set()
             raise
 
-    def _fetch_or_fail(self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event) -> None:
+    def _fetch_or_fail(
+        self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event
+    ) -> None:
         with self._guard:
             if self._bill.spent > self.settings.max_cost:
                 raise InputError(

@@ -64,4 +64,6 @@ class EndpointSettings(Settings):
             parts = urllib.parse.urlsplit(given or "")
         except ValueError:
             return "not an address"
-        return given and urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        return given and urllib.parse.urlunsplit(
+            (parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")
+        )

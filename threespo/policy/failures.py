@@ -29,9 +29,13 @@ _FILTER = re.compile(
 )
 """How they say that a filter has refused it."""
 
-_CREDIT = re.compile(r"insufficient[ _](quota|balance|credit|fund)|billing[ _]|credit balance|out of credit")
+_CREDIT = re.compile(
+    r"insufficient[ _](quota|balance|credit|fund)|billing[ _]|credit balance|out of credit"
+)
 
-_KEY = re.compile(r"(invalid|incorrect|missing|expired)[ _]api[ _]?key|api key (not|is not|expired|invalid)")
+_KEY = re.compile(
+    r"(invalid|incorrect|missing|expired)[ _]api[ _]?key|api key (not|is not|expired|invalid)"
+)
 
 _UNSUPPORTED = re.compile(r"unsupported|not support|unrecognized|unknown|only the default|deprecated")
 
@@ -122,7 +126,11 @@ def error_in(value: Any) -> tuple[str, tuple[str, ...]] | None:
         return _text(error), ()
 
     inner = [error[name] for name in ("innererror", "metadata") if isinstance(error.get(name), dict)]
-    codes = [part.get(name) for part in (error, *inner) for name in ("code", "type", "status", "reasons", "param")]
+    codes = [
+        part.get(name)
+        for part in (error, *inner)
+        for name in ("code", "type", "status", "reasons", "param")
+    ]
     said = [error.get("message"), error.get("detail"), *(part.get("raw") for part in inner)]
     words = ": ".join(_text(one) for one in said if one) or _text(error)
     return words, tuple(_text(code).lower() for code in codes if code)
@@ -143,9 +151,17 @@ def judge(error: ServiceError, refused: Reply, secrets: Sequence[str], settings:
     reason = error.title + quoted
 
     if status == 402 or (status != 401 and _wants_credit(error)):
-        return Failure(reason, retry=False, remedy="Add credit at the service or raise its limit; the key itself is right.")
+        return Failure(
+            reason,
+            retry=False,
+            remedy="Add credit at the service or raise its limit; the key itself is right.",
+        )
     if status == 401 or (status in (400, 403) and error.says(_KEY)):
-        return Failure(f"{error.title}, the server refuses the key{quoted}", retry=False, remedy=f"Check {settings}.")
+        return Failure(
+            f"{error.title}, the server refuses the key{quoted}",
+            retry=False,
+            remedy=f"Check {settings}.",
+        )
     if status == 407:
         return Failure(reason, retry=False, remedy=PROXY_LOGIN)
 
@@ -153,13 +169,17 @@ def judge(error: ServiceError, refused: Reply, secrets: Sequence[str], settings:
         reply = refused.model_copy(update={"refused": kind})
         coded = any(_FILTER.search(code) for code in error.codes)
         certain = kind == "prompt_too_long" or (kind == "prompt_filtered" and coded and status != 403)
-        return Failure(reason, retry=False, remedy=_remedy(error, settings), counts_as=reply, certain=certain)
+        return Failure(
+            reason, retry=False, remedy=_remedy(error, settings), counts_as=reply, certain=certain
+        )
 
     if status == 403:
         remedy = f"The key may not use this model or not from here: check {settings}, and the rights of the account."
         return Failure(f"{error.title}, the server refuses access{quoted}", retry=False, remedy=remedy)
     if status == 413:
-        return Failure(reason, retry=False, remedy="Raise the account's limit of tokens per minute at the service.")
+        return Failure(
+            reason, retry=False, remedy="Raise the account's limit of tokens per minute at the service."
+        )
     retry = status in (408, 409, 425, 429) or status >= 500 or status == 200
     return Failure(reason, retry, remedy="" if retry else _remedy(error, settings))
 
@@ -174,7 +194,9 @@ def _wants_credit(error: ServiceError) -> bool:
 def _refusal_of_prompt(error: ServiceError) -> Refusal | None:
     """Return in which way an error can be the prompt's; ``None`` if it is something else's."""
     status, text = error.status, error.words.lower()
-    if status in (404, 408, 409, 425, 429) or any(mark in one for mark in _RATE for one in (text, *error.codes)):
+    if status in (404, 408, 409, 425, 429) or any(
+        mark in one for mark in _RATE for one in (text, *error.codes)
+    ):
         return None
     # A server that fails may speak of a prompt, too: that it took too long, for one.
     if error.says(_LENGTH if status < 500 else _CONTEXT):

@@ -34,7 +34,11 @@ def check_folder(folder: Path) -> None:
         InputError: if a part is missing, or the folder holds an adapter or shards: with the command that merges them.
     """
     adapted = folder / "adapter_config.json"
-    lacking = [what for what, names in _REQUIRED.items() if not any(next(folder.glob(name), None) for name in names)]
+    lacking = [
+        what
+        for what, names in _REQUIRED.items()
+        if not any(next(folder.glob(name), None) for name in names)
+    ]
     if not lacking and not adapted.is_file():
         return
 
@@ -71,15 +75,21 @@ def remedy_for(error: Exception, is_folder: bool) -> str:
         return "Give weights that are not quantized: they are trained here."
     if is_folder:
         return f"Restore the folder; if it is whole, transformers {transformers.__version__} does not run this model."
-    return"Check the name and the network, or give a local folder."
+    return "Check the name and the network, or give a local folder."
 
 
 def _of_adapter(folder: Path, _: str) -> str:
     try:
-        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))[
+            "base_model_name_or_path"
+        ]
     except (OSError, ValueError, KeyError, TypeError):
         base = None
-    words = folder if any(next(folder.glob(name), None) for name in _REQUIRED["tokenizer"]) else base or "BASE_MODEL"
+    words = (
+        folder
+        if any(next(folder.glob(name), None) for name in _REQUIRED["tokenizer"])
+        else base or "BASE_MODEL"
+    )
     lines = (
         "from peft import AutoPeftModelForCausalLM as M; from transformers import AutoTokenizer as T; "
         f"M.from_pretrained({str(folder)!r}).merge_and_unload().save_pretrained({MERGED!r}); "

@@ -109,10 +109,14 @@ class Grid:
         # Columns of one response token lie side by side, one for each lane.
         own = (column - self.prompt_columns) % lanes == torch.arange(lanes, device=device)[:, None]
         visible = in_prompt[:, None] | (own & (column >= self.prompt_columns))
-        mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~visible, float("-inf"))
+        mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(
+            ~visible, float("-inf")
+        )
         return mask.repeat(1, self.model.heads // self.model.kv_heads, 1)[:, None]
 
-    def step(self, tokens: Int[Tensor, " m"], position: int, rope: tuple[Tensor, Tensor]) -> Float[Tensor, "m V"]:
+    def step(
+        self, tokens: Int[Tensor, " m"], position: int, rope: tuple[Tensor, Tensor]
+    ) -> Float[Tensor, "m V"]:
         """Read one response token of the used cells and return the logits after it, (m, V).
 
         Args:
@@ -217,7 +221,9 @@ class _Prefix:
     def __init__(self, model: "DirectModel", prompts: Sequence[list[int]]) -> None:
         # Prompts differ first where the least and the greatest of them differ. Each keeps a token of its own to read.
         least, greatest, shortest = min(prompts), max(prompts), min(map(len, prompts))
-        unlike = (index for index, pair in enumerate(zip(least, greatest, strict=False)) if pair[0] != pair[1])
+        unlike = (
+            index for index, pair in enumerate(zip(least, greatest, strict=False)) if pair[0] != pair[1]
+        )
         common = min(next(unlike, shortest), shortest - 1)
         self.length = common if len(prompts) > 1 and common >= _PREFIX_FROM else 0
 
@@ -240,12 +246,16 @@ def _prefill(grid: Grid, prompts: Sequence[list[int]]) -> Float[Tensor, "G V"]:
     while start < len(firsts):
         # Prompts come sorted by length, so the last one of a chunk is its longest.
         end = start + 1
-        while end < len(firsts) and (end + 1 - start) * len(prompts[order[firsts[end]]]) <= _PREFILL_TOKENS:
+        while (
+            end < len(firsts) and (end + 1 - start) * len(prompts[order[firsts[end]]]) <= _PREFILL_TOKENS
+        ):
             end += 1
 
         chunk = [prompts[order[slot]][prefix.length :] for slot in firsts[start:end]]
         width = max(len(prompt) for prompt in chunk)
-        tokens = torch.tensor([[*prompt, *[0] * (width - len(prompt))] for prompt in chunk], device=device)
+        tokens = torch.tensor(
+            [[*prompt, *[0] * (width - len(prompt))] for prompt in chunk], device=device
+        )
         lengths = torch.tensor([len(prompt) for prompt in chunk], device=device)
         shape = (len(chunk), grid.model.kv_heads, prefix.length + width, grid.model.head_dim)
 
@@ -262,7 +272,9 @@ def _prefill(grid: Grid, prompts: Sequence[list[int]]) -> Float[Tensor, "G V"]:
         start = end
 
     logits = torch.cat(outputs)
-    first_of_slot = torch.tensor([slot in set(firsts) for slot in range(len(order))], device=device).cumsum(0) - 1
+    first_of_slot = (
+        torch.tensor([slot in set(firsts) for slot in range(len(order))], device=device).cumsum(0) - 1
+    )
 
     if len(firsts) < len(order):
         source = torch.tensor(firsts, device=device)[first_of_slot]

@@ -121,7 +121,9 @@ def load_policy(
     if is_folder:
         check_folder(folder)
     elif folder.is_absolute() or str(source).startswith(".") or str(source).count("/") > 1:
-        raise InputError(f"{source}: there is no such model folder. Give a folder or a hub name (OWNER/NAME).")
+        raise InputError(
+            f"{source}: there is no such model folder. Give a folder or a hub name (OWNER/NAME)."
+        )
 
     try:
         tokenizer = load_tokenizer(str(source), is_folder)
@@ -175,7 +177,9 @@ def bundle(model: nn.Module, tokenizer: Any, source: str, template: TemplateSett
         InputError: if nothing says which token ends a response, the tokenizer has tokens that the model has not, or a user's
             message does not reach the model.
     """
-    words = read_words(model.config, getattr(model, "generation_config", None), tokenizer, source, template)
+    words = read_words(
+        model.config, getattr(model, "generation_config", None), tokenizer, source, template
+    )
     _remove_dropout(model)
     return replace(words, model=model.eval())
 
@@ -206,7 +210,9 @@ def load_words(source: str, template: TemplateSettings = PLAIN) -> Policy:
     return read_words(config, generation, tokenizer, source, template)
 
 
-def read_words(config: Any, generation: Any, tokenizer: Any, source: str, template: TemplateSettings) -> Policy:
+def read_words(
+    config: Any, generation: Any, tokenizer: Any, source: str, template: TemplateSettings
+) -> Policy:
     """Return the policy of a configuration and a tokenizer, with no model in it (arguments as of :func:`bundle`)."""
     known = vocabulary_of(config)
     if len(tokenizer) > known:
@@ -223,7 +229,9 @@ def read_words(config: Any, generation: Any, tokenizer: Any, source: str, templa
         )
     chat = read_template(tokenizer, template, source)
     shown = frozenset(token for token, word in _special(tokenizer).items() if word in TAGS)
-    return Policy(nn.Module(), tokenizer, source, eos_ids, context_of(config, tokenizer), chat, _shown=shown)
+    return Policy(
+        nn.Module(), tokenizer, source, eos_ids, context_of(config, tokenizer), chat, _shown=shown
+    )
 
 
 def parse_dtype(dtype: str | torch.dtype) -> torch.dtype:

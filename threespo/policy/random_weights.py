@@ -28,7 +28,12 @@ class NumberTokenizer:
 
 
 def random_policy(
-    dtype: torch.dtype, device: str | torch.device = "cpu", seed: int = 0, *, vocab_size: int, **shape: Any
+    dtype: torch.dtype,
+    device: str | torch.device = "cpu",
+    seed: int = 0,
+    *,
+    vocab_size: int,
+    **shape: Any,
 ) -> Policy:
     """Return a Qwen2 policy whose responses never end by themselves.
 
@@ -42,8 +47,15 @@ def random_policy(
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(seed)
-    special: dict[str, Any] = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0, "attn_implementation": "sdpa"}
-    config = Qwen2Config(vocab_size=vocab_size, **special, **{"max_position_embeddings": 32_768, **shape})
+    special: dict[str, Any] = {
+        "bos_token_id": None,
+        "eos_token_id": 0,
+        "pad_token_id": 0,
+        "attn_implementation": "sdpa",
+    }
+    config = Qwen2Config(
+        vocab_size=vocab_size, **special, **{"max_position_embeddings": 32_768, **shape}
+    )
     # Made where and as it is used: a model of 7B in float32 may not fit beside what is measured.
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

@@ -31,7 +31,9 @@ class _Row:
 class TorchSampler:
     """Samples from a policy's current weights, on the device that they are on (``protocol.LocalSampler``)."""
 
-    def __init__(self, policy: Policy, max_new_tokens: int, max_batch_rows: int, max_prompt_tokens: int) -> None:
+    def __init__(
+        self, policy: Policy, max_new_tokens: int, max_batch_rows: int, max_prompt_tokens: int
+    ) -> None:
         """Prepare sampling.
 
         Args:
@@ -52,10 +54,14 @@ class TorchSampler:
         self.max_prompt_tokens = prompt_limit(policy, max_new_tokens, max_prompt_tokens)
         self._direct = decode.is_supported(policy.model)
         self._way: stock.Respond | None = None
-        _log.info("sampling %s through the %s forward", policy.source, "direct" if self._direct else "stock")
+        _log.info(
+            "sampling %s through the %s forward", policy.source, "direct" if self._direct else "stock"
+        )
 
     @torch.inference_mode()
-    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+    def sample(
+        self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
+    ) -> list[list[Sample]]:
         """Return ``count`` samples for each request, in order.
 
         Args:
@@ -78,20 +84,31 @@ class TorchSampler:
 
         # Shortest first: prompts of a batch are padded to its longest one, and ``grid`` relies on this order.
         order = sorted(
-            (prompt for prompt, rows in rows_of_prompt.items() if rows), key=lambda prompt: len(encoded[prompt])
+            (prompt for prompt, rows in rows_of_prompt.items() if rows),
+            key=lambda prompt: len(encoded[prompt]),
         )
         replies: list[list[Sample | None]] = [[None] * request.count for request in requests]
 
         # Made anew in each call: it may hold copies of the weights (fused projections), which every update outdates.
         model = decode.DirectModel(self.policy.model) if self._direct else None
 
-        for batch in _batches([(prompt, rows_of_prompt[prompt]) for prompt in order], self.max_batch_rows):
+        for batch in _batches(
+            [(prompt, rows_of_prompt[prompt]) for prompt in order], self.max_batch_rows
+        ):
             rows = [row for _, part in batch for row in part]
             # All uniforms of a response come from its own counters, so batching and order cannot change what is drawn.
-            draws = [uniforms(derive(seed, *requests[row.request].key, row.index), self.max_new_tokens) for row in rows]
-            responses = Responses(np.stack(draws), tuple(self.policy.eos_ids), temperature, self.policy.device)
+            draws = [
+                uniforms(derive(seed, *requests[row.request].key, row.index), self.max_new_tokens)
+                for row in rows
+            ]
+            responses = Responses(
+                np.stack(draws), tuple(self.policy.eos_ids), temperature, self.policy.device
+            )
 
-            prompts, numbers = [encoded[prompt] for prompt, _ in batch], _numbered([part for _, part in batch])
+            prompts, numbers = (
+                [encoded[prompt] for prompt, _ in batch],
+                _numbered([part for _, part in batch]),
+            )
             if model is not None:
                 grid.respond(model, prompts, numbers, responses)
             else:
@@ -120,7 +137,9 @@ class TorchSampler:
         logprobs = responses.logprobs.tolist()
         finished = responses.finished.tolist()
         return [
-            Sample(tuple(ids), tuple(logprobs[row][: len(ids)]), text, finished[row], self.policy.version)
+            Sample(
+                tuple(ids), tuple(logprobs[row][: len(ids)]), text, finished[row], self.policy.version
+            )
             for row, (ids, text) in enumerate(zip(tokens, self.policy.decode(tokens), strict=True))
         ]
 
@@ -136,7 +155,9 @@ def prompt_limit(policy: Policy, max_new_tokens: int, max_prompt_tokens: int) ->
             raise InputError(f"{name}: found {value}, expected at least 1.")
     limit = min(max_prompt_tokens, policy.max_context - max_new_tokens)
     if limit < 1:
-        raise InputError(f"max_new_tokens: found {max_new_tokens}, but {policy.source} reads {policy.max_context} tokens.")
+        raise InputError(
+            f"max_new_tokens: found {max_new_tokens}, but {policy.source} reads {policy.max_context} tokens."
+        )
     return limit
 
 

@@ -14,7 +14,14 @@ from threespo.network import is_local, make_client, proxies
 from threespo.policy.cassette import Reply
 from threespo.policy.completions import parse_reply
 from threespo.policy.endpoint_settings import EndpointSettings
-from threespo.policy.failures import PROXY_LOGIN, Failure, ServiceError, judge, read_error, without_secrets
+from threespo.policy.failures import (
+    PROXY_LOGIN,
+    Failure,
+    ServiceError,
+    judge,
+    read_error,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     import openai
@@ -42,7 +49,9 @@ class Service:
     def secrets(self) -> tuple[str, ...]:
         """What must get out nowhere."""
         address = urllib.parse.urlsplit(self.base_url)
-        user, password = (urllib.parse.unquote(part or "") for part in (address.username, address.password))
+        user, password = (
+            urllib.parse.unquote(part or "") for part in (address.username, address.password)
+        )
         # As it is sent, too: a service may repeat what it has received.
         sent = base64.b64encode(f"{user}:{password}".encode()).decode() if password else ""
         return tuple(filter(None, (self.key, password, sent)))
@@ -66,7 +75,11 @@ class Connection:
             own = openai.DefaultHttpxClient(trust_env=False) if is_local(service.base_url) else None
             # Retries are counted, spaced and announced here, so the client must not have its own.
             return openai.OpenAI(
-                api_key=service.key, base_url=service.base_url, timeout=service.timeout_s, max_retries=0, http_client=own
+                api_key=service.key,
+                base_url=service.base_url,
+                timeout=service.timeout_s,
+                max_retries=0,
+                http_client=own,
             )
 
         self._client = make_client(service.model, make)
@@ -103,14 +116,18 @@ class Connection:
 
         # Local servers take any word as a key ("none"), which a reply may well contain.
         if any(len(secret) >= 16 and secret in body for secret in service.secrets):
-            return Failure("the reply contains the API key or a password; it was not recorded", retry=False)
+            return Failure(
+                "the reply contains the API key or a password; it was not recorded", retry=False
+            )
         most = (len(prompt.encode(errors="replace")), service.max_response_tokens)
         outcome = parse_reply(body, digest, service.model, most)
         return self._judged(outcome, digest) if isinstance(outcome, ServiceError) else outcome
 
     def _judged(self, error: ServiceError, digest: str, wait: float = 0.0) -> Failure:
         service = self._service
-        refused = Reply(digest=digest, asked=service.model, served="", text="", finish=None, tokens=(0, 0))
+        refused = Reply(
+            digest=digest, asked=service.model, served="", text="", finish=None, tokens=(0, 0)
+        )
         failure = judge(error, refused, service.secrets, service.variables)
         return replace(failure, wait=wait) if failure.retry else failure
 
@@ -125,7 +142,9 @@ class Connection:
         name = type(causes[0]).__name__ if causes else "no reason given"
         detail = f"{name}: {words}" if words else name
         through = "" if is_local(self._service.base_url) else " and ".join(proxies())
-        reason = f"the connection failed or broke off ({detail})" + (f"; proxies are in {through}" if through else "")
+        reason = f"the connection failed or broke off ({detail})" + (
+            f"; proxies are in {through}" if through else ""
+        )
 
         if any(isinstance(one, ssl.SSLCertVerificationError) for one in causes):
             remedy = "Name the file of the authority that signed its certificate in SSL_CERT_FILE, or correct the address."
@@ -139,7 +158,9 @@ def key_of(settings: EndpointSettings) -> str:
     """Return the key, empty if there is none; raise ``InputError`` if it cannot be sent, since libraries would print it."""
     key = os.environ.get(settings.key_env, "").strip()
     if not all("!" <= character <= "~" for character in key):
-        raise InputError(f"{settings.key_env}: no API key has spaces or other than ASCII characters; copy it anew.")
+        raise InputError(
+            f"{settings.key_env}: no API key has spaces or other than ASCII characters; copy it anew."
+        )
     return key
 
 
@@ -158,7 +179,11 @@ def service_of(settings: EndpointSettings, model: str) -> Service:
             f"{settings.base_url_env}: {'found no http(s) address' if url else 'not set'}; set it to the address of the "
             f"service, up to and without /chat/completions, e.g. {_OPENAI}."
         )
-    names = [settings.key_env, settings.base_url_env, *([settings.model_env] if settings.model_env else [])]
+    names = [
+        settings.key_env,
+        settings.base_url_env,
+        *([settings.model_env] if settings.model_env else []),
+    ]
     return Service(
         model=model,
         base_url=url,

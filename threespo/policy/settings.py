@@ -21,8 +21,24 @@ VLLM_RANGE = f"vLLM draws at 0 and from {_COOLEST} to {_HOTTEST:g}"
 
 RESERVED = frozenset(
     {
-        *("self", "conversation", "conversations", "messages", "tools", "documents", "chat_template", "strftime_now"),
-        *("add_generation_prompt", "continue_final_message", "tokenize", "padding", "truncation", "max_length"),
+        *(
+            "self",
+            "conversation",
+            "conversations",
+            "messages",
+            "tools",
+            "documents",
+            "chat_template",
+            "strftime_now",
+        ),
+        *(
+            "add_generation_prompt",
+            "continue_final_message",
+            "tokenize",
+            "padding",
+            "truncation",
+            "max_length",
+        ),
         *("return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
     }
 )
@@ -33,7 +49,9 @@ def _day(value: str) -> str:
     try:
         day = date.fromisoformat(value)
     except ValueError:
-        raise ValueError(f"expected a date such as '2024-07-26', in quotes, found {value[:40]!r}") from None
+        raise ValueError(
+            f"expected a date such as '2024-07-26', in quotes, found {value[:40]!r}"
+        ) from None
     return day.isoformat()
 
 
@@ -43,7 +61,9 @@ def _variable(name: str) -> str:
     return name
 
 
-TemplateVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64), AfterValidator(_variable)]
+TemplateVariable = Annotated[
+    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64), AfterValidator(_variable)
+]
 
 
 TemplateVariables = dict[TemplateVariable, bool | int | float | str | None]
@@ -72,7 +92,9 @@ class VllmSettings(Settings):
     @model_validator(mode="after")
     def _one_measure(self) -> "VllmSettings":
         if self.kv_cache_memory_bytes is not None and self.memory_share is not None:
-            raise ValueError("expected 'kv_cache_memory_bytes' or 'memory_share', found both; leave one out")
+            raise ValueError(
+                "expected 'kv_cache_memory_bytes' or 'memory_share', found both; leave one out"
+            )
         return self
 
 

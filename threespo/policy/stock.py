@@ -128,7 +128,9 @@ def apart(model: nn.Module, prompts: Tokens, rows_of_prompt: Tokens, responses: 
         model.train(training)
 
 
-def _apart(model: nn.Module, prompt: Sequence[int], numbers: Sequence[int], responses: Responses) -> None:
+def _apart(
+    model: nn.Module, prompt: Sequence[int], numbers: Sequence[int], responses: Responses
+) -> None:
     stock, device = _any(model), responses.lengths.device
     rows = torch.tensor(numbers, device=device)
     seen = torch.tensor([prompt], device=device).expand(len(rows), -1)
@@ -136,7 +138,9 @@ def _apart(model: nn.Module, prompt: Sequence[int], numbers: Sequence[int], resp
     going_on = torch.ones(len(rows), dtype=torch.bool, device=device)
 
     for position in range(responses.limit):
-        going_on[going_on.clone()] = responses.extend(rows[going_on], position, output.logits[going_on, -1])
+        going_on[going_on.clone()] = responses.extend(
+            rows[going_on], position, output.logits[going_on, -1]
+        )
         if not bool(going_on.any()):
             return
         # Rows that have ended go on reading: their states stay in the batch, and nothing is drawn for them.

@@ -41,7 +41,10 @@ class ChatTemplate:
         """Return a user's message as the model reads it, special tokens included."""
         content = [{"type": "text", "text": prompt}] if self.in_blocks else prompt
         text: str = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True, **self.values
+            [{"role": "user", "content": content}],
+            tokenize=False,
+            add_generation_prompt=True,
+            **self.values,
         )
         return text
 
@@ -59,7 +62,9 @@ def read_template(tokenizer: Any, settings: TemplateSettings, source: str) -> Ch
     """
     if tokenizer.chat_template is None:
         if settings.chat_template_kwargs:
-            raise InputError(f"{source}: chat_template_kwargs: the tokenizer has no chat template; leave it out")
+            raise InputError(
+                f"{source}: chat_template_kwargs: the tokenizer has no chat template; leave it out"
+            )
         return None
 
     day = date.fromisoformat(settings.chat_template_date)
@@ -93,10 +98,14 @@ def _check_names(tokenizer: Any, given: Mapping[str, Any], source: str) -> None:
     for name in given:
         if not re.search(rf"\b{name}\b", text):
             known = listed(variables(tokenizer))
-            raise InputError(f"{source}: chat_template_kwargs.{name}: the chat template does not read it; it reads {known}")
+            raise InputError(
+                f"{source}: chat_template_kwargs.{name}: the chat template does not read it; it reads {known}"
+            )
 
 
 def variables(tokenizer: Any) -> list[str]:
     """Return the variables that a chat template leaves to whoever uses it: those that it asks whether they are given."""
-    found = set(re.findall(r"\b([A-Za-z_]\w*)\s+is\s+(?:not\s+)?defined\b", tokenizer.get_chat_template()))
+    found = set(
+        re.findall(r"\b([A-Za-z_]\w*)\s+is\s+(?:not\s+)?defined\b", tokenizer.get_chat_template())
+    )
     return sorted(found - RESERVED)

@@ -82,7 +82,9 @@ def check_installed() -> None:
         raise InputError(f"sampler: vllm, but vLLM is not installed. {_REMEDY}")
     version = importlib.metadata.version(homes[0])
     if version.partition("+")[0] != TESTED:
-        raise InputError(f"sampler: vllm, but vLLM {version} is installed, and {TESTED} is what was tested. {_REMEDY}")
+        raise InputError(
+            f"sampler: vllm, but vLLM {version} is installed, and {TESTED} is what was tested. {_REMEDY}"
+        )
 
 
 class VllmEngine:
@@ -123,7 +125,11 @@ class VllmEngine:
         on_cpu = policy.device.type == "cpu"
         if on_cpu:
             # Chunks of prompts would rewind the random numbers of a response, which generators of a CPU cannot do.
-            memory |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(8192, length), "enforce_eager": True}
+            memory |= {
+                "enable_chunked_prefill": False,
+                "max_num_batched_tokens": max(8192, length),
+                "enforce_eager": True,
+            }
 
         os.environ |= {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -188,16 +194,25 @@ def check_unpacked(model: nn.Module) -> None:
     Raises:
         InputError: if not.
     """
-    packed = [name for name, part in model.named_modules() if getattr(part, "cpu_linear", F.linear) is not F.linear]
+    packed = [
+        name
+        for name, part in model.named_modules()
+        if getattr(part, "cpu_linear", F.linear) is not F.linear
+    ]
     if packed:
-        raise InputError(f"vLLM computes with repacked weights ({packed[0]} and {len(packed) - 1} more). {_REMEDY}")
+        raise InputError(
+            f"vLLM computes with repacked weights ({packed[0]} and {len(packed) - 1} more). {_REMEDY}"
+        )
 
 
 def _start(policy: Policy, length: int, on_cpu: bool, memory: dict[str, Any]) -> Any:
     set_threads = torch.set_num_threads
     from vllm import LLM
 
-    with tempfile.TemporaryDirectory() as folder, _plain_layers() if on_cpu else contextlib.nullcontext():
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _plain_layers() if on_cpu else contextlib.nullcontext(),
+    ):
         policy.model.config.save_pretrained(folder)  # type: ignore[operator, union-attr]
         engine = LLM(
             model=folder,

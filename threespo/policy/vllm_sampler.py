@@ -25,7 +25,9 @@ _SEEDS = 2**62
 class VllmSampler:
     """Samples from an engine that holds a policy's weights (``protocol.LocalSampler``)."""
 
-    def __init__(self, policy: Policy, engine: Engine, max_new_tokens: int, max_prompt_tokens: int) -> None:
+    def __init__(
+        self, policy: Policy, engine: Engine, max_new_tokens: int, max_prompt_tokens: int
+    ) -> None:
         """Prepare sampling; the first call of ``sample`` brings the weights.
 
         Args:
@@ -49,7 +51,9 @@ class VllmSampler:
         """Sample from another policy of the same architecture from now on, with the engine that is there."""
         self.policy, self.version = policy, None
 
-    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+    def sample(
+        self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
+    ) -> list[list[Sample]]:
         """Return ``count`` samples for each request, in order.
 
         Args:
@@ -63,7 +67,9 @@ class VllmSampler:
         """
         check_temperature(temperature)
         if not drawn_by_vllm(temperature):
-            raise InputError(f"temperature: found {temperature}; {VLLM_RANGE}, or set sampler: torch for the policy")
+            raise InputError(
+                f"temperature: found {temperature}; {VLLM_RANGE}, or set sampler: torch for the policy"
+            )
         encoded = encode_prompts(self.policy, requests, self.max_prompt_tokens)
         wanted = [request for request in requests if request.count]
         if not wanted:
@@ -71,10 +77,14 @@ class VllmSampler:
 
         self.sync()
         present = self.policy.version
-        asked = [Asked(encoded[one.prompt], one.count, derive(seed, *one.key) % _SEEDS) for one in wanted]
+        asked = [
+            Asked(encoded[one.prompt], one.count, derive(seed, *one.key) % _SEEDS) for one in wanted
+        ]
         replies = iter(self._engine.generate(asked, temperature))
         if self.policy.version != present:
-            raise SyncError(f"the learner went from step {present} to {self.policy.version} while responses were drawn")
+            raise SyncError(
+                f"the learner went from step {present} to {self.policy.version} while responses were drawn"
+            )
         return [self._samples(next(replies)) if request.count else [] for request in requests]
 
     def sync(self, weights: Iterable[tuple[str, Tensor]] | None = None) -> bool:
@@ -104,7 +114,9 @@ class VllmSampler:
             SyncError: if the engine cannot, since it is at work.
         """
         if not self._engine.reset_prefix_cache():
-            raise SyncError("the engine did not reset its prefix cache: parts of it are in use, and belong to older weights")
+            raise SyncError(
+                "the engine did not reset its prefix cache: parts of it are in use, and belong to older weights"
+            )
 
     def _make_plan(self) -> CopyPlan:
         try:

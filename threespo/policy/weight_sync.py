@@ -54,7 +54,10 @@ class CopyPlan:
         self._model = model
         self._places = _places(model)
         # Without data: the plan needs no second copy of the weights, and no ZeRO 3 parameter is gathered for it.
-        stand_ins = {name: torch.empty(_shape(tensor), dtype=tensor.dtype, device="meta") for name, tensor in tensors}
+        stand_ins = {
+            name: torch.empty(_shape(tensor), dtype=tensor.dtype, device="meta")
+            for name, tensor in tensors
+        }
         recorder = _Recorder(stand_ins)
         loader: Any = model
         try:
@@ -65,7 +68,10 @@ class CopyPlan:
         # Loaders are of many models and check little: names, attributes, or that a weight has data, may be what fails.
         except Exception as error:
             raise SyncError(f"the engine's loader fails ({type(error).__name__}: {error})") from error
-        self._copies, self._shapes = recorder.copies, {name: one.shape for name, one in stand_ins.items()}
+        self._copies, self._shapes = (
+            recorder.copies,
+            {name: one.shape for name, one in stand_ins.items()},
+        )
         self._check(recorder.filled)
 
     def sync(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
@@ -75,39 +81,53 @@ class CopyPlan:
             SyncError: if a bit differs, a tensor is missing or new, or the engine has moved a weight since.
         """
         if _places(self._model) != self._places:
-            raise SyncError("the engine has put weights elsewhere since the copy plan was made; make a new sampler")
+            raise SyncError(
+                "the engine has put weights elsewhere since the copy plan was made; make a new sampler"
+            )
         waiting, different = set(self._copies), []
         with torch.no_grad():
             for name, tensor in tensors:
                 if tensor.shape != self._shapes.get(name) or not tensor.is_contiguous():
-                    raise SyncError(f"{name}: {tuple(tensor.shape)} is not as the copy plan has it; make a new sampler")
+                    raise SyncError(
+                        f"{name}: {tuple(tensor.shape)} is not as the copy plan has it; make a new sampler"
+                    )
                 waiting.discard(name)
                 for copy in self._copies[name]:
                     source = copy.source(tensor)
                     copy.target.copy_(source)
                     different.append((_bits(copy.target) != _bits(source)).any())
         if waiting:
-            raise SyncError(f"{min(waiting)} and {len(waiting) - 1} more of the policy's weights were not given")
+            raise SyncError(
+                f"{min(waiting)} and {len(waiting) - 1} more of the policy's weights were not given"
+            )
 
         # One transfer for all tensors: on a GPU each would wait for the device.
         wrong = int(torch.stack(different).sum())
         if wrong:
-            raise SyncError(f"{wrong} of {len(different)} weights of the engine differ from the policy's after the sync")
+            raise SyncError(
+                f"{wrong} of {len(different)} weights of the engine differ from the policy's after the sync"
+            )
 
     def _check(self, filled: dict[int, int]) -> None:
         """Every element of both sides must have its counterpart; the engine may fill up what it pads."""
         for name, shape in self._shapes.items():
             if sum(copy.target.numel() for copy in self._copies[name]) != shape.numel():
-                raise SyncError(f"{name}: the engine's loader does not copy this weight, or not as it is")
+                raise SyncError(
+                    f"{name}: the engine's loader does not copy this weight, or not as it is"
+                )
 
         covered = dict(filled)
         for copies in self._copies.values():
             for copy in copies:
-                covered[_storage(copy.target)] = covered.get(_storage(copy.target), 0) + copy.target.numel()
+                covered[_storage(copy.target)] = (
+                    covered.get(_storage(copy.target), 0) + copy.target.numel()
+                )
         for name, (place, size) in self._places.items():
             found = covered.get(place, 0)
             if found < size:
-                raise SyncError(f"{name}: the policy has {found} of the {size} numbers of this weight of the engine")
+                raise SyncError(
+                    f"{name}: the policy has {found} of the {size} numbers of this weight of the engine"
+                )
 
 
 class _Recorder(TorchDispatchMode):
@@ -131,11 +151,15 @@ class _Recorder(TorchDispatchMode):
     def _record(self, target: Tensor, part: Tensor) -> None:
         name = self._names.get(part.untyped_storage()._cdata)
         if name is None:
-            raise SyncError("the engine's loader computes with weights before it copies them; only copies can be repeated")
+            raise SyncError(
+                "the engine's loader computes with weights before it copies them; only copies can be repeated"
+            )
         if target.shape != part.shape or target.dtype != part.dtype:
             kinds = [f"{tuple(one.shape)} of {one.dtype}" for one in (part, target)]
             raise SyncError(f"{name}: {kinds[0]} in the policy, {kinds[1]} in the engine")
-        self.copies[name].append(_Copy(target.detach(), tuple(part.shape), part.stride(), int(part.storage_offset())))
+        self.copies[name].append(
+            _Copy(target.detach(), tuple(part.shape), part.stride(), int(part.storage_offset()))
+        )
 
 
 def _places(model: nn.Module) -> dict[str, tuple[int, int]]:

@@ -80,7 +80,9 @@ def imported_by_notebook(file: Path) -> list[str]:
         source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
         tree = ast.parse(source)
     except (OSError, ValueError, KeyError, TypeError, SyntaxError) as error:
-        raise InputError(f"{file}: not a notebook that can be read ({error}); restore it from the repository") from error
+        raise InputError(
+            f"{file}: not a notebook that can be read ({error}); restore it from the repository"
+        ) from error
     targets: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -288,9 +290,17 @@ def _data_files(source: Path, strings: frozenset[str]) -> Iterator[tuple[str, st
     below = [
         path
         for path in folder.iterdir()
-        if path.name in strings and path.name != "__pycache__" and path.is_dir() and not (path / "__init__.py").exists()
+        if path.name in strings
+        and path.name != "__pycache__"
+        and path.is_dir()
+        and not (path / "__init__.py").exists()
     ]
     paths = [*folder.iterdir(), *(path for part in below for path in part.rglob("*"))]
     for path in paths:
-        if path.is_file() and path.suffix not in NOT_DATA and not path.name.startswith(".") and path.name[-1] != "~":
+        if (
+            path.is_file()
+            and path.suffix not in NOT_DATA
+            and not path.name.startswith(".")
+            and path.name[-1] != "~"
+        ):
             yield path.relative_to(ROOT).as_posix(), file_digest(path)

@@ -37,9 +37,14 @@ def meaning_digest(path: Path) -> str:
         text = path.read_text(encoding="utf-8")
         if path.suffix in (".yaml", ".yml"):
             # The order of entries counts: it is that of rows. ``default``: YAML has dates.
-            return _text_digest(json.dumps(yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), default=str))
+            return _text_digest(
+                json.dumps(yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), default=str)
+            )
         if path.suffix == ".ipynb":
-            cells = [[cell["cell_type"], cell["source"], cell["metadata"].get("tags")] for cell in json.loads(text)["cells"]]
+            cells = [
+                [cell["cell_type"], cell["source"], cell["metadata"].get("tags")]
+                for cell in json.loads(text)["cells"]
+            ]
             return _text_digest(json.dumps(cells))
     except (ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError, RecursionError):
         pass
@@ -108,7 +113,11 @@ class Digests:
         found = file.stat()
         state = [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
         name = os.path.relpath(file, self._memory.parent)
-        digest = self._known[name][1] if name in self._known and self._known[name][0] == state else file_digest(file)
+        digest = (
+            self._known[name][1]
+            if name in self._known and self._known[name][0] == state
+            else file_digest(file)
+        )
         if abs(time.time_ns() - found.st_ctime_ns) > _RECENT_SECONDS * 10**9:
             self._seen[name] = [state, digest]
         return digest

@@ -12,7 +12,9 @@ def counters() -> dict[str, float] | None:
         Counters by GPU; ``None`` where there is none to read. Processors' counters (RAPL) are not read: they begin again
         after minutes, and count all that runs on the machine.
     """
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    visible = [
+        name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()
+    ]
     if not visible:
         return None
     try:
@@ -23,7 +25,10 @@ def counters() -> dict[str, float] | None:
         nvml.nvmlInit()
         try:
             # In millijoules.
-            return {name: nvml.nvmlDeviceGetTotalEnergyConsumption(_device(nvml, name)) / 1000 for name in visible}
+            return {
+                name: nvml.nvmlDeviceGetTotalEnergyConsumption(_device(nvml, name)) / 1000
+                for name in visible
+            }
         finally:
             nvml.nvmlShutdown()
     except nvml.NVMLError:
@@ -32,7 +37,11 @@ def counters() -> dict[str, float] | None:
 
 def _device(nvml: Any, name: str) -> Any:
     """Return the GPU that is named by its index or its UUID."""
-    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(name)
+    return (
+        nvml.nvmlDeviceGetHandleByIndex(int(name))
+        if name.isdecimal()
+        else nvml.nvmlDeviceGetHandleByUUID(name)
+    )
 
 
 def used(before: dict[str, float] | None, after: dict[str, float] | None) -> dict[str, float]:

@@ -18,7 +18,15 @@ from threespo.provenance.scopes import (
 ANY = "**"
 """Among the words of a unit: it calls what cannot be told with names that cannot be told."""
 
-_KNOWN_DECORATORS = {"property", "staticmethod", "classmethod", "cached_property", "cache", "contextmanager", "override"}
+_KNOWN_DECORATORS = {
+    "property",
+    "staticmethod",
+    "classmethod",
+    "cached_property",
+    "cache",
+    "contextmanager",
+    "override",
+}
 
 _CALLED_BY_OTHERS = {"__call__", "__new__", "forward"}
 
@@ -45,7 +53,9 @@ class Unit:
 
 def _is_known_decorator(node: ast.expr) -> bool:
     """Return whether a decorator hands on what the function is called with, as it is."""
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    name = (
+        node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    )
     return name in _KNOWN_DECORATORS
 
 
@@ -70,12 +80,19 @@ class Writer:
 
     def unit(self, statements: Sequence[ast.stmt]) -> Unit:
         """Return the unit that these statements are."""
-        names = {node.id for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        names = {
+            node.id
+            for statement in statements
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name)
+        }
         self._keeps_names = bool(names & _UNSAFE)
         for statement in statements:
             self._write(statement, None)
         unit = self._unit
-        unit.digest = hashlib.sha256("\x1f".join(self._text).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        unit.digest = hashlib.sha256(
+            "\x1f".join(self._text).encode("utf-8", "surrogatepass")
+        ).hexdigest()[:16]
         for name in ("references", "imports", "words", "passed"):
             setattr(unit, name, sorted(set(getattr(unit, name))))
         return unit
@@ -100,7 +117,12 @@ class Writer:
         self._text.append(type(node).__name__)
         for name, value in ast.iter_fields(node):
             # What is empty is left out: later versions of Python have more fields.
-            if value is None or value == [] or name in ("ctx", "type_comment", "kind") or name in without:
+            if (
+                value is None
+                or value == []
+                or name in ("ctx", "type_comment", "kind")
+                or name in without
+            ):
                 continue
             self._text.append(f"{name}=")
             self._write(value, scope)
@@ -151,7 +173,9 @@ class Writer:
             self._locals += 1
         return scope.numbers[name]
 
-    def _write_Attribute(self, node: ast.Attribute, scope: Scope | None, *, called: bool = False) -> None:
+    def _write_Attribute(
+        self, node: ast.Attribute, scope: Scope | None, *, called: bool = False
+    ) -> None:
         if not called:
             self._unit.passed.append(node.attr)
         dotted = self._dotted(node, scope)
@@ -231,7 +255,9 @@ class Writer:
 
     # Scopes
 
-    def _write_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope | None) -> None:
+    def _write_FunctionDef(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope | None
+    ) -> None:
         self._text.append(type(node).__name__)
         self._name_of_definition(node.name, scope)
         self._write(node.decorator_list, scope)

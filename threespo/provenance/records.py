@@ -88,7 +88,9 @@ def read(paths: Paths, job: JobId) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{file}: not a stage's record ({error}); the next run of the workflow writes it anew") from error
+        raise InputError(
+            f"{file}: not a stage's record ({error}); the next run of the workflow writes it anew"
+        ) from error
 
 
 def read_if_whole(paths: Paths, job: JobId) -> Record | None:
@@ -223,7 +225,12 @@ def _git(folder: Path, *arguments: str) -> str:
     # Its messages are looked at, which it would translate.
     environment = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, errors="replace", env=environment
+        ["git", "-C", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        errors="replace",
+        env=environment,
     )
     return done.stdout.strip()
 

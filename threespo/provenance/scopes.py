@@ -6,7 +6,15 @@ from typing import NamedTuple, TypeGuard
 
 PACKAGE = "threespo"
 
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+SCOPES = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -96,7 +104,9 @@ def _is_type_checking(statement: ast.stmt) -> TypeGuard[ast.If]:
     if not isinstance(statement, ast.If):
         return False
     test = statement.test
-    name = test.attr if isinstance(test, ast.Attribute) else test.id if isinstance(test, ast.Name) else ""
+    name = (
+        test.attr if isinstance(test, ast.Attribute) else test.id if isinstance(test, ast.Name) else ""
+    )
     return name == "TYPE_CHECKING"
 
 

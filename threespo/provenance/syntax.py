@@ -51,8 +51,18 @@ def parse(source: bytes | str, package: str) -> Module:
         module.imports += [bound.imported] if is_ours(bound.imported) else []
 
     defined = {name for statement in statements for name in _defined(statement)}
-    rest = [one for one in statements if not _defined(one) and not isinstance(one, ast.Import | ast.ImportFrom)]
-    in_rest = {name for one in rest for node in ast.walk(one) if isinstance(node, ast.stmt) for name in _defined(node)}
+    rest = [
+        one
+        for one in statements
+        if not _defined(one) and not isinstance(one, ast.Import | ast.ImportFrom)
+    ]
+    in_rest = {
+        name
+        for one in rest
+        for node in ast.walk(one)
+        if isinstance(node, ast.stmt)
+        for name in _defined(node)
+    }
     ours = defined | in_rest | {name for name, target in module.bindings.items() if is_ours(target)}
     made: dict[tuple[int, ...], Unit] = {}
     for name in defined:
@@ -87,7 +97,11 @@ def _defined(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [statement.name]
     if isinstance(statement, ast.AnnAssign):
-        return [statement.target.id] if isinstance(statement.target, ast.Name) and statement.value is not None else []
+        return (
+            [statement.target.id]
+            if isinstance(statement.target, ast.Name) and statement.value is not None
+            else []
+        )
     if isinstance(statement, ast.Assign):
         targets = [node for target in statement.targets for node in _parts(target)]
         return [node.id for node in targets if isinstance(node, ast.Name)] if _all_names(targets) else []
@@ -107,11 +121,55 @@ def _all_names(targets: Iterable[ast.expr]) -> bool:
 
 
 _HARMLESS = {
-    *("Field", "field", "dataclass", "dataclasses", "AfterValidator", "BeforeValidator", "ConfigDict", "model_validator"),
-    *("field_validator", "field_serializer", "re", "Path", "TypeVar", "logging", "timedelta", "struct", "threading"),
+    *(
+        "Field",
+        "field",
+        "dataclass",
+        "dataclasses",
+        "AfterValidator",
+        "BeforeValidator",
+        "ConfigDict",
+        "model_validator",
+    ),
+    *(
+        "field_validator",
+        "field_serializer",
+        "re",
+        "Path",
+        "TypeVar",
+        "logging",
+        "timedelta",
+        "struct",
+        "threading",
+    ),
     "typing",
-    *("get_args", "functools", "contextlib", "abc", "property", "staticmethod", "classmethod", "runtime_checkable", "final"),
-    *("override", "frozenset", "dict", "set", "list", "tuple", "sorted", "range", "max", "min", "sum", "len", "str", "int"),
+    *(
+        "get_args",
+        "functools",
+        "contextlib",
+        "abc",
+        "property",
+        "staticmethod",
+        "classmethod",
+        "runtime_checkable",
+        "final",
+    ),
+    *(
+        "override",
+        "frozenset",
+        "dict",
+        "set",
+        "list",
+        "tuple",
+        "sorted",
+        "range",
+        "max",
+        "min",
+        "sum",
+        "len",
+        "str",
+        "int",
+    ),
     *("float", "bytes", "bool"),
 }
 """Of Python and of libraries: what a definition may call without an effect on anything but its own value."""
@@ -129,7 +187,9 @@ def _runs_at_import(statement: ast.stmt, ours: Collection[str]) -> bool:
             defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
             waiting += [*defaults, *getattr(node, "decorator_list", [])]
             continue
-        if isinstance(node, COMPREHENSIONS) or (isinstance(node, ast.Call) and not _is_harmless(node.func, ours)):
+        if isinstance(node, COMPREHENSIONS) or (
+            isinstance(node, ast.Call) and not _is_harmless(node.func, ours)
+        ):
             return True
         waiting += ast.iter_child_nodes(node)
     decorators = getattr(statement, "decorator_list", [])

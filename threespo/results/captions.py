@@ -32,6 +32,8 @@ def _counted(study: "Study", item: "Item") -> list[str]:
     if item.mean_of == "seeds":
         return [f"{seeds} a row."]
     environments = dict.fromkeys(run.env for run in learning_runs(study))
-    games = {env: study.at(env).evaluation.learning.games or f"at most {MOST_GAMES}" for env in environments}
+    games = {
+        env: study.at(env).evaluation.learning.games or f"at most {MOST_GAMES}" for env in environments
+    }
     shown = [f"{label(env)}: {count}" for env, count in games.items()]
     return [f"{seeds} a curve; tasks a point: {', '.join(shown)}."]

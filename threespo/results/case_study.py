@@ -41,7 +41,9 @@ def case_study(study: "Study", paths: "Paths") -> pd.DataFrame:
 
 
 def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, object]]:
-    expanded = trees[(trees["expanded"] >= 0) & (trees["depth"] > 1)].sort_values(["epoch", "task_id", "expanded"])
+    expanded = trees[(trees["expanded"] >= 0) & (trees["depth"] > 1)].sort_values(
+        ["epoch", "task_id", "expanded"]
+    )
     if expanded.empty:
         return []
 
@@ -71,7 +73,10 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
         here = trees[(trees["epoch"] == node["epoch"]) & (trees["task_id"] == node["task_id"])]
         own = {
             **{"env": run.env, "method": run.method, "visit": visit, **weights},
-            **{name: node[name] for name in ("observation", "depth", "epoch", "visits", "successes", "score", "rollouts")},
+            **{
+                name: node[name]
+                for name in ("observation", "depth", "epoch", "visits", "successes", "score", "rollouts")
+            },
         }
         children = here[here["parent"] == node["node"]]
 

@@ -12,7 +12,14 @@ from threespo.paths import JobId, Paths, Run
 from threespo.policy.cassette import read_replies, refusals_in_words
 from threespo.provenance import records
 from threespo.runs.learning_rate import chosen_rate
-from threespo.study.matrix import evaluated_runs, learning_runs, local_policies, probed_runs, prompted_runs, trained_runs
+from threespo.study.matrix import (
+    evaluated_runs,
+    learning_runs,
+    local_policies,
+    probed_runs,
+    prompted_runs,
+    trained_runs,
+)
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
@@ -59,13 +66,19 @@ def task_types(study: "Study", paths: Paths) -> pd.DataFrame:
 def snapshots(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return one row per episode of every snapshot's evaluation, those of the bases included (``runs/learning.py``)."""
     runs = learning_runs(study)
-    return _concatenate(runs, paths, "learning") if runs else pd.DataFrame(columns=[*RUN_COLUMNS, "snapshot"])
+    return (
+        _concatenate(runs, paths, "learning")
+        if runs
+        else pd.DataFrame(columns=[*RUN_COLUMNS, "snapshot"])
+    )
 
 
 def probes(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per probed state: its scores and its estimated success probability (``runs/probe.py``)."""
     runs = probed_runs(study)
-    return _concatenate(runs, paths, "probe") if runs else pd.DataFrame(columns=[*RUN_COLUMNS, "snapshot"])
+    return (
+        _concatenate(runs, paths, "probe") if runs else pd.DataFrame(columns=[*RUN_COLUMNS, "snapshot"])
+    )
 
 
 def timing(study: "Study", paths: Paths) -> pd.DataFrame:
@@ -119,7 +132,9 @@ def runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
                 "commit": _short(record.made.get("commit", "unknown")) if record else "unknown",
                 "folder": paths.run(run).folder.relative_to(paths.root).as_posix(),
                 "log": paths.log(job.stage, job.name).relative_to(paths.root).as_posix(),
-                "record": paths.record(job.stage, job.name).relative_to(paths.root).as_posix() if record else "",
+                "record": paths.record(job.stage, job.name).relative_to(paths.root).as_posix()
+                if record
+                else "",
             }
         )
     return pd.DataFrame(rows)
@@ -141,7 +156,9 @@ def with_notes(main: pd.DataFrame, study: "Study", paths: Paths) -> pd.DataFrame
     """Return the table ``main`` with a note at each closed model's row that counts refusals or left the temperature out."""
     notes = {(run.env, run.policy, run.method): _note(run, study, paths) for run in prompted_runs(study)}
     rows = zip(main["env"], main["policy"], main["method"], main["note"], strict=True)
-    return main.assign(note=[note or notes.get((env, policy, method), "") for env, policy, method, note in rows])
+    return main.assign(
+        note=[note or notes.get((env, policy, method), "") for env, policy, method, note in rows]
+    )
 
 
 def _note(run: Run, study: "Study", paths: Paths) -> str:
@@ -149,7 +166,9 @@ def _note(run: Run, study: "Study", paths: Paths) -> str:
     if endpoint is None:
         return ""
     temperature = "" if endpoint.send_temperature else "sampled at the service's own temperature"
-    return "; ".join(filter(None, (temperature, refusals_in_words(read_replies(paths.cassette(run))[0]))))
+    return "; ".join(
+        filter(None, (temperature, refusals_in_words(read_replies(paths.cassette(run))[0])))
+    )
 
 
 def _may_be_empty(study: "Study") -> set[str]:
@@ -157,7 +176,9 @@ def _may_be_empty(study: "Study") -> set[str]:
     return set(study.policies) - set(local_policies(study))
 
 
-def _concatenate(runs: Iterable[Run], paths: Paths, name: str, may_be_empty: Collection[str] = ()) -> pd.DataFrame:
+def _concatenate(
+    runs: Iterable[Run], paths: Paths, name: str, may_be_empty: Collection[str] = ()
+) -> pd.DataFrame:
     """Join the tables ``name`` of all runs; only those of the policies in ``may_be_empty`` may have no rows."""
     frames = [_of_run(run, paths, name, run.policy in may_be_empty) for run in runs]
     # Without empty frames: their columns have no type, and would change that of the others.

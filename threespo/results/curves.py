@@ -57,9 +57,13 @@ def learning(study: "Study", episodes: pd.DataFrame) -> pd.DataFrame:
     """
     if episodes.empty:
         return pd.DataFrame(columns=list(LEARNING_COLUMNS))
-    grouped = episodes.rename(columns={"epoch": "epochs"}).groupby([*RUN_COLUMNS, "split", "snapshot"], sort=True)
+    grouped = episodes.rename(columns={"epoch": "epochs"}).groupby(
+        [*RUN_COLUMNS, "split", "snapshot"], sort=True
+    )
     totals = grouped[["generations", "epochs", "optimizer_steps"]].first()
-    means = totals.assign(games=grouped["task_id"].nunique(), success=grouped["success"].mean()).reset_index()
+    means = totals.assign(
+        games=grouped["task_id"].nunique(), success=grouped["success"].mean()
+    ).reset_index()
     of_run = dict(iter(means.groupby(RUN_COLUMNS)))
 
     frames = []
@@ -69,7 +73,9 @@ def learning(study: "Study", episodes: pd.DataFrame) -> pd.DataFrame:
         here = study.at(run.env)
         training = here.training
         entry, start = here.methods[run.method], of_run[(run.env, run.policy, "base", 0)]
-        points = pd.concat([start.assign(method=run.method, training_seed=run.seed), of_run[tuple(_names(run))]])
+        points = pd.concat(
+            [start.assign(method=run.method, training_seed=run.seed), of_run[tuple(_names(run))]]
+        )
         frames.append(
             points.assign(
                 paper_row=entry.paper_row or "",
@@ -91,7 +97,9 @@ def learning_time(points: pd.DataFrame, timing: pd.DataFrame) -> pd.DataFrame:
         timing: as ``collect.timing`` returns it.
     """
     clock = _clock(timing).rename(columns={"epoch": "epochs"})
-    timed = points[[*RUN_COLUMNS, "snapshot", "epochs"]].merge(clock, on=[*RUN_COLUMNS, "epochs"], how="left")
+    timed = points[[*RUN_COLUMNS, "snapshot", "epochs"]].merge(
+        clock, on=[*RUN_COLUMNS, "epochs"], how="left"
+    )
     seconds = timed["seconds"].where(timed["epochs"] > 0, 0.0)
     return timed.assign(seconds=seconds.astype(np.float64))[list(TIME_COLUMNS)]
 
@@ -124,11 +132,22 @@ def time_to(points: pd.DataFrame, seconds: pd.DataFrame) -> pd.DataFrame:
         for method, seeds in methods.items():
             for goal, level in levels.items():
                 for unit in UNITS:
-                    ours, theirs = ([reached(seed, level, unit) for seed in runs] for runs in (seeds, grpo))
+                    ours, theirs = (
+                        [reached(seed, level, unit) for seed in runs] for runs in (seeds, grpo)
+                    )
                     mean = math.exp(np.mean(np.log(ours))) if _all(ours) else math.nan
                     compared = grpo and seeds is not grpo and _all(ours + theirs)
                     found = ratio(theirs, ours) if compared else Interval(math.nan)
-                    names = (env, policy, method, goal, level, unit, len(seeds), sum(map(math.isfinite, ours)))
+                    names = (
+                        env,
+                        policy,
+                        method,
+                        goal,
+                        level,
+                        unit,
+                        len(seeds),
+                        sum(map(math.isfinite, ours)),
+                    )
                     values = (*names, mean, found.estimate, found.low, found.high)
                     rows.append(dict(zip(TIME_TO_COLUMNS, values, strict=True)))
     return pd.DataFrame(rows, columns=list(TIME_TO_COLUMNS))
@@ -137,7 +156,9 @@ def time_to(points: pd.DataFrame, seconds: pd.DataFrame) -> pd.DataFrame:
 def soonest(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return ``time_to`` for readers: a row for each method and level, a column for each unit, the ratio in generations."""
     rows = []
-    for (env, policy, goal, method), group in table.groupby(["env", "policy", "goal", "method"], sort=False):
+    for (env, policy, goal, method), group in table.groupby(
+        ["env", "policy", "goal", "method"], sort=False
+    ):
         units = group.set_index("unit")
         first = units.loc["generations"]
         names = {"env": env, "policy": policy, "goal": goal, "level": first["level"], "method": method}
@@ -174,7 +195,9 @@ def _names(run: "Run") -> list[Any]:
 
 def _clock(timing: pd.DataFrame) -> pd.DataFrame:
     """Return the seconds since the beginning of a run at the end of each epoch."""
-    trained = timing.loc[timing["stage"] == "train", [*RUN_COLUMNS, "epoch", "seconds"]].sort_values("epoch")
+    trained = timing.loc[timing["stage"] == "train", [*RUN_COLUMNS, "epoch", "seconds"]].sort_values(
+        "epoch"
+    )
     return trained.assign(seconds=trained.groupby(RUN_COLUMNS)["seconds"].cumsum())
 
 
@@ -205,7 +228,13 @@ def training_curves(metrics: pd.DataFrame) -> pd.DataFrame:
 
         names = {"env": env, "policy": policy, "method": method, "seeds": len(runs)}
         rows += [
-            {**names, "generations": at, "mean": column.mean(), "lowest": column.min(), "highest": column.max()}
+            {
+                **names,
+                "generations": at,
+                "mean": column.mean(),
+                "lowest": column.min(),
+                "highest": column.max(),
+            }
             for at, column in zip(grid, values.T, strict=True)
         ]
     return pd.DataFrame(rows)

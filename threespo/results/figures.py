@@ -125,7 +125,9 @@ def measures(env: str) -> tuple[str, ...]:
 def shown_task_types(env: str, found: Iterable[str]) -> dict[str, str]:
     """Return the task types of an environment that figures show, with the names that a reader sees, of those ``found``."""
     # A shop's own categories, which matplotlib must not take for formulas.
-    return dict(presentation(env).shown_task_types) or {name: name.replace("$", r"\$") for name in sorted(set(found))}
+    return dict(presentation(env).shown_task_types) or {
+        name: name.replace("$", r"\$") for name in sorted(set(found))
+    }
 
 
 def titled(name: str, env: str, environments: Collection[str]) -> str:
@@ -190,7 +192,9 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
 
     width = float(figure.get_size_inches()[0])
     if width not in WIDTHS.values():
-        raise ValueError(f"figure {name!r} is {width:g} inches wide; expected one of {list(WIDTHS.values())}")
+        raise ValueError(
+            f"figure {name!r} is {width:g} inches wide; expected one of {list(WIDTHS.values())}"
+        )
 
     if data.empty:
         figure = _sentence(WITHOUT_ROWS.get(name, "This study has no rows for this figure."), width)
@@ -209,7 +213,9 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
             figure.savefig(path, format=kind, dpi=DOTS, metadata=fields)
             if kind == "svg" and len(parts) > 1:
                 drawn = path.read_text(encoding="utf-8")
-                path.write_text(drawn.replace("</svg>", f"{_views(figure, parts)}</svg>"), encoding="utf-8")
+                path.write_text(
+                    drawn.replace("</svg>", f"{_views(figure, parts)}</svg>"), encoding="utf-8"
+                )
 
     undated = dict.fromkeys(("CreationDate", "Creator", "Producer"))
     with atomic_path(Path(folder) / f"{name}.pdf") as path, PdfPages(path, metadata=undated) as file:
@@ -232,7 +238,10 @@ def _sentence(text: str, width: float) -> "Figure":
 def _views(figure: "Figure", parts: "Sequence[Bbox]") -> str:
     """Return an SVG view for each page of a figure, in points from the top; ``none``: it fills what it is shown in."""
     height = float(figure.get_size_inches()[1])
-    boxes = [[72 * length for length in (part.x0, height - part.y1, part.width, part.height)] for part in parts]
+    boxes = [
+        [72 * length for length in (part.x0, height - part.y1, part.width, part.height)]
+        for part in parts
+    ]
     return "".join(
         f'<view id="page-{number}" viewBox="{" ".join(f"{length:.2f}" for length in box)}" preserveAspectRatio="none"/>\n'
         for number, box in enumerate(boxes, start=1)

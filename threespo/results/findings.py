@@ -55,11 +55,15 @@ class _Setting:
         return method_difference(self.played, (row["method"], other["method"]), measure, self.trained)
 
 
-def _of_policy(study: "Study", env: str, policy: str, main: pd.DataFrame, episodes: pd.DataFrame) -> list[str]:
+def _of_policy(
+    study: "Study", env: str, policy: str, main: pd.DataFrame, episodes: pd.DataFrame
+) -> list[str]:
     here = {"env": env, "policy": policy, "split": study.at(env).evaluation.splits[-1]}
     rows = {row["method"]: row for row in _only(main, here).to_dict("records")}
     scored = "score" in presentation(env).measures
-    setting = _Setting(titled(policy, env, study.environments), _only(episodes, here), study.methods, scored)
+    setting = _Setting(
+        titled(policy, env, study.environments), _only(episodes, here), study.methods, scored
+    )
 
     trained = [rows[name] for name in study.methods if name in rows]
     searching = [row for row in trained if searches(study.methods[row["method"]].method)]

@@ -87,7 +87,9 @@ def canvas(
         raise ValueError(f"{len(heights)} heights for {rows} rows of panels")
     figure = plt.figure(figsize=(WIDTHS[width], sum(heights)), layout="constrained")
     ratios = {"height_ratios": [of_row for of_row in heights for _ in range(stack)]}
-    grid = figure.subplots(rows * stack, columns, squeeze=False, sharey="row" if sharey else False, gridspec_kw=ratios)
+    grid = figure.subplots(
+        rows * stack, columns, squeeze=False, sharey="row" if sharey else False, gridspec_kw=ratios
+    )
 
     places = [grid[stack * (at // columns) :, at % columns][:stack] for at in range(rows * columns)]
     for spare in places[panels:]:
@@ -97,7 +99,10 @@ def canvas(
 
 
 def legend(
-    figure: "Figure", handles: "Sequence[Artist]", labels: Sequence[str] | None = None, title: str | None = None
+    figure: "Figure",
+    handles: "Sequence[Artist]",
+    labels: Sequence[str] | None = None,
+    title: str | None = None,
 ) -> None:
     """Put a legend below the panels, in as many rows as its entries need, and make the figure taller by that.
 
@@ -114,7 +119,9 @@ def legend(
     columns = max(1, min(len(names), int(width / (0.45 + LETTER * max(map(len, names))))))
     rows = math.ceil(len(names) / columns) + (title is not None)
     figure.set_size_inches(width, height + ROW * rows + 0.1)
-    figure.legend(handles, names, loc="outside lower center", ncols=columns, title=title, columnspacing=1.2)
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=columns, title=title, columnspacing=1.2
+    )
 
 
 def pages(figure: "Figure") -> "list[Bbox]":

@@ -50,7 +50,11 @@ def draw(points: pd.DataFrame, units: Sequence[str]) -> "tuple[Figure, pd.DataFr
     """
     from matplotlib.lines import Line2D
 
-    panels = [(place, unit) for place in dict.fromkeys(zip(points["env"], points["policy"], strict=True)) for unit in units]
+    panels = [
+        (place, unit)
+        for place in dict.fromkeys(zip(points["env"], points["policy"], strict=True))
+        for unit in units
+    ]
     environments, methods = list(dict.fromkeys(points["env"])), list(dict.fromkeys(points["method"]))
     drawn_as = styles(methods)
     figure, axes = canvas(None, len(panels), 2.1, across=len(units) if len(units) > 1 else 3)
@@ -66,7 +70,10 @@ def draw(points: pd.DataFrame, units: Sequence[str]) -> "tuple[Figure, pd.DataFr
         thousands(axis)
         percent(axis)
         if unit == units[0]:
-            axis.set(title=titled(policy, env, environments), ylabel=f"success, {label(here['split'].iloc[0], env)}")
+            axis.set(
+                title=titled(policy, env, environments),
+                ylabel=f"success, {label(here['split'].iloc[0], env)}",
+            )
     legend(figure, [Line2D([], [], ms=4, label=label(method), **drawn_as[method]) for method in methods])
     return figure, pd.DataFrame(rows, columns=list(DRAWN_COLUMNS))
 
@@ -80,17 +87,38 @@ def _means(curves: pd.DataFrame, unit: str) -> list[dict[str, Any]]:
         # The base is one policy, whichever seed's curve begins with it.
         found = mean_interval(group["success"].tolist() if snapshot else group["success"].tolist()[:1])
         first = group.iloc[0]
-        values = (first["env"], first["policy"], first["method"], unit, snapshot, seeds, group[unit].mean())
-        rows.append(dict(zip(DRAWN_COLUMNS, (*values, found.estimate, found.low, found.high), strict=True)))
+        values = (
+            first["env"],
+            first["policy"],
+            first["method"],
+            unit,
+            snapshot,
+            seeds,
+            group[unit].mean(),
+        )
+        rows.append(
+            dict(zip(DRAWN_COLUMNS, (*values, found.estimate, found.low, found.high), strict=True))
+        )
     return rows
 
 
-def _curve(axis: "Axes", curves: pd.DataFrame, means: list[dict[str, Any]], unit: str, style: dict[str, Any]) -> None:
+def _curve(
+    axis: "Axes", curves: pd.DataFrame, means: list[dict[str, Any]], unit: str, style: dict[str, Any]
+) -> None:
     if curves["training_seed"].nunique() < FEWEST_SEEDS:
         for _, seed in curves.groupby("training_seed", sort=True):
             axis.plot(seed[unit], seed["success"], lw=0.8, ms=3, **style)
         return
     at, mean = [row["at"] for row in means], [row["mean"] for row in means]
-    low, high = ([min(max(row[end], 0.0), 1.0) for row in means if row["snapshot"]] for end in ("low", "high"))
+    low, high = (
+        [min(max(row[end], 0.0), 1.0) for row in means if row["snapshot"]] for end in ("low", "high")
+    )
     axis.plot(at, mean, ms=4, **style)
-    axis.fill_between([row["at"] for row in means if row["snapshot"]], low, high, color=style["color"], alpha=0.15, lw=0)
+    axis.fill_between(
+        [row["at"] for row in means if row["snapshot"]],
+        low,
+        high,
+        color=style["color"],
+        alpha=0.15,
+        lw=0,
+    )

@@ -39,7 +39,10 @@ def _concentration() -> Checked:
         missed(PROBABILITIES, draws, REPAIRED * math.log(draws)) * draws**2 / (2 * len(PROBABILITIES))
         for draws in (10, 100, 1_000, 10_000)
     )
-    return worst <= 1, f"at most {worst:.2g} of 2A/i² for i of 10 to 10,000, exactly computed for four actions"
+    return (
+        worst <= 1,
+        f"at most {worst:.2g} of 2A/i² for i of 10 to 10,000, exactly computed for four actions",
+    )
 
 
 def _finitely() -> Checked:
@@ -61,7 +64,10 @@ def _separation() -> Checked:
             broken += nearest[0] - nearest[1] < score_gap(PRINTED.alpha, clock, gap)
             total += 1
     greatest = score_gap(PRINTED.alpha, 2, 1.0)
-    return not broken, f"{total - broken} of {total} pairs; vacuous, since the bound is {greatest:.1e} at most, at depth 2"
+    return (
+        not broken,
+        f"{total - broken} of {total} pairs; vacuous, since the bound is {greatest:.1e} at most, at depth 2",
+    )
 
 
 def _allocation() -> Checked:
@@ -71,7 +77,9 @@ def _allocation() -> Checked:
         for hard, easy in itertools.combinations(range(11), 2):
             # Counted rates may be closer to each other by half of the gap. Divided by S of the harder one, for small S.
             ratio = math.exp(-PRINTED.alpha * math.log(clock) * (easy - hard) / 20)
-            broken += ratio / (1 + ratio) > share_bound(PRINTED.alpha, clock, (easy - hard) / 10) * (1 + 1e-9)
+            broken += ratio / (1 + ratio) > share_bound(PRINTED.alpha, clock, (easy - hard) / 10) * (
+                1 + 1e-9
+            )
             total += 1
     return not broken, f"{total - broken} of {total} pairs of actions"
 
@@ -81,7 +89,10 @@ def _regret() -> Checked:
     few, many = (play(VARIANTS["the theorem's"], rounds) for rounds in (100, 10_000))
     growth = float(many.regret[:, -1].mean() / few.regret[:, -1].mean())
     drawn = float(many.rollouts[:, -1].mean())
-    return growth <= 2, f"from 100 to 10,000 rounds it grows {growth:.1f}-fold, with {drawn:.0f} rollouts in all of them"
+    return (
+        growth <= 2,
+        f"from 100 to 10,000 rounds it grows {growth:.1f}-fold, with {drawn:.0f} rollouts in all of them",
+    )
 
 
 LEMMAS = (
@@ -123,5 +134,13 @@ def lemmas() -> pd.DataFrame:
         printed, _, said = FORMULAS[lemma.formula]()
         repaired, numbers = lemma.check() if lemma.check else (False, "")
         verdict = "holds" if printed == "holds" else "holds with a repair" if repaired else "fails"
-        rows.append((lemma.statement, verdict, said, lemma.repair if repaired else "", numbers if repaired else ""))
+        rows.append(
+            (
+                lemma.statement,
+                verdict,
+                said,
+                lemma.repair if repaired else "",
+                numbers if repaired else "",
+            )
+        )
     return pd.DataFrame(rows, columns=list(COLUMNS))

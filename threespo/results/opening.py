@@ -65,7 +65,9 @@ def outcome(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> dict[
     """
     names = {entry.method: name for name, entry in reversed(study.methods.items())}
     reference = next((names[method] for method in REFERENCES if method in names), None)
-    settings = [_setting(study, env, policy) for env in study.environments for policy in local_policies(study)]
+    settings = [
+        _setting(study, env, policy) for env in study.environments for policy in local_policies(study)
+    ]
     cells = {
         (index, method): _cell(study, setting, method, reference, main, episodes)
         for index, setting in enumerate(settings)
@@ -118,14 +120,23 @@ def counts_of_claims(claims: pd.DataFrame) -> tuple[int, int, int]:
 
 
 def _worst(verdicts: "pd.Series[str]") -> str:
-    return next(verdict for verdict in ("fails", "unsupported", "vacuous", "holds") if (verdicts == verdict).any())
+    return next(
+        verdict
+        for verdict in ("fails", "unsupported", "vacuous", "holds")
+        if (verdicts == verdict).any()
+    )
 
 
 def _setting(study: "Study", env: str, policy: str) -> dict[str, str]:
     split = study.at(env).evaluation.splits[-1]
     name = f"{label(env)}, {label(split, env)}"
     several = len(local_policies(study)) > 1
-    return {"env": env, "policy": policy, "split": split, "name": titled(name, policy, [policy]) + f", {policy}" * several}
+    return {
+        "env": env,
+        "policy": policy,
+        "split": split,
+        "name": titled(name, policy, [policy]) + f", {policy}" * several,
+    }
 
 
 def _cell(
@@ -138,17 +149,32 @@ def _cell(
 ) -> dict[Hashable, Any] | None:
     """Return a method's success and its difference to the reference; ``None`` where it was not run."""
     at = {name: setting[name] for name in ("env", "policy", "split")}
-    here = main[np.logical_and.reduce([main[name] == value for name, value in at.items()])].set_index("method")
+    here = main[np.logical_and.reduce([main[name] == value for name, value in at.items()])].set_index(
+        "method"
+    )
     if method not in here.index or not here.at[method, "episodes"]:
         return None
     cell: dict[Hashable, Any] = here.loc[method].to_dict()
 
-    if reference is not None and reference in here.index and method in study.methods and method != reference:
+    if (
+        reference is not None
+        and reference in here.index
+        and method in study.methods
+        and method != reference
+    ):
         played = episodes[np.logical_and.reduce([episodes[name] == value for name, value in at.items()])]
         # Both are trained, so each is one number a training seed.
-        ours, theirs = (by_seed(played[played["method"] == name], "success") for name in (method, reference))
+        ours, theirs = (
+            by_seed(played[played["method"] == name], "success") for name in (method, reference)
+        )
         gap = difference(ours, theirs)
-        cell |= {"gap": gap.estimate, "gap_low": gap.low, "gap_high": gap.high, "p": gap.p, "arms": (ours, theirs)}
+        cell |= {
+            "gap": gap.estimate,
+            "gap_low": gap.low,
+            "gap_high": gap.high,
+            "p": gap.p,
+            "arms": (ours, theirs),
+        }
         cell["paper_gap"] = here.at[method, "paper_mean"] - here.at[reference, "paper_mean"]
     return cell
 
@@ -159,7 +185,9 @@ def _doubt(study: "Study", outcome: dict[str, Any]) -> str:
         return few
     compared = [cell for row in outcome["rows"] for cell in row["cells"] if cell and "side" in cell]
     undecided = sum(cell["side"] == "undecided" for cell in compared)
-    halves = [(cell["gap_high"] - cell["gap_low"]) / 2 for cell in compared if not math.isnan(cell["gap_low"])]
+    halves = [
+        (cell["gap_high"] - cell["gap_low"]) / 2 for cell in compared if not math.isnan(cell["gap_low"])
+    ]
 
     if undecided and halves:
         width = float(np.median(halves))

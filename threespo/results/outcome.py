@@ -33,5 +33,7 @@ def _success(main: pd.DataFrame, study: "Study", env: str) -> str:
     split = study.at(env).evaluation.splits[-1]
     rows = main[(main["env"] == env) & (main["split"] == split) & main["mean"].notna()]
     rows = rows[rows["policy"] == rows["policy"].iloc[0]] if len(rows) else rows
-    shown = ", ".join(f"{label(row.method)} {row.mean:.1f}" for row in rows[["method", "mean"]].itertuples(index=False))
+    shown = ", ".join(
+        f"{label(row.method)} {row.mean:.1f}" for row in rows[["method", "mean"]].itertuples(index=False)
+    )
     return f"{label(env)}, success on {label(split, env)} in %: {shown or 'none yet'}"

@@ -60,7 +60,9 @@ class PaperResults:
     kinds: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Of each (method, base model), in the paper's order: ``prompting``, ``rl_training``, ``ablation``, ``sensitivity``."""
 
-    def value(self, method: str | None, base_model: str, env: str, split: str, measure: str = "success") -> PaperValue:
+    def value(
+        self, method: str | None, base_model: str, env: str, split: str, measure: str = "success"
+    ) -> PaperValue:
         """Return the paper's value for one of our cells, or ``NOTHING`` if it has none.
 
         Args:
@@ -111,7 +113,9 @@ def read_efficiency(folder: Path = PAPER) -> dict[tuple[str, str], dict[str, flo
                 for row in csv.DictReader(lines)
             }
     except (OSError, KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: not readable as the paper's table ({error!r}); restore it from the repository") from error
+        raise InputError(
+            f"{path}: not readable as the paper's table ({error!r}); restore it from the repository"
+        ) from error
 
 
 def read_results(folder: Path = PAPER) -> PaperResults:

@@ -30,12 +30,16 @@ def performance_profiles(episodes: pd.DataFrame) -> pd.DataFrame:
         A row for each method and level. Only methods that were run in every cell in which any method was trained are
         there, since cells differ in difficulty; ``seeds`` is the least number of runs in a cell.
     """
-    success = episodes.groupby([*CELL, "method", "training_seed"], sort=False)["success"].mean().reset_index()
+    success = (
+        episodes.groupby([*CELL, "method", "training_seed"], sort=False)["success"].mean().reset_index()
+    )
     cells = list(dict.fromkeys(success[CELL].itertuples(index=False, name=None)))
 
     rows = []
     for method, runs in success.groupby("method", sort=False):
-        found = [group["success"].to_numpy(dtype=np.float64) for _, group in runs.groupby(CELL, sort=False)]
+        found = [
+            group["success"].to_numpy(dtype=np.float64) for _, group in runs.groupby(CELL, sort=False)
+        ]
         if len(found) < len(cells):
             continue
         for level, share in zip(LEVELS, _share(found), strict=True):

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from threespo.paths import Paths
     from threespo.study.config import Study
 
-LIBRARIES = ("torch", "transformers", "deepspeed", "numpy", "pandas", "snakemake", "papermill", "vllm", "alfworld")
+LIBRARIES = (
+    "torch",
+    "transformers",
+    "deepspeed",
+    "numpy",
+    "pandas",
+    "snakemake",
+    "papermill",
+    "vllm",
+    "alfworld",
+)
 
 
 def provenance(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataFrame:
@@ -43,7 +53,10 @@ def provenance(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataFrame:
             "memory": _memory(),
             "GPUs": _gpus(),
         },
-        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in LIBRARIES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version_of(name) for name in LIBRARIES},
+        },
         "time": {
             "gathered": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "training (sum over runs)": f"{hours.get('train', 0.0):.2f} h",
@@ -56,7 +69,9 @@ def provenance(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataFrame:
         "study": {"folder": paths.root.as_posix(), **_asked(paths), "settings": dump_study(study)},
     }
 
-    rows = [(section, name, value) for section, values in sections.items() for name, value in values.items()]
+    rows = [
+        (section, name, value) for section, values in sections.items() for name, value in values.items()
+    ]
     return pd.DataFrame(rows, columns=["section", "name", "value"])
 
 
@@ -92,7 +107,11 @@ def _made(settings: ResultSettings) -> dict[str, str]:
 def _accepted(settings: ResultSettings) -> dict[str, str]:
     """Return of each accepted change of the code how many jobs have kept their results, and which were run again."""
     records = [record for job in settings.jobs if (record := read(settings.paths, job))]
-    notes = [(str(note.get("commit")), tuple(note.get("run", ()))) for record in records for note in record.accepted]
+    notes = [
+        (str(note.get("commit")), tuple(note.get("run", ())))
+        for record in records
+        for note in record.accepted
+    ]
     return {
         commit: f"{count} jobs keep results of earlier code; run again to the same bytes: {', '.join(run)}"
         for (commit, run), count in Counter(notes).items()
@@ -104,7 +123,10 @@ def _served(study: "Study", paths: "Paths") -> dict[str, str]:
     runs = [run for run in prompted_runs(study) if study.policies[run.policy].kind == "endpoint"]
     replies = {run.run_id: read_replies(paths.cassette(run))[0] for run in runs}
     # Of a prompt that it refuses no service says which model would have answered.
-    served = {name: {one.served for one in several if one.served or not one.refused} for name, several in replies.items()}
+    served = {
+        name: {one.served for one in several if one.served or not one.refused}
+        for name, several in replies.items()
+    }
     return {name: ", ".join(sorted(models)) for name, models in served.items() if models}
 
 

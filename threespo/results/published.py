@@ -34,7 +34,9 @@ def read_published() -> pd.DataFrame:
     """
     remedy = "Restore it with git checkout"
     try:
-        rows = pd.read_csv(PUBLISHED, dtype={name: float if name in _NUMBERS else str for name in COLUMNS})
+        rows = pd.read_csv(
+            PUBLISHED, dtype={name: float if name in _NUMBERS else str for name in COLUMNS}
+        )
     except (OSError, ValueError) as error:
         raise InputError(f"{PUBLISHED}: cannot be read ({error}). {remedy}") from error
     if missing := [name for name in COLUMNS if name not in rows]:
@@ -44,7 +46,9 @@ def read_published() -> pd.DataFrame:
     return rows
 
 
-def beside(study: "Study", main: pd.DataFrame, published: pd.DataFrame | None = None) -> dict[str, Any] | None:
+def beside(
+    study: "Study", main: pd.DataFrame, published: pd.DataFrame | None = None
+) -> dict[str, Any] | None:
     """Return the published study's success on unseen tasks with ours of the same rows.
 
     Args:
@@ -70,7 +74,9 @@ def beside(study: "Study", main: pd.DataFrame, published: pd.DataFrame | None = 
         cells = {(row["env"], row["split"]): row for row in group.to_dict("records")}
         for (env, split), row in cells.items():
             row["here"] = ours.get((env, split, model, method))
-        rows.append({"stands_for": model, "method": method, "cells": [cells.get(place) for place in places]})
+        rows.append(
+            {"stands_for": model, "method": method, "cells": [cells.get(place) for place in places]}
+        )
     return {
         "places": [{"env": env, "split": split} for env, split in places],
         "rows": rows,

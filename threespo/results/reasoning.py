@@ -27,7 +27,9 @@ def reasoning(study: "Study", paths: "Paths") -> pd.DataFrame:
     """
     frames = [read_table(paths.run(run).evaluation_example) for run in shown_runs(study)]
     frames = [frame for frame in frames if len(frame)]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(EXAMPLE_COLUMNS))
+    return (
+        pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(EXAMPLE_COLUMNS))
+    )
 
 
 def told(episodes: pd.DataFrame) -> list[dict[str, Any]]:
@@ -35,7 +37,9 @@ def told(episodes: pd.DataFrame) -> list[dict[str, Any]]:
     environments = list(dict.fromkeys(episodes["env"]))
     return [
         {
-            **rows.iloc[0][["task_type", "goal", "success", "split", "evaluation_seed", "training_seed"]].to_dict(),
+            **rows.iloc[0][
+                ["task_type", "goal", "success", "split", "evaluation_seed", "training_seed"]
+            ].to_dict(),
             "name": titled(label(method), env, environments),
             "split": label(rows["split"].iloc[0], env),
             "steps": rows[["step", "observation", "response", "action"]].to_dict("records"),

@@ -101,8 +101,12 @@ def _head(study: "Study") -> dict[str, str]:
     here = {env: study.at(env) for env in study.environments}
     return {
         "data": sections.data_in_words(study),
-        "budget": sections.per_environment(study, {env: f"{one.training.budget:,}" for env, one in here.items()}),
-        "judged": sections.per_environment(study, {env: label(one.evaluation.splits[-1], env) for env, one in here.items()}),
+        "budget": sections.per_environment(
+            study, {env: f"{one.training.budget:,}" for env, one in here.items()}
+        ),
+        "judged": sections.per_environment(
+            study, {env: label(one.evaluation.splits[-1], env) for env, one in here.items()}
+        ),
     }
 
 
@@ -111,7 +115,9 @@ def _sections(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]
     return {
         "claims": page(tables["claims"]),
         "main_tables": sections.main_tables(study, tables["main"]),
-        "main_rows": {anchor("main", *names) for names in tables["main"][["env", "policy", "method"]].to_numpy()},
+        "main_rows": {
+            anchor("main", *names) for names in tables["main"][["env", "policy", "method"]].to_numpy()
+        },
         "published": beside(study, tables["main"]),
         "task_types": sections.task_types(study, tables["episodes"]),
         "efficiency": tables["efficiency"].to_dict("records"),
@@ -152,14 +158,29 @@ def _figure(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, s
     # Width and height of each page of one that is too tall for paper.
     parts = re.findall(rb'<view id="page-\d+" viewBox="\S+ \S+ (\S+) (\S+)"', drawn)
     pages = " ".join(f"{part[0].decode()}/{part[1].decode()}" for part in parts)
-    return {"name": item.name, "title": title, "caption": text, "width": kind, "source": source, "pages": pages}
+    return {
+        "name": item.name,
+        "title": title,
+        "caption": text,
+        "width": kind,
+        "source": source,
+        "pages": pages,
+    }
 
 
 def _text(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, Any]:
     """Return an item that is text, with its rows: the template escapes them like all others."""
     title, text = caption(study, item)
-    rows = pd.read_csv(io.BytesIO(_read(paths.figure(item.name, "csv"))), dtype=str, keep_default_na=False)
-    return {"name": item.name, "title": title, "caption": text, "columns": list(rows), "rows": rows.to_numpy().tolist()}
+    rows = pd.read_csv(
+        io.BytesIO(_read(paths.figure(item.name, "csv"))), dtype=str, keep_default_na=False
+    )
+    return {
+        "name": item.name,
+        "title": title,
+        "caption": text,
+        "columns": list(rows),
+        "rows": rows.to_numpy().tolist(),
+    }
 
 
 def _read(path: Path) -> bytes:
@@ -169,7 +190,9 @@ def _read(path: Path) -> bytes:
         raise InputError(f"{path}: cannot be read ({error.strerror}); run the workflow again") from error
 
 
-def _paper_table(study: "Study", item: catalogue.Item, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+def _paper_table(
+    study: "Study", item: catalogue.Item, tables: dict[str, pd.DataFrame]
+) -> dict[str, Any]:
     """Return one of the paper's tables with ours beside it; all text in it is escaped."""
     title, text = caption(study, item)
     table = MAKERS[item.name](tables)
@@ -185,12 +208,16 @@ def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str] | None:
         return None
     # Games that were drawn in most epochs show best how a search changes.
     met = trees.groupby("task_id")["epoch"].nunique().sort_values(ascending=False, kind="stable")
-    page = render_trees(trees[trees["task_id"].isin(met.index[:SHOWN_TREES])], f"{label(run.method)}, {run.run_id}")
+    page = render_trees(
+        trees[trees["task_id"].isin(met.index[:SHOWN_TREES])], f"{label(run.method)}, {run.run_id}"
+    )
     name = titled(label(run.method), run.env, study.environments)
     return {"name": name, "page": page, "anchor": anchor("trees", run.env, run.policy, run.method)}
 
 
-def _runs(study: "Study", runs: pd.DataFrame, episodes: pd.DataFrame, trees: set[str]) -> list[dict[Any, Any]]:
+def _runs(
+    study: "Study", runs: pd.DataFrame, episodes: pd.DataFrame, trees: set[str]
+) -> list[dict[Any, Any]]:
     """Return the training runs with their success on each environment's last split; a method's first one is linked to.
 
     ``trees`` are the places of the search trees that are shown.
@@ -207,7 +234,9 @@ def _runs(study: "Study", runs: pd.DataFrame, episodes: pd.DataFrame, trees: set
         row |= {
             "success": success.get((*of_method, row["training_seed"]), math.nan),
             "anchor": "" if name in met else name,
-            "trees": shown if (shown := anchor("trees", *of_method)) in trees and name not in met else "",
+            "trees": shown
+            if (shown := anchor("trees", *of_method)) in trees and name not in met
+            else "",
         }
         met.add(name)
     return rows
@@ -227,7 +256,11 @@ def _count(value: float) -> str:
 
 
 def _signed(value: float | None, digits: int = 1) -> str:
-    return MISSING if value is None or math.isnan(value) else f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    return (
+        MISSING
+        if value is None or math.isnan(value)
+        else f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    )
 
 
 def _spread(mean: float | None, std: float | None) -> str:

@@ -88,7 +88,15 @@ def draw_pipeline(tree: pd.DataFrame) -> "tuple[Figure, pd.DataFrame]":
     for row in tree[tree["parent"] >= 0].itertuples():
         (x, y), (above, top) = where[row.node], where[row.parent]
         axis.plot([above, x], [top, y], zorder=1, lw=0.6 + 0.25 * row.samples, **_look(row.advantage))
-        axis.text((above + 2 * x) / 3, (top + 2 * y) / 3, f"×{row.samples}", fontsize=5, ha="center", va="center", **_BOX)
+        axis.text(
+            (above + 2 * x) / 3,
+            (top + 2 * y) / 3,
+            f"×{row.samples}",
+            fontsize=5,
+            ha="center",
+            va="center",
+            **_BOX,
+        )
 
     _nodes(axis, tree, where)
     for row in tree.itertuples():
@@ -101,12 +109,21 @@ def draw_pipeline(tree: pd.DataFrame) -> "tuple[Figure, pd.DataFrame]":
             weight = "bold" if row.rollouts == 2 and round(row.score, 3) == 0.2 else "normal"
             axis.text(x + 0.24, y, text, fontsize=5.5, va="center", weight=weight, zorder=5, **_BOX)
         else:
-            axis.text(x, y - 0.2, f"{'gated, ' if row.gated else ''}{counts}", fontsize=5, ha="center", va="top")
+            axis.text(
+                x,
+                y - 0.2,
+                f"{'gated, ' if row.gated else ''}{counts}",
+                fontsize=5,
+                ha="center",
+                va="top",
+            )
     _bare(axis, where)
     axis.set(ylabel="depth in the path", yticks=range(-int(tree["depth"].max()), 0))
     axis.yaxis.set_major_formatter(lambda value, _: f"{-value:.0f}")
     axis.grid(visible=False)
-    circle = axis.plot([], [], "o", ms=8, mfc="white", mec="#333333", ls="", label="expanded, in this order")
+    circle = axis.plot(
+        [], [], "o", ms=8, mfc="white", mec="#333333", ls="", label="expanded, in this order"
+    )
     gate = axis.plot([], [], "s", ms=4, color=NONE, ls="", label=f"not expanded (G_max = {G_MAX})")
     legend(figure, [*_handles(), *circle, *gate])
     return figure, tree
@@ -119,7 +136,9 @@ def _look(advantage: float) -> dict[str, Any]:
     """Return how a step is drawn; without a number there was nothing to learn."""
     if not abs(advantage) > 1e-9:
         return {"color": NONE, "linestyle": (0, (1, 1))}
-    return {"color": UP, "linestyle": "-"} if advantage > 0 else {"color": DOWN, "linestyle": (0, (4, 1.5))}
+    return (
+        {"color": UP, "linestyle": "-"} if advantage > 0 else {"color": DOWN, "linestyle": (0, (4, 1.5))}
+    )
 
 
 def _handles() -> list[Any]:
@@ -128,16 +147,23 @@ def _handles() -> list[Any]:
     lines = [(1.0, "advantage above 0"), (-1.0, "below 0"), (0.0, "nothing to learn")]
     shown = [Line2D([], [], label=name, **_look(advantage)) for advantage, name in lines]
     ends = [("won", "path is won"), ("limit", "path fails")]
-    return shown + [Line2D([], [], ls="", ms=6, marker=ENDS[end][0], color=ENDS[end][1], label=name) for end, name in ends]
+    return shown + [
+        Line2D([], [], ls="", ms=6, marker=ENDS[end][0], color=ENDS[end][1], label=name)
+        for end, name in ends
+    ]
 
 
 def _nodes(axis: "Axes", tree: pd.DataFrame, where: dict[int, tuple[float, float]]) -> None:
     for row in tree.itertuples():
-        marker, colour = ENDS.get(row.end, ("o" if row.expanded >= 0 else "s", "#333333" if row.expanded >= 0 else NONE))
+        marker, colour = ENDS.get(
+            row.end, ("o" if row.expanded >= 0 else "s", "#333333" if row.expanded >= 0 else NONE)
+        )
         axis.plot(*where[row.node], marker, color=colour, ms=7 if row.end == "won" else 4.5, zorder=3)
 
 
-def _episodes(axis: "Axes", rows: pd.DataFrame, where: dict[int, tuple[float, float]], paths: int) -> None:
+def _episodes(
+    axis: "Axes", rows: pd.DataFrame, where: dict[int, tuple[float, float]], paths: int
+) -> None:
     """Draw each path as a line of its own, beside the others where they share a step."""
     for path, steps in rows.groupby("path"):
         beside, last = (path - (paths - 1) / 2) * 0.09, steps["child"].iloc[-1]
@@ -153,7 +179,15 @@ def _anchors(axis: "Axes", rows: pd.DataFrame, where: dict[int, tuple[float, flo
     for number, (_, steps) in enumerate(compared):
         if len(steps) > 1:
             for node in set(steps["node"]):
-                axis.plot(*where[node], "o", ms=14, mfc="none", mec=GROUPS[number % len(GROUPS)], mew=1.3, zorder=4)
+                axis.plot(
+                    *where[node],
+                    "o",
+                    ms=14,
+                    mfc="none",
+                    mec=GROUPS[number % len(GROUPS)],
+                    mew=1.3,
+                    zorder=4,
+                )
 
 
 def _siblings(axis: "Axes", rows: pd.DataFrame, where: dict[int, tuple[float, float]]) -> None:
@@ -169,11 +203,18 @@ def _siblings(axis: "Axes", rows: pd.DataFrame, where: dict[int, tuple[float, fl
             ends = [x + (child - x) * 0.45 for child in (children[0], children[-1])]
             colour = GROUPS[(update - 1) % len(GROUPS)]
             axis.plot(ends, [y - 0.45] * 2, color=colour, lw=1.3, zorder=2)
-            axis.text(x + 0.18, y, f"{update}", fontsize=7, color=colour, weight="bold", va="center", zorder=5)
+            axis.text(
+                x + 0.18, y, f"{update}", fontsize=7, color=colour, weight="bold", va="center", zorder=5
+            )
 
 
 def _bare(axis: "Axes", where: dict[int, tuple[float, float]]) -> None:
     """Leave room around the nodes, and nothing of the axes."""
     across, down = zip(*where.values(), strict=True)
-    axis.set(xlim=(min(across) - 0.6, max(across) + 1.0), ylim=(min(down) - 0.6, max(down) + 0.6), xticks=[], yticks=[])
+    axis.set(
+        xlim=(min(across) - 0.6, max(across) + 1.0),
+        ylim=(min(down) - 0.6, max(down) + 0.6),
+        xticks=[],
+        yticks=[],
+    )
     axis.spines[:].set_visible(False)

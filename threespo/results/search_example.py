@@ -65,7 +65,9 @@ def _draw(request: SampleRequest) -> list[Sample]:
 
 def _merged(tree: pd.DataFrame) -> pd.DataFrame:
     """Make one node of siblings in the same state, that which was expanded if one was."""
-    first = tree.sort_values(["parent", "state", "expanded"], ascending=[True, True, False], kind="stable")
+    first = tree.sort_values(
+        ["parent", "state", "expanded"], ascending=[True, True, False], kind="stable"
+    )
     counts = first.groupby(["parent", "state"])["node"].transform("size")
     kept = first.assign(samples=counts).drop_duplicates(["parent", "state"])
     return kept.sort_values("node", ignore_index=True)
@@ -108,9 +110,17 @@ def views(tree: pd.DataFrame) -> pd.DataFrame:
     for number, path in enumerate(paths):
         for step, (node, child) in enumerate(pairwise(path)):
             state = nodes.loc[node, "state"]
-            groups = {"GRPO": 0, "GiGPO": repeated.index(state) if state in repeated else -1, "3SPO": node}
+            groups = {
+                "GRPO": 0,
+                "GiGPO": repeated.index(state) if state in repeated else -1,
+                "3SPO": node,
+            }
             for view in VIEWS:
-                values = (siblings[child], order[node]) if view == "3SPO" else (estimated[view][number][step], 1)
+                values = (
+                    (siblings[child], order[node])
+                    if view == "3SPO"
+                    else (estimated[view][number][step], 1)
+                )
                 rows.append((view, number, node, child, groups[view], values[1], values[0]))
     return pd.DataFrame(rows, columns=["view", "path", "node", "child", "group", "update", "advantage"])
 

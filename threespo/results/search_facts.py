@@ -29,7 +29,9 @@ def search_facts(study: "Study", paths: "Paths") -> pd.DataFrame:
     rows = []
     for run in searching_runs(study):
         names = dict(zip(RUN_COLUMNS, (run.env, run.policy, run.method, run.seed), strict=True))
-        trees = read_trees(paths.run(run).trees).sort_values(["epoch", "task_id", "node"], kind="stable", ignore_index=True)
+        trees = read_trees(paths.run(run).trees).sort_values(
+            ["epoch", "task_id", "node"], kind="stable", ignore_index=True
+        )
         rows.append({**names, **_back(trees), **_next_states(trees)})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -38,9 +40,9 @@ def _back(trees: pd.DataFrame) -> dict[str, Any]:
     """Return how many sampled transitions there are, and the share that lead back."""
     shown: dict[tuple[Any, ...], frozenset[str]] = {}
     steps = back = 0
-    for epoch, task, node, parent, observation in trees[["epoch", "task_id", "node", "parent", "observation"]].itertuples(
-        index=False, name=None
-    ):
+    for epoch, task, node, parent, observation in trees[
+        ["epoch", "task_id", "node", "parent", "observation"]
+    ].itertuples(index=False, name=None):
         # Parents come before children. A root has none.
         before = shown.get((epoch, task, parent), frozenset())
         shown[epoch, task, node] = before | {observation}
@@ -59,7 +61,10 @@ def _next_states(trees: pd.DataFrame) -> dict[str, Any]:
     for _, visits in expanded.groupby("state", sort=True):
         if len(visits) < VISITS[-1]:
             continue
-        groups = [sampled.get(key, set()) for key in visits[["epoch", "task_id", "node"]].itertuples(index=False, name=None)]
+        groups = [
+            sampled.get(key, set())
+            for key in visits[["epoch", "task_id", "node"]].itertuples(index=False, name=None)
+        ]
         earlier: set[str] = set().union(*groups[: VISITS[-1] - 1])
         last = groups[VISITS[-1] - 1]
         first.append(len(groups[0]))
@@ -69,6 +74,10 @@ def _next_states(trees: pd.DataFrame) -> dict[str, Any]:
         return {"states": 0, "next_first": np.nan, "next_tenth": np.nan, "met_before": np.nan}
     known = [value for value in before if not np.isnan(value)]
     return {
-        **{"states": len(first), "next_first": float(np.mean(first)), "next_tenth": float(np.mean(tenth))},
+        **{
+            "states": len(first),
+            "next_first": float(np.mean(first)),
+            "next_tenth": float(np.mean(tenth)),
+        },
         "met_before": float(np.mean(known)) if known else np.nan,
     }

@@ -63,7 +63,8 @@ def _main_table(study: "Study", main: pd.DataFrame, env: str, policy: str) -> di
         "name": titled(policy, env, study.environments),
         "stands_for": study.policies[policy].stands_for,
         "columns": [
-            f"{label(split, env)}: {label(one, env)}" if len(measures) > 1 else label(split, env) for split, one in columns
+            f"{label(split, env)}: {label(one, env)}" if len(measures) > 1 else label(split, env)
+            for split, one in columns
         ],
         "rows": rows,
     }
@@ -99,7 +100,9 @@ def task_types(study: "Study", episodes: pd.DataFrame) -> list[dict[str, Any]]:
 def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, Any]:
     split = study.at(env).evaluation.splits[-1]
     played = episodes[episodes["split"] == split]
-    wide = 100 * played.pivot_table(index=["policy", "method"], columns="task_type", values="success", aggfunc="mean")
+    wide = 100 * played.pivot_table(
+        index=["policy", "method"], columns="task_type", values="success", aggfunc="mean"
+    )
     games = played.groupby("task_type")["task_id"].nunique()
 
     # ``wide`` has the rows that were played; this is the order of the main table.
@@ -110,7 +113,12 @@ def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, A
         if (policy, method) in wide.index
     ]
     types = [(name, games[name]) for name in wide]
-    return {"env": env, "name": titled(label(split, env), env, study.environments), "types": types, "rows": rows}
+    return {
+        "env": env,
+        "name": titled(label(split, env), env, study.environments),
+        "types": types,
+        "rows": rows,
+    }
 
 
 def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
@@ -144,7 +152,11 @@ def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _share(times: list[pd.DataFrame], column: str) -> float:
-    return float(100 * sum(frame[column].sum() for frame in times) / sum(frame["seconds"].sum() for frame in times))
+    return float(
+        100
+        * sum(frame[column].sum() for frame in times)
+        / sum(frame["seconds"].sum() for frame in times)
+    )
 
 
 def trials(tuning: pd.DataFrame) -> list[dict[str, Any]]:
@@ -161,14 +173,19 @@ def trials(tuning: pd.DataFrame) -> list[dict[str, Any]]:
         rates = rows.groupby("learning_rate", sort=False).agg(
             success=("success", "mean"), runs=("success", list), chosen=("chosen", "first")
         )
-        found.append({**dict(zip(names, key, strict=True)), "rates": rates.reset_index().to_dict("records")})
+        found.append(
+            {**dict(zip(names, key, strict=True)), "rates": rates.reset_index().to_dict("records")}
+        )
     return found
 
 
 def families(laboratory: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows on decision trees by family of trees, the best first."""
     return [
-        {"name": name, "rows": rows.sort_values("mean", ascending=False, kind="stable").to_dict("records")}
+        {
+            "name": name,
+            "rows": rows.sort_values("mean", ascending=False, kind="stable").to_dict("records"),
+        }
         for name, rows in laboratory.groupby("family", sort=False)
     ]
 
@@ -176,7 +193,12 @@ def families(laboratory: pd.DataFrame) -> list[dict[str, Any]]:
 def stages(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return what each stage took: its jobs, their time together, and the most memory that one of them had."""
     return [
-        {"stage": name, "jobs": len(jobs), "seconds": jobs["seconds"].sum(), "memory": jobs["peak_memory_mb"].max()}
+        {
+            "stage": name,
+            "jobs": len(jobs),
+            "seconds": jobs["seconds"].sum(),
+            "memory": jobs["peak_memory_mb"].max(),
+        }
         for name, jobs in table.groupby("stage", sort=False)
     ]
 

@@ -41,7 +41,8 @@ def state_scores(study: "Study", paths: "Paths", metrics: pd.DataFrame) -> pd.Da
     # Not from the trees: the last epochs may have recorded none.
     epochs = metrics.groupby(RUN_COLUMNS)["epoch"].max()
     frames = [
-        _of_run(run, read_trees(paths.run(run).trees), int(epochs.loc[_key(run)])) for run in searching_runs(study)
+        _of_run(run, read_trees(paths.run(run).trees), int(epochs.loc[_key(run)]))
+        for run in searching_runs(study)
     ]
     met = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
 
@@ -49,14 +50,18 @@ def state_scores(study: "Study", paths: "Paths", metrics: pd.DataFrame) -> pd.Da
     for names, group in met.groupby(["env", "policy", "method", "task_type", "third"], sort=False):
         counts, _ = np.histogram(group["score"].to_numpy(dtype=np.float64), EDGES)
         own = (*names, len(group), float(group["score"].mean()))
-        rows += [(*own, EDGES[band], EDGES[band + 1], count / len(group)) for band, count in enumerate(counts)]
+        rows += [
+            (*own, EDGES[band], EDGES[band + 1], count / len(group)) for band, count in enumerate(counts)
+        ]
     return _in_order(study, pd.DataFrame(rows, columns=list(COLUMNS)))
 
 
 def _of_run(run: "Run", trees: pd.DataFrame, epochs: int) -> pd.DataFrame:
     """Return the recorded states of a run, each with the third of the run's epochs that it belongs to."""
     third = [THIRDS[3 * (epoch - 1) // epochs] for epoch in trees["epoch"]]
-    return trees[["task_type", "score"]].assign(env=run.env, policy=run.policy, method=run.method, third=third)
+    return trees[["task_type", "score"]].assign(
+        env=run.env, policy=run.policy, method=run.method, third=third
+    )
 
 
 def _key(run: "Run") -> tuple[str, str, str, int]:

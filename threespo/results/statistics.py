@@ -43,12 +43,16 @@ def mean_interval(values: Sequence[float], null: float = 0.0) -> Interval:
     return contrast([(1.0, values)], null)
 
 
-def difference(first: Sequence[float], second: Sequence[float], null: float = 0.0, level: float = LEVEL) -> Interval:
+def difference(
+    first: Sequence[float], second: Sequence[float], null: float = 0.0, level: float = LEVEL
+) -> Interval:
     """Return ``mean(first) - mean(second)`` over training seeds, by :func:`contrast`."""
     return contrast([(1.0, first), (-1.0, second)], null, level)
 
 
-def contrast(terms: Sequence[tuple[float, Sequence[float]]], null: float = 0.0, level: float = LEVEL) -> Interval:
+def contrast(
+    terms: Sequence[tuple[float, Sequence[float]]], null: float = 0.0, level: float = LEVEL
+) -> Interval:
     """Return a weighted sum of means over training seeds, with Welch's interval.
 
     Welch's degrees of freedom are rounded down, and where terms have different numbers of seeds they are those of the
@@ -163,10 +167,16 @@ def cluster_interval(values: Array, clusters: Sequence[Hashable], null: float = 
         clusters: of each task, what it shares with others: the layout of a household, the product of a shop.
     """
     estimate, (variance, freedom) = float(values.mean()), _between_clusters(values, clusters)
-    return _student(estimate, math.sqrt(variance), freedom, null) if freedom + 1 >= FEWEST_SEEDS else Interval(estimate)
+    return (
+        _student(estimate, math.sqrt(variance), freedom, null)
+        if freedom + 1 >= FEWEST_SEEDS
+        else Interval(estimate)
+    )
 
 
-def against_policy(seeds: Array, policy: Array, clusters: Sequence[Hashable], null: float = 0.0) -> Interval:
+def against_policy(
+    seeds: Array, policy: Array, clusters: Sequence[Hashable], null: float = 0.0
+) -> Interval:
     """Return how far a trained method is above a single policy, which has no training seeds.
 
     The variance is that between the method's seeds, and that between clusters of the differences on their tasks; degrees of
@@ -190,7 +200,9 @@ def _between_clusters(values: Array, clusters: Sequence[Hashable]) -> tuple[floa
     _, places = np.unique(np.asarray([str(name) for name in clusters]), return_inverse=True)
     sums = np.bincount(places, weights=values - values.mean())
     count = len(sums)
-    return (float(np.sum(sums**2)) / len(values) ** 2 * count / (count - 1) if count > 1 else math.nan), count - 1
+    return (
+        float(np.sum(sums**2)) / len(values) ** 2 * count / (count - 1) if count > 1 else math.nan
+    ), count - 1
 
 
 def _variance(values: Array) -> float:
@@ -204,7 +216,9 @@ def _freedom(parts: Sequence[tuple[float, int]]) -> int:
     return math.floor(total**2 / weighed + ROUNDING) if weighed else min(freedom for _, freedom in parts)
 
 
-def _student(estimate: float, error: float, freedom: int, null: float = 0.0, level: float = LEVEL) -> Interval:
+def _student(
+    estimate: float, error: float, freedom: int, null: float = 0.0, level: float = LEVEL
+) -> Interval:
     if not error:
         return Interval(estimate, estimate, estimate, float(estimate == null))
     # The numbers of ``scipy.stats.t``, in a tenth of the time.

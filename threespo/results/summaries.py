@@ -96,7 +96,9 @@ def by_game(played: "pd.DataFrame", measure: str) -> "pd.DataFrame":
     Returns:
         A row for each training seed, a column for each task.
     """
-    return 100.0 * played.pivot_table(index="training_seed", columns="task_id", values=measure, aggfunc="mean")
+    return 100.0 * played.pivot_table(
+        index="training_seed", columns="task_id", values=measure, aggfunc="mean"
+    )
 
 
 def by_seed(played: "pd.DataFrame", measure: str) -> list[float]:
@@ -111,7 +113,11 @@ def clusters_of(env: str, tasks: Sequence[Hashable]) -> list[str]:
 
 
 def method_difference(
-    played: "pd.DataFrame", pair: tuple[str, str], measure: str, trained: Collection[str], null: float = 0.0
+    played: "pd.DataFrame",
+    pair: tuple[str, str],
+    measure: str,
+    trained: Collection[str],
+    null: float = 0.0,
 ) -> Interval:
     """Return how many points one method is above another.
 

@@ -63,9 +63,13 @@ def make_tables(settings: ResultSettings) -> None:
     points = learning(study, collect.snapshots(study, paths))
     clocked = learning_time(points, timing)
     facts = search_facts(study, paths)
-    evidence = Evidence(study, episodes, metrics, types, paper, learning=points, probes=probes, searches=facts)
+    evidence = Evidence(
+        study, episodes, metrics, types, paper, learning=points, probes=probes, searches=facts
+    )
     absent = collect.not_run(study, paths)
-    main = collect.with_notes(main_results(study, episodes, metrics, paper.results, absent), study, paths)
+    main = collect.with_notes(
+        main_results(study, episodes, metrics, paper.results, absent), study, paths
+    )
     costs = efficiency(study, metrics, paper)
 
     tables = {
@@ -97,7 +101,10 @@ def make_tables(settings: ResultSettings) -> None:
     write_dvc_files(paths, tables["main"], tables["curves"])
     for name, frame in tables.items():
         write_table(paths.table(name), frame)
-    print(f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs", file=sys.stderr)
+    print(
+        f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs",
+        file=sys.stderr,
+    )
     if few := too_few_seeds(study):
         print(f"tables: {few}", file=sys.stderr)
 
@@ -127,13 +134,24 @@ def main_results(
     """
     order = ["base", *study.agents, *study.methods, "strong"]
     rows = [
-        _main_row(study, group, metrics, paper, dict(zip(("env", "policy", "method", "split"), names, strict=True)))
+        _main_row(
+            study,
+            group,
+            metrics,
+            paper,
+            dict(zip(("env", "policy", "method", "split"), names, strict=True)),
+        )
         for names, group in episodes.groupby(["env", "policy", "method", "split"], sort=True)
     ]
 
     rows += [
         {
-            **_labels(study, {"env": run.env, "policy": run.policy, "method": run.method, "split": split}, paper, NOT_RUN),
+            **_labels(
+                study,
+                {"env": run.env, "policy": run.policy, "method": run.method, "split": split},
+                paper,
+                NOT_RUN,
+            ),
             **dict.fromkeys(("seeds", "evaluation_seeds", "games", "episodes", "clusters"), 0),
             "interval": "",
         }
@@ -165,7 +183,9 @@ def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
         }
         for run in trial_runs(study)
     ]
-    return pd.DataFrame(rows, columns=["env", "policy", "method", "learning_rate", "training_seed", "success", "chosen"])
+    return pd.DataFrame(
+        rows, columns=["env", "policy", "method", "learning_rate", "training_seed", "success", "chosen"]
+    )
 
 
 def efficiency(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
@@ -190,12 +210,20 @@ def efficiency(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd
             {
                 **{"env": env, "policy": policy, "method": method, **units, "states": states},
                 "ratio": states / units["generations"],
-                **paper.efficiency.get((env, entry.paper_row or ""), {"paper_rollouts": np.nan, "paper_states": np.nan}),
+                **paper.efficiency.get(
+                    (env, entry.paper_row or ""), {"paper_rollouts": np.nan, "paper_states": np.nan}
+                ),
             }
         )
 
-    orders = {"env": list(study.environments), "policy": list(study.policies), "method": list(study.methods)}
-    return pd.DataFrame(sorted(rows, key=lambda row: [order.index(row[name]) for name, order in orders.items()]))
+    orders = {
+        "env": list(study.environments),
+        "policy": list(study.policies),
+        "method": list(study.methods),
+    }
+    return pd.DataFrame(
+        sorted(rows, key=lambda row: [order.index(row[name]) for name, order in orders.items()])
+    )
 
 
 def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
@@ -217,13 +245,31 @@ def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
         means = {name: float(ends[name].mean()) for name in units}
         start = 100.0 * float(frame.groupby("seed")["success"].first().mean())
 
-        row = {"family": family, "method": method, "learning_rate": frame["learning_rate"].iloc[0], "seeds": len(ends)}
-        rows.append({**row, "start": start, "mean": found.estimate, "low": found.low, "high": found.high, **means})
+        row = {
+            "family": family,
+            "method": method,
+            "learning_rate": frame["learning_rate"].iloc[0],
+            "seeds": len(ends),
+        }
+        rows.append(
+            {
+                **row,
+                "start": start,
+                "mean": found.estimate,
+                "low": found.low,
+                "high": found.high,
+                **means,
+            }
+        )
     return pd.DataFrame(rows, columns=names)
 
 
 def _main_row(
-    study: "Study", group: pd.DataFrame, metrics: pd.DataFrame, paper: PaperResults, names: dict[str, str]
+    study: "Study",
+    group: pd.DataFrame,
+    metrics: pd.DataFrame,
+    paper: PaperResults,
+    names: dict[str, str],
 ) -> dict[str, Any]:
     success, clusters = cube(group, names), clusters_of(names["env"], sorted(group["task_id"].unique()))
     return {
@@ -250,12 +296,18 @@ def _score(group: pd.DataFrame, names: dict[str, str], clusters: Sequence[str]) 
     return {f"score_{name}": value for name, value in asdict(summary).items()}
 
 
-def _labels(study: "Study", names: dict[str, str], paper: PaperResults, note: str = "") -> dict[str, Any]:
+def _labels(
+    study: "Study", names: dict[str, str], paper: PaperResults, note: str = ""
+) -> dict[str, Any]:
     """Return the columns that describe a row, and the paper's values for it."""
     method, stands_for = names["method"], study.policies[names["policy"]].stands_for
-    kind = "trained" if method in study.methods else "prompted" if method in study.agents else "reference"
+    kind = (
+        "trained" if method in study.methods else "prompted" if method in study.agents else "reference"
+    )
     row = _paper_row(study, method)
-    success, score = (paper.value(row, stands_for, names["env"], names["split"], one) for one in ("success", "score"))
+    success, score = (
+        paper.value(row, stands_for, names["env"], names["split"], one) for one in ("success", "score")
+    )
 
     if not note and kind == "prompted" and study.policies[names["policy"]].kind == "tiny":
         note = PROTOCOL_ONLY

@@ -39,7 +39,9 @@ def write_view(file: Path, out: Path, title: str, task: str | None = None) -> No
         known = sorted(set(trees["task_id"]))
         if task not in known:
             some = ", ".join(map(repr, known[:5])) + (f" and {len(known) - 5} more" if known[5:] else "")
-            raise InputError(f"{file}: no tree of task {task!r}; recorded are {some or 'none at all'}. Choose another one.")
+            raise InputError(
+                f"{file}: no tree of task {task!r}; recorded are {some or 'none at all'}. Choose another one."
+            )
         trees = trees[trees["task_id"] == task]
     atomic_text(out, render_trees(trees, title))
 
@@ -73,7 +75,9 @@ def _tree(epoch: int, rows: pd.DataFrame, texts: dict[str, int]) -> dict[str, An
     """Return one tree; its parents are places in its columns, not numbers of nodes."""
     rows = rows.sort_values("node")
     place = {number: index for index, number in enumerate(rows["node"].tolist())}
-    columns: dict[str, Any] = {name: rows[name].tolist() for name in INTEGERS if name not in ("epoch", "parent")}
+    columns: dict[str, Any] = {
+        name: rows[name].tolist() for name in INTEGERS if name not in ("epoch", "parent")
+    }
     columns["parent"] = [place.get(number, -1) for number in rows["parent"].tolist()]
     columns["end"] = rows["end"].tolist()
 

@@ -44,7 +44,9 @@ class RunArtifacts:
 
     def epoch(self, number: int, result: EpochResult) -> None:
         """Write the counts by task type and the search trees of epoch ``number``."""
-        types = [{"epoch": number, "task_type": kind, **numbers} for kind, numbers in result.by_type.items()]
+        types = [
+            {"epoch": number, "task_type": kind, **numbers} for kind, numbers in result.by_type.items()
+        ]
         write_table(self._part("task_types", number), types, None if types else TYPE_COLUMNS)
         if result.trees:
             write_table(self._part("trees", number), [{"epoch": number, **row} for row in result.trees])

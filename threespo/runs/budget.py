@@ -33,13 +33,19 @@ def draw(tasks: list[Task], progress: Progress, settings: TrainSettings) -> list
 
     # ``generations`` in the metrics is a running total; an epoch's own cost is the difference to the row before.
     total = [0, *(row["generations"] for row in progress.metrics)]
-    epochs = [(row["tasks"], after - before) for row, before, after in zip(progress.metrics, total, total[1:], strict=False)]
+    epochs = [
+        (row["tasks"], after - before)
+        for row, before, after in zip(progress.metrics, total, total[1:], strict=False)
+    ]
     # Tasks differ in cost, which also changes as the policy learns: the last pass over the pool has both in it.
     recent = epochs[-math.ceil(len(tasks) / per_epoch) :]
     per_task = max([1.0, *(generations / count for count, generations in recent)])
     idle = sum(count for count, _ in itertools.takewhile(lambda epoch: not epoch[1], reversed(epochs)))
     if idle >= 3 * len(tasks):
-        print(f"train {settings.run.run_id}: {idle} tasks without a generation: every one is given up", file=sys.stderr)
+        print(
+            f"train {settings.run.run_id}: {idle} tasks without a generation: every one is given up",
+            file=sys.stderr,
+        )
         return []
     if settings.training.generations is None:
         return _sample(tasks, progress, settings, per_epoch) if left > 0 else []

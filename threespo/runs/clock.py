@@ -46,7 +46,9 @@ class TimedEnvironment:
         return result
 
 
-def profiled(settings: TrainSettings, work: Callable[[TrainSettings], None], functions: int = 60) -> None:
+def profiled(
+    settings: TrainSettings, work: Callable[[TrainSettings], None], functions: int = 60
+) -> None:
     """Do ``work`` under Python's profiler and write the functions that took longest, by their own time, to ``profiles/``.
 
     It works in a folder of its own, with the study's games and policies, so that slowed-down times never become results.
@@ -60,7 +62,9 @@ def profiled(settings: TrainSettings, work: Callable[[TrainSettings], None], fun
         InputError: if the run has several ranks.
     """
     if settings.ranks > 1:
-        raise InputError(f"--profile looks into one process, and ranks_per_run is {settings.ranks}; set it to 1.")
+        raise InputError(
+            f"--profile looks into one process, and ranks_per_run is {settings.ranks}; set it to 1."
+        )
     profiler, text = cProfile.Profile(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
         apart = Paths(Path(folder))

@@ -58,13 +58,17 @@ class Driver:
                 reply = self.learner.update(request)
                 self.updates += reply
                 self.advantages += [
-                    math.fsum(row.advantages) / len(row.advantages) for batch in request.batches for row in batch
+                    math.fsum(row.advantages) / len(row.advantages)
+                    for batch in request.batches
+                    for row in batch
                 ]
                 self.update_seconds += time.perf_counter() - start
             elif isinstance(request, ValueRequest | ValueUpdateRequest):
                 # Counted as update time: values are a forward pass of the critic, part of learning.
                 assert self.critic is not None, "a method that asks for values has a critic_rate"
-                ask: Any = self.critic.values if isinstance(request, ValueRequest) else self.critic.update
+                ask: Any = (
+                    self.critic.values if isinstance(request, ValueRequest) else self.critic.update
+                )
                 reply = ask(request)
                 self.update_seconds += time.perf_counter() - start
             else:

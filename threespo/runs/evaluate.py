@@ -32,7 +32,9 @@ def evaluate(settings: EvaluateSettings) -> None:
 
     They have no rows where a closed model was to play, there is no key, and its replies are not recorded.
     """
-    episodes, timing, example = _closed(settings, settings.endpoint) if settings.endpoint else _local(settings)
+    episodes, timing, example = (
+        _closed(settings, settings.endpoint) if settings.endpoint else _local(settings)
+    )
     folder = settings.paths.run(settings.run)
     write_table(folder.evaluation, episodes, _EPISODE_COLUMNS)
     write_table(folder.evaluation_timing, timing, _TIMING_COLUMNS)
@@ -58,7 +60,9 @@ def _closed(settings: EvaluateSettings, endpoint: EndpointSettings) -> tuple[Row
     # Recorded replies first: they need no key and cost nothing.
     for offline in (True, False):
         try:
-            with EndpointSampler(endpoint, settings.paths.cassette(settings.run), offline=offline) as sampler:
+            with EndpointSampler(
+                endpoint, settings.paths.cassette(settings.run), offline=offline
+            ) as sampler:
                 if sampler.available == "key":
                     sampler.announce(
                         episodes=games * len(evaluation.seeds) * agent.trials,
@@ -89,7 +93,11 @@ def _play(settings: EvaluateSettings, sampler: "Sampler") -> tuple[Rows, Rows, R
         for seed in evaluation.seeds:
             start = time.perf_counter()
             # The split is part of the key, so that no two splits share random numbers.
-            draws: dict[str, Any] = {"seed": seed, "temperature": evaluation.temperature, "key": ("evaluate", split)}
+            draws: dict[str, Any] = {
+                "seed": seed,
+                "temperature": evaluation.temperature,
+                "key": ("evaluate", split),
+            }
             if settings.agent:
                 records = play_trials(setup, tasks, sampler, make_agent(settings.agent), **draws)
             else:
@@ -98,13 +106,21 @@ def _play(settings: EvaluateSettings, sampler: "Sampler") -> tuple[Rows, Rows, R
             rows = [_row(settings, split, seed, record) for record in records]
             episodes += rows
             won = next((place for place, row in enumerate(rows) if row["success"]), None)
-            if split == evaluation.splits[-1] and (not example or (won is not None and not example[0]["success"])):
+            if split == evaluation.splits[-1] and (
+                not example or (won is not None and not example[0]["success"])
+            ):
                 example = _example(rows[won or 0], records[won or 0])
 
             seconds = time.perf_counter() - start
-            timing.append({"split": split, "evaluation_seed": seed, "episodes": len(records), "seconds": seconds})
+            timing.append(
+                {"split": split, "evaluation_seed": seed, "episodes": len(records), "seconds": seconds}
+            )
             rate = sum(record.episode.won for record in records) / len(records)
-            print(f"evaluate {name} {split} seed {seed}: {rate:.1%} of {len(records)}", file=sys.stderr, flush=True)
+            print(
+                f"evaluate {name} {split} seed {seed}: {rate:.1%} of {len(records)}",
+                file=sys.stderr,
+                flush=True,
+            )
     return episodes, timing, example
 
 
@@ -113,7 +129,11 @@ def make_agent(settings: AgentSettings | None) -> Agent:
     assert settings is not None, "a closed model has no weights, so only agents play it"
     trials = settings.trials if settings.agent in ("retry", "reflexion") else 1
     return Agent(
-        settings.agent, trials, settings.reflection_characters, settings.note_characters, settings.thoughts_in_history
+        settings.agent,
+        trials,
+        settings.reflection_characters,
+        settings.note_characters,
+        settings.thoughts_in_history,
     )
 
 
@@ -136,6 +156,17 @@ def _example(row: dict[str, Any], record: EpisodeRecord) -> Rows:
     names = {**{name: row[name] for name in EXAMPLE_COLUMNS if name in row}, "goal": episode.task.goal}
     steps = [
         {**names, "step": step, "observation": observation, "response": response, "action": action}
-        for step, ((observation, action), response) in enumerate(zip(episode.history, record.responses, strict=True), 1)
+        for step, ((observation, action), response) in enumerate(
+            zip(episode.history, record.responses, strict=True), 1
+        )
     ]
-    return [*steps, {**names, "step": len(steps) + 1, "observation": episode.observation, "response": "", "action": ""}]
+    return [
+        *steps,
+        {
+            **names,
+            "step": len(steps) + 1,
+            "observation": episode.observation,
+            "response": "",
+            "action": "",
+        },
+    ]

@@ -57,7 +57,9 @@ class Device:
 
 
 @contextlib.contextmanager
-def claim(count: int, runs_per_gpu: int = 1, patience: float = 60.0, folder: Path | None = None) -> Iterator[None]:
+def claim(
+    count: int, runs_per_gpu: int = 1, patience: float = 60.0, folder: Path | None = None
+) -> Iterator[None]:
     """Hold ``count`` GPUs and show only these to CUDA; with ``count`` 0 do nothing.
 
     In a job to which a cluster's scheduler has given as many GPUs as the run needs, these are the run's and nothing is
@@ -132,7 +134,11 @@ def check_granted(granted: int, runs_per_gpu: int = 1) -> str:
     models = listed(dict.fromkeys(device.model or "unknown" for device in there))
     shared = "each run has a GPU of its own"
     if runs_per_gpu > 1:
-        ways = "MPS is on" if mps() else "no MPS, so they take turns: `nvidia-cuda-mps-control -d` lets them compute at once"
+        ways = (
+            "MPS is on"
+            if mps()
+            else "no MPS, so they take turns: `nvidia-cuda-mps-control -d` lets them compute at once"
+        )
         shared = f"{runs_per_gpu} runs share a GPU ({ways})"
     return f"{granted} of {len(there)} GPUs ({models}); {shared}"
 
@@ -208,7 +214,12 @@ def smi(*arguments: str) -> list[str]:
     """
     try:
         done = subprocess.run(
-            ["nvidia-smi", *arguments], capture_output=True, text=True, errors="replace", timeout=SMI_SECONDS, check=False
+            ["nvidia-smi", *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SMI_SECONDS,
+            check=False,
         )
     except FileNotFoundError:
         return []
@@ -222,7 +233,9 @@ def smi(*arguments: str) -> list[str]:
         return done.stdout.splitlines()
     # It speaks of its failures on its standard output.
     words = " ".join(f"{done.stdout} {done.stderr}".split()) or "without a word"
-    raise InputError(f"nvidia-smi fails (exit code {done.returncode}): {words[:SMI_WORDS]} {_SMI_REMEDY}")
+    raise InputError(
+        f"nvidia-smi fails (exit code {done.returncode}): {words[:SMI_WORDS]} {_SMI_REMEDY}"
+    )
 
 
 def _hold(
@@ -236,7 +249,11 @@ def _hold(
         now = {} if runs_per_gpu > 1 else {device.uuid: device for device in _listed()}
         # Slot by slot: runs that share devices spread over all of them before two meet on one.
         for device, slot in ((device, slot) for slot in range(runs_per_gpu) for device in there):
-            if len(held) == count or device in held or not (handles := _lock(folder, device, slot, runs_per_gpu)):
+            if (
+                len(held) == count
+                or device in held
+                or not (handles := _lock(folder, device, slot, runs_per_gpu))
+            ):
                 continue
             if (seen := now.get(device.uuid)) and seen.used > FOREIGN_SHARE * seen.memory:
                 _close(handles)

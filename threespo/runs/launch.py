@@ -83,7 +83,9 @@ def _run_ranks(machines: Sequence[Node], number: int, endpoint: str, arguments: 
         except ChildFailedError as error:
             raise _told(error) from None
         except SignalException as error:
-            raise StoppedError(f"ended by signal {error.sigval.name}, and with it all ranks of the run") from None
+            raise StoppedError(
+                f"ended by signal {error.sigval.name}, and with it all ranks of the run"
+            ) from None
 
 
 def _told(error: Any) -> Exception:
@@ -135,8 +137,18 @@ def _elsewhere(machines: Sequence[Node], endpoint: str, runs_per_gpu: int) -> It
     try:
         for number, machine in enumerate(machines[1:], start=1):
             slots = ",".join(f"{one.host}={one.slots}" for one in machines)
-            command = [sys.executable, "-m", "threespo.runs.launch", slots, str(number), endpoint, str(runs_per_gpu)]
-            given = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(FORWARDED)]
+            command = [
+                sys.executable,
+                "-m",
+                "threespo.runs.launch",
+                slots,
+                str(number),
+                endpoint,
+                str(runs_per_gpu),
+            ]
+            given = [
+                f"{name}={value}" for name, value in os.environ.items() if name.startswith(FORWARDED)
+            ]
             line = f"cd {shlex.quote(str(Path.cwd()))} && exec env {shlex.join([*given, *command])}"
             process = subprocess.Popen([*remote_shell(), machine.host, line], stdin=subprocess.DEVNULL)
             started.append(process)
@@ -146,7 +158,9 @@ def _elsewhere(machines: Sequence[Node], endpoint: str, runs_per_gpu: int) -> It
             process.wait(60)
     except StoppedError:
         if failed:
-            raise StoppedError(f"the ranks on {failed[0]} have ended, so all were ended (what it said is above)") from None
+            raise StoppedError(
+                f"the ranks on {failed[0]} have ended, so all were ended (what it said is above)"
+            ) from None
         raise
     finally:
         done.set()
@@ -169,7 +183,10 @@ def _serve(arguments: Sequence[str]) -> int:
     for name in ("machines", "number", "endpoint", "runs_per_gpu"):
         parser.add_argument(name)
     given = parser.parse_args(arguments)
-    machines = [Node(host, int(slots)) for host, _, slots in (one.partition("=") for one in given.machines.split(","))]
+    machines = [
+        Node(host, int(slots))
+        for host, _, slots in (one.partition("=") for one in given.machines.split(","))
+    ]
     number, sharing = int(given.number), int(given.runs_per_gpu)
     try:
         with claim(machines[number].slots if sharing else 0, sharing):

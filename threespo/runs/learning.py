@@ -46,7 +46,11 @@ def evaluate_snapshots(settings: LearningRunSettings) -> None:
         before = len(rows)
         for seed in learning.seeds:
             # The split is part of the key, so that no two splits share random numbers.
-            draws: dict[str, Any] = {"seed": seed, "temperature": settings.temperature, "key": ("evaluate", split)}
+            draws: dict[str, Any] = {
+                "seed": seed,
+                "temperature": settings.temperature,
+                "key": ("evaluate", split),
+            }
             for record in play_episodes(setup, games, sampler, **draws):
                 task = record.episode.task
                 values = (
@@ -57,7 +61,11 @@ def evaluate_snapshots(settings: LearningRunSettings) -> None:
 
         won = sum(row["success"] for row in rows[before:]) / (len(rows) - before)
         at = f"snapshot {snapshot.number}, {snapshot.generations:,} generations"
-        print(f"learning {run.run_id} {split} {at}: {won:.1%} of {len(rows) - before}", file=sys.stderr, flush=True)
+        print(
+            f"learning {run.run_id} {split} {at}: {won:.1%} of {len(rows) - before}",
+            file=sys.stderr,
+            flush=True,
+        )
     write_table(folder.learning, rows, COLUMNS)
 
 

@@ -8,7 +8,17 @@ from threespo.protocol import EpochResult
 from threespo.runs.checkpoint import Progress
 from threespo.runs.driver import Driver
 
-_MEANS = ("loss", "policy_loss", "kl", "entropy", "clip_fraction", "approx_kl", "grad_norm", "ratio", "staleness")
+_MEANS = (
+    "loss",
+    "policy_loss",
+    "kl",
+    "entropy",
+    "clip_fraction",
+    "approx_kl",
+    "grad_norm",
+    "ratio",
+    "staleness",
+)
 
 
 def record(progress: Progress, result: EpochResult, driver: Driver, tasks: int) -> None:
@@ -22,18 +32,26 @@ def record(progress: Progress, result: EpochResult, driver: Driver, tasks: int) 
     # Statistics of a step are means over its tokens, so steps are weighted by their tokens.
     tokens = sum(stats.tokens for stats in driver.updates)
     means = {
-        name: sum(getattr(stats, name) * stats.tokens for stats in driver.updates) / tokens if tokens else math.nan
+        name: sum(getattr(stats, name) * stats.tokens for stats in driver.updates) / tokens
+        if tokens
+        else math.nan
         for name in _MEANS
     }
     # The gap is a mean over those tokens alone whose log pi_old the learner computed itself.
     recomputed = sum(stats.recomputed for stats in driver.updates)
-    gap = sum(stats.sampler_gap * stats.recomputed for stats in driver.updates) / recomputed if recomputed else math.nan
+    gap = (
+        sum(stats.sampler_gap * stats.recomputed for stats in driver.updates) / recomputed
+        if recomputed
+        else math.nan
+    )
     paths, steps = result.completed_paths, max(1, result.env_steps)
     progress.metrics.append(
         {
             "epoch": progress.epoch,
             "tasks": tasks,
-            **{name: getattr(progress, name) for name in ("generations", "env_steps", "completed_paths")},
+            **{
+                name: getattr(progress, name) for name in ("generations", "env_steps", "completed_paths")
+            },
             "optimizer_steps": progress.optimizer_steps,
             "epoch_tokens": driver.tokens,
             "epoch_paths": paths,
@@ -57,12 +75,16 @@ def _spread(advantages: list[float]) -> dict[str, float]:
     return {
         "rows": float(rows),
         "advantage_mean": mean,
-        "advantage_std": math.sqrt(math.fsum((value - mean) ** 2 for value in advantages) / rows) if rows else math.nan,
+        "advantage_std": math.sqrt(math.fsum((value - mean) ** 2 for value in advantages) / rows)
+        if rows
+        else math.nan,
         "advantage_max": max(map(abs, advantages), default=math.nan),
     }
 
 
-def record_time(progress: Progress, driver: Driver, seconds: float, environment: float, logging: float) -> None:
+def record_time(
+    progress: Progress, driver: Driver, seconds: float, environment: float, logging: float
+) -> None:
     """Add an epoch's times. ``logging`` (metrics, progress, checkpoints) was spent between the epoch before and this."""
     progress.timing.append(
         {

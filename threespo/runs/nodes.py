@@ -41,8 +41,12 @@ def nodes(ranks: int) -> list[Node]:
     if count == 1:
         return [Node("localhost", ranks)]
     if ranks % count:
-        raise InputError(f"ranks_per_run: found {ranks}, which {count} nodes of the Slurm job cannot share evenly.")
-    listed = subprocess.run(["scontrol", "show", "hostnames"], capture_output=True, text=True, check=True).stdout
+        raise InputError(
+            f"ranks_per_run: found {ranks}, which {count} nodes of the Slurm job cannot share evenly."
+        )
+    listed = subprocess.run(
+        ["scontrol", "show", "hostnames"], capture_output=True, text=True, check=True
+    ).stdout
     return [Node(host, ranks // count) for host in listed.split()]
 
 
@@ -56,7 +60,9 @@ def _of_file(file: Path, ranks: int) -> list[Node]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise InputError(f"{HOSTFILE}={file}: cannot be read ({error}). Give a file of lines 'HOST slots=N'.") from error
+        raise InputError(
+            f"{HOSTFILE}={file}: cannot be read ({error}). Give a file of lines 'HOST slots=N'."
+        ) from error
 
     found: list[Node] = []
     left = ranks
@@ -70,5 +76,7 @@ def _of_file(file: Path, ranks: int) -> list[Node]:
         found.append(Node(parsed["host"], min(left, int(parsed["slots"]))))
         left -= found[-1].slots
     if left:
-        raise InputError(f"{file}: {ranks - left} slots, but ranks_per_run is {ranks}. Add hosts, or lower ranks_per_run.")
+        raise InputError(
+            f"{file}: {ranks - left} slots, but ranks_per_run is {ranks}. Add hosts, or lower ranks_per_run."
+        )
     return found

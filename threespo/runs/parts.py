@@ -78,7 +78,9 @@ class ShardedSampler:
         """Forget what earlier calls have left (``protocol.LocalSampler``)."""
         self._sampler.forget()
 
-    def sample(self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float) -> list[list[Sample]]:
+    def sample(
+        self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
+    ) -> list[list[Sample]]:
         """Return ``count`` samples for each request, in order (``protocol.Sampler``).
 
         Raises:
@@ -95,7 +97,9 @@ class ShardedSampler:
         with contextlib.nullcontext() if copied else self._learner.whole_weights():
             try:
                 with memory.told("sampling", self._learner.settings, memory.CACHE if copied else ""):
-                    replies = self._sampler.sample(own, seed=seed, temperature=temperature) if own else []
+                    replies = (
+                        self._sampler.sample(own, seed=seed, temperature=temperature) if own else []
+                    )
             except InputError as error:
                 refused = str(error)
 
@@ -118,7 +122,10 @@ def shares(requests: Sequence[SampleRequest], ranks: int) -> list[list[int]]:
         of_prompt.setdefault(request.prompt, []).append(number)
 
     load, result = [0] * ranks, [list[int]() for _ in range(ranks)]
-    counts = {prompt: sum(requests[number].count for number in numbers) for prompt, numbers in of_prompt.items()}
+    counts = {
+        prompt: sum(requests[number].count for number in numbers)
+        for prompt, numbers in of_prompt.items()
+    }
     for prompt in sorted(of_prompt, key=lambda one: -counts[one]):
         rank = load.index(min(load))
         load[rank] += counts[prompt]

@@ -57,18 +57,24 @@ def probe(settings: ProbeRunSettings) -> None:
         found = probed(setup_of(settings), pool, scorer, draws, settings.probe)
         rows += [{"snapshot": snapshot.number, "epoch": snapshot.epoch, **row} for row in found]
 
-        rate = sum(row["successes"] for row in found) / max(1, sum(row["continuations"] for row in found))
+        rate = sum(row["successes"] for row in found) / max(
+            1, sum(row["continuations"] for row in found)
+        )
         said = f"{len(found)} states, p(s) {rate:.1%} on average"
         print(f"probe {run.run_id} snapshot {snapshot.number}: {said}", file=sys.stderr)
 
     if not rows:
-        raise InputError(f"{folder.snapshots}: no snapshot; raise training.snapshots or training.generations")
+        raise InputError(
+            f"{folder.snapshots}: no snapshot; raise training.snapshots or training.generations"
+        )
     write_table(folder.probe, rows, COLUMNS)
 
 
 def nearest(snapshots: Sequence[Snapshot], parts: int, training: TrainingSettings) -> list[Snapshot]:
     """Return the snapshots nearest to the middles of ``parts`` equal parts of the budget, each once."""
-    middles = [training.budget * (2 * part + 1) / (2 * parts) for part in range(parts)] if snapshots else []
+    middles = (
+        [training.budget * (2 * part + 1) / (2 * parts) for part in range(parts)] if snapshots else []
+    )
     spent = {one: training.spent(epochs=one.epoch, generations=one.generations) for one in snapshots}
     chosen = [min(snapshots, key=lambda one: abs(spent[one] - middle)) for middle in middles]
     return list(dict.fromkeys(chosen))
@@ -120,7 +126,9 @@ def probed(
     histories = Counter(key for key, _ in {(scorer.key(state), _look(state)) for state in states})
 
     # In the order of a hash, so that the choice mixes games and depths and stays the same when ``states`` grows.
-    shuffled = sorted(states, key=lambda state: derive("probe", draws.seed, state.task.task_id, state.steps))
+    shuffled = sorted(
+        states, key=lambda state: derive("probe", draws.seed, state.task.task_id, state.steps)
+    )
     chosen = shuffled[: settings.states]
 
     # All continuations of all states in one call: the sampler fills its batches.

@@ -56,7 +56,9 @@ def parts_of(settings: TrainSettings, source: str, critic_rate: float | None) ->
 
     backend.from_first((settings, source, critic_rate))
     own = _together(lambda: make_parts(settings, source, critic_rate))
-    wrapped: dict[str, Any] = {name: Everywhere(name, getattr(own, name)) for name in ("sampler", "learner", "critic")}
+    wrapped: dict[str, Any] = {
+        name: Everywhere(name, getattr(own, name)) for name in ("sampler", "learner", "critic")
+    }
     yield Parts(**{**wrapped, "critic": wrapped["critic"] if own.critic else None})
     backend.from_first(None)
 
@@ -72,7 +74,9 @@ def serve() -> None:
             _together(functools.partial(_called, parts, *call))
 
 
-def _called(parts: Parts, name: str, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _called(
+    parts: Parts, name: str, method: str, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
     return getattr(getattr(parts, name), method)(*arguments, **named)
 
 
@@ -105,7 +109,9 @@ def _end(refused: str) -> None:
     os._exit(1)
 
 
-def rank(work: Callable[[TrainSettings], None] | None, settings: TrainSettings | None, cuda: bool) -> None:
+def rank(
+    work: Callable[[TrainSettings], None] | None, settings: TrainSettings | None, cuda: bool
+) -> None:
     """Be one rank of a run: what a launcher starts, with its environment variables set.
 
     Args:

@@ -50,8 +50,14 @@ def policy_source(settings: RunSettings) -> str:
 def prepared(settings: RunSettings) -> dict[str, Any]:
     """Return how the stages before a run describe its base policy and its tasks."""
     run, paths = settings.run, settings.paths
-    files = {"base": paths.policy(run.env, run.policy) / POLICY_FILE, "tasks": paths.data(run.env) / MANIFEST}
-    return {name: read_json(file, "Run the study again: an earlier stage makes it.") for name, file in files.items()}
+    files = {
+        "base": paths.policy(run.env, run.policy) / POLICY_FILE,
+        "tasks": paths.data(run.env) / MANIFEST,
+    }
+    return {
+        name: read_json(file, "Run the study again: an earlier stage makes it.")
+        for name, file in files.items()
+    }
 
 
 def described_source(folder: Path, method: str) -> str:
@@ -81,7 +87,9 @@ def load_run_policy(settings: RunSettings, source: str) -> "Policy":
     from threespo.policy.model import load_policy
 
     device = "cuda" if settings.gpus else "cpu"
-    return load_policy(source, settings.sampling.dtype, device, template=TemplateSettings.part_of(settings.sampling))
+    return load_policy(
+        source, settings.sampling.dtype, device, template=TemplateSettings.part_of(settings.sampling)
+    )
 
 
 def check_sampler(settings: SamplingSettings) -> None:
@@ -103,7 +111,10 @@ def make_sampler(settings: SamplingSettings, policy: "Policy") -> "LocalSampler"
         settings: of the policy.
         policy: what is sampled from. Whoever calls the sampler sees to it that its weights are whole (``ShardedSampler``).
     """
-    limits = {"max_new_tokens": settings.max_response_tokens, "max_prompt_tokens": settings.max_prompt_tokens}
+    limits = {
+        "max_new_tokens": settings.max_response_tokens,
+        "max_prompt_tokens": settings.max_prompt_tokens,
+    }
     if settings.sampler == "vllm":
         from threespo.policy.vllm_engine import VllmEngine
         from threespo.policy.vllm_sampler import VllmSampler

@@ -72,10 +72,17 @@ def taken(metrics: Sequence[Mapping[str, Any]], training: TrainingSettings) -> l
     if not parts or not metrics:
         return []
     totals = [(row["epoch"], row["generations"], row["optimizer_steps"]) for row in metrics]
-    spent = [0, *(training.spent(epochs=epoch, generations=generations) for epoch, generations, _ in totals)]
+    spent = [
+        0,
+        *(training.spent(epochs=epoch, generations=generations) for epoch, generations, _ in totals),
+    ]
     numbers = [due(parts, training.budget, before, after) for before, after in itertools.pairwise(spent)]
     # Not that of the last epoch: it is the same policy as the run's.
-    within = [Snapshot(number, *total, False) for number, total in zip(numbers[:-1], totals, strict=False) if number]
+    within = [
+        Snapshot(number, *total, False)
+        for number, total in zip(numbers[:-1], totals, strict=False)
+        if number
+    ]
     return [*within, Snapshot(parts, *totals[-1], True)]
 
 

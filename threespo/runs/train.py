@@ -58,7 +58,9 @@ def work(settings: TrainSettings) -> None:
         _train(settings, setup, tasks, method, parts)
 
 
-def _train(settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], method: Method, parts: Parts) -> None:
+def _train(
+    settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], method: Method, parts: Parts
+) -> None:
     training, checkpoints = settings.training, settings.paths.checkpoints(settings.run)
     learner, critic = parts.learner, parts.critic
     trained: dict[str, checkpoint.Saves] = {"learner": learner, **({"critic": critic} if critic else {})}
@@ -85,7 +87,9 @@ def _train(settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], meth
         learner.scale_rate(factor)
         if critic:
             critic.scale_rate(factor)
-        driver = Driver(parts.sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature)
+        driver = Driver(
+            parts.sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature
+        )
         start, timed.seconds = time.perf_counter(), 0.0
         result = driver.drive(method, progress.epoch, [begin(setup, task) for task in drawn])
         driven, before = time.perf_counter(), spent(progress, settings)
@@ -95,7 +99,9 @@ def _train(settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], meth
         progress.memory = method.dump()
         artifacts.epoch(progress.epoch, result)
         artifacts.watched(progress.epoch, progress.metrics[-1], progress.timing[-1])
-        if number := snapshots.due(training.snapshots, training.budget, before, spent(progress, settings)):
+        if number := snapshots.due(
+            training.snapshots, training.budget, before, spent(progress, settings)
+        ):
             artifacts.snapshot(number, learner, progress.memory if searches(settings.method) else None)
         _show(progress, settings)
         if progress.epoch % training.checkpoint_every == 0:
@@ -116,7 +122,9 @@ def _train(settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], meth
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
-def _save(checkpoints: Path, progress: checkpoint.Progress, trained: Mapping[str, checkpoint.Saves]) -> None:
+def _save(
+    checkpoints: Path, progress: checkpoint.Progress, trained: Mapping[str, checkpoint.Saves]
+) -> None:
     first = not checkpoint.there(checkpoints)
     checkpoint.save(checkpoints, progress, trained)
     if first:
@@ -168,7 +176,9 @@ def _show(progress: checkpoint.Progress, settings: TrainSettings) -> None:
     # No generation yet: every task of the first epoch was refused, and nothing is known of the rest.
     left = elapsed * max(0, training.budget - used) / max(1, used)
     of = f"epoch {progress.epoch}" + (f"/{training.epochs}" if training.epochs else "")
-    generations = f"{progress.generations:,}" + (f"/{training.generations:,}" if training.generations else "")
+    generations = f"{progress.generations:,}" + (
+        f"/{training.generations:,}" if training.generations else ""
+    )
     print(
         f"train {settings.run.run_id} {of}: success {metrics['train_success']:.1%}"
         f" of {metrics['epoch_paths']} paths, {generations} generations,"

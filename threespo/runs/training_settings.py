@@ -109,7 +109,9 @@ class TrainingSettings(Settings):
         given = [name for name in ("generations", "epochs") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(f"{name} {getattr(self, name)}" for name in given) or "neither"
-            raise ValueError(f"expected 'generations' or 'epochs', and the other one left out or null; found {found}")
+            raise ValueError(
+                f"expected 'generations' or 'epochs', and the other one left out or null; found {found}"
+            )
         return self
 
     @property

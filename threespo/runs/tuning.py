@@ -21,10 +21,14 @@ def tune(settings: TuneSettings) -> None:
     success = {rate: fmean(values) for rate, values in trials.items()}
     # Trials come with rising rates, and ``max`` returns the first of equals.
     best = max(success, key=lambda rate: success[rate])
-    atomic_json(settings.paths.choice(settings.env, settings.policy, settings.method), {"learning_rate": best})
+    atomic_json(
+        settings.paths.choice(settings.env, settings.policy, settings.method), {"learning_rate": best}
+    )
 
     shown = ", ".join(f"{rate:g}: {value:.1%}" for rate, value in success.items())
-    print(f"tune {settings.env}/{settings.policy}/{settings.method}: {best:g} of {shown}", file=sys.stderr)
+    print(
+        f"tune {settings.env}/{settings.policy}/{settings.method}: {best:g} of {shown}", file=sys.stderr
+    )
 
 
 def trial_success(run: Run, paths: Paths) -> float:

@@ -93,7 +93,11 @@ def cells(study: Study, given: tuple[float | None, float | None] = (None, None))
         study: the study.
         given: a user's own mean tokens of prompts and of responses, in the place of the known ones.
     """
-    texts = {(env, name): text_of(env, study.policies[name], given) for env in study.environments for name in study.policies}
+    texts = {
+        (env, name): text_of(env, study.policies[name], given)
+        for env in study.environments
+        for name in study.policies
+    }
     every = (_built(study), _trained(study, texts), _played(study, texts), _laboratory(study))
     return [cell for some in every for cell in some]
 
@@ -114,7 +118,10 @@ def _built(study: Study) -> list[Cell]:
         for env in study.environments
         for name, policy in study.policies.items()
         if policy.kind == "tiny"
-        and (study.policy_build or not any((shipped / env / "shipped").glob(f"*-{policy.size}{_ending(policy)}")))
+        and (
+            study.policy_build
+            or not any((shipped / env / "shipped").glob(f"*-{policy.size}{_ending(policy)}"))
+        )
     ]
 
 
@@ -131,7 +138,9 @@ def _trained(study: Study, texts: dict[tuple[str, str], Text]) -> list[Cell]:
         snapshots = study.at(run.env).training.snapshots if run.rate is None else 0
         # The last snapshot is the run's own weights.
         kept = copy * max(1, snapshots) + 3e6
-        state = shape.parameters * STATE_BYTES[policy.dtype, settings.stage] * (2 if settings.critic else 1)
+        state = (
+            shape.parameters * STATE_BYTES[policy.dtype, settings.stage] * (2 if settings.critic else 1)
+        )
         stage = "train" if run.rate is None else "trial"
         name = f"{run.env}/{run.policy}/{run.method}"
         return Cell(
@@ -151,7 +160,9 @@ def _played(study: Study, texts: dict[tuple[str, str], Text]) -> list[Cell]:
         work = playing(episodes, int(steps or longest), texts[run.env, run.policy], limit)
         shape = shape_of(policy, run.env)
         sampler = policy.sampling(study.gpus_per_rank).sampler
-        return Cell(stage, f"{run.env}/{run.policy}", run.env, run.policy, 1, 1, shape, work, None, sampler)
+        return Cell(
+            stage, f"{run.env}/{run.policy}", run.env, run.policy, 1, 1, shape, work, None, sampler
+        )
 
     def found() -> Iterator[Cell]:
         local = local_policies(study)
@@ -174,7 +185,9 @@ def _played(study: Study, texts: dict[tuple[str, str], Text]) -> list[Cell]:
             probe = study.probe
             assert probe is not None
             # Continuations begin half way on average.
-            yield one("probe", run, probe.snapshots * (probe.games + probe.states * probe.continuations / 2))
+            yield one(
+                "probe", run, probe.snapshots * (probe.games + probe.states * probe.continuations / 2)
+            )
 
     return _merged(found())
 
@@ -192,4 +205,6 @@ def _laboratory(study: Study) -> list[Cell]:
     # A row tries each rate on the tuning seeds, then runs all seeds.
     seeds = (section.seeds + section.tuning_seeds * len(section.learning_rates)) / 140
     seconds = LABORATORY_SECONDS * seeds
-    return [Cell("laboratory", "decision trees", "", "", rows, 1, None, Work(), None, fixed_seconds=seconds)]
+    return [
+        Cell("laboratory", "decision trees", "", "", rows, 1, None, Work(), None, fixed_seconds=seconds)
+    ]

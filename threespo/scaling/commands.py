@@ -23,25 +23,55 @@ MOST_DEVICES = 100_000
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands; ``command`` takes a name, a function and a description, and returns the command's parser."""
-    plan = command("plan", run_plan, "say what a study needs before it starts: memory, time, disk, energy, cost")
-    plan.add_argument("study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file")
+    plan = command(
+        "plan", run_plan, "say what a study needs before it starts: memory, time, disk, energy, cost"
+    )
+    plan.add_argument(
+        "study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file"
+    )
     plan.add_argument("--set", metavar="YAML", help="fields to change, e.g. '{training: {epochs: 100}}'")
-    plan.add_argument("--gpu", metavar="NAME", help=f"{', '.join(rates.GPUS)} or cpu (default: what is here)")
-    plan.add_argument("--count", type=int, metavar="N", help="GPUs or cores (default: the study's number, or all cores)")
+    plan.add_argument(
+        "--gpu", metavar="NAME", help=f"{', '.join(rates.GPUS)} or cpu (default: what is here)"
+    )
+    plan.add_argument(
+        "--count",
+        type=int,
+        metavar="N",
+        help="GPUs or cores (default: the study's number, or all cores)",
+    )
     plan.add_argument("--price", type=float, metavar="X", help="of a GPU's (or core's) hour")
-    plan.add_argument("--prompt-tokens", type=float, metavar="N", help="mean length of prompts, in place of what is known")
-    plan.add_argument("--response-tokens", type=float, metavar="N", help="mean length of responses, likewise")
-    plan.add_argument("--measure", action="store_true", help="measure this machine's rates, and keep them")
-    doctor = command("doctor", run_doctor, "say which studies this machine can run, and what others lack")
-    doctor.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="where results would lie")
-    doctor.add_argument("--model", metavar="NAME_OR_FOLDER", help="say instead what a policy of this model would see")
-    doctor.add_argument("--set", metavar="YAML", help="of its chat template: chat_template_kwargs, chat_template_date")
+    plan.add_argument(
+        "--prompt-tokens",
+        type=float,
+        metavar="N",
+        help="mean length of prompts, in place of what is known",
+    )
+    plan.add_argument(
+        "--response-tokens", type=float, metavar="N", help="mean length of responses, likewise"
+    )
+    plan.add_argument(
+        "--measure", action="store_true", help="measure this machine's rates, and keep them"
+    )
+    doctor = command(
+        "doctor", run_doctor, "say which studies this machine can run, and what others lack"
+    )
+    doctor.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="where results would lie"
+    )
+    doctor.add_argument(
+        "--model", metavar="NAME_OR_FOLDER", help="say instead what a policy of this model would see"
+    )
+    doctor.add_argument(
+        "--set", metavar="YAML", help="of its chat template: chat_template_kwargs, chat_template_date"
+    )
 
 
 def run_plan(parsed: argparse.Namespace) -> int:
     """Print a plan; refuse what cannot fit."""
     file, notes = study_file(parsed.study), list[str]()
-    study = load_study(file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))])
+    study = load_study(
+        file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))]
+    )
     given = parsed.prompt_tokens, parsed.response_tokens
     _check_numbers(parsed)
     here = _models_here(parsed.measure, notes)
@@ -52,7 +82,9 @@ def run_plan(parsed: argparse.Namespace) -> int:
     found = estimate(study, machine, given)
     print(printable("\n".join((*notes, *lines(found, parsed.price, given)))))
     if refused := list(unfit(found)):
-        raise InputError("\n  ".join((f"{file}: some runs do not fit on {machine.name} (docs/scaling.md)", *refused)))
+        raise InputError(
+            "\n  ".join((f"{file}: some runs do not fit on {machine.name} (docs/scaling.md)", *refused))
+        )
     return 0
 
 
@@ -83,10 +115,17 @@ def run_doctor(parsed: argparse.Namespace) -> int:
 
 
 def _check_numbers(parsed: argparse.Namespace) -> None:
-    for name, most in (("count", MOST_DEVICES), ("price", 1e6), ("prompt_tokens", 1e6), ("response_tokens", 1e6)):
+    for name, most in (
+        ("count", MOST_DEVICES),
+        ("price", 1e6),
+        ("prompt_tokens", 1e6),
+        ("response_tokens", 1e6),
+    ):
         value = getattr(parsed, name)
         if value is not None and not 0 < value <= most:
-            raise InputError(f"--{name.replace('_', '-')}: expected a number above 0 and at most {most:g}, found {value:g}")
+            raise InputError(
+                f"--{name.replace('_', '-')}: expected a number above 0 and at most {most:g}, found {value:g}"
+            )
 
 
 def _measure(study: Study, here: list[str]) -> None:
@@ -95,14 +134,23 @@ def _measure(study: Study, here: list[str]) -> None:
 
     on_gpu = study.gpus_per_rank > 0
     if on_gpu and not here:
-        raise InputError("--measure: the study computes on GPUs and this machine has none; measure where it is to run")
+        raise InputError(
+            "--measure: the study computes on GPUs and this machine has none; measure where it is to run"
+        )
     machine = machine_of(None, None, study, {}, here)
     measured: dict[str, rates.Rates] = {}
     for cell in cells(study):
-        if cell.shape is None or (name := rates.key(machine.name, cell.shape)) in measured or cell.settings is None:
+        if (
+            cell.shape is None
+            or (name := rates.key(machine.name, cell.shape)) in measured
+            or cell.settings is None
+        ):
             continue
         if not _alone_fits(machine, cell.settings.ranks, memory(cell.shape, cell.settings).total):
-            print(f"{cell.env}/{cell.policy}: does not fit on one device, its rates stay assumed", file=sys.stderr)
+            print(
+                f"{cell.env}/{cell.policy}: does not fit on one device, its rates stay assumed",
+                file=sys.stderr,
+            )
             continue
         print(f"measuring {cell.env}/{cell.policy} on {machine.name}", file=sys.stderr, flush=True)
         prompt, response = int(cell.work.context * 0.85), int(cell.work.context * 0.15)

@@ -68,7 +68,9 @@ def lacks(study: Study, gpus: list[Device], free: float, installed: dict[str, st
         free: bytes of disk.
         installed: versions of ``PACKAGES``.
     """
-    missing = [name for name in ("torch", "transformers", "deepspeed", "snakemake") if not installed[name]]
+    missing = [
+        name for name in ("torch", "transformers", "deepspeed", "snakemake") if not installed[name]
+    ]
     found = [f"{', '.join(missing)} (make install)"] if missing else []
     needs = max((study.gpus_of_run(name) for name in local_policies(study)), default=0)
     if needs > len(gpus):
@@ -92,7 +94,9 @@ def version(name: str) -> str | None:
         return None
 
 
-def _cannot(found: dict[str, Study], gpus: list[Device], free: float, installed: dict[str, str | None]) -> Iterator[str]:
+def _cannot(
+    found: dict[str, Study], gpus: list[Device], free: float, installed: dict[str, str | None]
+) -> Iterator[str]:
     """Yield studies that cannot run, those that lack the same together."""
     reasons: dict[str, list[str]] = {}
     for name, study in found.items():
@@ -108,14 +112,23 @@ def _gpus(gpus: list[Device]) -> str:
     models = {gpu.model: [other for other in gpus if other.model == gpu.model] for gpu in gpus}
     named = [f"{len(same)} x {model} ({same[0].memory / 1e9:.0f} GB)" for model, same in models.items()]
     busy = [gpu.name for gpu in gpus if gpu.memory and gpu.used > 0.05 * gpu.memory]
-    return ", ".join(named) + (f", in use: {', '.join(busy)}" if busy else "") + (", MPS is on" if mps() else "")
+    return (
+        ", ".join(named)
+        + (f", in use: {', '.join(busy)}" if busy else "")
+        + (", MPS is on" if mps() else "")
+    )
 
 
 def _by_hand(study: Study) -> Iterator[tuple[str, str]]:
     """Yield environments whose data a person must put somewhere first, and what is lacking there."""
     for env, section in study.environments.items():
         real = real_data().get(env)
-        if section.source == "path" and section.path is not None and real and (lack := real.lacks(section.path)):
+        if (
+            section.source == "path"
+            and section.path is not None
+            and real
+            and (lack := real.lacks(section.path))
+        ):
             yield env, f"{section.path}: {lack}"
 
 
@@ -131,7 +144,12 @@ def _data(found: dict[str, Study]) -> Iterator[str]:
 
 def _models(found: dict[str, Study]) -> Iterator[str]:
     yield "tiny ones are shipped or built"
-    sources = {str(policy.source) for study in found.values() for policy in study.policies.values() if policy.source}
+    sources = {
+        str(policy.source)
+        for study in found.values()
+        for policy in study.policies.values()
+        if policy.source
+    }
     for source in sorted(sources):
         found_at = configuration(source)
         # The configuration is small and comes first; weights may be missing, or still be on their way.
@@ -140,7 +158,12 @@ def _models(found: dict[str, Study]) -> Iterator[str]:
 
 
 def _keys(found: dict[str, Study]) -> Iterator[str]:
-    named = {policy.endpoint.key_env for study in found.values() for policy in study.policies.values() if policy.endpoint}
+    named = {
+        policy.endpoint.key_env
+        for study in found.values()
+        for policy in study.policies.values()
+        if policy.endpoint
+    }
     for name in sorted(named):
         yield f"{name} {'set' if os.environ.get(name) else 'not set (its rows read not run)'}"
 

@@ -70,7 +70,10 @@ class Estimate:
     @property
     def wall_hours(self) -> float:
         """Least hours until the last job ends (formula ``wall``): the devices' share, or training and what follows it."""
-        longest = [max((line.hours for line in self.lines if line.cell.stage in stages), default=0.0) for stages in _CHAIN]
+        longest = [
+            max((line.hours for line in self.lines if line.cell.stage in stages), default=0.0)
+            for stages in _CHAIN
+        ]
         return max(self.device_hours / max(1, self.machine.count), sum(longest))
 
     @property
@@ -84,7 +87,9 @@ class Estimate:
         """Bytes at most (formula ``disk``): what runs leave, and three checkpoints of each run that is under way."""
         held = max((line.cell.checkpoint for line in self.lines), default=0.0)
         most = max((line.cell.ranks for line in self.lines if line.cell.checkpoint == held), default=1)
-        at_once = max(1, self.machine.count // most) * (self.study.runs_per_gpu if self.machine.gpu else 1)
+        at_once = max(1, self.machine.count // most) * (
+            self.study.runs_per_gpu if self.machine.gpu else 1
+        )
         return sum(line.cell.runs * line.cell.kept for line in self.lines) + 3 * held * at_once
 
     @property
@@ -98,7 +103,9 @@ _CHAIN = (("policy",), ("trial",), ("train",), ("evaluate", "agent", "learning",
 """Stages that wait for each other."""
 
 
-def estimate(study: Study, machine: Machine, given: tuple[float | None, float | None] = (None, None)) -> Estimate:
+def estimate(
+    study: Study, machine: Machine, given: tuple[float | None, float | None] = (None, None)
+) -> Estimate:
     """Return what a study costs on a machine.
 
     Args:
@@ -119,7 +126,11 @@ def _line(study: Study, machine: Machine, cell: Cell) -> Line:
     rates = machine.measured.get(key(machine.name, cell.shape))
     if rates is None:
         context = cell.work.context
-        rates = assumed(cell.shape, gpu, cell.sampler, context) if gpu else assumed_on_a_core(cell.shape, context)
+        rates = (
+            assumed(cell.shape, gpu, cell.sampler, context)
+            if gpu
+            else assumed_on_a_core(cell.shape, context)
+        )
     settings, share = cell.settings, study.policies[cell.policy].vllm.memory_share
     if settings and settings.colocated and share and gpu:
         # The engine's share of the device is for its weights as well.
@@ -137,7 +148,9 @@ def _line(study: Study, machine: Machine, cell: Cell) -> Line:
     # Runs that share a device wait for each other only as far as together they ask for more than all of its time.
     shared = study.runs_per_gpu
     hours = alone * max(1.0, shared * busy / (idle + busy))
-    return Line(cell, rates.origin, flops(cell, cell.shape), hours, hours * cell.ranks / shared, needs, beside)
+    return Line(
+        cell, rates.origin, flops(cell, cell.shape), hours, hours * cell.ranks / shared, needs, beside
+    )
 
 
 def seconds(cell: Cell, shape: Shape, rates: Rates, gpu: Gpu | None) -> tuple[float, float]:
@@ -165,7 +178,9 @@ def exchange(cell: Cell, shape: Shape, gpu: Gpu) -> float:
     updated weights; at ZeRO 3 every pass over a pack and every tick gathers all weights as well.
     """
     copy = 2 * shape.parameters
-    sync = cell.work.ticks * 2 * copy / gpu.bandwidth if cell.sampler == "vllm" and cell.work.steps else 0.0
+    sync = (
+        cell.work.ticks * 2 * copy / gpu.bandwidth if cell.sampler == "vllm" and cell.work.steps else 0.0
+    )
     if cell.ranks == 1 or cell.settings is None:
         return sync
     travels = 2 * copy * cell.work.steps
@@ -212,7 +227,11 @@ def ways(shape: Shape, settings: Settings) -> Iterator[str]:
     for name in ("h200-141", "h100-80"):
         if found := _way(shape, settings, GPUS[name].memory):
             changed = [f"zero_stage: {found.zero_stage}"]
-            changed += ["gradient_checkpointing: true"] if found.checkpointing and not settings.checkpointing else []
+            changed += (
+                ["gradient_checkpointing: true"]
+                if found.checkpointing and not settings.checkpointing
+                else []
+            )
             less = found.micro_batch_tokens < settings.micro_batch_tokens
             changed += [f"micro_batch_tokens: {found.micro_batch_tokens}"] if less else []
             yield f"{found.ranks} x {GPUS[name].memory / 1e9:.0f} GB with {', '.join(changed)}"
@@ -220,7 +239,9 @@ def ways(shape: Shape, settings: Settings) -> Iterator[str]:
 
 def _way(shape: Shape, settings: Settings, capacity: float) -> Settings | None:
     """Return what fits: fewest ranks first, then the lowest stage, then what costs the least time."""
-    for ranks, stage, checkpointing, part in itertools.product((1, 2, 4, 8, 16), (1, 2, 3), (False, True), (1, 2, 4)):
+    for ranks, stage, checkpointing, part in itertools.product(
+        (1, 2, 4, 8, 16), (1, 2, 3), (False, True), (1, 2, 4)
+    ):
         if checkpointing < settings.checkpointing or stage < settings.zero_stage:
             continue
         other = replace(
@@ -259,10 +280,19 @@ def machine_of(
         raise InputError(f"--gpu {name}: no such device; there are {', '.join(GPUS)} and cpu")
     if name == "cpu" and needs:
         known = ", ".join(GPUS)
-        raise InputError(f"--gpu cpu: the study has gpus_per_rank: {study.gpus_per_rank}; plan it for one of {known}")
+        raise InputError(
+            f"--gpu cpu: the study has gpus_per_rank: {study.gpus_per_rank}; plan it for one of {known}"
+        )
     if name != "cpu" and not needs:
-        raise InputError(f"--gpu {name}: the study has gpus_per_rank: 0, so it would leave GPUs idle; leave --gpu out")
-    return Machine(name, GPUS.get(name), count or (max(study.gpus, needs) if needs else os.cpu_count() or 1), measured)
+        raise InputError(
+            f"--gpu {name}: the study has gpus_per_rank: 0, so it would leave GPUs idle; leave --gpu out"
+        )
+    return Machine(
+        name,
+        GPUS.get(name),
+        count or (max(study.gpus, needs) if needs else os.cpu_count() or 1),
+        measured,
+    )
 
 
 def _is(gpu: str, here: Sequence[str]) -> bool:

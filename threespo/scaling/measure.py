@@ -47,7 +47,9 @@ def measure(shape: Shape, device: str, prompt: int, response: int) -> Rates:
         head_dim=shape.head_dim,
         tie_word_embeddings=shape.tied,
     )
-    learner = DeepSpeedLearner(policy, None, OptimSettings(dtype=str(dtype).rpartition(".")[2], micro_batch_tokens=8192))
+    learner = DeepSpeedLearner(
+        policy, None, OptimSettings(dtype=str(dtype).rpartition(".")[2], micro_batch_tokens=8192)
+    )
 
     def tokens_of(length: int) -> list[int]:
         return [rng.randrange(1, shape.vocabulary) for _ in range(length)]
@@ -59,7 +61,10 @@ def measure(shape: Shape, device: str, prompt: int, response: int) -> Rates:
         sampler = TorchSampler(policy, new, 256, 16_384)
 
         def once() -> None:
-            requests = (SampleRequest(text, count, ("measure", number)) for number, text in enumerate(texts(prompts)))
+            requests = (
+                SampleRequest(text, count, ("measure", number))
+                for number, text in enumerate(texts(prompts))
+            )
             sampler.sample(tuple(requests), seed=0, temperature=1.0)
 
         return _seconds(clock, once)

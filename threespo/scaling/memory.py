@@ -101,7 +101,8 @@ def memory(shape: Shape, settings: Settings, *, gpu: bool = True) -> Memory:
         # The critic has a body of its own and no head; its activations come after the policy's and take their place.
         critic=sum(states(shape.parameters, settings)) if settings.critic else 0.0,
         # Drawing from scattered weights gathers all of them first; the copy of an engine gets them one by one.
-        sampler=(copy if settings.colocated else copy * (1 - 1 / settings.ranks) if at_zero_3 else 0.0) + settings.cache,
+        sampler=(copy if settings.colocated else copy * (1 - 1 / settings.ranks) if at_zero_3 else 0.0)
+        + settings.cache,
         activations=kept(shape, settings) + passing(shape, settings),
         buffers=BUCKET * settings.size if gpu and (settings.ranks > 1 or at_zero_3) else 0.0,
         context=CONTEXT if gpu else 0.0,

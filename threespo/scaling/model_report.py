@@ -73,7 +73,9 @@ def _folder(source: str) -> Path:
         check_folder(Path(source))
         return Path(source)
     if not re.fullmatch(REPOSITORY, source):
-        raise InputError(f"{source}: there is no such model folder. Give a folder or a hub name (OWNER/NAME).")
+        raise InputError(
+            f"{source}: there is no such model folder. Give a folder or a hub name (OWNER/NAME)."
+        )
     if (found := configuration(source)) is None:
         raise InputError(
             f"{source}: not in the hub's cache. Fetch its small files, or give a folder: "
@@ -92,7 +94,9 @@ def _of_template(words: Policy, settings: TemplateSettings) -> Iterator[str]:
     yield f"before    {_shortened(template.before)}"
     yield f"behind    {_shortened(template.after)}"
     yield "date      " + (
-        f"the template takes {settings.chat_template_date} for today (chat_template_date)" if clock else "no clock is read"
+        f"the template takes {settings.chat_template_date} for today (chat_template_date)"
+        if clock
+        else "no clock is read"
     )
     yield f"reads     {listed(variables(words.tokenizer))} (chat_template_kwargs)"
     yield "thought   " + _thought(words, template.after)
@@ -102,7 +106,11 @@ def _thought(words: Policy, after: str) -> str:
     if words.opening:
         return f"opened by the template, and counted as the answer's: {words.opening!r} (opening=… of adapters)"
     empty = TAGS[0] in after
-    return "opened and closed by the template; the answer needs one of its own" if empty else "opened by the model itself"
+    return (
+        "opened and closed by the template; the answer needs one of its own"
+        if empty
+        else "opened by the model itself"
+    )
 
 
 def _named(words: Policy, ids: list[int]) -> str:
@@ -114,11 +122,17 @@ def _shortened(text: str) -> str:
 
 
 def _longest(words: Policy, name: str, tasks: Tasks) -> str:
-    prompts = {prompt for place in range(min(WALKS, len(tasks))) for prompt in _walk(tasks.begin(place), name)}
+    prompts = {
+        prompt for place in range(min(WALKS, len(tasks))) for prompt in _walk(tasks.begin(place), name)
+    }
     longest = sorted(prompts, key=lambda prompt: (-len(prompt), prompt))[:LONGEST]
     count = max(len(words.encode_prompt(prompt)) for prompt in longest)
     fits = words.max_context - SamplingSettings().max_response_tokens
-    over = f", TOO LONG for the context beside a response of {words.max_context - fits}" if count > fits else ""
+    over = (
+        f", TOO LONG for the context beside a response of {words.max_context - fits}"
+        if count > fits
+        else ""
+    )
     return f"{name} {count} tokens ({WALKS} tasks of {tasks.split}, played at random){over}"
 
 

@@ -11,7 +11,9 @@ _HEAD = (
 )  # fmt: skip
 
 
-def lines(found: Estimate, price: float | None = None, given: tuple[float | None, float | None] = (None, None)) -> list[str]:
+def lines(
+    found: Estimate, price: float | None = None, given: tuple[float | None, float | None] = (None, None)
+) -> list[str]:
     """Return a plan, a line for each cell, and its sums.
 
     Args:
@@ -23,7 +25,10 @@ def lines(found: Estimate, price: float | None = None, given: tuple[float | None
     rows = [tuple(head.format(device=device) for head in _HEAD), *(_row(line) for line in found.lines)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEAD))]
     table = [
-        "  ".join(part.ljust(widths[place]) if place < 2 else part.rjust(widths[place]) for place, part in enumerate(row))
+        "  ".join(
+            part.ljust(widths[place]) if place < 2 else part.rjust(widths[place])
+            for place, part in enumerate(row)
+        )
         for row in rows
     ]
     head = f"plan of {found.study.name!r} on {machine.count} x {machine.name}"
@@ -60,10 +65,16 @@ def _sums(found: Estimate, price: float | None) -> Iterator[str]:
 
 def _origins(found: Estimate, given: tuple[float | None, float | None]) -> Iterator[str]:
     for origin in dict.fromkeys(line.origin for line in found.lines):
-        yield f"rates: {origin}" + ("" if "this machine" in origin else "; --measure replaces them by this machine's")
+        yield f"rates: {origin}" + (
+            "" if "this machine" in origin else "; --measure replaces them by this machine's"
+        )
     study = found.study
     policies = study.policies.values()
-    told = {(env, policy.kind): text_of(env, policy, given) for env in study.environments for policy in policies}
+    told = {
+        (env, policy.kind): text_of(env, policy, given)
+        for env in study.environments
+        for policy in policies
+    }
     for (env, kind), text in told.items():
         if kind != "endpoint":
             yield f"texts of {env}, {kind}: {text.prompt:g} tokens a prompt, {text.response:g} a response ({text.origin})"

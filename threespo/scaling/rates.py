@@ -86,8 +86,6 @@ class Rates(Settings):
     """Of a response token's logits in one forward pass."""
 
 
-
-
 def _core(read: float, step: float, draw: float, update: float, learn: float, head: float) -> Rates:
     origin = "measured on one core of an AMD EPYC, float32"
     return Rates(origin=origin, read=read, step=step, draw=draw, update=update, learn=learn, head=head)
@@ -168,7 +166,9 @@ def stored(file: Path | None = None) -> dict[str, Rates]:
     try:
         return {str(name): Rates.model_validate(rates) for name, rates in values.items()}
     except (ValidationError, AttributeError) as error:
-        raise InputError(f"{file}: not the rates of a machine ({str(error).splitlines()[0]}). {remedy}") from error
+        raise InputError(
+            f"{file}: not the rates of a machine ({str(error).splitlines()[0]}). {remedy}"
+        ) from error
 
 
 def keep(rates: Mapping[str, Rates], file: Path | None = None) -> Path:

@@ -48,10 +48,18 @@ class Allotment:
             minutes = min(LARGEST_MINUTES, LEAST_MINUTES + math.ceil(MARGIN * line.hours * 60))
             host = line.memory.host * line.cell.ranks if line.memory else 0.0
             found = Resources(_megabytes(line.cell, host), minutes, self._nodes(line.cell.ranks))
-            stage = "train" if line.cell.stage == "trial" else "evaluate" if line.cell.stage == "agent" else line.cell.stage
+            stage = (
+                "train"
+                if line.cell.stage == "trial"
+                else "evaluate"
+                if line.cell.stage == "agent"
+                else line.cell.stage
+            )
             name = (stage, line.cell.name)
             known = self._most.get(name, found)
-            self._most[name] = Resources(max(known.mem_mb, found.mem_mb), max(known.runtime, found.runtime), found.nodes)
+            self._most[name] = Resources(
+                max(known.mem_mb, found.mem_mb), max(known.runtime, found.runtime), found.nodes
+            )
 
     def of(self, job: JobId) -> Resources:
         """Return what a job needs; for what no model computes, the least."""

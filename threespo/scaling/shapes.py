@@ -84,7 +84,15 @@ def shape_of(policy: PolicySettings, env: str) -> Shape:
     if policy.kind == "tiny":
         size = SIZES[policy.size]
         words = TINY_VOCABULARY.get(env, max(TINY_VOCABULARY.values()))
-        shape = (size.layers, size.hidden, size.heads, size.heads, size.mlp, words, size.hidden // size.heads)
+        shape = (
+            size.layers,
+            size.hidden,
+            size.heads,
+            size.heads,
+            size.mlp,
+            words,
+            size.hidden // size.heads,
+        )
         return Shape(*shape, tied=True)
 
     source = str(policy.source)
@@ -125,4 +133,6 @@ def _read(file: Path) -> Shape:
             biased=config.get("model_type") == "qwen2",
         )
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        raise InputError(f"{file}: not the configuration of a decoder model ({json.dumps(str(error))})") from error
+        raise InputError(
+            f"{file}: not the configuration of a decoder model ({json.dumps(str(error))})"
+        ) from error

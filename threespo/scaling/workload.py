@@ -21,6 +21,7 @@ GROUP = 0.9
 ACTIVE = 0.4
 """Mean share of an epoch's tasks that still search in a tick, where searches follow several paths: 0.3 to 0.5 in `smoke`."""
 
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """What episodes in an environment look like to a policy: means over training."""
@@ -94,7 +95,9 @@ class Work:
         return replace(self, **{name: factor * getattr(self, name) for name in names})
 
 
-def text_of(env: str, policy: PolicySettings, given: tuple[float | None, float | None] = (None, None)) -> Text:
+def text_of(
+    env: str, policy: PolicySettings, given: tuple[float | None, float | None] = (None, None)
+) -> Text:
     """Return the lengths of texts; ``given`` are a user's own mean lengths of prompt and response, in their place."""
     known = TEXTS.get((env, policy.kind), ELSEWHERE)
     prompt, response = given
@@ -118,11 +121,18 @@ def training(study: Study, run: Run, text: Text) -> Work:
 
 def playing(episodes: float, max_steps: int, text: Text, limit: int) -> Work:
     """Return the work of playing whole episodes side by side, of which nothing is learned."""
-    return _sampled(episodes * text.episode * max_steps, 1.0, max_steps, episodes * text.episode, text, limit)
+    return _sampled(
+        episodes * text.episode * max_steps, 1.0, max_steps, episodes * text.episode, text, limit
+    )
 
 
 def _episodes(
-    here: StudyAt, entry: MethodSettings, options: Mapping[str, Any], generations: float, text: Text, limit: int
+    here: StudyAt,
+    entry: MethodSettings,
+    options: Mapping[str, Any],
+    generations: float,
+    text: Text,
+    limit: int,
 ) -> Work:
     """Groups of whole episodes: an epoch is one update on all of their steps."""
     training, longest = here.training, here.settings.max_steps
@@ -133,7 +143,14 @@ def _episodes(
     else:
         epochs = generations / (rows * text.episode * longest)
 
-    work = _sampled(generations, text.distinct, epochs * longest, generations / max(1.0, epochs * longest), text, limit)
+    work = _sampled(
+        generations,
+        text.distinct,
+        epochs * longest,
+        generations / max(1.0, epochs * longest),
+        text,
+        limit,
+    )
     minibatch = entry.minibatch or training.minibatch
     return replace(
         work,
@@ -146,7 +163,12 @@ def _episodes(
 
 
 def _search(
-    here: StudyAt, entry: MethodSettings, options: Mapping[str, Any], generations: float, text: Text, limit: int
+    here: StudyAt,
+    entry: MethodSettings,
+    options: Mapping[str, Any],
+    generations: float,
+    text: Text,
+    limit: int,
 ) -> Work:
     """Searches of states: a tick expands a state of each task, with an optimizer step for each that is learned from."""
     training, longest = here.training, here.settings.max_steps
@@ -183,7 +205,9 @@ def _search(
     )
 
 
-def _sampled(generations: float, distinct: float, ticks: float, rows: float, text: Text, limit: int) -> Work:
+def _sampled(
+    generations: float, distinct: float, ticks: float, rows: float, text: Text, limit: int
+) -> Work:
     """Return the sampling of ``generations`` responses in ``ticks`` calls of ``rows`` rows each (formula ``longest``).
 
     ``distinct`` prompts are read for a response. The longest of n responses grows with the logarithm of n, up to the limit.

@@ -29,7 +29,9 @@ def novelty_weight(n_total: float, omega_k: float, fixed: float | None = None) -
     return 0.5 * math.exp(-omega_k * n_total) if fixed is None else fixed
 
 
-def step_reward(*, omega: float, novel: bool, score: float, next_score: float, success: float) -> RewardTerms:
+def step_reward(
+    *, omega: float, novel: bool, score: float, next_score: float, success: float
+) -> RewardTerms:
     """R_3SPO(s_t, s_t+1) of eq. 2.
 
     Args:

@@ -34,7 +34,9 @@ class StateScore:
     """n(s_t), actions to be sampled in the state."""
 
 
-def state_score(n_total: float, n_success: float, clock: int, settings: ScoreSettings, gate: bool = True) -> StateScore:
+def state_score(
+    n_total: float, n_success: float, clock: int, settings: ScoreSettings, gate: bool = True
+) -> StateScore:
     """Eq. 1 and eq. 3 for one state.
 
     The number of samples is that of the limit eps -> 0, so that the division guard cannot lift G_max * S above an

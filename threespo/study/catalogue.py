@@ -32,7 +32,13 @@ TABLE_KINDS = ("csv", "md", "tex")
 
 PAPER_NUMBERS = tuple(
     PAPER / name
-    for name in ("results.yaml", "efficiency.csv", "claims.yaml", "hyperparameters.yaml", "tables_and_figures.yaml")
+    for name in (
+        "results.yaml",
+        "efficiency.csv",
+        "claims.yaml",
+        "hyperparameters.yaml",
+        "tables_and_figures.yaml",
+    )
 )
 """What the tables compare ours with."""
 
@@ -131,12 +137,18 @@ class Catalogue(Settings):
     def _items_and_notebooks_fit(self) -> "Catalogue":
         names = [item.name for item in self.items]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"items: {min(twice)!r} is there twice; names are names of files, so each is needed once")
+            raise ValueError(
+                f"items: {min(twice)!r} is there twice; names are names of files, so each is needed once"
+            )
         for item in self.items:
             if item.notebook not in self.notebooks:
-                raise ValueError(f"items.{item.name}.notebook: no entry {item.notebook!r} in 'notebooks'; add it")
+                raise ValueError(
+                    f"items.{item.name}.notebook: no entry {item.notebook!r} in 'notebooks'; add it"
+                )
         if idle := [name for name in self.notebooks if not self.made_by(name)]:
-            raise ValueError(f"notebooks.{idle[0]}: no item is made by it; add the item, with title and caption")
+            raise ValueError(
+                f"notebooks.{idle[0]}: no item is made by it; add the item, with title and caption"
+            )
         return self
 
     def made_by(self, notebook: str) -> list[Item]:
@@ -159,7 +171,9 @@ def catalogue(folder: Path = PAPER) -> Catalogue:
     except OSError as error:
         if not folder.is_dir():
             return NOTHING
-        raise InputError(f"{file}: cannot be read ({error.strerror}); restore it from the repository") from error
+        raise InputError(
+            f"{file}: cannot be read ({error.strerror}); restore it from the repository"
+        ) from error
     return _read(file, str(file.absolute()), changed)
 
 
@@ -170,7 +184,9 @@ def _read(file: Path, _place: str, _changed: int) -> Catalogue:
     try:
         return Catalogue.model_validate(values)
     except ValidationError as error:
-        faults = "; ".join(f"{_field(item, values)}: {explain(item, Catalogue)}" for item in error.errors())
+        faults = "; ".join(
+            f"{_field(item, values)}: {explain(item, Catalogue)}" for item in error.errors()
+        )
         raise InputError(f"{file}: {faults}".replace("study: ", "", 1)) from error
 
 

@@ -56,18 +56,27 @@ def reaching(changes: dict[str, Any], study: Study, notes: list[str]) -> dict[st
 
 
 def _common(
-    changes: Mapping[str, Any], own: Mapping[str, Any], named: Mapping[str, Any], env: str, before: str, notes: list[str]
+    changes: Mapping[str, Any],
+    own: Mapping[str, Any],
+    named: Mapping[str, Any],
+    env: str,
+    before: str,
+    notes: list[str],
 ) -> dict[str, Any]:
     """Return the part of ``changes`` for which the environment ``env`` has ``own`` values that are not ``named`` apart."""
     found: dict[str, Any] = {}
     for name in sorted(changes.keys() & own.keys()):
         field, value, apart = f"{before}{name}", changes[name], named.get(name, {})
         if isinstance(value, dict) and isinstance(own[name], dict):
-            inner = _common(value, own[name], apart if isinstance(apart, dict) else {}, env, f"{field}.", notes)
+            inner = _common(
+                value, own[name], apart if isinstance(apart, dict) else {}, env, f"{field}.", notes
+            )
             found.update({name: inner} if inner else {})
         elif value != own[name] and name not in named:
             found[name] = value
-            notes.append(f"{field} is {value} in {env} too, which has {own[name]} of its own; to keep that: {env}.{field}")
+            notes.append(
+                f"{field} is {value} in {env} too, which has {own[name]} of its own; to keep that: {env}.{field}"
+            )
     return found
 
 
@@ -82,7 +91,8 @@ def small_budgets(study: Study) -> Iterator[str]:
         if budget < tasks * task:
             yield (
                 f"training.generations is {budget} in {env}, where an epoch of {tasks} tasks may take {tasks * task}: "
-                f"the first epoch has {max(1, budget // task)}" + (f", which may take up to {task}" if budget < task else "")
+                f"the first epoch has {max(1, budget // task)}"
+                + (f", which may take up to {task}" if budget < task else "")
             )
 
 
@@ -94,5 +104,7 @@ def mapping_of(text: str | None) -> dict[str, Any]:
     """
     values = read_yaml(text or "{}", "--set")
     if not isinstance(values, dict):
-        raise InputError(f"--set: expected a YAML mapping such as '{{training: {{generations: 500}}}}', found {text!r}")
+        raise InputError(
+            f"--set: expected a YAML mapping such as '{{training: {{generations: 500}}}}', found {text!r}"
+        )
     return values

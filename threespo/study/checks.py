@@ -37,7 +37,10 @@ def unconfirmed(study: Study) -> Iterator[str]:
         judged = study.at(env).evaluation
         for split in dict.fromkeys((*judged.splits, str(judged.learning.split))):
             if (found := purpose(split)) != CONFIRMATION:
-                panels = ", ".join(name for name in environment(env).splits if purpose(name) == CONFIRMATION) or "none"
+                panels = (
+                    ", ".join(name for name in environment(env).splits if purpose(name) == CONFIRMATION)
+                    or "none"
+                )
                 yield (
                     f"evaluation.splits: {split!r} of {env} is a panel for {found}, on which choices are made; a "
                     f"confirmatory study is evaluated on panels for confirmation only (there: {panels})"
@@ -87,12 +90,16 @@ def _scale(study: Study) -> Iterator[str]:
     """Check stages of ZeRO, which may stand with the study, an environment or a policy."""
     for name, policy in study.policies.items():
         if policy.kind == "endpoint":
-            if given := [field for field in PolicyScale.model_fields if getattr(policy, field) is not None]:
+            if given := [
+                field for field in PolicyScale.model_fields if getattr(policy, field) is not None
+            ]:
                 yield f"policies.{name}.{given[0]}: an endpoint is not trained; leave it out"
             continue
         for env in study.environments:
             training = policy.scaled(study.at(env).training)
-            where = f"policies.{name}.zero_stage" if policy.zero_stage is not None else "training.zero_stage"
+            where = (
+                f"policies.{name}.zero_stage" if policy.zero_stage is not None else "training.zero_stage"
+            )
             if training.zero_stage == 0 and policy.dtype == "bfloat16":
                 yield (
                     f"{where}: found 0 for {name!r} with dtype bfloat16; give 1 or more, or leave it out: at stage 0 "
@@ -135,7 +142,11 @@ def _methods(study: Study) -> Iterator[str]:
             yield f"methods.{name}: this name is taken by the untrained policies; choose another"
         # The rate comes from the entry or from the trials, never from both.
         if (entry.learning_rate is None) != (study.tuning is not None):
-            remedy = "remove it, 'tuning' chooses it" if study.tuning else "give it, or the section 'tuning' to choose it"
+            remedy = (
+                "remove it, 'tuning' chooses it"
+                if study.tuning
+                else "give it, or the section 'tuning' to choose it"
+            )
             yield f"methods.{name}.learning_rate: found {entry.learning_rate}; {remedy}"
 
 
@@ -145,7 +156,10 @@ def _in_environments(study: Study) -> Iterator[str]:
         try:
             here = study.at(env)
         except ValidationError as error:
-            yield from (f"{env}.training.{field_of(item)}: {explain(item, TrainingSettings)}" for item in error.errors())
+            yield from (
+                f"{env}.training.{field_of(item)}: {explain(item, TrainingSettings)}"
+                for item in error.errors()
+            )
             continue
         yield from _pool(study, env, here)
         yield from _snapshots(study, env, here)
@@ -153,7 +167,11 @@ def _in_environments(study: Study) -> Iterator[str]:
         yield from _check_entries(f"{env}.methods", {name: here.methods[name] for name in changed})
         for name, entry in here.methods.items():
             # Searches update after every state; mini-batches exist only for what is kept until the epoch's end.
-            if searches(entry.method) and entry.minibatch and entry.options.get("update_unit") != "epoch":
+            if (
+                searches(entry.method)
+                and entry.minibatch
+                and entry.options.get("update_unit") != "epoch"
+            ):
                 yield f"methods.{name}.minibatch: a search has mini-batches with 'update_unit: epoch' only (not so in {env})"
 
 
@@ -166,7 +184,9 @@ def _pool(study: Study, env: str, here: StudyAt) -> Iterator[str]:
 
 def _snapshots(study: Study, env: str, here: StudyAt) -> Iterator[str]:
     training, learning = here.training, here.evaluation.learning
-    where = f"{env}.training.snapshots" if "snapshots" in here.settings.training else "training.snapshots"
+    where = (
+        f"{env}.training.snapshots" if "snapshots" in here.settings.training else "training.snapshots"
+    )
     if training.snapshots > training.budget:
         yield (
             f"{where}: found {training.snapshots}, but the budget has not so many parts: it is of "
@@ -191,7 +211,11 @@ def _parts(study: Study) -> Iterator[str]:
             for name in sorted(set(getattr(scope, field) or ()) - known.keys()) if scope else ():
                 yield f"parts.{part}.{field}: the study has no {name!r}; there are {listed(known)}"
     for env in study.environments:
-        if not any(study.covers(entry.parts, env, policy) for entry in study.methods.values() for policy in study.policies):
+        if not any(
+            study.covers(entry.parts, env, policy)
+            for entry in study.methods.values()
+            for policy in study.policies
+        ):
             yield f"parts: no entry of 'methods' is run in {env}; widen a part, or remove the environment with {env}: null"
 
 
@@ -207,7 +231,9 @@ def _policies(study: Study) -> Iterator[str]:
     for name, policy in study.policies.items():
         if policy.size not in SIZES:
             yield f"policies.{name}.size: no size {policy.size!r}; there are {', '.join(SIZES)}"
-        players = [agent for agent in study.agents.values() if agent.policies is None or name in agent.policies]
+        players = [
+            agent for agent in study.agents.values() if agent.policies is None or name in agent.policies
+        ]
         if policy.sampling(study.gpus_per_rank).sampler == "vllm":
             yield from _temperatures(study, name)
         if policy.kind == "endpoint" and not players:
@@ -219,7 +245,10 @@ def _policies(study: Study) -> Iterator[str]:
 def _temperatures(study: Study, policy: str) -> Iterator[str]:
     for env in study.environments:
         here = study.at(env)
-        asked = {"training.temperature": here.training.temperature, "evaluation.temperature": here.evaluation.temperature}
+        asked = {
+            "training.temperature": here.training.temperature,
+            "evaluation.temperature": here.evaluation.temperature,
+        }
         for where, temperature in asked.items():
             if not drawn_by_vllm(temperature):
                 yield f"{where}: found {temperature} in {env}; {VLLM_RANGE}, or set policies.{policy}.sampler: torch"

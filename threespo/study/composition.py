@@ -47,11 +47,17 @@ def extended(
         return own
     known = sorted(file.stem for file in path.parent.glob("*.yaml") if file != path)
     if name not in known:
-        raise InputError(f"{path}: extends: no study {str(name)[:80]!r} beside it; there are {listed(known)}")
+        raise InputError(
+            f"{path}: extends: no study {str(name)[:80]!r} beside it; there are {listed(known)}"
+        )
     if "name" not in own:
-        raise InputError(f"{path}: name: this field is required in a study that extends another, for its results")
+        raise InputError(
+            f"{path}: name: this field is required in a study that extends another, for its results"
+        )
     if depth == MOST_FILES:
-        raise InputError(f"{path}: extends: {MOST_FILES} files extend each other; is it a ring? Let one of them extend none")
+        raise InputError(
+            f"{path}: extends: {MOST_FILES} files extend each other; is it a ring? Let one of them extend none"
+        )
     base = path.with_name(f"{name}.yaml")
     fields = extended(read(base), base, read, depth + 1)
     # The mark says that one study was frozen, and not those that extend it.
@@ -82,7 +88,9 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _with_likes(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     entries = _mapping(values.get("methods"))
-    models = {name: entry[LIKE] for name, entry in entries.items() if isinstance(entry, dict) and LIKE in entry}
+    models = {
+        name: entry[LIKE] for name, entry in entries.items() if isinstance(entry, dict) and LIKE in entry
+    }
     faults = [
         f"methods.{name}.{LIKE}: expected an entry of 'methods' that is like no other, found {str(model)[:80]!r}"
         for name, model in models.items()
@@ -127,7 +135,10 @@ def _kept(values: dict[str, Any], keep: dict[str, list[str]]) -> dict[str, Any]:
     if "methods" in keep:
         for env in ENVIRONMENTS:
             if own := _mapping(_mapping(kept.get(env)).get("methods")):
-                kept[env] = {**kept[env], "methods": {name: own[name] for name in own if name in keep["methods"]}}
+                kept[env] = {
+                    **kept[env],
+                    "methods": {name: own[name] for name in own if name in keep["methods"]},
+                }
     return kept
 
 

@@ -20,7 +20,14 @@ from threespo.imitation.sizes import Weakness
 from threespo.policy.endpoint_settings import EndpointSettings
 from threespo.policy.settings import SamplingSettings, TemplateSettings, VllmSettings
 from threespo.runs.settings import EvaluationSettings, LearningSettings, ProbeSettings
-from threespo.runs.training_settings import MOST_RANKS, MOST_ROWS, Generations, PolicyScale, Schedule, TrainingSettings
+from threespo.runs.training_settings import (
+    MOST_RANKS,
+    MOST_ROWS,
+    Generations,
+    PolicyScale,
+    Schedule,
+    TrainingSettings,
+)
 from threespo.settings import REVISION, Execution, Label, LearningRate, Name, Seeds, Settings, Several
 from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
@@ -50,17 +57,29 @@ class PolicySettings(SamplingSettings, PolicyScale):
     @model_validator(mode="after")
     def _kind_is_complete(self) -> "PolicySettings":
         if (self.kind == "endpoint") != (self.endpoint is not None):
-            raise ValueError("kind 'endpoint' needs 'endpoint' (model and prices), other kinds must not have it")
+            raise ValueError(
+                "kind 'endpoint' needs 'endpoint' (model and prices), other kinds must not have it"
+            )
         if (self.kind == "pretrained") != (self.source is not None):
-            raise ValueError("kind 'pretrained' needs 'source' (a folder or hub name), kind 'tiny' must not have it")
+            raise ValueError(
+                "kind 'pretrained' needs 'source' (a folder or hub name), kind 'tiny' must not have it"
+            )
         if self.revision is not None and self.kind != "pretrained":
-            raise ValueError("'revision' is of kind 'pretrained' only, which is fetched from a hub; leave it out")
+            raise ValueError(
+                "'revision' is of kind 'pretrained' only, which is fetched from a hub; leave it out"
+            )
         if self.kind != "tiny" and self.weakness != "planted":
-            raise ValueError("'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are")
+            raise ValueError(
+                "'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are"
+            )
         if self.kind != "pretrained" and TemplateSettings.part_of(self) != TemplateSettings():
-            raise ValueError("'chat_template_kwargs' and 'chat_template_date' are of kind 'pretrained' only: leave them out")
+            raise ValueError(
+                "'chat_template_kwargs' and 'chat_template_date' are of kind 'pretrained' only: leave them out"
+            )
         if self.kind == "endpoint" and self.sampler != "auto":
-            raise ValueError(f"'sampler' is {self.sampler!r}, but an endpoint draws its responses itself: leave it out")
+            raise ValueError(
+                f"'sampler' is {self.sampler!r}, but an endpoint draws its responses itself: leave it out"
+            )
         if self.sampler == "torch" and self.vllm != VllmSettings():
             raise ValueError("'vllm' has settings, but 'sampler' is 'torch': leave one of the two out")
         return self
@@ -78,7 +97,11 @@ class PolicySettings(SamplingSettings, PolicyScale):
         names = set(PolicyScale.model_fields) - {"ranks_per_run"}
         own = {name: value for name in names if (value := getattr(self, name)) is not None}
         stage = own.get("zero_stage", training.zero_stage)
-        least = 1 if self.dtype == "bfloat16" or own.get("offload_optimizer", training.offload_optimizer) else 0
+        least = (
+            1
+            if self.dtype == "bfloat16" or own.get("offload_optimizer", training.offload_optimizer)
+            else 0
+        )
         return training.model_copy(update={**own, "zero_stage": least if stage is None else stage})
 
 
@@ -126,9 +149,13 @@ class TuningSettings(Settings):
     def _rates_are_a_grid(self) -> "TuningSettings":
         rising = list(self.learning_rates) == sorted(self.learning_rates)
         if not rising:
-            raise ValueError(f"learning_rates: expected rates in rising order, found {self.learning_rates}")
+            raise ValueError(
+                f"learning_rates: expected rates in rising order, found {self.learning_rates}"
+            )
         if len({f"{rate:g}" for rate in self.learning_rates}) < len(self.learning_rates):
-            raise ValueError(f"learning_rates: expected rates that differ in six digits, found {self.learning_rates}")
+            raise ValueError(
+                f"learning_rates: expected rates that differ in six digits, found {self.learning_rates}"
+            )
         return self
 
 
@@ -220,7 +247,9 @@ class Study(Settings):
         for name, other in section.methods.items():
             entry = methods[name]
             rate = other.learning_rate or entry.learning_rate
-            methods[name] = entry.model_copy(update={"learning_rate": rate, "options": {**entry.options, **other.options}})
+            methods[name] = entry.model_copy(
+                update={"learning_rate": rate, "options": {**entry.options, **other.options}}
+            )
 
         spec = environment(env)
         there = section.splits or spec.splits

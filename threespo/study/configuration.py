@@ -21,7 +21,18 @@ _FOLDER = re.compile(r"[\w./+@=,:~-]+")
 _MAPPINGS = ("set", "real")
 
 OWN = (
-    *("benchmarks", "build", "config", "dist", "docs", "examples", "notebooks", "profiles", "tests", "threespo"),
+    *(
+        "benchmarks",
+        "build",
+        "config",
+        "dist",
+        "docs",
+        "examples",
+        "notebooks",
+        "profiles",
+        "tests",
+        "threespo",
+    ),
     *("threespo_verifiers", "workflow"),
 )
 """The repository's folders, hidden ones apart, and those that `make` writes."""
@@ -88,11 +99,15 @@ def read_config(file: Path) -> dict[str, Any]:
     text = read_text(file, "Restore it from the repository.")
     values = read_yaml(text, str(file))
     if not isinstance(values, dict | None):
-        raise InputError(f"{file}: expected a mapping of keys (config/README.md), found {_shown(values)}")
+        raise InputError(
+            f"{file}: expected a mapping of keys (config/README.md), found {_shown(values)}"
+        )
 
     # Snakemake reads the file too, by YAML 1.1, where ``no`` is false and ``010`` is 8.
     for place, meant, taken in _differences(typed(values), typed(yaml.safe_load(text))):
-        raise InputError(f"{file}: {place}: YAML 1.2 reads {meant!r}, Snakemake {taken!r}; write it otherwise, or quote it")
+        raise InputError(
+            f"{file}: {place}: YAML 1.2 reads {meant!r}, Snakemake {taken!r}; write it otherwise, or quote it"
+        )
     return values or {}
 
 
@@ -120,7 +135,9 @@ def check_texts(given: Sequence[str]) -> None:
     for text in given:
         key, _, value = text.partition("=")
         if key in seen:
-            raise InputError(f"--config {key}: given twice; Snakemake would take the last one, so write it once")
+            raise InputError(
+                f"--config {key}: given twice; Snakemake would take the last one, so write it once"
+            )
         seen.add(key)
         if key in _MAPPINGS:
             read_yaml(value, f"--config {key}")
@@ -173,7 +190,9 @@ def results_folder(places: Places) -> Path:
         try:
             blocked = place.exists() and not place.is_dir()
         except OSError as error:
-            raise InputError(f"{places.of('results')}: not the path of a folder ({error.strerror})") from error
+            raise InputError(
+                f"{places.of('results')}: not the path of a folder ({error.strerror})"
+            ) from error
         if blocked:
             raise InputError(f"{places.of('results')}: {place} is a file; choose another folder")
     return folder
@@ -183,7 +202,9 @@ def _refuse_own(folder: Path, where: str) -> None:
     """Refuse folders of the repository itself: what is removed with results, or searched for them, must not be code."""
     remedy = "choose a folder for results alone, such as results or /data/results"
     if folder.parts[:1] and folder.parts[0].startswith("~"):
-        raise InputError(f"{where}: {folder}: no shell has put a home in the place of the ~; write the whole path")
+        raise InputError(
+            f"{where}: {folder}: no shell has put a home in the place of the ~; write the whole path"
+        )
     # With all links followed, and names such as a/../b.
     here, meant = Path.cwd().resolve(), folder.resolve()
     if meant == here or meant in here.parents:

@@ -23,7 +23,12 @@ class DecisionTreesSettings(Settings):
 
     families: dict[Name, TreeFamily] = Field(min_length=1)
     methods: dict[Name, DecisionTreesEntry] = Field(min_length=1)
-    learning_rates: Annotated[Several[TableRate], Field(min_length=1, max_length=32)] = (10.0, 30.0, 100.0, 300.0)
+    learning_rates: Annotated[Several[TableRate], Field(min_length=1, max_length=32)] = (
+        10.0,
+        30.0,
+        100.0,
+        300.0,
+    )
     """Each row takes the best of these, chosen on ``tuning_seeds`` seeds that are not reported."""
     seeds: int = Field(default=100, ge=2, le=10_000)
     tuning_seeds: int = Field(default=10, ge=1, le=10_000)

@@ -32,7 +32,9 @@ def parse_study(values: dict[str, Any], origin: str, changes: Sequence[Change] =
         InputError: naming every wrong field with what was expected, and ``origin`` or the change that it comes from.
     """
     changes = [change for change in changes if change.values]
-    study = _checked(functools.reduce(lambda merged, change: merge(merged, change.values), changes, values))
+    study = _checked(
+        functools.reduce(lambda merged, change: merge(merged, change.values), changes, values)
+    )
     if isinstance(study, Study):
         return study
 
@@ -42,8 +44,13 @@ def parse_study(values: dict[str, Any], origin: str, changes: Sequence[Change] =
     by_origin: dict[str, list[str]] = {}
     for fault in study:
         by_origin.setdefault(_blamed(fault, changes) or otherwise, []).append(f"  {fault}")
-    what = {place: "not a valid study" if place == origin else f"no valid change of {origin}" for place in by_origin}
-    raise InputError("\n".join("\n".join((f"{place}: {what[place]}", *lines)) for place, lines in by_origin.items()))
+    what = {
+        place: "not a valid study" if place == origin else f"no valid change of {origin}"
+        for place in by_origin
+    }
+    raise InputError(
+        "\n".join("\n".join((f"{place}: {what[place]}", *lines)) for place, lines in by_origin.items())
+    )
 
 
 def _checked(values: dict[str, Any]) -> Study | list[str]:
@@ -61,7 +68,9 @@ def _checked(values: dict[str, Any]) -> Study | list[str]:
 def _blamed(fault: str, changes: Sequence[Change]) -> str | None:
     """Return the change that has the field which a fault begins with; ``None`` if none has."""
     field = fault.partition(": ")[0]
-    return next((change.origin for change in reversed(changes) if _has(change.values, field.split("."))), None)
+    return next(
+        (change.origin for change in reversed(changes) if _has(change.values, field.split("."))), None
+    )
 
 
 def _has(values: Any, parts: Sequence[str]) -> bool:
@@ -102,7 +111,9 @@ def _read(path: Path) -> dict[str, Any]:
     values = read_yaml(read_text(path, "Studies lie in config/studies/."), str(path))
     if not isinstance(values, dict):
         found = "nothing" if values is None else type(values).__name__
-        raise InputError(f"{path}: expected a mapping of fields such as config/studies/ci.yaml, found {found}")
+        raise InputError(
+            f"{path}: expected a mapping of fields such as config/studies/ci.yaml, found {found}"
+        )
     return values
 
 

@@ -28,9 +28,7 @@ def _rows(study: Study) -> list[tuple[str, str, str]]:
 def trained_runs(study: Study) -> list[Run]:
     """Return the runs that are trained, in a fixed order."""
     return [
-        Run(env, policy, method, seed)
-        for env, policy, method in _rows(study)
-        for seed in study.seeds
+        Run(env, policy, method, seed) for env, policy, method in _rows(study) for seed in study.seeds
     ]
 
 
@@ -53,7 +51,9 @@ def choices(study: Study) -> list[tuple[str, str, str]]:
 
 def trials_of(study: Study, env: str, policy: str, method: str) -> list[Run]:
     """Return the trials of one method on one policy."""
-    return [run for run in trial_runs(study) if (run.env, run.policy, run.method) == (env, policy, method)]
+    return [
+        run for run in trial_runs(study) if (run.env, run.policy, run.method) == (env, policy, method)
+    ]
 
 
 def reference_runs(study: Study) -> list[Run]:
@@ -91,7 +91,11 @@ def runs_of(study: Study, part: Part) -> list[Run]:
     """Return the rows of one part of a study: trained ones, the untrained policies beside them, and agents."""
     trained = [run for run in trained_runs(study) if part in study.methods[run.method].parts]
     agents = prompted_runs(study) if part in MAIN else []
-    return [run for run in (*trained, *reference_runs(study), *agents) if study.covers((part,), run.env, run.policy)]
+    return [
+        run
+        for run in (*trained, *reference_runs(study), *agents)
+        if study.covers((part,), run.env, run.policy)
+    ]
 
 
 def base_policies(study: Study) -> list[tuple[str, str]]:
@@ -143,7 +147,9 @@ def decision_tree_rows(study: Study) -> list[tuple[str, str]]:
     """Return (family of trees, method) of every row of methods on decision trees."""
     if study.laboratory is None:
         return []
-    return [(family, method) for family in study.laboratory.families for method in study.laboratory.methods]
+    return [
+        (family, method) for family in study.laboratory.families for method in study.laboratory.methods
+    ]
 
 
 def find_run(study: Study, run_id: str) -> Run:

@@ -12,7 +12,10 @@ MOST_VALUES = 100_000
 """Values of one text, those that aliases repeat included: a few aliases of aliases would otherwise fill the memory."""
 
 
-_TYPES = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")}
+_TYPES = {
+    f"tag:yaml.org,2002:{name}"
+    for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")
+}
 """What JSON has, and ``<<``. Any other type is a date that was meant as text, or a tag that no study needs."""
 
 
@@ -49,7 +52,9 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
 
 
 for _name, (_form, _first) in _PLAIN.items():
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_form})$"), list(_first))
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_form})$"), list(_first)
+    )
 
 
 def _whole(loader: _Loader, node: yaml.Node) -> int:
@@ -104,12 +109,16 @@ def read_yaml(text: str, origin: str) -> Any:
     except yaml.MarkedYAMLError as error:
         what = " ".join(part for part in (error.context, error.problem) if part)
         mark = error.problem_mark or error.context_mark
-        raise InputError(f"{origin}: not valid YAML: {what}{f' ({_place(mark)})' if mark else ''}") from error
+        raise InputError(
+            f"{origin}: not valid YAML: {what}{f' ({_place(mark)})' if mark else ''}"
+        ) from error
     except yaml.YAMLError as error:
         raise InputError(f"{origin}: not valid YAML: {' '.join(str(error).split())}") from error
     # What is tagged as a number, or looks like one, need not be one; the constructors do not say so themselves.
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(f"{origin}: not valid YAML: a value is not what it looks like ({error}); quote it") from error
+        raise InputError(
+            f"{origin}: not valid YAML: a value is not what it looks like ({error}); quote it"
+        ) from error
 
 
 def _check(node: yaml.Node, origin: str, sizes: dict[int, int]) -> int:
@@ -117,12 +126,16 @@ def _check(node: yaml.Node, origin: str, sizes: dict[int, int]) -> int:
     known = sizes.get(id(node))
     if known is not None:
         if known == 0:
-            raise InputError(f"{origin}: not valid YAML: an alias of what it stands in ({_place(node.start_mark)})")
+            raise InputError(
+                f"{origin}: not valid YAML: an alias of what it stands in ({_place(node.start_mark)})"
+            )
         return known
 
     if node.tag not in _TYPES:
         kind = str(node.tag).rpartition(":")[2]
-        raise InputError(f"{origin}: not valid YAML here: a {kind} ({_place(node.start_mark)}); quote it if it is text")
+        raise InputError(
+            f"{origin}: not valid YAML here: a {kind} ({_place(node.start_mark)}); quote it if it is text"
+        )
 
     sizes[id(node)] = 0
     children: list[yaml.Node] = []
@@ -132,7 +145,9 @@ def _check(node: yaml.Node, origin: str, sizes: dict[int, int]) -> int:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in first:
                     places = f"{_place(first[key.value].start_mark)} and {_place(key.start_mark)}"
-                    raise InputError(f"{origin}: the key {key.value!r} stands there twice, {places}; keep one of them")
+                    raise InputError(
+                        f"{origin}: the key {key.value!r} stands there twice, {places}; keep one of them"
+                    )
                 first[key.value] = key
                 # A name such as 3e-4 is text.
                 key.tag = _TEXT if key.tag == _NUMBER else key.tag

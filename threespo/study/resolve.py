@@ -120,7 +120,9 @@ def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = 
 
     # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins. So have those
     # of a changed study: a report must not stand beside settings that are not those of its runs.
-    plain_folder = study.name + "".join(f"-{real.ending}" for env, real in real_data().items() if env in places.given)
+    plain_folder = study.name + "".join(
+        f"-{real.ending}" for env, real in real_data().items() if env in places.given
+    )
     folder = plain_folder + own_ending(places, study, plain)
     chosen = places.value("study", AUTO, str | int, "") == AUTO
     why = _why(study, gpus) if chosen else "as asked"
@@ -180,7 +182,9 @@ def _why(study: Study, gpus: int | None) -> str:
     if not needed:
         return f"{granted}; it computes on CPU cores and LEAVES THE GPUs IDLE: the paper's own study needs {GPUS_OF_PAPER}"
     idle = gpus % needed
-    return f"{granted}: {gpus // needed} runs of {needed} GPU(s) at a time" + (f", {idle} GPU(s) stay idle" if idle else "")
+    return f"{granted}: {gpus // needed} runs of {needed} GPU(s) at a time" + (
+        f", {idle} GPU(s) stay idle" if idle else ""
+    )
 
 
 def _of_data(places: Places, path: Path) -> list[Change]:
@@ -192,7 +196,9 @@ def _of_data(places: Places, path: Path) -> list[Change]:
     study = load_study(path)
     # Beside real data, embedded stand-ins would be different experiments under the same names: real prompts are longer.
     there = {env for env, own in study.environments.items() if own.source == "embedded"}
-    changes = [Change(places.of(env), dict.fromkeys(there - folders.keys())) for env in list(folders)[:1]]
+    changes = [
+        Change(places.of(env), dict.fromkeys(there - folders.keys())) for env in list(folders)[:1]
+    ]
     for env, folder in folders.items():
         changes += _on_real_data(env, folder, real, places, path, study)
     return changes
@@ -213,7 +219,9 @@ def _folder(env: str, places: Places) -> Path | None:
         return None
     folder = Path(str(text))
     if not str(text).strip() or not is_folder(folder):
-        raise InputError(f"{places.of(env)}={text}: no such folder. It must hold {real_data()[env].holds}.")
+        raise InputError(
+            f"{places.of(env)}={text}: no such folder. It must hold {real_data()[env].holds}."
+        )
     return folder
 
 
@@ -222,15 +230,21 @@ def _on_real_data(
 ) -> list[Change]:
     """Return what a study changes to play on the real data in ``folder``; ``settings`` is ``real`` of the configuration."""
     if env not in study.environments:
-        raise InputError(f"{places.of(env)}={folder}: {path} has no section {env!r}; choose a study that has one")
+        raise InputError(
+            f"{places.of(env)}={folder}: {path} has no section {env!r}; choose a study that has one"
+        )
     known = (*real_data(), "policy")
     if unknown := sorted(str(key) for key in settings if key not in known):
-        raise InputError(f"{places.of('real')}: no such key: {listed(unknown)}; there are {', '.join(known)}")
+        raise InputError(
+            f"{places.of('real')}: no such key: {listed(unknown)}; there are {', '.join(known)}"
+        )
 
     parts = {name: settings.get(name) or {} for name in (env, "policy")}
     for name, part in parts.items():
         if not isinstance(part, dict):
-            raise InputError(f"{places.of('real')}.{name}: expected a mapping as in config/config.yaml, found {part!r}")
+            raise InputError(
+                f"{places.of('real')}.{name}: expected a mapping as in config/config.yaml, found {part!r}"
+            )
     # A pretrained model keeps its own limits.
     tiny = [name for name, policy in study.policies.items() if policy.kind == "tiny"]
     changed = {env: parts[env], "policies": dict.fromkeys(tiny, parts["policy"])}
@@ -244,7 +258,11 @@ def _check_folders(study: Study, places: Places, path: Path) -> None:
         real = real_data().get(env)
         if real is None or section.source != "path" or section.path is None:
             continue
-        where = f"{places.of(env)}={section.path}" if env in places.given else f"{path}: {env}.path: {section.path}"
+        where = (
+            f"{places.of(env)}={section.path}"
+            if env in places.given
+            else f"{path}: {env}.path: {section.path}"
+        )
         lack = real.lacks(section.path) if is_folder(section.path) else "no such folder"
         if lack is not None:
             raise InputError(f"{where}: {lack}. It must hold {real.holds}.")
@@ -278,5 +296,10 @@ def results_of(name: str) -> Paths:
     for folder in (Path(name), Path(name).parent, Path("results") / name):
         if Paths(folder).study.is_file():
             return Paths(folder)
-    there = ", ".join(sorted(str(path.parent) for path in Path("results").glob("*/study.json"))) or "none in results/"
-    raise InputError(f"{name}: no results of a study; name a folder such as results/smoke (there are: {there})")
+    there = (
+        ", ".join(sorted(str(path.parent) for path in Path("results").glob("*/study.json")))
+        or "none in results/"
+    )
+    raise InputError(
+        f"{name}: no results of a study; name a folder such as results/smoke (there are: {there})"
+    )

@@ -73,7 +73,9 @@ def play(rule: Rule, rounds: int) -> Course:
         settings = replace(settings, alpha=2 * math.log(rounds) / (least * math.log(2)))
 
     # All seeds are rows of one stream, which depends on the rule: variants are independent of each other.
-    random = np.random.Generator(np.random.Philox(key=derive("bandit", *map(int, astuple(rule)), rounds)))
+    random = np.random.Generator(
+        np.random.Philox(key=derive("bandit", *map(int, astuple(rule)), rounds))
+    )
     tried, won = np.zeros((SEEDS, len(truth))), np.zeros((SEEDS, len(truth)))
     spent, drawn = np.empty((SEEDS, rounds)), np.empty((SEEDS, rounds))
 
@@ -97,7 +99,12 @@ def regret_table() -> pd.DataFrame:
         whole = None if rule.alpha_of_rounds else play(rule, MARKS[-1])
         for mark in MARKS:
             regret, rollouts = (values[:, mark - 1] for values in whole or play(rule, mark))
-            numbers = {"mean": regret.mean(), "lowest": regret.min(), "highest": regret.max(), "rollouts": rollouts.mean()}
+            numbers = {
+                "mean": regret.mean(),
+                "lowest": regret.min(),
+                "highest": regret.max(),
+                "rollouts": rollouts.mean(),
+            }
             rows.append({"variant": name, "rounds": mark, **numbers})
     return pd.DataFrame(rows)
 
@@ -118,6 +125,8 @@ def _allocation(
     wanted = settings.g_max * score
     # An open gate is worth one rollout however small S is, as in ``state_score``. Without the ceiling, chance rounds.
     chance = random.random(wanted.shape)
-    rounded = np.maximum(np.ceil(wanted - 1e-9), score > 0) if rule.ceiling else np.floor(wanted + chance)
+    rounded = (
+        np.maximum(np.ceil(wanted - 1e-9), score > 0) if rule.ceiling else np.floor(wanted + chance)
+    )
     count: NDArray[np.int64] = rounded.astype(np.int64)
     return count

@@ -82,7 +82,9 @@ def curves() -> pd.DataFrame:
             "radius of the proof": math.log(draws),
             "repaired": REPAIRED * math.log(draws),
         }
-        rows += [("coverage", name, draws, missed(PROBABILITIES, draws, term)) for name, term in radii.items()]
+        rows += [
+            ("coverage", name, draws, missed(PROBABILITIES, draws, term)) for name, term in radii.items()
+        ]
         rows.append(("coverage", "claimed, 1/i²", draws, draws**-2.0))
 
     # At depth 1 all scores are 1, and the bound is 0.
@@ -97,11 +99,20 @@ def curves() -> pd.DataFrame:
         counts = [state_score(1_000_000, 1_000_000 * rate, 2, settings) for rate in (0.2, 0.2 + gap)]
         printed = counts[1].rollouts / sum(count.rollouts for count in counts)
         rows.append(("allocation", "as printed", gap, printed))
-        rows.append(("allocation", "without the ceiling", gap, counts[1].score / sum(count.score for count in counts)))
+        rows.append(
+            (
+                "allocation",
+                "without the ceiling",
+                gap,
+                counts[1].score / sum(count.score for count in counts),
+            )
+        )
         rows.append(("allocation", "bound", gap, share_bound(settings.alpha, 2, gap)))
 
     for visits in range(41):
         weight = novelty_weight(visits, OMEGA_K)
         rows += [("omega", "ω", visits, weight), ("omega", "0.5 − ω", visits, 0.5 - weight)]
-        rows.append(("omega", "ω, γ of the theorem", visits, novelty_weight(visits, least_gamma(EPOCHS, 1.0))))
+        rows.append(
+            ("omega", "ω, γ of the theorem", visits, novelty_weight(visits, least_gamma(EPOCHS, 1.0)))
+        )
     return pd.DataFrame(rows, columns=["panel", "series", "x", "y"])

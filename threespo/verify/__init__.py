@@ -58,7 +58,9 @@ def timed_report(kind: str) -> Iterator[Report]:
     yield report
     report.seconds = round(time.perf_counter() - start, 3)
     if not report.cases:
-        raise InputError(f"the reference file holds no case of kind {kind!r} that applies; check KIND and --only")
+        raise InputError(
+            f"the reference file holds no case of kind {kind!r} that applies; check KIND and --only"
+        )
 
 
 def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -79,10 +81,14 @@ def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
                 case = json.loads(line)
                 missing = [name for name in fields if not isinstance(case, dict) or name not in case]
                 if missing:
-                    raise InputError(f"{file}, line {number}: no field {missing[0]!r}; is this a file of another kind?")
+                    raise InputError(
+                        f"{file}, line {number}: no field {missing[0]!r}; is this a file of another kind?"
+                    )
                 yield case
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
-        raise InputError(f"{file}, after line {number}: not a readable reference file ({error})") from error
+        raise InputError(
+            f"{file}, after line {number}: not a readable reference file ({error})"
+        ) from error
 
 
 def within(value: float, expected: float, tolerance: float) -> bool:

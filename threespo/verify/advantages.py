@@ -10,7 +10,9 @@ from threespo.verify import Report, read_cases, timed_report, within
 ESTIMATORS = ("grpo", "rloo", "gigpo", "hgpo")
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare every step's advantage with the exact value, and with the float32 reference where that is not noise.
 
     Args:
@@ -23,7 +25,9 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
     if only is not None and only not in ESTIMATORS:
         raise InputError(f"--only {only}: no such estimator here; there are: {', '.join(ESTIMATORS)}")
     with timed_report("advantages") as report:
-        for case in read_cases(file, ("estimator", "params", "groups", "expected", "expected_exact", "float_sensitive")):
+        for case in read_cases(
+            file, ("estimator", "params", "groups", "expected", "expected_exact", "float_sensitive")
+        ):
             if case["estimator"] == (only or case["estimator"]):
                 report.count(*_compare(case))
     return report
@@ -31,12 +35,18 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
 
 def _compare(case: dict[str, Any]) -> tuple[bool, float]:
     """Return whether all advantages of a case agree, and the largest deviation from the exact ones."""
-    values = [row for group in case["groups"] for row in _estimate(case["estimator"], case["params"], _steps(group))]
+    values = [
+        row
+        for group in case["groups"]
+        for row in _estimate(case["estimator"], case["params"], _steps(group))
+    ]
     sensitive = {tuple(pair) for pair in case["float_sensitive"]}
 
     # ``float_sensitive`` lists (trajectory, step) where rounding in float32 decides the reference's value.
     equal, worst = True, 0.0
-    for t, (got, exact, reference) in enumerate(zip(values, case["expected_exact"], case["expected"], strict=True)):
+    for t, (got, exact, reference) in enumerate(
+        zip(values, case["expected_exact"], case["expected"], strict=True)
+    ):
         for s, value in enumerate(got):
             equal &= within(value, exact[s], 1e-6)
             equal &= (t, s) in sensitive or within(value, reference[s], 1e-4)

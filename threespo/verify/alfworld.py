@@ -9,7 +9,9 @@ from threespo.errors import InputError
 from threespo.verify import Report, read_cases, timed_report
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare observation, admissible commands, won and score at every step of every trace; a trace is a case.
 
     Args:
@@ -39,7 +41,9 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
         for case in cases:
             game = known.get((case["split"], case["game_id"]))
             if game is None:
-                raise InputError(f"{games}: no game {case['split']}/{case['game_id']}, which {file} refers to")
+                raise InputError(
+                    f"{games}: no game {case['split']}/{case['game_id']}, which {file} refers to"
+                )
             report.count(_same(game, case["steps"], file))
     return report
 
@@ -53,13 +57,21 @@ def _same(game: Game, steps: list[dict[str, Any]], file: Path) -> bool:
             step.keys() if isinstance(step, dict) else set()
         )
         if missing or (step["command"] is None) != (index == 0):
-            raise InputError(f"{file}: step {index} of {game.task_id} is malformed (expected command, observation, …)")
+            raise InputError(
+                f"{file}: step {index} of {game.task_id} is malformed (expected command, observation, …)"
+            )
 
         if index:
             state = env.step(state, step["command"]).state
         won = env.won(state)
         found = (state.observation, list(env.admissible(state)), won, env.score(state), won)
-        expected = (step["observation"], step["admissible_commands"], step["won"], step.get("score"), step.get("done"))
+        expected = (
+            step["observation"],
+            step["admissible_commands"],
+            step["won"],
+            step.get("score"),
+            step.get("done"),
+        )
         if any(value is not None and value != ours for value, ours in zip(expected, found, strict=True)):
             return False
     return True

@@ -7,11 +7,22 @@ from typing import Any
 from threespo.methods.gae import gae, whitened
 from threespo.verify import Report, read_cases, timed_report
 
-_FIELDS = ("gamma", "lam", "rewards", "values", "response_mask", "advantages", "returns", "advantages_tail_zeroed")
+_FIELDS = (
+    "gamma",
+    "lam",
+    "rewards",
+    "values",
+    "response_mask",
+    "advantages",
+    "returns",
+    "advantages_tail_zeroed",
+)
 _TOLERANCE = 1e-6
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare the tokens of every case's responses, relative to max(1, |expected|)."""
     with timed_report("gae") as report:
         for case in read_cases(file, _FIELDS):
@@ -23,10 +34,17 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
 def _deviations(case: dict[str, Any]) -> Iterator[float]:
     for suffix, keep_tail in (("", True), ("_tail_zeroed", False)):
         found = [
-            gae(*_response(case, row), gamma=case["gamma"], lam=case["lam"], tail=_tail(case, row) if keep_tail else 0.0)
+            gae(
+                *_response(case, row),
+                gamma=case["gamma"],
+                lam=case["lam"],
+                tail=_tail(case, row) if keep_tail else 0.0,
+            )
             for row in range(len(case["rewards"]))
         ]
-        yield from _compare(case, f"advantages{suffix}", whitened([advantages for advantages, _ in found]))
+        yield from _compare(
+            case, f"advantages{suffix}", whitened([advantages for advantages, _ in found])
+        )
         yield from _compare(case, f"returns{suffix}", [returns for _, returns in found])
 
 

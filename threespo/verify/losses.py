@@ -14,7 +14,9 @@ _FIELDS = ("old_logp", "logp", "ref_logp", "advantages", "mask", "agg_mode", "kl
 _TOLERANCE = 1e-6
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare every case in float64: losses, clip fractions, KL, per-token values, and d loss / d log pi."""
     with timed_report("losses") as report:
         for case in read_cases(file, _FIELDS):

@@ -41,7 +41,11 @@ def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> R
         overlaps, firsts, kinds = [], 0, dict.fromkeys(_KINDS, 0)
         for kind, query in draw_queries(shop, queries):
             found, expected = shop.index.search(query), lucene.search(query)
-            overlaps.append(len({*found} & {*expected}) / max(len(found), len(expected)) if found or expected else 1.0)
+            overlaps.append(
+                len({*found} & {*expected}) / max(len(found), len(expected))
+                if found or expected
+                else 1.0
+            )
             firsts += found[:1] == expected[:1]
             kinds[kind] += 1
 
@@ -77,14 +81,20 @@ def _lucene(shop: Catalogue, folder: Path | None) -> Iterator[LuceneSearch]:
         yield LuceneSearch(index, shop)
 
 
-def _show(shop: Catalogue, kind: str, query: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def _show(
+    shop: Catalogue, kind: str, query: str, found: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
     # The first place at which the lists differ; the shorter one may be the beginning of the longer.
     place = next(
         (place for place, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
         min(len(found), len(expected)),
     )
-    ours, theirs = ([shop.head(number)[0] for number in numbers[place : place + 3]] for numbers in (found, expected))
-    print(f"{kind} query {query!r}: from place {place + 1} on {ours}, by Lucene {theirs}", file=sys.stderr)
+    ours, theirs = (
+        [shop.head(number)[0] for number in numbers[place : place + 3]] for numbers in (found, expected)
+    )
+    print(
+        f"{kind} query {query!r}: from place {place + 1} on {ours}, by Lucene {theirs}", file=sys.stderr
+    )
 
 
 def draw_queries(shop: Catalogue, count: int) -> Iterator[tuple[str, str]]:
@@ -123,7 +133,9 @@ def _goal(shop: Catalogue, source: Random) -> str | None:
         return None
     if product.human and (not product.instruction or source.random() < 0.5):
         return source.choice(product.human).text
-    wish = ", and ".join(f"{name}: {source.choice(values)}" for name, values in product.options if values)
+    wish = ", and ".join(
+        f"{name}: {source.choice(values)}" for name, values in product.options if values
+    )
     bound = f", and price lower than {source.randrange(10, 200, 10):.2f} dollars"
     return f"{product.instruction}{f' with {wish}' if wish else ''}{bound}"
 

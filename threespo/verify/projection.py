@@ -7,7 +7,9 @@ from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.verify import Report, read_cases, timed_report
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare action and format validity of every raw output of ``file``, by the rules of each environment that it names."""
     with timed_report("projection") as report:
         for case in read_cases(file, ("raw",)):

@@ -8,10 +8,14 @@ from threespo.verify import Report, read_cases, timed_report
 from threespo.verify.shop import listed_actions
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare every prompt of ``file`` byte for byte."""
     with timed_report("prompts") as report:
-        for case in read_cases(file, ("env", "history_length", "task", "history", "observation", "prompt")):
+        for case in read_cases(
+            file, ("env", "history_length", "task", "history", "observation", "prompt")
+        ):
             report.count(_prompt(case) == case["prompt"])
     return report
 

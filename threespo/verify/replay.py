@@ -62,12 +62,16 @@ def replay(
     """
     options = {"games": games, "catalogue": catalogue, "only": only, "queries": queries, "index": index}
     read = _READS.get(kind, ())
-    refuse_ignored(f"verify {kind}", **{name: value for name, value in options.items() if name not in read})
+    refuse_ignored(
+        f"verify {kind}", **{name: value for name, value in options.items() if name not in read}
+    )
     if kind == LUCENE:
         from threespo.verify import lucene
 
         if file is not None:
-            raise InputError(f"verify {LUCENE}: takes no reference file, found {file}; give --catalogue DIR alone")
+            raise InputError(
+                f"verify {LUCENE}: takes no reference file, found {file}; give --catalogue DIR alone"
+            )
         return lucene.verify(catalogue, QUERIES if queries is None else queries, index)
     if file is None:
         raise InputError(f"verify {kind}: needs a reference file; name it after the kind")
@@ -77,5 +81,7 @@ def replay(
         report: Report = module.verify(file, games, catalogue, only)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         # The values of a reference file are not checked one by one: whatever they lead to, the file is to blame.
-        raise InputError(f"{file}: not a reference file of kind {kind!r} ({type(error).__name__}: {error})") from error
+        raise InputError(
+            f"{file}: not a reference file of kind {kind!r} ({type(error).__name__}: {error})"
+        ) from error
     return report

@@ -7,10 +7,21 @@ from threespo.envs.webshop.reward import reward_of
 from threespo.verify import Report, read_cases, timed_report
 from threespo.verify.shop import open_catalogue, product_number, reference_goal
 
-_PARTS = ("reward", "r_type", "r_att", "r_option", "r_price", "query_match", "category_match", "title_score")
+_PARTS = (
+    "reward",
+    "r_type",
+    "r_att",
+    "r_option",
+    "r_price",
+    "query_match",
+    "category_match",
+    "title_score",
+)
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare the rewards of ``file``.
 
     Rewards are computed with the nouns that the rows give. ``details`` has the share of rewards that are also equal with our
@@ -25,7 +36,9 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
     """
     own = 0
     with timed_report("reward") as report, open_catalogue(catalogue) as shop:
-        for case in read_cases(file, ("goal", "asin", "options", "price", "purchased_nouns", "goal_nouns", *_PARTS)):
+        for case in read_cases(
+            file, ("goal", "asin", "options", "price", "purchased_nouns", "goal_nouns", *_PARTS)
+        ):
             goal = reference_goal(case["goal"])
             product = shop.product(product_number(shop, case["asin"]))
             given = {goal.name: case["goal_nouns"], product.title: case["purchased_nouns"]}
@@ -33,8 +46,13 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
 
             # Options are compared as the original does it (docs/webshop.md).
             found = reward_of(product, case["price"], chosen, goal, given.__getitem__, repaired=False)
-            report.count(tuple(found) == tuple(case[part] for part in _PARTS), abs(found.total - case["reward"]))
-            own += reward_of(product, case["price"], chosen, goal, pattern_nouns, repaired=False).total == case["reward"]
+            report.count(
+                tuple(found) == tuple(case[part] for part in _PARTS), abs(found.total - case["reward"])
+            )
+            own += (
+                reward_of(product, case["price"], chosen, goal, pattern_nouns, repaired=False).total
+                == case["reward"]
+            )
         if report.cases:
             report.details = {"equal_with_own_nouns": own / report.cases}
     return report

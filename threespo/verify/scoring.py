@@ -13,7 +13,9 @@ Case = dict[str, Any]
 _TOLERANCE = 1e-8
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare every case; at a ``boundary`` the number of samples must be that of the limit eps -> 0."""
     with timed_report("scoring") as report:
         for case in read_cases(file, ("kind", "input", "expected")):
@@ -67,7 +69,9 @@ def _reward(case: Case) -> list[tuple[Any, Any]]:
 
 
 def _counts(case: Case) -> list[tuple[Any, Any]]:
-    table = StateTable({key: (float(total), float(won)) for key, (total, won) in case["input"]["initial"].items()})
+    table = StateTable(
+        {key: (float(total), float(won)) for key, (total, won) in case["input"]["initial"].items()}
+    )
     for path in case["input"]["paths"]:
         # As printed, a path that ends at a gated state is not counted.
         if path["outcome"] != "gated":
@@ -89,7 +93,11 @@ def _transition(case: Case) -> list[tuple[Any, Any]]:
     omega = novelty_weight(table.get(given["prefix"][-1])[0], given["omega_k"])
     novel = given["next_obs"] not in given["prefix"]
     reward = step_reward(
-        omega=omega, novel=novel, score=here.score, next_score=after.score, success=bool(given["success"])
+        omega=omega,
+        novel=novel,
+        score=here.score,
+        next_score=after.score,
+        success=bool(given["success"]),
     ).total
     return [
         (here.score, expected["score_t"]),
@@ -106,7 +114,10 @@ def _transition(case: Case) -> list[tuple[Any, Any]]:
 def _advantage(case: Case) -> list[tuple[Any, Any]]:
     given, expected = case["input"], case["expected"]
     rewards, eps = given["rewards"], given["eps"]
-    floored, plain = group_advantages(rewards, given["std_floor"], eps), group_advantages(rewards, 0.0, eps)
+    floored, plain = (
+        group_advantages(rewards, given["std_floor"], eps),
+        group_advantages(rewards, 0.0, eps),
+    )
     zeros = [0.0] * len(rewards)
 
     # Both return None for a group that is not learned from; the reference has zeros there.

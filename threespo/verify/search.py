@@ -6,7 +6,9 @@ from threespo.verify import Report, read_cases, timed_report
 from threespo.verify.shop import open_catalogue
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare the ranked lists of ``file``; a list counts as equal only in the same order.
 
     Args:
@@ -23,7 +25,9 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
             found = [shop.head(number)[0] for number in shop.index.search(case["query"])]
 
             overlaps.append(
-                len(set(found) & set(expected)) / max(len(found), len(expected), 1) if found or expected else 1.0
+                len(set(found) & set(expected)) / max(len(found), len(expected), 1)
+                if found or expected
+                else 1.0
             )
             firsts.append(found[:1] == expected[:1])
             report.count(found == expected)

@@ -16,7 +16,9 @@ from threespo.verify.shop import listed_actions, open_catalogue, product_number,
 _EXCLUDED_KIND = "edge_url"
 
 
-def verify(file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None) -> Report:
+def verify(
+    file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
+) -> Report:
     """Compare observation, anchor, admissible actions, reward and end at every step of every episode of ``file``.
 
     Episodes of kind ``edge_url`` are excluded, and counted in ``details``. Episodes that differ only in which products a
@@ -33,7 +35,9 @@ def verify(file: Path, games: Path | None = None, catalogue: Path | None = None,
     with timed_report("webshop") as report, open_catalogue(catalogue) as shop:
         # The goals of each seed, which the original draws in one go; many episodes share a seed.
         drawn: dict[tuple[int, bool], list[str]] = {}
-        for case in read_cases(file, ("kind", "env_seed", "human_goals", "goal_index", "goal", "steps", "reward_details")):
+        for case in read_cases(
+            file, ("kind", "env_seed", "human_goals", "goal_index", "goal", "steps", "reward_details")
+        ):
             if case["kind"] == _EXCLUDED_KIND:
                 excluded += 1
                 continue
@@ -60,14 +64,27 @@ def _difference(case: dict[str, Any], shop: Catalogue, file: Path) -> str:
     env = WebShop(shop, fidelity="original", price_seed=case["env_seed"], nouns=_nouns(case, shop))
     state = env.initial(reference_goal(case["goal"]))
     for index, step in enumerate(case["steps"]):
-        missing = {"action", "observation", "anchor", "available_actions", "reward", "done"} - step.keys()
+        missing = {
+            "action",
+            "observation",
+            "anchor",
+            "available_actions",
+            "reward",
+            "done",
+        } - step.keys()
         if missing or (step["action"] is None) != (index == 0):
-            raise InputError(f"{file}: step {index} of an episode is malformed (expected action, observation, …)")
+            raise InputError(
+                f"{file}: step {index} of an episode is malformed (expected action, observation, …)"
+            )
 
         if index:
             state = env.step(state, step["action"]).state
         if not _equal(env, state, step):
-            return "ranking" if state.kind == "results" and _same_frame(state.page, step["observation"]) else "other"
+            return (
+                "ranking"
+                if state.kind == "results" and _same_frame(state.page, step["observation"])
+                else "other"
+            )
     return ""
 
 

@@ -73,7 +73,11 @@ def export(paths: "Paths", folder: Path) -> list[str]:
 def item_files(paths: "Paths", item: Item) -> list[Path]:
     """Return the files that an item's notebook has to write of it, in ``tables`` or ``figures``."""
     written = Job("notebook", item.notebook).outputs(paths).paths()
-    return [file for file in written if file.stem == item.name and file.parent in (paths.tables, paths.figures)]
+    return [
+        file
+        for file in written
+        if file.stem == item.name and file.parent in (paths.tables, paths.figures)
+    ]
 
 
 def bibliography(study: "Study", commit: str, year: str) -> str:
@@ -88,7 +92,11 @@ def bibliography(study: "Study", commit: str, year: str) -> str:
         "note": f"{_in_bibtex(study.description)}; {len(study.seeds)} training seeds; commit {_in_bibtex(commit)}",
     }
     # Descriptions are people's, and both files are looked at in terminals.
-    return printable(f"@misc{{{key},\n" + "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items()) + "}\n")
+    return printable(
+        f"@misc{{{key},\n"
+        + "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+        + "}\n"
+    )
 
 
 def _check_ours(folder: Path) -> None:
@@ -111,7 +119,9 @@ def _check_ours(folder: Path) -> None:
     ours = _index(folder / INDEX)
     for name in there:
         if name != INDEX and name not in ours:
-            raise InputError(f"{folder}: {name} is there, and no export has written it; move it, or {remedy}")
+            raise InputError(
+                f"{folder}: {name} is there, and no export has written it; move it, or {remedy}"
+            )
         if name != INDEX and _digest(folder / name) != ours[name]:
             raise InputError(f"{folder}: {name} was changed after it was exported; move it, or {remedy}")
 

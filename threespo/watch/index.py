@@ -42,15 +42,29 @@ def write_index(results: Path) -> Path:
     """
     studies = list(_studies(results))
     listed = {study["folder"] for study in studies}
-    others = [file.parent.name for file in sorted(results.glob("*/report.html")) if file.parent.name not in listed]
+    others = [
+        file.parent.name
+        for file in sorted(results.glob("*/report.html"))
+        if file.parent.name not in listed
+    ]
     if not studies:
-        found = f"reports of another version only ({', '.join(others)})" if others else "no study with a report"
+        found = (
+            f"reports of another version only ({', '.join(others)})"
+            if others
+            else "no study with a report"
+        )
         raise InputError(f"{results}: {found}; make one with: snakemake --cores all")
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
     )
     rows = {study["folder"]: study.pop("rows") for study in studies}
-    atomic_text(results / INDEX, environment.get_template("index.html.j2").render(studies=studies, rows=rows, others=others))
+    atomic_text(
+        results / INDEX,
+        environment.get_template("index.html.j2").render(studies=studies, rows=rows, others=others),
+    )
     return results / INDEX
 
 
@@ -59,7 +73,10 @@ def _studies(results: Path) -> Iterator[dict[str, Any]]:
     for file in sorted(results.glob("*/report.html")):
         paths = Paths(file.parent)
         try:
-            study, (main, claims) = load_study(paths.study), (read_table(paths.table(name)) for name in NEEDED)
+            study, (main, claims) = (
+                load_study(paths.study),
+                (read_table(paths.table(name)) for name in NEEDED),
+            )
             (holds, fails, unclear), rows = counts_of_claims(claims), _rows(study, main)
         except (InputError, KeyError):
             # Of another version a study may have other fields, and a table other columns.
@@ -83,8 +100,14 @@ def _mark(study: "Study", paths: Paths) -> str:
         return ""
     if mark.rule != RULE:
         return f"frozen before it ran, at commit {mark.commit[:12]}; to be checked there"
-    changed = changed_since_mark(study, code_digest(study), steps_of(accepted_notes(jobs(study), paths), study))
-    return f"frozen, but its {' and its '.join(changed)} has changed since" if changed else "frozen before it ran"
+    changed = changed_since_mark(
+        study, code_digest(study), steps_of(accepted_notes(jobs(study), paths), study)
+    )
+    return (
+        f"frozen, but its {' and its '.join(changed)} has changed since"
+        if changed
+        else "frozen before it ran"
+    )
 
 
 def _rows(study: "Study", main: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -80,7 +80,9 @@ def open_task(
             folder = path if path.is_dir() else path.parent
             return make_setup(spec.name, _rules(spec, folder), folder), chosen.open()
     looked = f"looked in {', '.join(there)}"
-    raise InputError(f"{path}: no task {task_id!r} there ({looked}); threespo play {path} --list shows them")
+    raise InputError(
+        f"{path}: no task {task_id!r} there ({looked}); threespo play {path} --list shows them"
+    )
 
 
 def _rules(spec: EnvironmentSpec, folder: Path) -> EpisodeSettings:
@@ -94,7 +96,9 @@ def _splits(path: Path, split: str | None) -> list[str]:
     """Return the splits to look in."""
     there = list(recognised(path).splits_in(path))
     if not there:
-        raise InputError(f"{path}: no tasks of any split there; the workflow prepares them, or give another folder")
+        raise InputError(
+            f"{path}: no tasks of any split there; the workflow prepares them, or give another folder"
+        )
     if split is not None and split not in there:
         raise InputError(f"{path}: no split {split!r} there; it has: {listed(there)}")
     return [split] if split else there
@@ -126,7 +130,9 @@ def _place(place: Path) -> str:
     return f"{place}: {spec.name}, {', '.join(spec.splits_in(place))}"
 
 
-def play_task(episode: Episode, choose: Choose, out: TextIO, show: Show = lambda state: str(state.observation)) -> bool:
+def play_task(
+    episode: Episode, choose: Choose, out: TextIO, show: Show = lambda state: str(state.observation)
+) -> bool:
     """Play on until the episode is over or the player says ``quit``; return whether it was won.
 
     Args:
@@ -136,7 +142,9 @@ def play_task(episode: Episode, choose: Choose, out: TextIO, show: Show = lambda
         show: makes of a state what is written.
     """
     task = episode.task
-    out.write(printable(f"{task.task_id} ({task.task_type})\n{_goal_line(episode)}\n{show(episode.state)}\n"))
+    out.write(
+        printable(f"{task.task_id} ({task.task_type})\n{_goal_line(episode)}\n{show(episode.state)}\n")
+    )
     while not episode.done:
         action = choose(episode)
         if action.strip() == QUIT:
@@ -206,14 +214,18 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
     study = load_study(paths.study)
     run = find_run(study, run_id)
     if run.env != env:
-        raise InputError(f"{folder}: a run on {run.env}, and the task is one of {env}; give a run on that")
+        raise InputError(
+            f"{folder}: a run on {run.env}, and the task is one of {env}; give a run on that"
+        )
 
     # Damaged weights play too, and only badly.
     check_used(paths.run(run).weights)
     # On this machine's processor, whatever the run was trained with.
     settings = study.policies[run.policy].sampling(gpus=0).model_copy(update={"sampler": "torch"})
     template = TemplateSettings.part_of(settings)
-    sampler = make_sampler(settings, load_policy(paths.run(run).weights, settings.dtype, template=template))
+    sampler = make_sampler(
+        settings, load_policy(paths.run(run).weights, settings.dtype, template=template)
+    )
     setup = make_setup(env, environment(env).episode.part_of(study.environments[env]), data)
     return setup, sampled(sampler, study.evaluation.temperature, out)
 

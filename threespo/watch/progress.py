@@ -73,7 +73,11 @@ class Progress:
             left: jobs that have to run and were not asked for, of which nothing is returned; all others are finished.
         """
         _, last = journal.read(self.paths)
-        return [self._standing(job, last.get(job), job in unfinished) for job in jobs(self.study) if job not in left]
+        return [
+            self._standing(job, last.get(job), job in unfinished)
+            for job in jobs(self.study)
+            if job not in left
+        ]
 
     def _standing(self, job: Job, event: journal.Event | None, unfinished: bool) -> Standing:
         if not unfinished or (event and event.kind == "ended"):
@@ -106,11 +110,21 @@ class Progress:
         # Of the epochs that are looked at, from the end of the one before them.
         ends = [epochs[-RECENT - 1], epochs[-1]] if len(epochs) > RECENT else [epochs[-1]]
         totals = [int(artifacts.rows("metrics", epoch).iloc[0]["generations"]) for epoch in ends]
-        spent = [training.spent(epochs=epoch, generations=total) for epoch, total in zip(ends, totals, strict=True)]
+        spent = [
+            training.spent(epochs=epoch, generations=total)
+            for epoch, total in zip(ends, totals, strict=True)
+        ]
         speed = (spent[-1] - (spent[0] if len(spent) > 1 else 0)) / sum(row["seconds"] for row in timing)
         left = max(0, training.budget - spent[-1]) / speed if speed else 0.0
         rate = float(timing[-1]["generations_per_second"])
-        return Trained(epochs[-1], min(spent[-1], training.budget), training.budget, training.budget_unit, rate, left)
+        return Trained(
+            epochs[-1],
+            min(spent[-1], training.budget),
+            training.budget,
+            training.budget_unit,
+            rate,
+            left,
+        )
 
     def _training(self, job: Job) -> TrainingSettings:
         if job not in self._settings:
@@ -123,7 +137,13 @@ class Progress:
         for one in standings:
             if one.job.stage == "train":
                 training = self._training(one.job)
-                spent = training.budget if one.state == "finished" else one.trained.spent if one.trained else 0
+                spent = (
+                    training.budget
+                    if one.state == "finished"
+                    else one.trained.spent
+                    if one.trained
+                    else 0
+                )
                 before = totals.get(training.budget_unit, (0, 0))
                 totals[training.budget_unit] = (before[0] + spent, before[1] + training.budget)
         return totals
@@ -177,5 +197,8 @@ def _newer(file: Path, moment: float) -> bool:
 
 def _likes(job: Job) -> tuple[tuple[str, str], ...]:
     """Return names of groups of jobs like this one, the most alike first."""
-    return (job.stage, job.name.rpartition("/")[0]), (job.stage, job.name.partition("/")[0]), (job.stage, "")
-
+    return (
+        (job.stage, job.name.rpartition("/")[0]),
+        (job.stage, job.name.partition("/")[0]),
+        (job.stage, ""),
+    )

@@ -35,7 +35,9 @@ def status(paths: Paths) -> tuple[list[str], bool]:
     outdated = 0
     if call is not None and working:
         # What was decided when the call began: files may have been edited since.
-        unfinished, left = ({Job(stage, name) for stage, name in listed} for listed in (call.jobs, call.left))
+        unfinished, left = (
+            {Job(stage, name) for stage, name in listed} for listed in (call.jobs, call.left)
+        )
     else:
         verdicts = plan(study, paths, Digests(paths.digests))
         unfinished = {verdict.job for verdict in verdicts if verdict.runs}
@@ -43,13 +45,24 @@ def status(paths: Paths) -> tuple[list[str], bool]:
     progress = Progress(study, paths)
     standings = progress.look(unfinished, left)
     since = f", since {time.strftime('%H:%M', time.localtime(call.time))}" if call else ""
-    at_work = f"process {call.process} on {call.host} is at work{since}" if call and working else "no workflow is at work"
-    lines = [f"{paths.root}: {at_work}", bar(progress, standings), *_running(standings), *_failed(paths, standings)]
+    at_work = (
+        f"process {call.process} on {call.host} is at work{since}"
+        if call and working
+        else "no workflow is at work"
+    )
+    lines = [
+        f"{paths.root}: {at_work}",
+        bar(progress, standings),
+        *_running(standings),
+        *_failed(paths, standings),
+    ]
     lines += _waiting(standings)
     if left:
         lines.append(f"  left      {len(left)} that were not asked for")
     if outdated:
-        lines.append(f"  outdated  {outdated} of these have results of other settings or code: threespo why {paths.root}")
+        lines.append(
+            f"  outdated  {outdated} of these have results of other settings or code: threespo why {paths.root}"
+        )
     lines.append(_disk(paths))
     return lines, not any(one.state == "failed" for one in standings)
 
@@ -64,7 +77,11 @@ def bar(progress: Progress, standings: list[Standing]) -> str:
     if left:
         others.append(f"{'' if whole else 'at least '}{duration(left)} left")
     text = ", ".join([f"{done} of {len(standings)} jobs", *spent, *others])
-    return str(tqdm.format_meter(done, len(standings), 0, ncols=len(text) + 32, bar_format="[{bar}] " + text, ascii=" -=#"))
+    return str(
+        tqdm.format_meter(
+            done, len(standings), 0, ncols=len(text) + 32, bar_format="[{bar}] " + text, ascii=" -=#"
+        )
+    )
 
 
 def duration(seconds: float) -> str:
@@ -144,7 +161,9 @@ class StudyBar:
     def start(self, to_run: Collection[Job], left: Collection[Job] = ()) -> None:
         """Begin to show it, if there is anything to do; jobs that are left for another call do not count."""
         if to_run:
-            self._thread = threading.Thread(target=self._show, args=(frozenset(to_run), frozenset(left)), daemon=True)
+            self._thread = threading.Thread(
+                target=self._show, args=(frozenset(to_run), frozenset(left)), daemon=True
+            )
             self._thread.start()
 
     def stop(self) -> None:

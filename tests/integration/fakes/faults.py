@@ -75,7 +75,18 @@ if kinds & {"full", "killed"}:
 if "readonly" in kinds:
     import builtins
 
-    for name in ("mkdir", "rmdir", "remove", "unlink", "rename", "replace", "utime", "truncate", "link", "symlink"):
+    for name in (
+        "mkdir",
+        "rmdir",
+        "remove",
+        "unlink",
+        "rename",
+        "replace",
+        "utime",
+        "truncate",
+        "link",
+        "symlink",
+    ):
         setattr(os, name, _refusing(getattr(os, name), _always))
     os.open = _refusing(os.open, _has_flag_to_write)
     builtins.open = io.open = _refusing(io.open, _opens_to_write)

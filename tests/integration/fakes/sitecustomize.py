@@ -56,27 +56,51 @@ def _train(settings):
         bytearray(1 << 31)
     time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
     end = time.monotonic() + 120
-    while "FAKE_UNTIL" in os.environ and not Path(os.environ["FAKE_UNTIL"]).exists() and time.monotonic() < end:
+    while (
+        "FAKE_UNTIL" in os.environ
+        and not Path(os.environ["FAKE_UNTIL"]).exists()
+        and time.monotonic() < end
+    ):
         time.sleep(0.05)
     rate = learning_rate(settings)
     counted = ("generations", "env_steps", "completed_paths", "optimizer_steps", "epoch_successes")
     metrics, timing, types = [], [], []
     for epoch in range(1, 5):
-        counts = dict(zip(counted, (75 * epoch, 75 * epoch, 8 * epoch, epoch, epoch + run.seed), strict=True))
+        counts = dict(
+            zip(counted, (75 * epoch, 75 * epoch, 8 * epoch, epoch, epoch + run.seed), strict=True)
+        )
         counts |= {"epoch_paths": 8, "tasks": 2}
         states = {f"detail_state_{name}": 0.5 for name in ("met", *STATES)}
-        search = {"detail_expansions": 9.0, "detail_capped_expansions": 1.0, "detail_n_0": 2.0, "detail_n_1": 7.0}
-        search |= dict.fromkeys(("detail_generation_caps", "detail_gated_states", "detail_gated_roots"), 0.0)
+        search = {
+            "detail_expansions": 9.0,
+            "detail_capped_expansions": 1.0,
+            "detail_n_0": 2.0,
+            "detail_n_1": 7.0,
+        }
+        search |= dict.fromkeys(
+            ("detail_generation_caps", "detail_gated_states", "detail_gated_roots"), 0.0
+        )
         search |= {"detail_known_states": 9.0, "detail_unvisited_share": 1 / epoch}
         own = {**states, **(search if searches(settings.method) else {})}
-        metrics.append({"epoch": epoch, **counts, "train_success": (epoch + run.seed) / 8, "loss": rate, "kl": 0.0, **own})
+        metrics.append(
+            {
+                "epoch": epoch,
+                **counts,
+                "train_success": (epoch + run.seed) / 8,
+                "loss": rate,
+                "kl": 0.0,
+                **own,
+            }
+        )
         kinds = ("pick_and_place_simple", "heat")
         paths = {"state_score_unique": 0.5, "n_1": 4.0, "successes": 2, "completed_paths": 4}
         types += [{"epoch": epoch, "task_type": kind, **paths} for kind in kinds]
         parts = ("sampling", "update", "environment", "method", "logging")
         took = 0.5 if os.environ.get("FAKE_STEADY") else time.time() % 1
         seconds = {"seconds": took, **{f"{part}_seconds": 0.1 for part in parts}}
-        timing.append({"epoch": epoch, **seconds, "generations_per_second": 100.0, "peak_memory_mb": 100.0})
+        timing.append(
+            {"epoch": epoch, **seconds, "generations_per_second": 100.0, "peak_memory_mb": 100.0}
+        )
     write_table(folder.metrics, metrics)
     write_table(folder.timing, timing)
     write_table(folder.task_types, types)
@@ -95,7 +119,12 @@ def _learn(settings):
     _note(f"learning {run.run_id}")
     rows = [
         {
-            **{"snapshot": number, "epoch": number, "generations": 75 * number, "optimizer_steps": number},
+            **{
+                "snapshot": number,
+                "epoch": number,
+                "generations": 75 * number,
+                "optimizer_steps": number,
+            },
             **{"split": learning.split, "evaluation_seed": seed, "task_id": f"{learning.split}-{game}"},
             **{"task_type": "heat", "success": game <= number, "steps": 5},
         }
@@ -110,12 +139,31 @@ def _probe(settings):
     from threespo.tables import write_table
 
     _note(f"probe {settings.run.run_id}")
-    same = {"snapshot": 1, "epoch": 2, "task_id": "x", "task_type": "x", "depth": 2, "continuations": 4, "alpha": 1.0}
+    same = {
+        "snapshot": 1,
+        "epoch": 2,
+        "task_id": "x",
+        "task_type": "x",
+        "depth": 2,
+        "continuations": 4,
+        "alpha": 1.0,
+    }
     rows = [
         {
             **same,
-            **{"state": str(n % 2), "successes": n, "visits": float(n), "counted_successes": n / 2, "score": 1 - n / 5},
-            **{"gated": n == 3, "score_without_gate": 0.5, "sharing_games": 1, "sharing_histories": 1 + n % 2},
+            **{
+                "state": str(n % 2),
+                "successes": n,
+                "visits": float(n),
+                "counted_successes": n / 2,
+                "score": 1 - n / 5,
+            },
+            **{
+                "gated": n == 3,
+                "score_without_gate": 0.5,
+                "sharing_games": 1,
+                "sharing_histories": 1 + n % 2,
+            },
         }
         for n in range(4)
     ]
@@ -126,10 +174,24 @@ def _tree():
     """A root, its child, and one child of that."""
     from threespo.methods.tree_table import COLUMNS
 
-    texts = dict.fromkeys(("task_id", "task_type", "goal", "action", "response", "observation", "end", "state"), "x")
-    numbers = dict.fromkeys(("visits", "successes", "score", "reward", "novelty", "difference", "success", "advantage"), 0.5)
-    row = {**texts, **numbers, "valid": True, "admissible": True, "gated": False, "rollouts": 1, "end": ""}
-    places = [{"node": n, "parent": n - 1, "depth": n + 1, "expanded": n, "state": str(n)} for n in range(3)]
+    texts = dict.fromkeys(
+        ("task_id", "task_type", "goal", "action", "response", "observation", "end", "state"), "x"
+    )
+    numbers = dict.fromkeys(
+        ("visits", "successes", "score", "reward", "novelty", "difference", "success", "advantage"), 0.5
+    )
+    row = {
+        **texts,
+        **numbers,
+        "valid": True,
+        "admissible": True,
+        "gated": False,
+        "rollouts": 1,
+        "end": "",
+    }
+    places = [
+        {"node": n, "parent": n - 1, "depth": n + 1, "expanded": n, "state": str(n)} for n in range(3)
+    ]
     return [{"epoch": 1, **{name: {**row, **place}[name] for name in COLUMNS[1:]}} for place in places]
 
 
@@ -147,7 +209,9 @@ def _evaluate(settings):
     if run.rate is not None:
         level = 3 if run.rate == 1e-3 else 2
     of_run = {"env": run.env, "policy": run.policy, "method": run.method, "training_seed": run.seed}
-    passes = [(split, seed) for split in settings.evaluation.splits for seed in settings.evaluation.seeds]
+    passes = [
+        (split, seed) for split in settings.evaluation.splits for seed in settings.evaluation.seeds
+    ]
     episodes = [
         {
             **of_run,
@@ -167,7 +231,10 @@ def _evaluate(settings):
         for split, seed in passes
         for game in range(GAMES)
     ]
-    timing = [{"split": split, "evaluation_seed": seed, "episodes": GAMES, "seconds": 0.1} for split, seed in passes]
+    timing = [
+        {"split": split, "evaluation_seed": seed, "episodes": GAMES, "seconds": 0.1}
+        for split, seed in passes
+    ]
     write_table(folder.evaluation, episodes)
     write_table(folder.evaluation_timing, timing)
     step = {"goal": "x", "step": 1, "observation": "x", "response": "", "action": ""}

@@ -45,7 +45,9 @@ def write(folder: Path) -> None:
 def _is_function_of_package(code: CodeType) -> bool:
     # Bodies of modules and classes are no functions, and templates are compiled, too.
     is_function = code.co_flags & inspect.CO_NEWLOCALS and code.co_flags & inspect.CO_OPTIMIZED
-    return bool(is_function) and code.co_filename.startswith(PACKAGE) and code.co_filename.endswith(".py")
+    return (
+        bool(is_function) and code.co_filename.startswith(PACKAGE) and code.co_filename.endswith(".py")
+    )
 
 
 def _started(code: CodeType, _: int) -> Any:

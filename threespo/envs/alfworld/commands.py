@@ -40,7 +40,9 @@ def admitted(game: Game, facts: Facts) -> Admitted:
         if len(remembered) >= _REMEMBERED:
             remembered.clear()
         actions = commands(game, facts)
-        found = remembered[situation] = Admitted(actions, tuple(sorted((*elsewhere(game, place), *actions))))
+        found = remembered[situation] = Admitted(
+            actions, tuple(sorted((*elsewhere(game, place), *actions)))
+        )
     return found
 
 
@@ -69,7 +71,9 @@ def elsewhere(game: Game, place: int) -> tuple[str, ...]:
     """
     found: tuple[str, ...] | None = game.cache.get(("elsewhere", place))
     if found is None:
-        found = tuple(sorted(command for command, (_, _, _, to, _) in travels(game).items() if to != place))
+        found = tuple(
+            sorted(command for command, (_, _, _, to, _) in travels(game).items() if to != place)
+        )
         game.cache[("elsewhere", place)] = found
     return found
 
@@ -158,7 +162,9 @@ def _with_held(game: Game, facts: Facts, found: Commands) -> None:
                 _add(found, game, rule, target, -1, place, item)
 
 
-def _add(found: Commands, game: Game, rule: ActionRule, item: int, receptacle: int, place: int, tool: int = -1) -> None:
+def _add(
+    found: Commands, game: Game, rule: ActionRule, item: int, receptacle: int, place: int, tool: int = -1
+) -> None:
     """Add an action unless its command is there already."""
     action = (rule.order, item, receptacle, place, tool)
     # Wording a command takes far longer than finding it, and a game's states admit the same ones again and again.
@@ -171,7 +177,10 @@ def _add(found: Commands, game: Game, rule: ActionRule, item: int, receptacle: i
 def bindings(game: Game, action: Action) -> Environment:
     """Return the entities that the variables of an action's texts stand for, all but where a trip starts."""
     entities = game.entities
-    return {name: entities[position][action[position]] for name, position in game.rules[action[0]].schema.variables}
+    return {
+        name: entities[position][action[position]]
+        for name, position in game.rules[action[0]].schema.variables
+    }
 
 
 def effect(game: Game, facts: Facts, action: Action) -> Facts:
@@ -191,7 +200,11 @@ def effect(game: Game, facts: Facts, action: Action) -> Facts:
     marks, mask = list(facts.marks), 1 << action[1]
     for index, what in rule.marks:
         marks[index] = (
-            marks[index] | mask if what == "set" else marks[index] & ~mask if what == "clear" else marks[index] ^ mask
+            marks[index] | mask
+            if what == "set"
+            else marks[index] & ~mask
+            if what == "clear"
+            else marks[index] ^ mask
         )
     return facts._replace(marks=tuple(marks))
 

@@ -47,14 +47,24 @@ def _compile(record: GameRecord) -> Game:
     by_kind: dict[str, list[Entity]] = {}
     for entity in entities.values():
         by_kind.setdefault(entity.kind, []).append(entity)
-    objects, receptacles, locations = (tuple(by_kind.get(kind, ())) for kind in ("object", "receptacle", "location"))
+    objects, receptacles, locations = (
+        tuple(by_kind.get(kind, ())) for kind in ("object", "receptacle", "location")
+    )
     agents = by_kind.get("agent", [])
     if len(agents) != 1:
         raise InputError(f"the problem has {len(agents)} agents that are somewhere; expected one")
     marks = {mark: index for index, mark in enumerate(words.domain.marks)}
 
     goal = goal_reads(problem.goal)
-    scene = Scene(words.domain, problem.types, facts, _index(objects), _index(receptacles), _index(locations), marks)
+    scene = Scene(
+        words.domain,
+        problem.types,
+        facts,
+        _index(objects),
+        _index(receptacles),
+        _index(locations),
+        marks,
+    )
     start, place_of = _start(facts, scene)
 
     receptacles_at = _group(place_of, len(locations))
@@ -78,7 +88,10 @@ def _compile(record: GameRecord) -> Game:
         task=_task(sentence),
         texts=words,
         rules=rules,
-        rules_of={kind: tuple(rule for rule in rules if rule.kind == kind) for kind in {rule.kind for rule in rules}},
+        rules_of={
+            kind: tuple(rule for rule in rules if rule.kind == kind)
+            for kind in {rule.kind for rule in rules}
+        },
         start=start,
         is_won=compile_goal(problem.goal, scene),
         goal_reads=goal,
@@ -100,7 +113,11 @@ def _entities(problem: Problem) -> dict[str, Entity]:
     basin share the first part of their ids). An id without ``_bar_`` is its own name, with a space behind.
     """
     used = sorted({argument for rows in problem.facts.values() for row in rows for argument in row})
-    labels = {one: one.split("_bar_", 1)[0] + ("basin" if "basin" in one else "") for one in used if "_bar_" in one}
+    labels = {
+        one: one.split("_bar_", 1)[0] + ("basin" if "basin" in one else "")
+        for one in used
+        if "_bar_" in one
+    }
 
     remaining = Counter(labels.values())
     positions: Counter[str] = Counter()
@@ -174,7 +191,9 @@ def _start(facts: FactSets, scene: Scene) -> tuple[Facts, tuple[int, ...]]:
         # The stock engine learns that an object is not there when it is taken away, not before.
         gone=(0,) * len(contents),
         lying=tuple(lying),
-        marks=tuple(_bits(scene.objects, (row[0] for row in facts.get(mark, ()))) for mark in scene.mark_index),
+        marks=tuple(
+            _bits(scene.objects, (row[0] for row in facts.get(mark, ()))) for mark in scene.mark_index
+        ),
     )
     return start, tuple(place_of)
 
@@ -196,7 +215,9 @@ def _accepts(facts: FactSets, scene: Scene) -> tuple[int, ...]:
     return tuple(accepts)
 
 
-def _static(facts: FactSets, words: Wording, entities: Mapping[str, Entity]) -> dict[str, list[tuple[Entity, ...]]]:
+def _static(
+    facts: FactSets, words: Wording, entities: Mapping[str, Entity]
+) -> dict[str, list[tuple[Entity, ...]]]:
     """Return the facts that texts refer to and that never change, sorted by id."""
     followed = {*DYNAMIC, *words.domain.marks}
     return {
@@ -206,7 +227,9 @@ def _static(facts: FactSets, words: Wording, entities: Mapping[str, Entity]) -> 
     }
 
 
-def _rules(words: Wording, facts: FactSets, scene: Scene, goal: frozenset[str]) -> tuple[ActionRule, ...]:
+def _rules(
+    words: Wording, facts: FactSets, scene: Scene, goal: frozenset[str]
+) -> tuple[ActionRule, ...]:
     """Return the game's action rules, in the order of the domain."""
     rules = []
     for order, schema in enumerate(words.domain.schemas):

@@ -46,8 +46,13 @@ def beside(game_file: Path) -> Description:
     turk = row.get("turk_annotations") or {}
     given = (turk.get("anns") or ()) if isinstance(turk, dict) else None
     if not isinstance(given, list | tuple) or not all(isinstance(one, dict) for one in given):
-        raise InputError(f"{file}: 'turk_annotations' is not an object with a list 'anns' of objects. {REMEDY}")
-    texts = _texts([one["task_desc"] for one in given if "task_desc" in one], f"{file}: 'task_desc' of 'turk_annotations'")
+        raise InputError(
+            f"{file}: 'turk_annotations' is not an object with a list 'anns' of objects. {REMEDY}"
+        )
+    texts = _texts(
+        [one["task_desc"] for one in given if "task_desc" in one],
+        f"{file}: 'task_desc' of 'turk_annotations'",
+    )
     return Description(kind, None if stated == named_targets(f"{task}/{trial}", kind) else stated, texts)
 
 
@@ -62,7 +67,9 @@ def in_row(row: Mapping[str, Any], where: str) -> Description:
         InputError: if a field is broken.
     """
     stated = _targets(row.get("targets"), where)
-    return Description(_task_type(row, where), stated, _texts(row.get("annotations") or (), f"{where}: 'annotations'"))
+    return Description(
+        _task_type(row, where), stated, _texts(row.get("annotations") or (), f"{where}: 'annotations'")
+    )
 
 
 def as_row(record: GameRecord) -> dict[str, Any]:
@@ -101,8 +108,12 @@ def _task_type(row: Any, where: str) -> str:
 def _targets(found: Any, where: str) -> Targets | None:
     if found is None:
         return None
-    if not isinstance(found, dict) or not all(isinstance(found.get(name, ""), str) for name in Targets._fields):
-        raise InputError(f"{where}: the task's targets are not an object with texts {', '.join(Targets._fields)}. {REMEDY}")
+    if not isinstance(found, dict) or not all(
+        isinstance(found.get(name, ""), str) for name in Targets._fields
+    ):
+        raise InputError(
+            f"{where}: the task's targets are not an object with texts {', '.join(Targets._fields)}. {REMEDY}"
+        )
     return Targets(*(found.get(name, "") for name in Targets._fields))
 
 

@@ -20,7 +20,9 @@ _SHARES = {"train": (0, 1), "calibration": (2,), "valid_seen": (3,)}
 _MODULUS = 4
 
 
-def solved_scene(split: str, seed: int, difficulty: Difficulty, index: int) -> tuple[Scene, tuple[str, ...]]:
+def solved_scene(
+    split: str, seed: int, difficulty: Difficulty, index: int
+) -> tuple[Scene, tuple[str, ...]]:
     """Return what a game is about, and its walkthrough.
 
     It is the first scene in the game's own stream of draws that belongs to the split and is short enough.

@@ -180,7 +180,11 @@ def layouts(kind: str, split: str, difficulty: Difficulty) -> tuple[Layout, ...]
     start, count = 0, difficulty.train_layouts
     if split in OWN_LAYOUTS:
         # In this order, so that a further panel does not change the layouts of those before it.
-        counts = (difficulty.unseen_layouts, difficulty.development_layouts, difficulty.confirmation_layouts)
+        counts = (
+            difficulty.unseen_layouts,
+            difficulty.development_layouts,
+            difficulty.confirmation_layouts,
+        )
         place = OWN_LAYOUTS.index(split)
         start, count = start + count + sum(counts[:place]), counts[place]
     return _floors(kind, difficulty, start + count)[start:]

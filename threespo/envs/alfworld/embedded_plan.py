@@ -16,7 +16,9 @@ def plan(scene: Scene) -> tuple[str, ...]:
     candidates.sort(key=lambda item: item.place.openable)
     goals = [place for place in scene.layout.receptacles if place.type == scene.goal.place_type]
     tools = [place for place in scene.layout.receptacles if place.type == scene.goal.task.tool]
-    return min((_bring(scene, candidates[: scene.goal.objects], tools[:1], goal) for goal in goals), key=len)
+    return min(
+        (_bring(scene, candidates[: scene.goal.objects], tools[:1], goal) for goal in goals), key=len
+    )
 
 
 class _Plan:
@@ -54,7 +56,9 @@ def _look(item: Item, lamp: Item) -> tuple[str, ...]:
     return tuple(steps.commands)
 
 
-def _bring(scene: Scene, items: list[Item], tools: list[Receptacle], goal: Receptacle) -> tuple[str, ...]:
+def _bring(
+    scene: Scene, items: list[Item], tools: list[Receptacle], goal: Receptacle
+) -> tuple[str, ...]:
     steps = _Plan()
     for item in items:
         steps.take(item)

@@ -81,7 +81,12 @@ def problem(scene: Scene, name: str) -> str:
     lines += [")", "(:init"]
 
     contains = household().contains
-    lines += [f"(canContain {place}Type {kind}Type)" for place in rtypes for kind in contains[place] if kind in otypes]
+    lines += [
+        f"(canContain {place}Type {kind}Type)"
+        for place in rtypes
+        for kind in contains[place]
+        if kind in otypes
+    ]
     lines += facts
 
     for thing in things:
@@ -91,8 +96,17 @@ def problem(scene: Scene, name: str) -> str:
         lines.append(f"(inReceptacle {item.entity} {item.place.entity})")
         lines.append(f"(objectAtLocation {item.entity} {_location(item.place.location)})")
 
-    lines += [f"(objectAtLocation {fixture.entity} {_location(fixture.location)})" for fixture in scene.fixtures]
-    lines += [f"(atLocation agent1 {_location(scene.start)})", ")", f"(:goal {_goal(scene.goal)})", ")", ""]
+    lines += [
+        f"(objectAtLocation {fixture.entity} {_location(fixture.location)})"
+        for fixture in scene.fixtures
+    ]
+    lines += [
+        f"(atLocation agent1 {_location(scene.start)})",
+        ")",
+        f"(:goal {_goal(scene.goal)})",
+        ")",
+        "",
+    ]
 
     return "\n".join(lines)
 
@@ -107,7 +121,9 @@ def _goal(goal: Goal) -> str:
         lamp = f"(objectType ?ot {place}) (toggleable ?ot) (isToggled ?ot) (inReceptacle ?ot ?r)"
         lit = f"(and {lamp} (receptacleAtLocation ?r ?l) (atLocation ?a ?l))"
         lit = f"(exists (?ot - object ?r - receptacle ?a - agent ?l - location) {lit})"
-        return f"(and {lit} (exists (?o - object ?a - agent) (and (objectType ?o {kind}) (holds ?a ?o))))"
+        return (
+            f"(and {lit} (exists (?o - object ?a - agent) (and (objectType ?o {kind}) (holds ?a ?o))))"
+        )
 
     if goal.task.name == TWO:
         first = f"(objectType ?o1 {kind}) (receptacleType ?r {place}) (inReceptacle ?o1 ?r)"

@@ -67,9 +67,16 @@ class Scene:
 
     def fingerprint(self) -> int:
         """Return a 64-bit number of the game up to wording, numbering of objects and fixtures."""
-        parts = [self.goal.task.name, self.goal.object_type, self.goal.place_type, str(self.layout.floor)]
+        parts = [
+            self.goal.task.name,
+            self.goal.object_type,
+            self.goal.place_type,
+            str(self.layout.floor),
+        ]
         parts += sorted(f"{item.type}@{item.place.entity}" for item in self.items)
-        return int.from_bytes(hashlib.blake2b("|".join(parts).encode(), digest_size=8).digest(), "little")
+        return int.from_bytes(
+            hashlib.blake2b("|".join(parts).encode(), digest_size=8).digest(), "little"
+        )
 
 
 def draw_task(source: random.Random) -> TaskType:
@@ -94,7 +101,9 @@ def draw_scene(source: random.Random, task: TaskType, split: str, difficulty: Di
 
     place_type = choose(source, sorted(goals))
     object_type = choose(source, goals[place_type])
-    sentence = choose(source, task.sentences).format(object=object_type.lower(), receptacle=place_type.lower())
+    sentence = choose(source, task.sentences).format(
+        object=object_type.lower(), receptacle=place_type.lower()
+    )
     goal = Goal(task, object_type, place_type, f"{sentence}.")
 
     placed = _placed(source, goal, layout, difficulty)
@@ -108,7 +117,11 @@ def draw_scene(source: random.Random, task: TaskType, split: str, difficulty: Di
 @functools.lru_cache(maxsize=65536)
 def _holders(layout: Layout, object_type: str, without: str | None = None) -> tuple[Receptacle, ...]:
     contains = household().contains
-    return tuple(place for place in layout.receptacles if place.type != without and object_type in contains[place.type])
+    return tuple(
+        place
+        for place in layout.receptacles
+        if place.type != without and object_type in contains[place.type]
+    )
 
 
 def _goals(task: TaskType, layout: Layout) -> dict[str, list[str]]:
@@ -143,7 +156,9 @@ def _settle(source: random.Random, places: Sequence[Receptacle]) -> Receptacle:
     return choose_weighted(source, [(place, attraction.get(place.type, 1.0)) for place in places])
 
 
-def _placed(source: random.Random, goal: Goal, layout: Layout, difficulty: Difficulty) -> list[tuple[str, Receptacle]]:
+def _placed(
+    source: random.Random, goal: Goal, layout: Layout, difficulty: Difficulty
+) -> list[tuple[str, Receptacle]]:
     """Return the objects and their places in random order. None of the goal's type starts where the goal wants it."""
     room = household().rooms[layout.kind]
     count = rooms.draw(source, difficulty.objects.of(layout.kind))
@@ -151,7 +166,9 @@ def _placed(source: random.Random, goal: Goal, layout: Layout, difficulty: Diffi
     homes = _holders(layout, goal.object_type, without=goal.place_type)
     placed = [(goal.object_type, _settle(source, homes)) for _ in range(same_type)]
 
-    holders = {name: _holders(layout, name) for name in (*room.common, *room.rare) if name != goal.object_type}
+    holders = {
+        name: _holders(layout, name) for name in (*room.common, *room.rare) if name != goal.object_type
+    }
     pool = [(name, 3.0 if name in room.common else 1.0) for name, places in holders.items() if places]
     made: Counter[str] = Counter()
     while len(placed) < count and pool:
@@ -177,12 +194,16 @@ def _numbered(placed: list[tuple[str, Receptacle]]) -> tuple[Item, ...]:
     for name, place in placed:
         index = seen[name]
         seen[name] += 1
-        items.append(Item(name, rooms.entity(name, index), rooms.display_name(name, index, counts[name]), place))
+        items.append(
+            Item(name, rooms.entity(name, index), rooms.display_name(name, index, counts[name]), place)
+        )
     return tuple(items)
 
 
 def _fixtures(source: random.Random, layout: Layout, difficulty: Difficulty) -> tuple[Fixture, ...]:
-    present = [name for name in household().rooms[layout.kind].fixtures if source.random() < difficulty.fixtures]
+    present = [
+        name for name in household().rooms[layout.kind].fixtures if source.random() < difficulty.fixtures
+    ]
     seen: Counter[str] = Counter()
     fixtures = []
     # Locations beyond the receptacles': the agent's start, then one for each fixture that stands alone.

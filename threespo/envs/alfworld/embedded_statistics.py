@@ -67,16 +67,24 @@ def table(columns: dict[str, dict[str, list[int]]]) -> str:
     """Return a Markdown table with a row per measure and a column per set of games."""
     lines = ["| 10 / 50 / 90 % | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name in MEASURES:
-        cells = [" / ".join(str(value) for value in quantiles(column[name])) for column in columns.values()]
+        cells = [
+            " / ".join(str(value) for value in quantiles(column[name])) for column in columns.values()
+        ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return the exit code."""
-    parser = argparse.ArgumentParser(prog="embedded_statistics", description="Embedded games beside official ones.")
-    parser.add_argument("--games", type=Path, help="folder of official games; without it, the embedded ones only")
-    parser.add_argument("--count", type=int, default=500, help="embedded games per split and difficulty (default: 500)")
+    parser = argparse.ArgumentParser(
+        prog="embedded_statistics", description="Embedded games beside official ones."
+    )
+    parser.add_argument(
+        "--games", type=Path, help="folder of official games; without it, the embedded ones only"
+    )
+    parser.add_argument(
+        "--count", type=int, default=500, help="embedded games per split and difficulty (default: 500)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the embedded games (default: 0)")
     chosen = parser.parse_args(arguments)
 
@@ -88,7 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise InputError(f"{chosen.games}: no games found; give a folder of official games.")
             columns[f"official ({len(official)} games)"] = measure(official)
         for name in reversed(DIFFICULTIES):
-            drawn = [record for split in ALWAYS for record in generate(split, chosen.count, chosen.seed, name)]
+            drawn = [
+                record for split in ALWAYS for record in generate(split, chosen.count, chosen.seed, name)
+            ]
             columns[f"{name} ({len(drawn)} games)"] = measure(drawn)
     except InputError as error:
         print(error, file=sys.stderr)

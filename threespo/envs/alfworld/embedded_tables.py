@@ -164,7 +164,9 @@ class Household:
 
 
 def _room(kind: str, raw: dict[str, Any]) -> Room:
-    lists = {field: tuple(raw[field].split()) for field in ("core", "usual", "common", "rare", "fixtures")}
+    lists = {
+        field: tuple(raw[field].split()) for field in ("core", "usual", "common", "rare", "fixtures")
+    }
     extra = tuple((name, float(weight), int(most)) for name, (weight, most) in raw["extra"].items())
     return Room(kind=kind, floors=(raw["floors"][0], raw["floors"][1]), extra=extra, **lists)
 
@@ -200,11 +202,15 @@ def difficulty_of(name: str) -> Difficulty:
         InputError: for an unknown name.
     """
     if name not in DIFFICULTIES:
-        raise InputError(f"difficulty: found {name!r}, expected one of {', '.join(DIFFICULTIES)}; correct the setting.")
+        raise InputError(
+            f"difficulty: found {name!r}, expected one of {', '.join(DIFFICULTIES)}; correct the setting."
+        )
     return DIFFICULTIES[name]
 
 
 def check_split(split: str) -> None:
     """Raise InputError unless ``split`` is one of SPLITS."""
     if split not in SPLITS:
-        raise InputError(f"split: found {split!r}, expected one of {', '.join(SPLITS)}; correct the setting.")
+        raise InputError(
+            f"split: found {split!r}, expected one of {', '.join(SPLITS)}; correct the setting."
+        )

@@ -36,7 +36,11 @@ class GameState:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GameState):
             return NotImplemented
-        return self.facts == other.facts and self.observation == other.observation and self.game == other.game
+        return (
+            self.facts == other.facts
+            and self.observation == other.observation
+            and self.game == other.game
+        )
 
     def __hash__(self) -> int:
         return hash((self.game, self.facts, self.observation))

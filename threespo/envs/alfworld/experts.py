@@ -84,7 +84,11 @@ class WalkthroughExpert:
         if not game.walkthrough:
             raise InputError(f"{game.record.where}: no walkthrough in its file; use expert='planner'")
         followed = [command.strip() for command in commands]
-        return list(game.walkthrough[len(followed) :]) if followed == list(game.walkthrough[: len(followed)]) else []
+        return (
+            list(game.walkthrough[len(followed) :])
+            if followed == list(game.walkthrough[: len(followed)])
+            else []
+        )
 
 
 class _Fact(NamedTuple):
@@ -135,7 +139,9 @@ class HandcodedExpert:
         """See :class:`Expert`."""
         given = tuple(commands)
         with _LOCK:
-            known = next((n for n in range(len(given), -1, -1) if self._at(game, given[:n]) is not None), -1)
+            known = next(
+                (n for n in range(len(given), -1, -1) if self._at(game, given[:n]) is not None), -1
+            )
             point = self._at(game, given[:known]) if known >= 0 else None
             for number in range(known + 1, len(given) + 1):
                 point = self._begin(game) if point is None else self._go_on(point, given[number - 1])
@@ -163,7 +169,9 @@ class HandcodedExpert:
             )
         mark = _MARKS.get(record.task_type)
         if mark is not None and mark not in game.goal_reads:
-            raise InputError(f"{record.where}: its goal does not ask for {mark!r} as its type does; use expert='planner'")
+            raise InputError(
+                f"{record.where}: its goal does not ask for {mark!r} as its type does; use expert='planner'"
+            )
         agent = self._agent_class(max_steps=_MOST_ACTS)
         description = {"task_type": record.task_type, "pddl_params": record.targets._asdict()}
         with tempfile.TemporaryDirectory() as folder:
@@ -184,7 +192,11 @@ class HandcodedExpert:
             agent.observe(state.observation)
             return _Point(agent, point.draws, state, ("look",))
 
-        seen = {"feedback": state.observation, "admissible_commands": list(admissible), "facts": _facts(state)}
+        seen = {
+            "feedback": state.observation,
+            "admissible_commands": list(admissible),
+            "facts": _facts(state),
+        }
         outside = random.getstate()
         random.setstate(point.draws)
         try:
@@ -257,7 +269,11 @@ class PlannerExpert:
                 self._held.move_to_end((game.task_id, given))
                 return list(self._held[game.task_id, given].plan)
             # Taken out first: while it is on its way, or after an error, nobody may find it.
-            engine = self._held.pop((game.task_id, given[:known])).engine if known >= 0 else self._loaded(game)
+            engine = (
+                self._held.pop((game.task_id, given[:known])).engine
+                if known >= 0
+                else self._loaded(game)
+            )
             found = self._played(engine, given[max(known, 0) :], begun=known >= 0)
             self._held[game.task_id, given] = _Held(game, engine, found)
         return list(found)

@@ -41,7 +41,9 @@ def value(tree: ast.expr, types: Types, source: str) -> Callable[[Environment], 
 
     name, attribute = _attribute(tree)
     if name not in types:
-        raise InputError(f"the grammar's expression {{{source}}} names {name!r}, which is not bound there")
+        raise InputError(
+            f"the grammar's expression {{{source}}} names {name!r}, which is not bound there"
+        )
     return lambda bound: str(getattr(bound[name], attribute))
 
 

@@ -35,7 +35,9 @@ def check_fields(row: Any, fields: tuple[str, ...], where: str) -> None:
     if not isinstance(row, dict):
         raise InputError(f"{where}: a {type(row).__name__}, where a game is a JSON object. {REMEDY}")
     walkthrough = row.get("walkthrough") or ()
-    if not isinstance(walkthrough, list | tuple) or not all(isinstance(action, str) for action in walkthrough):
+    if not isinstance(walkthrough, list | tuple) or not all(
+        isinstance(action, str) for action in walkthrough
+    ):
         raise InputError(f"{where}: 'walkthrough' is not a list of commands. {REMEDY}")
     missing = [name for name in fields if not isinstance(row.get(name), str)]
     if missing:

@@ -103,7 +103,9 @@ def _quantifier(
     return _junction(every, parts)
 
 
-def _candidates(name: str, kind: str, body: Expression, bound: dict[str, str], scene: Scene, every: bool) -> list[str]:
+def _candidates(
+    name: str, kind: str, body: Expression, bound: dict[str, str], scene: Scene, every: bool
+) -> list[str]:
     """Return the entities that ``name`` ranges over; for "exists", those that the body's static conjuncts admit."""
     if kind not in scene.domain.types:
         return []
@@ -117,7 +119,9 @@ def _candidates(name: str, kind: str, body: Expression, bound: dict[str, str], s
             position = arguments.index(name)
             rows = scene.facts.get(literal[0], ())
             matching = {
-                row[position] for row in rows if all(b in (a, name) for a, b in zip(row, arguments, strict=True))
+                row[position]
+                for row in rows
+                if all(b in (a, name) for a, b in zip(row, arguments, strict=True))
             }
             admitted = matching if admitted is None else admitted & matching
 

@@ -138,7 +138,9 @@ def goal_of(document: str) -> str:
     """
     _, sentence = split_task(document)
     if not sentence.startswith(TASK_SENTENCE):
-        raise InputError(f"the grammar's task is {sentence!r}; expected it to begin with {TASK_SENTENCE!r}")
+        raise InputError(
+            f"the grammar's task is {sentence!r}; expected it to begin with {TASK_SENTENCE!r}"
+        )
     return sentence.removeprefix(TASK_SENTENCE)
 
 
@@ -164,7 +166,9 @@ def parse_grammar(document: str) -> Grammar:
         elif action := _ACTION.match(document, position):
             position = _action(document, action.end(), action[1].lower(), productions, actions)
         else:
-            raise InputError(f"the grammar is malformed or truncated at {document[position : position + 40]!r}")
+            raise InputError(
+                f"the grammar is malformed or truncated at {document[position : position + 40]!r}"
+            )
         position = _skip(document, position)
     return Grammar(productions, actions)
 
@@ -189,10 +193,14 @@ def _action(
         position = _skip(document, match.end())
 
     if document[position : position + 1] != "}" or not {"template", "feedback"} <= fields.keys():
-        raise InputError(f"action {name!r} of the grammar is malformed, truncated, or has no template or feedback")
+        raise InputError(
+            f"action {name!r} of the grammar is malformed, truncated, or has no template or feedback"
+        )
 
     lines = fields.get("grammar", "{}").split("\n")
-    productions.update(_productions("\n".join(line for line in lines if not line.lstrip().startswith("#"))))
+    productions.update(
+        _productions("\n".join(line for line in lines if not line.lstrip().startswith("#")))
+    )
     actions[name] = ActionText(fields["template"], fields["feedback"])
     return position + 1
 
@@ -225,10 +233,16 @@ def parse_query(text: str) -> Query:
     literals = []
     for part in text.split("&"):
         match = _LITERAL.fullmatch(part)
-        variables = [_VARIABLE.fullmatch(item) for item in match[2].split(",")] if match and match[2].strip() else []
+        variables = (
+            [_VARIABLE.fullmatch(item) for item in match[2].split(",")]
+            if match and match[2].strip()
+            else []
+        )
         if match is None or not all(variables):
             raise InputError(f"the grammar's condition {text!r} is not of the form p(a: type, …) & …")
-        literals.append(Literal(match[1], tuple((found[1], found[2] or found[1]) for found in variables if found)))
+        literals.append(
+            Literal(match[1], tuple((found[1], found[2] or found[1]) for found in variables if found))
+        )
     return tuple(literals)
 
 
@@ -273,7 +287,13 @@ def _part(match: re.Match[str]) -> Part:
         return Symbol(match["symbol"])
     element = Symbol(match["inner"]) if match["inner"] is not None else _value(match["value"])
     query = parse_query((match["query"] or "").strip())
-    return Each(element, query, True) if match["open"] else Each(element, query, False) if query else element
+    return (
+        Each(element, query, True)
+        if match["open"]
+        else Each(element, query, False)
+        if query
+        else element
+    )
 
 
 ATTRIBUTES = ("id", "name", "definite", "indefinite")
@@ -283,7 +303,9 @@ def _value(source: str) -> Value:
     try:
         tree = ast.parse(source.strip(), mode="eval").body
     except SyntaxError as error:
-        raise InputError(f"the grammar's expression {{{source}}} is not one that this engine knows") from error
+        raise InputError(
+            f"the grammar's expression {{{source}}} is not one that this engine knows"
+        ) from error
 
     for node in ast.walk(tree):
         known = (
@@ -291,7 +313,11 @@ def _value(source: str) -> Value:
             or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add))
             or (isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or))
             or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-            or (isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES and isinstance(node.value, ast.Name))
+            or (
+                isinstance(node, ast.Attribute)
+                and node.attr in ATTRIBUTES
+                and isinstance(node.value, ast.Name)
+            )
         )
         if not known:
             raise InputError(

@@ -15,7 +15,9 @@ def check_choice(share: float, seed: int) -> None:
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise InputError(f"goal_seed: expected a whole number, found {seed!r}")
     if not isinstance(share, Real) or not 0 <= share <= 1:
-        raise InputError(f"human_goals: expected a share of the games, from 0 to 1 (or False, True), found {share!r}")
+        raise InputError(
+            f"human_goals: expected a share of the games, from 0 to 1 (or False, True), found {share!r}"
+        )
 
 
 def drawn(record: GameRecord, share: float, seed: int) -> bool:
@@ -36,7 +38,11 @@ def with_human_goal(record: GameRecord, seed: int, file: Path) -> GameRecord:
     """
     usable = [sentence for sentence in record.annotations if _fits(sentence)]
     if not usable:
-        found = f"{len(record.annotations)} annotations, none of plain text" if record.annotations else "no annotations"
+        found = (
+            f"{len(record.annotations)} annotations, none of plain text"
+            if record.annotations
+            else "no annotations"
+        )
         raise InputError(
             f"{file}: {found} ('turk_annotations') for {record.where}, as human_goals needs them; give the folder of "
             "alfworld-download with its traj_data.json files, or human_goals=0"
@@ -53,4 +59,7 @@ def _fits(sentence: str) -> bool:
     if not sentence.strip() or not sentence.isprintable() or "\\" in sentence:
         return False
     parts = parse_text(TASK_SENTENCE + sentence)
-    return "".join(part.text if isinstance(part, Text) else "" for part in parts) == TASK_SENTENCE + sentence
+    return (
+        "".join(part.text if isinstance(part, Text) else "" for part in parts)
+        == TASK_SENTENCE + sentence
+    )

@@ -130,7 +130,9 @@ def _transfer(archive: Archive, partial: Path, progress: bool) -> None:
             have = 0
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else None
-        bar = tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=archive.name, disable=not progress)
+        bar = tqdm(
+            total=total, initial=have, unit="B", unit_scale=True, desc=archive.name, disable=not progress
+        )
         with bar, partial.open("ab" if have else "wb") as out:
             # Not ``read``: it would keep back, and lose, what came before the connection stalls.
             while chunk := response.read1(_CHUNK):
@@ -171,7 +173,9 @@ def _verify(archive: Archive, file: Path) -> None:
             broken = content.testzip()
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         file.unlink()
-        raise InputError(f"{file}: not a zip archive, or damaged ({error}). It was deleted; run again") from error
+        raise InputError(
+            f"{file}: not a zip archive, or damaged ({error}). It was deleted; run again"
+        ) from error
     if broken is not None:
         file.unlink()
         raise InputError(f"{file}: {broken} in it is damaged. It was deleted; run again")
@@ -186,7 +190,9 @@ def _check_members(file: Path, content: zipfile.ZipFile) -> None:
     for member in members:
         path = PurePosixPath(member.filename)
         if path.is_absolute() or ".." in path.parts or not member.filename.isprintable():
-            raise InputError(f"{file}: it holds the unsafe path {member.filename!r}; do not use this file")
+            raise InputError(
+                f"{file}: it holds the unsafe path {member.filename!r}; do not use this file"
+            )
         if stat.S_ISLNK(member.external_attr >> 16):
             raise InputError(f"{file}: it holds the link {member.filename!r}; do not use this file")
     # The declared sizes: no more than these is ever unpacked.

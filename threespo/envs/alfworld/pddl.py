@@ -69,7 +69,9 @@ def typed_list(items: list[Expression]) -> dict[str, str]:
         if token == "-":
             kind = next(tokens, None)
             if not isinstance(kind, str):
-                raise InputError(f"a typed list has no plain type after {' '.join(waiting) or 'its start'}")
+                raise InputError(
+                    f"a typed list has no plain type after {' '.join(waiting) or 'its start'}"
+                )
             result.update(dict.fromkeys(waiting, kind))
             waiting.clear()
         elif isinstance(token, str):
@@ -135,6 +137,8 @@ def _facts(init: list[Expression], types: dict[str, str]) -> dict[str, list[tupl
         arguments = tuple(fact[1:])
         for argument in arguments:
             if not isinstance(argument, str) or argument not in types:
-                raise InputError(f"the initial state names {argument!r} in {fact[0]!r}, which is not among the objects")
+                raise InputError(
+                    f"the initial state names {argument!r} in {fact[0]!r}, which is not among the objects"
+                )
         facts.setdefault(fact[0], []).append(arguments)
     return facts

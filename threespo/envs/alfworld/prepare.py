@@ -47,7 +47,10 @@ def prepare(settings: AlfworldTasks, out: Path) -> None:
             "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
         }
         atomic_json(folder / "manifest.json", manifest)
-    print(f"data: {manifest['games']} games ({settings.source}, wording '{manifest['wording']}')", file=sys.stderr)
+    print(
+        f"data: {manifest['games']} games ({settings.source}, wording '{manifest['wording']}')",
+        file=sys.stderr,
+    )
 
 
 def _embedded(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
@@ -87,7 +90,9 @@ def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
 
     counts = settings.games
     wanted = counts.calibration or _CALIBRATION_DEFAULT
-    pool = sorted(sources.load(folder, "train"), key=lambda record: derive("calibration", record.game_id))
+    pool = sorted(
+        sources.load(folder, "train"), key=lambda record: derive("calibration", record.game_id)
+    )
     if len(pool) <= wanted:
         raise InputError(
             f"{folder}: {len(pool)} training games, of which {wanted} are to be held out for calibration: none is left. "

@@ -6,7 +6,9 @@ from threespo.envs.spec import Presentation
 
 def _describe(games: AlfworldSettings) -> str:
     if games.source == "embedded":
-        return f"generated household games in ALFWorld's rules and texts, difficulty “{games.difficulty}”"
+        return (
+            f"generated household games in ALFWorld's rules and texts, difficulty “{games.difficulty}”"
+        )
     return "the real ALFWorld games" + ("" if games.source == "official" else ", from a folder")
 
 

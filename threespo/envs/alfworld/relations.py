@@ -63,7 +63,9 @@ class AgentRelation:
 
     def test(self, names: Sequence[str]) -> Test:
         """Return the test of a row."""
-        return lambda game, facts, bound: tuple([bound[name] for name in names]) == self._row(game, facts)
+        return lambda game, facts, bound: (
+            tuple([bound[name] for name in names]) == self._row(game, facts)
+        )
 
     def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
         """Return the row if it agrees with ``known``."""
@@ -101,7 +103,9 @@ class TableRelation:
     def test(self, names: Sequence[str]) -> Test:
         """Return the test of a row."""
         item, place = names
-        return lambda game, facts, bound: bool(self._table(facts)[bound[place].index] >> bound[item].index & 1)
+        return lambda game, facts, bound: bool(
+            self._table(facts)[bound[place].index] >> bound[item].index & 1
+        )
 
     def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
         """Return the rows that agree with ``known``, sorted by object, then place."""
@@ -113,7 +117,12 @@ class TableRelation:
             return [(game.objects_[index], place) for index in bits(table[place.index])]
         places = game.locations_ if self.at_locations else game.receptacles_
         items = game.objects_ if item is None else (item,)
-        return [(entity, where) for entity in items for where in places if table[where.index] >> entity.index & 1]
+        return [
+            (entity, where)
+            for entity in items
+            for where in places
+            if table[where.index] >> entity.index & 1
+        ]
 
     def _table(self, facts: Facts) -> tuple[int, ...]:
         return facts[self.column]  # type: ignore[return-value]
@@ -152,7 +161,9 @@ class StaticRelation:
         key = (self, *known)
         found: list[Row] | None = game.cache.get(key)
         if found is None:
-            found = game.cache[key] = [row for row in game.static[self.name] if _agree(row, known) and self._fits(row)]
+            found = game.cache[key] = [
+                row for row in game.static[self.name] if _agree(row, known) and self._fits(row)
+            ]
         return found
 
     def _fits(self, row: Row) -> bool:
@@ -202,7 +213,9 @@ def relation(name: str, kinds: tuple[str, ...], domain: Domain) -> Relation:
     """
     expected = _KINDS.get(name, ("object",) if name in domain.marks else kinds)
     if kinds != expected:
-        raise InputError(f"the grammar uses {name!r} with variables of types {kinds}; expected {expected}")
+        raise InputError(
+            f"the grammar uses {name!r} with variables of types {kinds}; expected {expected}"
+        )
 
     if name in ("atlocation", "holds", "holdsany"):
         return AgentRelation(name)
@@ -213,8 +226,11 @@ def relation(name: str, kinds: tuple[str, ...], domain: Domain) -> Relation:
 
     positive = name.removeprefix("not_")
     followed = (
-        positive in ("atlocation", "holds", "holdsany", "opened", "objectatlocation") or positive in domain.cleared
+        positive in ("atlocation", "holds", "holdsany", "opened", "objectatlocation")
+        or positive in domain.cleared
     )
     if positive in domain.bookkeeping or (positive != name and followed):
-        raise InputError(f"the grammar asks for {name!r}, which this engine does not follow; use engine: textworld")
+        raise InputError(
+            f"the grammar asks for {name!r}, which this engine does not follow; use engine: textworld"
+        )
     return StaticRelation(name, kinds) if positive == name else NeverRelation()

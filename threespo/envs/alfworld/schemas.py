@@ -40,8 +40,16 @@ _PATTERNS = {
         "(atlocation ?a ?from) (receptacleatlocation ?r ?to)",
         "(not (atlocation ?a ?from)) (atlocation ?a ?to)",
     ),
-    "open": ("?a - agent ?l - location ?r - receptacle", f"(openable ?r) (not (opened ?r)) {_HERE}", "(opened ?r)"),
-    "close": ("?a - agent ?l - location ?r - receptacle", f"(openable ?r) (opened ?r) {_HERE}", "(not (opened ?r))"),
+    "open": (
+        "?a - agent ?l - location ?r - receptacle",
+        f"(openable ?r) (not (opened ?r)) {_HERE}",
+        "(opened ?r)",
+    ),
+    "close": (
+        "?a - agent ?l - location ?r - receptacle",
+        f"(openable ?r) (opened ?r) {_HERE}",
+        "(not (opened ?r))",
+    ),
     "take": (
         "?a - agent ?l - location ?o - object ?r - receptacle",
         f"{_HERE} (inreceptacle ?o ?r) (not (holdsany ?a)) {_ACCESSIBLE}",
@@ -53,7 +61,11 @@ _PATTERNS = {
         "(inreceptacle ?o ?r) (objectatlocation ?o ?l) (not (holds ?a ?o)) (not (holdsany ?a))",
     ),
     "treat": ("?a - agent ?l - location ?r - receptacle ?o - object", f"{_HERE} (holds ?a ?o)", ""),
-    "toggle": ("?a - agent ?l - location ?o - object ?r - receptacle", f"{_HERE} (inreceptacle ?o ?r)", ""),
+    "toggle": (
+        "?a - agent ?l - location ?o - object ?r - receptacle",
+        f"{_HERE} (inreceptacle ?o ?r)",
+        "",
+    ),
     "slice": (
         "?a - agent ?l - location ?o - object ?tool - object",
         "(atlocation ?a ?l) (objectatlocation ?o ?l) (holds ?a ?tool)",
@@ -151,7 +163,10 @@ def canonical(expression: Expression, names: dict[str, str], types: dict[str, st
         variables = typed_list(rest[0])
         if any(kind not in types for kind in variables.values()):
             return FALSE if head == "exists" else TRUE
-        inner = {**names, **{name: f"?:{kind}{index}" for index, (name, kind) in enumerate(variables.items())}}
+        inner = {
+            **names,
+            **{name: f"?:{kind}{index}" for index, (name, kind) in enumerate(variables.items())},
+        }
         return (
             head,
             frozenset((inner[name], kind) for name, kind in variables.items()),
@@ -160,7 +175,9 @@ def canonical(expression: Expression, names: dict[str, str], types: dict[str, st
 
     if head == "when":
         return ("when", canonical(rest[0], names, types), canonical(rest[1], names, types))
-    return tuple(names.get(symbol, symbol) if isinstance(symbol, str) else str(symbol) for symbol in expression)
+    return tuple(
+        names.get(symbol, symbol) if isinstance(symbol, str) else str(symbol) for symbol in expression
+    )
 
 
 def _conjuncts(form: Canonical) -> frozenset[Canonical]:
@@ -184,14 +201,20 @@ def parse_domain(text: str) -> Domain:
             types.update(typed_list(body))
         elif name == ":action":
             if not body or not all(isinstance(part, str) for part in (body[0], *body[1::2])):
-                raise InputError(f"an action of the domain is not a name with named parts: {str(body)[:80]}; is it damaged?")
+                raise InputError(
+                    f"an action of the domain is not a name with named parts: {str(body)[:80]}; is it damaged?"
+                )
             actions.append({":name": body[0], **dict(zip(body[1::2], body[2::2], strict=False))})
         elif name in (":constants", ":derived"):
-            raise InputError(f"the domain has a section {name}, which this engine does not know; use engine: textworld")
+            raise InputError(
+                f"the domain has a section {name}, which this engine does not know; use engine: textworld"
+            )
 
     types.setdefault(ANY_TYPE, ANY_TYPE)
     if any(parent != ANY_TYPE for parent in types.values()):
-        raise InputError("the domain has a hierarchy of types, which this engine does not know; use engine: textworld")
+        raise InputError(
+            "the domain has a hierarchy of types, which this engine does not know; use engine: textworld"
+        )
 
     recognised = [_recognise(action, types) for action in actions]
     schemas = tuple(schema for schema, _ in recognised)
@@ -254,15 +277,23 @@ def _filters(conditions: frozenset[Canonical], roles: list[str]) -> tuple[Filter
         literals = sorted(condition[1], key=repr) if condition[0] == "or" else [condition]
         simple = all(isinstance(part, str) for literal in literals for part in literal)
         subjects = {
-            literal[1] for literal in literals if simple and len(literal) > 1 and literal[0] not in ("not", "and", "or")
+            literal[1]
+            for literal in literals
+            if simple and len(literal) > 1 and literal[0] not in ("not", "and", "or")
         }
-        if len(subjects) != 1 or not subjects <= set(roles) or any(part[0] == "?" for x in literals for part in x[2:]):
+        if (
+            len(subjects) != 1
+            or not subjects <= set(roles)
+            or any(part[0] == "?" for x in literals for part in x[2:])
+        ):
             return None
         filters.append(Filter(subjects.pop(), tuple((literal[0], *literal[2:]) for literal in literals)))
     return tuple(sorted(filters, key=lambda item: (item.role, item.alternatives)))
 
 
-def _marks(effects: frozenset[Canonical], marked: bool) -> tuple[tuple[tuple[str, str], ...], frozenset[str]] | None:
+def _marks(
+    effects: frozenset[Canonical], marked: bool
+) -> tuple[tuple[tuple[str, str], ...], frozenset[str]] | None:
     """Return the marks and the bookkeeping predicates among ``effects``, or None if an effect is neither."""
     marks: set[tuple[str, str]] = set()
     bookkeeping: set[str] = set()

@@ -56,9 +56,13 @@ class AlfworldTasks(TaskSettings):
     @model_validator(mode="after")
     def _games_are_counted(self) -> "AlfworldTasks":
         if self.source == "embedded" and any(getattr(self.games, split) is None for split in ALWAYS):
-            raise ValueError(f"source 'embedded' needs a number for every split in 'games' ({', '.join(ALWAYS)})")
+            raise ValueError(
+                f"source 'embedded' needs a number for every split in 'games' ({', '.join(ALWAYS)})"
+            )
         if self.source != "embedded" and (given := self.splits[len(ALWAYS) :]):
-            raise ValueError(f"games.{given[0]}: this panel is generated; remove it where games come from {self.source!r}")
+            raise ValueError(
+                f"games.{given[0]}: this panel is generated; remove it where games come from {self.source!r}"
+            )
         return self
 
     @property

@@ -22,7 +22,13 @@ from threespo.envs.alfworld.description import (
     in_row,
     read_json,
 )
-from threespo.envs.alfworld.fields import check_fields, goal_in, marked_solvable, read_text, walkthrough_of
+from threespo.envs.alfworld.fields import (
+    check_fields,
+    goal_in,
+    marked_solvable,
+    read_text,
+    walkthrough_of,
+)
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.grammar import split_task
 from threespo.envs.alfworld.human_goals import check_choice, drawn, with_human_goal
@@ -94,7 +100,9 @@ def load(
 
     if not result and limit != 0:
         wanted = f" of the task types {', '.join(sorted(task_types))}" if task_types else ""
-        raise InputError(f"{compact or official}: the split {split!r} holds no solvable game{wanted}. {REMEDY}")
+        raise InputError(
+            f"{compact or official}: the split {split!r} holds no solvable game{wanted}. {REMEDY}"
+        )
     # The games of a compact form share one grammar.
     if compact is None and len(wordings := Counter(record.wording for record in result)) > 1:
         counts = ", ".join(f"{count} '{name}'" for name, count in sorted(wordings.items()))
@@ -113,7 +121,9 @@ def splits(folder: Path) -> list[str]:
     """Return the names of the splits in ``folder``, sorted; empty if there is none."""
     if not folder.is_dir():
         return []
-    names = {path.name.removesuffix(suffix) for suffix in _SUFFIXES for path in folder.glob(f"*{suffix}")}
+    names = {
+        path.name.removesuffix(suffix) for suffix in _SUFFIXES for path in folder.glob(f"*{suffix}")
+    }
     for nested in _NESTED:
         names |= {path.parents[2].name for path in (folder / nested).glob(f"*/*/*/{GAME_FILE}")}
     return sorted(names)
@@ -123,7 +133,9 @@ def lacks(folder: Path) -> str | None:
     """Return what a folder lacks to be the games of a study, in words; ``None`` if it has all."""
     compact = [split for split in RELEASED if _compact_file(folder, split)]
     folders = {split: _official_folder(folder, split) for split in RELEASED}
-    official = [split for split, place in folders.items() if place and any(place.glob(f"*/*/{GAME_FILE}"))]
+    official = [
+        split for split, place in folders.items() if place and any(place.glob(f"*/*/{GAME_FILE}"))
+    ]
     if absent := [split for split in RELEASED if split not in (*compact, *official)]:
         return f"no games of {', '.join(absent)}" if compact or official else "no games"
     texts = [name for name in (DOMAIN_FILE, GRAMMAR_FILE) if compact and not (folder / name).is_file()]
@@ -160,7 +172,11 @@ def write_compact(records: Iterable[GameRecord], folder: Path) -> None:
 
     for name, text in shared.items():
         existing = folder / name
-        if existing.exists() and existing.read_text(encoding="utf-8") != text and set(splits(folder)) - by_split.keys():
+        if (
+            existing.exists()
+            and existing.read_text(encoding="utf-8") != text
+            and set(splits(folder)) - by_split.keys()
+        ):
             raise InputError(f"{existing} belongs to other games; write to another folder")
         atomic_text(existing, text)
 
@@ -186,7 +202,9 @@ def _mark_task(record: GameRecord) -> str:
     template, sentence = split_task(record.grammar)
     # The texts first differ where the sentence begins: the template has an empty one there.
     position = next(
-        index for index, pair in enumerate(zip(template, record.grammar, strict=False)) if pair[0] != pair[1]
+        index
+        for index, pair in enumerate(zip(template, record.grammar, strict=False))
+        if pair[0] != pair[1]
     )
     marked = f"{template[:position]}{TASK_MARK}{template[position:]}"
     if _fill(marked, sentence) != record.grammar or template.count(TASK_MARK):
@@ -215,13 +233,26 @@ def _read_compact(file: Path, split: str, unmarked: list[str]) -> Iterator[GameR
             f"{file.with_name(GRAMMAR_FILE)}: no {TASK_MARK} in it, where the task sentence belongs. {REMEDY}"
         )
     grammars: dict[str, str] = {}
-    for row, (kind, stated, sentences) in sorted(_rows(file, unmarked), key=lambda found: str(found[0]["game_id"])):
+    for row, (kind, stated, sentences) in sorted(
+        _rows(file, unmarked), key=lambda found: str(found[0]["game_id"])
+    ):
         task = row["task"]
         if task not in grammars:
             grammars[task] = _fill(grammar, task)
         full = grammars[task]
         goal, problem = goal_in(full, file), row["pddl_problem"]
-        yield GameRecord(row["game_id"], split, kind, goal, domain, full, problem, walkthrough_of(row), stated, sentences)
+        yield GameRecord(
+            row["game_id"],
+            split,
+            kind,
+            goal,
+            domain,
+            full,
+            problem,
+            walkthrough_of(row),
+            stated,
+            sentences,
+        )
 
 
 def _rows(file: Path, unmarked: list[str]) -> list[tuple[dict[str, Any], Description]]:
@@ -236,14 +267,18 @@ def _rows(file: Path, unmarked: list[str]) -> list[tuple[dict[str, Any], Descrip
                 check_fields(row, ("game_id", "task_type", "task", "pddl_problem"), where)
                 description = in_row(row, where)
                 if row["game_id"] in rows:
-                    raise InputError(f"{where}: a second game {row['game_id']!r}; ids name games. {REMEDY}")
+                    raise InputError(
+                        f"{where}: a second game {row['game_id']!r}; ids name games. {REMEDY}"
+                    )
                 marked = marked_solvable(row, where)
                 if marked is None:
                     silent.append(row["game_id"])
                 if marked is not False:
                     rows[row["game_id"]] = row, description
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
-        raise InputError(f"{file}, after line {number}: broken or truncated ({error}). {REMEDY}") from error
+        raise InputError(
+            f"{file}, after line {number}: broken or truncated ({error}). {REMEDY}"
+        ) from error
     # As this package writes the form, no game says it, and all are solvable.
     if len(silent) < number:
         unmarked += silent
@@ -251,7 +286,9 @@ def _rows(file: Path, unmarked: list[str]) -> list[tuple[dict[str, Any], Descrip
 
 
 def _read_official(folder: Path, split: str, unmarked: list[str]) -> Iterator[GameRecord]:
-    files = {f"{path.parents[1].name}/{path.parent.name}": path for path in folder.glob(f"*/*/{GAME_FILE}")}
+    files = {
+        f"{path.parents[1].name}/{path.parent.name}": path for path in folder.glob(f"*/*/{GAME_FILE}")
+    }
     texts: dict[str, str] = {}
     for game_id, file in sorted(files.items()):
         # The original leaves these out as well: its text engine does not support their tasks.
@@ -283,5 +320,14 @@ def _record(game: Any, file: Path, split: str, texts: dict[str, str]) -> GameRec
     kind, stated, sentences = beside(file)
     goal, problem = goal_in(grammar, file), game["pddl_problem"]
     return GameRecord(
-        f"{task}/{trial}", split, kind, goal, domain, grammar, problem, walkthrough_of(game), stated, sentences
+        f"{task}/{trial}",
+        split,
+        kind,
+        goal,
+        domain,
+        grammar,
+        problem,
+        walkthrough_of(game),
+        stated,
+        sentences,
     )

@@ -52,7 +52,10 @@ def _tasks_in(path: Path, split: str) -> list[Playable]:
     single = _one_game(path)
     records = [read_game(single)] if single else load(path.parent if path.is_file() else path, split)
     opened = [functools.partial(compile_game, record) for record in records]
-    return [Playable(game.game_id, game.task_type, game.goal, open) for game, open in zip(records, opened, strict=True)]
+    return [
+        Playable(game.game_id, game.task_type, game.goal, open)
+        for game, open in zip(records, opened, strict=True)
+    ]
 
 
 def _one_game(path: Path) -> Path | None:

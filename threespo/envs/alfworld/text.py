@@ -65,15 +65,20 @@ def alfworld_prompt(
 
     if not shown:
         return _ALFWORLD_FIRST.format(observation=observation, admissible=choices) + last
-    return _ALFWORLD.format(
-        goal=goal,
-        steps=len(history),
-        shown=len(shown),
-        history="\n".join(history_lines(history, len(shown)) if lines is None else lines[-len(shown) :]),
-        step=len(history) + 1,
-        observation=observation,
-        admissible=choices,
-    ) + last
+    return (
+        _ALFWORLD.format(
+            goal=goal,
+            steps=len(history),
+            shown=len(shown),
+            history="\n".join(
+                history_lines(history, len(shown)) if lines is None else lines[-len(shown) :]
+            ),
+            step=len(history) + 1,
+            observation=observation,
+            admissible=choices,
+        )
+        + last
+    )
 
 
 TEXT = TextInterface(

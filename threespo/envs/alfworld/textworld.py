@@ -18,9 +18,17 @@ class ReplayState:
     __slots__ = ("actions", "commands", "game", "observation", "score", "won")
 
     def __init__(
-        self, game: Game, actions: tuple[str, ...], observation: str, commands: tuple[str, ...], score: int, won: bool
+        self,
+        game: Game,
+        actions: tuple[str, ...],
+        observation: str,
+        commands: tuple[str, ...],
+        score: int,
+        won: bool,
     ) -> None:
-        for name, value in zip(ReplayState.__slots__, (actions, commands, game, observation, score, won), strict=True):
+        for name, value in zip(
+            ReplayState.__slots__, (actions, commands, game, observation, score, won), strict=True
+        ):
             object.__setattr__(self, name, value)
 
     game: Game
@@ -34,13 +42,22 @@ class ReplayState:
         raise AttributeError(f"a state is immutable; {name!r} cannot be set")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReplayState) and self.actions == other.actions and self.game == other.game
+        return (
+            isinstance(other, ReplayState) and self.actions == other.actions and self.game == other.game
+        )
 
     def __hash__(self) -> int:
         return hash((self.game, self.actions))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReplayState, (self.game, self.actions, self.observation, self.commands, self.score, self.won)
+        return ReplayState, (
+            self.game,
+            self.actions,
+            self.observation,
+            self.commands,
+            self.score,
+            self.won,
+        )
 
 
 class TextWorldAlfworld:
@@ -99,7 +116,9 @@ class TextWorldAlfworld:
         self._actions = actions
         won = bool(answer["won"])
         # The engine sets no score at the reset; a game that begins solved is won.
-        return ReplayState(game, actions, answer.feedback, tuple(answer["admissible_commands"]), int(won), won)
+        return ReplayState(
+            game, actions, answer.feedback, tuple(answer["admissible_commands"]), int(won), won
+        )
 
 
 def game_data(game: Game) -> dict[str, Any]:

@@ -73,7 +73,9 @@ class Wording:
             if text is None:
                 raise InputError(f"the grammar does not word the action {schema.name!r} of the domain")
             types = {name: kind for name, kind, role in schema.parameters if role not in ("?ot", "?rt")}
-            fixed = {name: kind for name, kind, role in schema.parameters if name in types and role != "?from"}
+            fixed = {
+                name: kind for name, kind, role in schema.parameters if name in types and role != "?from"
+            }
 
             earlier, self.reads = self.reads, set()
             parts = parse_text(text.template)
@@ -81,7 +83,8 @@ class Wording:
 
             # A game keeps its commands once worded, so they must not depend on what changes.
             symbols = any(
-                isinstance(part, Symbol) or isinstance(getattr(part, "element", None), Symbol) for part in parts
+                isinstance(part, Symbol) or isinstance(getattr(part, "element", None), Symbol)
+                for part in parts
             )
             if symbols or any(name in DYNAMIC or name in domain.marks for name in self.reads):
                 raise InputError(
@@ -188,7 +191,9 @@ class Wording:
                 return _listing(form, [read for _, read in reads], table, names, position)
 
         answers = self._query(part.query, types)
-        return lambda game, facts, bound: [element(game, facts, answer) for answer in answers(game, facts, bound)]
+        return lambda game, facts, bound: [
+            element(game, facts, answer) for answer in answers(game, facts, bound)
+        ]
 
     def _query(self, query: Query, types: Types) -> Driver:
         """Return a function from bindings to all of their extensions that satisfy ``query``."""
@@ -204,7 +209,9 @@ class Wording:
 
         return answers
 
-    def _tables(self, query: Query, types: Types) -> list[tuple[Relation, tuple[str, ...], tuple[str, ...], Types]]:
+    def _tables(
+        self, query: Query, types: Types
+    ) -> list[tuple[Relation, tuple[str, ...], tuple[str, ...], Types]]:
         """Return for each literal its table, its variables and their types, and the types of all that is bound before."""
         known = dict(types)
         tables = []
@@ -214,7 +221,9 @@ class Wording:
             earlier = dict(known)
             for name, kind in literal.variables:
                 if known.setdefault(name, kind) != kind:
-                    raise InputError(f"the grammar uses the variable {name!r} as {kind!r} and as {known[name]!r}")
+                    raise InputError(
+                        f"the grammar uses the variable {name!r} as {kind!r} and as {known[name]!r}"
+                    )
             self.reads.add(literal.predicate)
             tables.append((relation(literal.predicate, kinds, self.domain), names, kinds, earlier))
         return tables
@@ -257,7 +266,9 @@ def _free(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], types
     return None if rivals or loose else position
 
 
-def _listing(form: str, reads: Sequence[Read], table: Relation, names: Sequence[str], position: int) -> Items:
+def _listing(
+    form: str, reads: Sequence[Read], table: Relation, names: Sequence[str], position: int
+) -> Items:
     """Return the function that writes ``form`` for each entity that a literal's one unbound variable can stand for."""
 
     def items(game: Game, facts: Facts, bound: Environment) -> list[str]:

@@ -46,7 +46,9 @@ def _word_pattern() -> "regex.Pattern[str]":
     hebrew = with_marks(r"\p{WB=Hebrew_Letter}")
     number = with_marks(r"[\p{WB=Numeric}\uFF10-\uFF19]")
     kana = with_marks(r"\p{WB=Katakana}")
-    inner_letter = with_marks(rf"[[\p{{WB=MidLetter}}\p{{WB=MidNumLet}}\p{{WB=Single_Quote}}]--[{_NO_LETTERS}]]")
+    inner_letter = with_marks(
+        rf"[[\p{{WB=MidLetter}}\p{{WB=MidNumLet}}\p{{WB=Single_Quote}}]--[{_NO_LETTERS}]]"
+    )
     inner_number = with_marks(r"[\uFE10\uFE14\p{WB=MidNum}\p{WB=MidNumLet}\p{WB=Single_Quote}]")
     under = with_marks(r"\p{WB=ExtendNumLet}")
     quoted = f"{hebrew}(?:{with_marks(chr(39))}|{with_marks(chr(34))}{hebrew})"
@@ -90,7 +92,11 @@ def tokens(text: str) -> list[str]:
     found = _ASCII.findall(text) if text.isascii() else _unicode_pattern().findall(text)
     if all(len(token) <= MAX_TOKEN_LENGTH for token in found):
         return found
-    return [token[start : start + MAX_TOKEN_LENGTH] for token in found for start in range(0, len(token), MAX_TOKEN_LENGTH)]
+    return [
+        token[start : start + MAX_TOKEN_LENGTH]
+        for token in found
+        for start in range(0, len(token), MAX_TOKEN_LENGTH)
+    ]
 
 
 @functools.cache

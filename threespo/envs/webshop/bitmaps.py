@@ -19,7 +19,9 @@ _DEPTH = 9
 
 _WORD, _IN_WORD = 6, 63
 _ONE = np.uint64(1)
-_PAIRS, _NIBBLES, _BYTES, _UNITS = (np.uint64(0x0101010101010101 * byte) for byte in (0x55, 0x33, 0x0F, 0x01))
+_PAIRS, _NIBBLES, _BYTES, _UNITS = (
+    np.uint64(0x0101010101010101 * byte) for byte in (0x55, 0x33, 0x0F, 0x01)
+)
 
 
 def write_bitmaps(folder: Path, documents: np.ndarray, starts: np.ndarray, count: int) -> None:
@@ -52,7 +54,9 @@ def _ones(words: np.ndarray) -> np.ndarray:
     # NumPy has a function for this from version 2 on; version 1.26 is still supported.
     pairs = words - (words >> _ONE & _PAIRS)
     nibbles = (pairs & _NIBBLES) + (pairs >> np.uint64(2) & _NIBBLES)
-    ones: np.ndarray = ((nibbles + (nibbles >> np.uint64(4)) & _BYTES) * _UNITS >> np.uint64(56)).astype(np.int64)
+    ones: np.ndarray = ((nibbles + (nibbles >> np.uint64(4)) & _BYTES) * _UNITS >> np.uint64(56)).astype(
+        np.int64
+    )
     return ones
 
 
@@ -71,7 +75,9 @@ class Bitmaps:
         self._rows = {term: row for row, term in enumerate(np.load(folder / "frequent.npy").tolist())}
         shape = max(1, len(self._rows)), -1
         self._bits = np.asarray(np.memmap(folder / "bits.bin", dtype=np.uint64, mode="r")).reshape(shape)
-        self._before = np.asarray(np.memmap(folder / "before.bin", dtype=np.uint32, mode="r")).reshape(shape)
+        self._before = np.asarray(np.memmap(folder / "before.bin", dtype=np.uint32, mode="r")).reshape(
+            shape
+        )
 
     def row(self, term: int) -> int:
         """Return the row of a term, -1 if it is not frequent."""

@@ -222,9 +222,13 @@ class SearchIndex:
 
         # Each term's score is a float32, their sum a float64, as in Lucene.
         if together:
-            documents, codes = map(np.concatenate, zip(*map(self._postings, lists[:together]), strict=True))
+            documents, codes = map(
+                np.concatenate, zip(*map(self._postings, lists[:together]), strict=True)
+            )
             lengths = [item.length for item in lists[:together]]
-            weight = np.repeat(np.array([item.weight for item in lists[:together]], dtype=np.float32), lengths)
+            weight = np.repeat(
+                np.array([item.weight for item in lists[:together]], dtype=np.float32), lengths
+            )
             np.add.at(scores, documents, (weight - weight / self._divisors[codes]).astype(np.float64))
 
         for item in lists[together:]:

@@ -38,7 +38,11 @@ def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
         InputError: if there is no product, none has a searchable text, or two have the same asin.
     """
     with atomic_folder(out) as folder:
-        heads, bodies, index = BlobWriter(folder, "heads"), BlobWriter(folder, "bodies"), IndexWriter(folder)
+        heads, bodies, index = (
+            BlobWriter(folder, "heads"),
+            BlobWriter(folder, "bodies"),
+            IndexWriter(folder),
+        )
         tables, digest = _Tables(), hashlib.sha256()
         for product in products:
             head, body = _dump(product[:3]), _dump(product[3:])
@@ -48,7 +52,9 @@ def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
             index.append(product.searched_text)
             tables.append(product)
         if not index.documents:
-            raise InputError(f"{out}: no product to sell, or none with a searchable text; give a catalogue with products")
+            raise InputError(
+                f"{out}: no product to sell, or none with a searchable text; give a catalogue with products"
+            )
 
         heads.close()
         bodies.close()
@@ -81,7 +87,9 @@ class _Tables:
     def append(self, product: Product) -> None:
         number = len(self.asins)
         self.asins.append(product.asin.encode())
-        self._prices.extend((product.prices[0], product.prices[1] if len(product.prices) > 1 else math.nan))
+        self._prices.extend(
+            (product.prices[0], product.prices[1] if len(product.prices) > 1 else math.nan)
+        )
         self._kinds.append(self.categories.setdefault(product.category, len(self.categories)))
         self._kinds.append(self.queries.setdefault(product.query, len(self.queries)))
         if product.instruction is not None:
@@ -94,7 +102,9 @@ class _Tables:
         order = np.argsort(asins, kind="stable").astype(np.int32)
         twice = np.flatnonzero(asins[order[1:]] == asins[order[:-1]])
         if len(twice):
-            raise InputError(f"two products have the asin {asins[order[twice[0]]].decode()}; an asin must be unique")
+            raise InputError(
+                f"two products have the asin {asins[order[twice[0]]].decode()}; an asin must be unique"
+            )
 
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order), dtype=np.int32)
@@ -131,7 +141,9 @@ def is_catalogue(folder: Path) -> bool:
 class Catalogue:
     """A compiled catalogue. Products are numbered in the order in which they were compiled."""
 
-    def __init__(self, folder: Path, engine: "Callable[[Catalogue], SearchEngine] | None" = None) -> None:
+    def __init__(
+        self, folder: Path, engine: "Callable[[Catalogue], SearchEngine] | None" = None
+    ) -> None:
         """Open a compiled catalogue.
 
         Args:
@@ -146,7 +158,9 @@ class Catalogue:
         try:
             self.facts: dict[str, Any] = json.loads((folder / _META).read_text(encoding="utf-8"))
             if self.facts["format"] != FORMAT:
-                raise InputError(f"{folder}: a catalogue of another version; remove it and prepare the data again")
+                raise InputError(
+                    f"{folder}: a catalogue of another version; remove it and prepare the data again"
+                )
             self._heads, self._bodies = Blobs(folder, "heads"), Blobs(folder, "bodies")
             self._order = np.load(folder / "order.npy", mmap_mode="r")
             self.prices: np.ndarray = np.load(folder / "prices.npy", mmap_mode="r")
@@ -154,7 +168,9 @@ class Catalogue:
             self._kinds = np.load(folder / "kinds.npy", mmap_mode="r")
             self._goals = {name: np.load(folder / f"{name}.npy") for name in ("synthetic", "human")}
             rank = np.load(folder / "rank.npy", mmap_mode="r")
-            self.index: SearchEngine = SearchIndex(folder, rank, self.facts["terms"], self.facts["indexed"])
+            self.index: SearchEngine = SearchIndex(
+                folder, rank, self.facts["terms"], self.facts["indexed"]
+            )
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
                 f"{folder}: no compiled catalogue, or a broken one ({error}); remove it and prepare the data again"
@@ -178,9 +194,19 @@ class Catalogue:
 
     def _product(self, number: int) -> Product:
         """Return a product."""
-        prices, category, query, kind, description, bullets, options, attributes, instruction, wanted, human = json.loads(
-            self._bodies[number].decode("utf-8", "surrogatepass")
-        )
+        (
+            prices,
+            category,
+            query,
+            kind,
+            description,
+            bullets,
+            options,
+            attributes,
+            instruction,
+            wanted,
+            human,
+        ) = json.loads(self._bodies[number].decode("utf-8", "surrogatepass"))
         return Product(
             *self.head(number),
             tuple(prices),

@@ -32,7 +32,10 @@ from threespo.files import atomic_folder, atomic_json, atomic_path, open_text
 Source = Literal["embedded", "path", "official"]
 GoalKind = Literal["synthetic", "human"]
 
-def products_of(source: Source, *, path: Path | None = None, count: int = 1000, seed: int = 7) -> Iterable[Product]:
+
+def products_of(
+    source: Source, *, path: Path | None = None, count: int = 1000, seed: int = 7
+) -> Iterable[Product]:
     """Return the products of a source.
 
     Args:
@@ -47,7 +50,9 @@ def products_of(source: Source, *, path: Path | None = None, count: int = 1000, 
     if source == "embedded":
         return generate(count, seed)
     if path is None:
-        raise InputError(f"webshop: source {source!r} needs the field 'path', the folder of the catalogue's files")
+        raise InputError(
+            f"webshop: source {source!r} needs the field 'path', the folder of the catalogue's files"
+        )
     return read_products(path)
 
 
@@ -77,7 +82,9 @@ def prepare_shop(
     with atomic_folder(out) as folder:
         facts = compile_catalogue(products, folder / "catalogue")
         catalogue, human = Catalogue(folder / "catalogue"), goals == "human"
-        found = original_splits(catalogue, human) if original_order else split_goals(catalogue, human, seed)
+        found = (
+            original_splits(catalogue, human) if original_order else split_goals(catalogue, human, seed)
+        )
         if not all(found):
             raise InputError(
                 f"webshop: {sum(map(len, found))} {goals} goals in this catalogue, too few for training, calibration and "
@@ -85,7 +92,11 @@ def prepare_shop(
             )
 
         limits = limits or {}
-        panels = {} if original_order else {name: goals for name, goals in panel_goals(found).items() if name in limits}
+        panels = (
+            {}
+            if original_order
+            else {name: goals for name, goals in panel_goals(found).items() if name in limits}
+        )
         chosen = _chosen({**found._asdict(), **panels}, limits)
         _check_panels(chosen)
         _write(chosen, folder)
@@ -94,26 +105,37 @@ def prepare_shop(
             "goals": {name: len(goals) for name, goals in chosen.items()},
             "goal_kind": goals,
             "catalogue_sha256": facts["sha256"],
-            "sha256": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.xz"))},
+            "sha256": {
+                file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+                for file in sorted(folder.glob("*.xz"))
+            },
         }
         if original_order:
             # The reference's training range and its test range together are all goals.
             total = len(found.train) + len(found.test)
             taken = found._replace(**{name: tuple(goals) for name, goals in chosen.items()})
             manifest["original_order"] = {
-                "workers": {"train": TRAINING_WORKER, "calibration": VALIDATION_WORKER, "test": VALIDATION_WORKER},
+                "workers": {
+                    "train": TRAINING_WORKER,
+                    "calibration": VALIDATION_WORKER,
+                    "test": VALIDATION_WORKER,
+                },
                 "also_training_goals": also_trained_on(taken),
                 "whole_test_split": {
                     "goals": len(found.test),
                     "also_training_goals": also_trained_on(found)["test"],
-                    f"also_training_goals_of_any_of_{TRAINING_WORKERS}_workers": trained_on_by_any(total),
+                    f"also_training_goals_of_any_of_{TRAINING_WORKERS}_workers": trained_on_by_any(
+                        total
+                    ),
                 },
             }
         atomic_json(folder / "manifest.json", manifest)
     return manifest
 
 
-def _chosen(splits: Mapping[str, Sequence[ShopGoal]], limits: dict[str, int]) -> dict[str, Sequence[ShopGoal]]:
+def _chosen(
+    splits: Mapping[str, Sequence[ShopGoal]], limits: dict[str, int]
+) -> dict[str, Sequence[ShopGoal]]:
     """Return the first goals of each split, as many as ``limits`` says, all where it says nothing."""
     for name, goals in splits.items():
         if limits.get(name, 0) > len(goals):
@@ -158,4 +180,7 @@ def load_goals(folder: Path, split: str, catalogue: Catalogue | None = None) -> 
             rows = [json.loads(line) for line in lines]
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}); prepare the data again") from error
-    return [goal_from_row(row, f"{path}, line {number}", catalogue) for number, row in enumerate(rows, start=1)]
+    return [
+        goal_from_row(row, f"{path}, line {number}", catalogue)
+        for number, row in enumerate(rows, start=1)
+    ]

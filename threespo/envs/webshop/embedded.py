@@ -93,7 +93,9 @@ def product(index: int, count: int, seed: int) -> Product:
         bullets=_bullets(kind, brand, attributes, material),
         options=options,
         attributes=attributes,
-        instruction=f"Find me {wanted[0]}, {wanted[1]} {f'{brand} ' * named}{kind.name}" if has_goal else None,
+        instruction=f"Find me {wanted[0]}, {wanted[1]} {f'{brand} ' * named}{kind.name}"
+        if has_goal
+        else None,
         instruction_attributes=wanted if has_goal else (),
         human=(_wish(source, kind, brand if named else "", wanted, options),) if has_goal else (),
     )
@@ -108,7 +110,12 @@ def _words() -> _Words:
             low, high = map(int, prices.split())
             kinds.append(
                 Kind(
-                    name, category, query, f"{department.path} › {section} › {query.title()}", _listed(options), (low, high)
+                    name,
+                    category,
+                    query,
+                    f"{department.path} › {section} › {query.title()}",
+                    _listed(options),
+                    (low, high),
                 )
             )
 
@@ -172,7 +179,9 @@ def _bullets(kind: Kind, brand: str, attributes: tuple[str, ...], material: str)
     )
 
 
-def _wish(source: random.Random, kind: Kind, brand: str, wanted: tuple[str, ...], options: Options) -> HumanInstruction:
+def _wish(
+    source: random.Random, kind: Kind, brand: str, wanted: tuple[str, ...], options: Options
+) -> HumanInstruction:
     chosen = tuple(source.choice(values) for _, values in options)
     listed = source.choice(WITH_OPTIONS).format(options=" and ".join(chosen)) if chosen else ""
     text = source.choice(ASKING if brand else ASKING_FOR_ANY_BRAND).format(

@@ -173,7 +173,12 @@ ASKING_FOR_ANY_BRAND = (
     "looking for {a_kind}{options}, {first}, {second}.",
     "for a gift i want {a_kind}{options} that is {first} and {second}.",
 )
-WITH_OPTIONS = (", in {options}", ", {options} please", ", the {options} one", " and i would like {options}")
+WITH_OPTIONS = (
+    ", in {options}",
+    ", {options} please",
+    ", the {options} one",
+    " and i would like {options}",
+)
 
 OPENINGS = (
     "br",
@@ -195,4 +200,21 @@ OPENINGS = (
     "sel",
 )
 MIDDLES = ("a", "e", "i", "o", "u", "ave", "eri", "ila", "ono", "ura", "ani", "eto")
-ENDINGS = ("bex", "dane", "fix", "gro", "kin", "lo", "mora", "nta", "pra", "ria", "sko", "tell", "va", "wick", "xa", "zen")
+ENDINGS = (
+    "bex",
+    "dane",
+    "fix",
+    "gro",
+    "kin",
+    "lo",
+    "mora",
+    "nta",
+    "pra",
+    "ria",
+    "sko",
+    "tell",
+    "va",
+    "wick",
+    "xa",
+    "zen",
+)

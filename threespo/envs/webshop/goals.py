@@ -103,7 +103,10 @@ def _wanted_options(record: Record) -> WantedOptions:
     if isinstance(options, list):
         if all(isinstance(option, str) for option in options):
             return tuple(options)
-        if all(isinstance(option, list) and [type(part) for part in option] == [str, str] for option in options):
+        if all(
+            isinstance(option, list) and [type(part) for part in option] == [str, str]
+            for option in options
+        ):
             return tuple((name, value) for name, value in options)
     raise record.fail("options", "a list of texts, or of pairs of a name and a value")
 
@@ -117,7 +120,8 @@ def drawn_prices(catalogue: Catalogue, source: random.Random) -> list[float]:
     """
     # NaN, which differs from itself, stands for a single price.
     return [
-        float(low) if high != high else source.uniform(float(low), float(high)) for low, high in catalogue.prices.tolist()
+        float(low) if high != high else source.uniform(float(low), float(high))
+        for low, high in catalogue.prices.tolist()
     ]
 
 
@@ -214,7 +218,14 @@ def _human(product: Product, price: float, source: random.Random) -> Iterator[Sh
     for index, wish in enumerate(product.human):
         if wish.attributes:
             upper, bound = _draw_bound(price, source)
-            yield _goal(product, f"human-{index}", wish.text.strip(".") + bound, wish.attributes, upper, wish.options)
+            yield _goal(
+                product,
+                f"human-{index}",
+                wish.text.strip(".") + bound,
+                wish.attributes,
+                upper,
+                wish.options,
+            )
 
 
 def _goal(

@@ -22,7 +22,9 @@ _MOST_PAGES = 5
 _TRUST = 0.5
 
 
-def choose(goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]) -> str:
+def choose(
+    goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]
+) -> str:
     """Return the next action.
 
     Args:
@@ -95,7 +97,9 @@ def best_offer(goal: str, parts: Sequence[str]) -> Offer | None:
     return max(affordable(goal, parts), key=share, default=None)
 
 
-def _choose_product(goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]) -> str:
+def _choose_product(
+    goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]
+) -> str:
     best = best_offer(goal, parts_of(observation))
     if best is not None:
         return f"click[{best.asin.lower()}]"
@@ -105,7 +109,9 @@ def _choose_product(goal: str, history: Sequence[tuple[str, str]], observation: 
     return next(action for action in admissible if ITEM.match(action))
 
 
-def _choose_option(goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]) -> str:
+def _choose_option(
+    goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]
+) -> str:
     """Return a click on a wanted option that is not yet chosen, then on Buy Now."""
     values = _values(admissible)
     clicked = set()

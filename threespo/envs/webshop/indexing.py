@@ -60,7 +60,9 @@ class IndexWriter:
     def close(self) -> None:
         """Merge all chunks and write the index."""
         self._spill()
-        words = sorted((word.encode("utf-8", "surrogatepass"), number) for word, number in self._numbers.items())
+        words = sorted(
+            (word.encode("utf-8", "surrogatepass"), number) for word, number in self._numbers.items()
+        )
         place = np.zeros(len(words), dtype=np.int64)
         place[[number for _, number in words]] = np.arange(len(words))
 
@@ -77,7 +79,10 @@ class IndexWriter:
         by_strength = np.argsort(strength, kind="stable")
         ranks = np.empty_like(by_strength)
         ranks[by_strength] = np.arange(len(by_strength))
-        strongest = [by_strength[ranks[codes[start:end]].max()] for start, end in itertools.pairwise(starts.tolist())]
+        strongest = [
+            by_strength[ranks[codes[start:end]].max()]
+            for start, end in itertools.pairwise(starts.tolist())
+        ]
 
         write_blobs(self._folder, "terms", (word for word, _ in words))
         np.save(self._folder / "starts.npy", starts)

@@ -46,7 +46,9 @@ def write_documents(catalogue: Catalogue, path: Path) -> None:
     """Write a line of JSON per product: its asin, and the text that is searched."""
     products = (catalogue.product(number) for number in range(len(catalogue)))
     with path.open("w", encoding="utf-8") as lines:
-        lines.writelines(json.dumps({"id": item.asin, "contents": item.searched_text}) + "\n" for item in products)
+        lines.writelines(
+            json.dumps({"id": item.asin, "contents": item.searched_text}) + "\n" for item in products
+        )
 
 
 def index_command(documents: Path, index: Path) -> list[str]:
@@ -58,7 +60,14 @@ def index_command(documents: Path, index: Path) -> list[str]:
     """
     return [
         *(sys.executable, "-m", "pyserini.index.lucene", "--collection", "JsonCollection"),
-        *("--input", str(documents), "--index", str(index), "--generator", "DefaultLuceneDocumentGenerator"),
+        *(
+            "--input",
+            str(documents),
+            "--index",
+            str(index),
+            "--generator",
+            "DefaultLuceneDocumentGenerator",
+        ),
         *("--threads", "1", "--storePositions", "--storeDocvectors", "--storeRaw"),
     ]
 
@@ -68,7 +77,9 @@ def _run(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-_SHOWN:]
-        raise InputError(f"indexing with Lucene failed (exit code {done.returncode}): {' '.join(command)}\n{said}")
+        raise InputError(
+            f"indexing with Lucene failed (exit code {done.returncode}): {' '.join(command)}\n{said}"
+        )
 
 
 def _java_class(name: str) -> Any:
@@ -103,7 +114,9 @@ class LuceneSearch:
             InputError: if pyserini or Java is missing, or there is no index of this catalogue.
         """
         made_of = folder / _MADE_OF
-        another = InputError(f"{folder}: a Lucene index of other products than {catalogue.folder}; name another folder")
+        another = InputError(
+            f"{folder}: a Lucene index of other products than {catalogue.folder}; name another folder"
+        )
         if made_of.is_file() and made_of.read_text(encoding="utf-8") != catalogue.facts["sha256"]:
             raise another
 
@@ -112,7 +125,9 @@ class LuceneSearch:
             self._searcher = searcher(str(folder))
         except Exception as error:
             what = str(error)[:_SHOWN]
-            raise InputError(f"{folder}: no Lucene index ({what}); name a folder that build_index made") from error
+            raise InputError(
+                f"{folder}: no Lucene index ({what}); name a folder that build_index made"
+            ) from error
 
         # Products without a searchable text may or may not count as documents.
         if not catalogue.facts["indexed"] <= self._searcher.get_total_num_docs() <= len(catalogue):
@@ -130,11 +145,15 @@ class LuceneSearch:
             # Half a surrogate pair has no encoding, and is part of no term.
             hits = self._searcher.search(query.encode("utf-8", "replace").decode("utf-8"), HITS)
         except Exception as error:
-            raise InputError(f"Lucene refuses the query {query[:60]!r}: {str(error)[:_SHOWN]}") from error
+            raise InputError(
+                f"Lucene refuses the query {query[:60]!r}: {str(error)[:_SHOWN]}"
+            ) from error
         return tuple(self._number(hit.docid) for hit in hits)
 
     def _number(self, asin: str) -> int:
         number = self._catalogue.number_of(asin)
         if number is None:
-            raise InputError(f"{self._folder}: finds the product {asin}, which is not in {self._catalogue.folder}")
+            raise InputError(
+                f"{self._folder}: finds the product {asin}, which is not in {self._catalogue.folder}"
+            )
         return number

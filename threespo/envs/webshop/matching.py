@@ -77,7 +77,9 @@ def named_options(chosen: Iterable[tuple[str, str]], wanted: Iterable[tuple[str,
     pairs = tuple(chosen)
     return sum(
         any(
-            same_words(value, option) if isinstance(option, str) else name == option[0] and same_words(value, option[1])
+            same_words(value, option)
+            if isinstance(option, str)
+            else name == option[0] and same_words(value, option[1])
             for name, value in pairs
         )
         for option in wanted

@@ -18,7 +18,9 @@ _WITHIN = re.compile(
     r"(?<=[^\W_])(?:--|[-–—:<>=/])(?=[^\W\d_])|(?<=[^\W\d_]),(?=[^\W\d_])|(?:\.\.+|…)|(?<=[a-z])\.(?=[A-Z])|[°]"
 )
 # At the end of a word: the possessive, and a unit after a digit.
-_SUFFIX = re.compile(r"(['’][sS]|(?<=\d)(?:[kcdm]?m|ha|yd|in|ft|[km]?g|lb|oz|mph|mb|MB|kb|KB|gb|GB|tb|TB|[TGMK])[²³]?)$")
+_SUFFIX = re.compile(
+    r"(['’][sS]|(?<=\d)(?:[kcdm]?m|ha|yd|in|ft|[km]?g|lb|oz|mph|mb|MB|kb|KB|gb|GB|tb|TB|[TGMK])[²³]?)$"
+)
 
 
 def make_nouns(model: str | None = None) -> Nouns:

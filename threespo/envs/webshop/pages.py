@@ -107,7 +107,9 @@ def index_nodes() -> Iterator[Node]:
     yield Node(SEARCH, "button")
 
 
-def results_nodes(page: int, total: int, hits: Iterable[tuple[int, tuple[str, str, str]]], more: bool) -> Iterator[Node]:
+def results_nodes(
+    page: int, total: int, hits: Iterable[tuple[int, tuple[str, str, str]]], more: bool
+) -> Iterator[Node]:
     """Yield a result page.
 
     Args:
@@ -196,7 +198,9 @@ def address(session: str, kind: str, asin: str, query: str, number: int, chosen:
         return f"{BASE_ADDRESS}/item_page/{session}/{asin}/{words}/{number}/{json.dumps(options)}"
     if kind == "done":
         return f"{BASE_ADDRESS}/done/{session}/{asin}/{options}"
-    return f"{BASE_ADDRESS}/item_sub_page/{session}/{asin}/{words}/{number}/{kind.capitalize()}/{options}"
+    return (
+        f"{BASE_ADDRESS}/item_sub_page/{session}/{asin}/{words}/{number}/{kind.capitalize()}/{options}"
+    )
 
 
 def done_text(asin: str, chosen: Chosen, score: float) -> str:

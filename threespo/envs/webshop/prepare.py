@@ -24,12 +24,20 @@ def prepare(settings: WebshopTasks, out: Path) -> None:
         products_of(settings.source, path=folder, count=settings.products, seed=_EMBEDDED_SEED),
         goals=settings.goal_kind,
         original_order=settings.goals_order == "original",
-        limits={split: count for split, count in settings.goals.model_dump().items() if count is not None},
+        limits={
+            split: count for split, count in settings.goals.model_dump().items() if count is not None
+        },
     )
-    print(f"data: {manifest['products']} products, {manifest['goals']} goals ({settings.source})", file=sys.stderr)
+    print(
+        f"data: {manifest['products']} products, {manifest['goals']} goals ({settings.source})",
+        file=sys.stderr,
+    )
     if "original_order" in manifest:
         of, both = manifest["goals"]["test"], manifest["original_order"]["also_training_goals"]["test"]
-        print(f"data: goals_order is original: {both} of {of} test goals are training goals as well", file=sys.stderr)
+        print(
+            f"data: goals_order is original: {both} of {of} test goals are training goals as well",
+            file=sys.stderr,
+        )
 
 
 def contents(folder: Path, split: str) -> dict[str, str]:

@@ -7,7 +7,9 @@ from threespo.envs.webshop.settings import WebshopSettings
 def _describe(shop: WebshopSettings) -> str:
     goals = "goals that people wrote" if shop.goal_kind == "human" else "goals made of products' options"
     if shop.source == "embedded":
-        return f"a generated catalogue of {shop.products:,} products in WebShop's pages and rules, {goals}"
+        return (
+            f"a generated catalogue of {shop.products:,} products in WebShop's pages and rules, {goals}"
+        )
     return f"WebShop's own products, {goals}" + ("" if shop.source == "official" else ", from a folder")
 
 

@@ -68,7 +68,9 @@ class Record:
             InputError: if the value is no object.
         """
         if not isinstance(values, dict):
-            raise InputError(f"{where}: expected a JSON object, found {_shown(values)}. Fetch or repair the file.")
+            raise InputError(
+                f"{where}: expected a JSON object, found {_shown(values)}. Fetch or repair the file."
+            )
         self.values, self.where = values, where
 
     def fail(self, field: str, expected: str) -> InputError:
@@ -165,7 +167,9 @@ def _options(record: Record) -> Options:
             isinstance(content, dict) and isinstance(content.get("value"), str) for content in contents
         ):
             raise record.fail("customization_options", f"objects with a text 'value' under {name!r}")
-        options[name.lower()] = tuple(content["value"].strip().replace("/", " | ").lower() for content in contents)
+        options[name.lower()] = tuple(
+            content["value"].strip().replace("/", " | ").lower() for content in contents
+        )
     return tuple(options.items())
 
 
@@ -188,11 +192,15 @@ def _human(record: Record, human: Any) -> tuple[HumanInstruction, ...]:
         return ()
     where = f"human goals of {record.values.get('asin')}"
     if not isinstance(human, list):
-        raise InputError(f"{where}: expected a list of goals, found {_shown(human)}. Fetch or repair the file.")
+        raise InputError(
+            f"{where}: expected a list of goals, found {_shown(human)}. Fetch or repair the file."
+        )
     entries = [Record(entry, f"{where}, goal {number}") for number, entry in enumerate(human, start=1)]
     return tuple(
         HumanInstruction(
-            entry.text("instruction"), entry.texts("instruction_attributes"), entry.texts("instruction_options")
+            entry.text("instruction"),
+            entry.texts("instruction_attributes"),
+            entry.texts("instruction_options"),
         )
         for entry in entries
     )

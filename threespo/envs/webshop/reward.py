@@ -87,7 +87,8 @@ def _title_score(bought: Sequence[str], wanted: Sequence[str]) -> float:
 def _matched_attributes(product: Product, wanted: Sequence[str]) -> int:
     texts = (product.title.lower(), " ".join(product.bullets).lower(), product.description.lower())
     return sum(
-        any(alike(attribute, wish) for attribute in product.attributes) or any(wish in text for text in texts)
+        any(alike(attribute, wish) for attribute in product.attributes)
+        or any(wish in text for text in texts)
         for wish in wanted
     )
 

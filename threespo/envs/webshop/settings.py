@@ -57,7 +57,9 @@ class WebshopTasks(TaskSettings):
     mirror: Annotated[str, Field(pattern=REPOSITORY), Execution] = "YWZBrandon/webshop-data"
     """``official`` only: a data set at the model hub with the release's three files. Their content is pinned, so it does not
     matter which."""
-    mirror_revision: Annotated[str, Field(pattern=REVISION), Execution] = "ce990fff5aee388db2706f07820c578ab68e0453"
+    mirror_revision: Annotated[str, Field(pattern=REVISION), Execution] = (
+        "ce990fff5aee388db2706f07820c578ab68e0453"
+    )
     """Its commit, tag or branch."""
 
     @property
@@ -76,8 +78,12 @@ class WebshopTasks(TaskSettings):
 
     @model_validator(mode="after")
     def _panels_are_disjoint(self) -> "WebshopTasks":
-        if self.goals_order == "original" and (given := [split for split in self.splits if split in PANELS]):
-            raise ValueError(f"goals.{given[0]}: panels are cut from the fixed order; remove it, or goals_order: original")
+        if self.goals_order == "original" and (
+            given := [split for split in self.splits if split in PANELS]
+        ):
+            raise ValueError(
+                f"goals.{given[0]}: panels are cut from the fixed order; remove it, or goals_order: original"
+            )
         return self
 
 

@@ -56,24 +56,42 @@ class WebShop:
         nouns: Nouns = pattern_nouns,
         session: str = pages.SESSION,
     ) -> None:
-        for field_name, value, allowed in (("mode", mode, get_args(Mode)), ("fidelity", fidelity, get_args(Fidelity))):
+        for field_name, value, allowed in (
+            ("mode", mode, get_args(Mode)),
+            ("fidelity", fidelity, get_args(Fidelity)),
+        ):
             if value not in allowed:
-                raise InputError(f"webshop: field {field_name!r} is {value!r}; expected one of {', '.join(allowed)}")
+                raise InputError(
+                    f"webshop: field {field_name!r} is {value!r}; expected one of {', '.join(allowed)}"
+                )
         self.catalogue, self.mode, self.fidelity, self.price_seed = catalogue, mode, fidelity, price_seed
         if not isinstance(session, str) or not session:
-            raise InputError(f"webshop: field 'session' is {session!r}; expected a text that is not empty")
+            raise InputError(
+                f"webshop: field 'session' is {session!r}; expected a text that is not empty"
+            )
         self._nouns, self.session = nouns, session
         # Patterns, stemmer and lexicon load when they are first used; no step shall wait for that.
         terms("caf\u00e9s")
         nouns("shop of unheardofs")
-        self._repaired, self._rich, self._url = fidelity == "repaired", mode == "text_rich", mode == "url"
+        self._repaired, self._rich, self._url = (
+            fidelity == "repaired",
+            mode == "text_rich",
+            mode == "url",
+        )
         self._page = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(self._make_page)
         # Training and test goals of the original order have a worker each.
         self._prices = functools.lru_cache(maxsize=2)(self._draw_prices)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Caches and memory-mapped files do not travel between processes.
-        return _reopen, (self.catalogue, self.mode, self.fidelity, self.price_seed, self._nouns, self.session)
+        return _reopen, (
+            self.catalogue,
+            self.mode,
+            self.fidelity,
+            self.price_seed,
+            self._nouns,
+            self.session,
+        )
 
     def _draw_prices(self, seed: int) -> list[float]:
         return drawn_prices(self.catalogue, random.Random(seed))
@@ -105,7 +123,11 @@ class WebShop:
         """Return the reward, in parts, for buying the state's product as it is chosen."""
         product = self.catalogue.product(state.product)
         worker = self.price_seed if state.goal.worker is None else state.goal.worker
-        price = highest_price(self.catalogue, state.product) if self._repaired else self._prices(worker)[state.product]
+        price = (
+            highest_price(self.catalogue, state.product)
+            if self._repaired
+            else self._prices(worker)[state.product]
+        )
         return reward_of(product, price, state.chosen, state.goal, self._nouns, repaired=self._repaired)
 
     def _after(self, state: ShopState, action: str) -> ShopState:
@@ -124,7 +146,9 @@ class WebShop:
         if name in page.products:
             product = page.products[name]
             visited = state.visited | {product} if self._rich and not self._repaired else state.visited
-            return self._shown(ShopState(state.goal, "item", state.query, state.number, product, visited=visited))
+            return self._shown(
+                ShopState(state.goal, "item", state.query, state.number, product, visited=visited)
+            )
         if name in page.buttons and name != pages.SEARCH.lower():
             return self._pressed(state, name)
         if name in page.options and name != pages.SEARCH.lower():
@@ -152,7 +176,9 @@ class WebShop:
 
         if kind == "results":
             return self._shown(ShopState(goal, kind, query, number, visited=state.visited))
-        return self._shown(ShopState(goal, kind, query, number, state.product, state.chosen, state.visited))
+        return self._shown(
+            ShopState(goal, kind, query, number, state.product, state.chosen, state.visited)
+        )
 
     def _chose(self, state: ShopState, value: str, names: tuple[str, ...]) -> ShopState:
         """Return the state with an option chosen.
@@ -167,7 +193,9 @@ class WebShop:
         chosen[name.lower()] = value
         # An address has the options in the order in which they were first chosen, so there the order is part of the state.
         pairs = tuple(chosen.items()) if self._url else tuple(sorted(chosen.items()))
-        return self._shown(ShopState(state.goal, "item", state.query, state.number, state.product, pairs, state.visited))
+        return self._shown(
+            ShopState(state.goal, "item", state.query, state.number, state.product, pairs, state.visited)
+        )
 
     def _bought(self, state: ShopState) -> ShopState:
         score = self.reward(state).total
@@ -197,10 +225,15 @@ class WebShop:
         if self._rich:
             head = (*((Node("WebShop"),) if start else ()), Node("Instruction:"), Node(goal.goal))
             marked = self._marked(state, page)
-            text, seen = pages.rich_text((*head, *page.nodes), marked), pages.rich_text(page.nodes, marked)
+            text, seen = (
+                pages.rich_text((*head, *page.nodes), marked),
+                pages.rich_text(page.nodes, marked),
+            )
         else:
             sep = pages.SEPARATOR
-            text = f"{'WebShop' + sep if start else ''}Instruction:{sep}{goal.goal.strip()}{sep}{page.text}"
+            text = (
+                f"{'WebShop' + sep if start else ''}Instruction:{sep}{goal.goal.strip()}{sep}{page.text}"
+            )
             seen = page.anchor
 
         return ShopState(
@@ -223,7 +256,11 @@ class WebShop:
         """Return what mode ``text_rich`` shows as clicked; the original looks for a value anywhere in the page's address."""
         if self._repaired:
             chosen = dict(state.chosen)
-            return [node for node in page.nodes if node.kind == "label" and chosen.get(node.name) == node.text]
+            return [
+                node
+                for node in page.nodes
+                if node.kind == "label" and chosen.get(node.name) == node.text
+            ]
         address = pages.item_address(state.query, state.chosen)
         return [
             node
@@ -279,4 +316,6 @@ def _crashes(query: str) -> bool:
 def _reopen(
     catalogue: Catalogue, mode: Mode, fidelity: Fidelity, price_seed: int, nouns: Nouns, session: str
 ) -> WebShop:
-    return WebShop(catalogue, mode=mode, fidelity=fidelity, price_seed=price_seed, nouns=nouns, session=session)
+    return WebShop(
+        catalogue, mode=mode, fidelity=fidelity, price_seed=price_seed, nouns=nouns, session=session
+    )

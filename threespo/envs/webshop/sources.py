@@ -30,7 +30,9 @@ def find(folder: Path, kind: str) -> Path | None:
         folder: where to look.
         kind: ``items``, ``instructions`` or ``human_goals``.
     """
-    candidates = (folder / f"{name}{suffix}" for name in _NAMES[kind] for suffix in (".json", ".json.xz"))
+    candidates = (
+        folder / f"{name}{suffix}" for name in _NAMES[kind] for suffix in (".json", ".json.xz")
+    )
     return next((path for path in candidates if path.is_file()), None)
 
 
@@ -67,7 +69,9 @@ def read_products(folder: Path, limit: int | None = None) -> Iterator[Product]:
 
     for kind, goals in (("instructions", instructions), ("human_goals", human)):
         if goals and not seen & goals.keys():
-            raise InputError(f"{find(folder, kind)}: none of its {len(goals)} products is in {items}. {_REMEDY}")
+            raise InputError(
+                f"{find(folder, kind)}: none of its {len(goals)} products is in {items}. {_REMEDY}"
+            )
 
 
 def read_array(path: Path) -> Iterator[Any]:

@@ -31,7 +31,11 @@ def _recognises(path: Path) -> bool:
 
 
 def _splits_in(folder: Path) -> list[str]:
-    return [split for split in ("train", *sorted({*SPLITS} - {"train"})) if (folder / f"{split}.jsonl.xz").exists()]
+    return [
+        split
+        for split in ("train", *sorted({*SPLITS} - {"train"}))
+        if (folder / f"{split}.jsonl.xz").exists()
+    ]
 
 
 def _tasks_in(folder: Path, split: str) -> list[Playable]:
@@ -39,7 +43,10 @@ def _tasks_in(folder: Path, split: str) -> list[Playable]:
     from threespo.envs.webshop.data import load_goals
 
     goals = load_goals(folder, split, Catalogue(folder / CATALOGUE))
-    return [Playable(goal.task_id, goal.task_type, goal.goal, functools.partial(lambda one: one, goal)) for goal in goals]
+    return [
+        Playable(goal.task_id, goal.task_type, goal.goal, functools.partial(lambda one: one, goal))
+        for goal in goals
+    ]
 
 
 def _shown(shop: Any, state: Any) -> str:

@@ -85,7 +85,10 @@ def also_trained_on(splits: Splits) -> dict[str, int]:
         The numbers of calibration and of test goals in ``splits.train``.
     """
     trained = {goal.task_id for goal in splits.train}
-    return {name: sum(goal.task_id in trained for goal in getattr(splits, name)) for name in ("calibration", "test")}
+    return {
+        name: sum(goal.task_id in trained for goal in getattr(splits, name))
+        for name in ("calibration", "test")
+    }
 
 
 def trained_on_by_any(count: int) -> int:
@@ -96,7 +99,9 @@ def trained_on_by_any(count: int) -> int:
     """
     test = _ends(count, ORIGINAL_CALIBRATION)[0]
     tested = set(original_order(count, VALIDATION_WORKER)[:test])
-    trained = {number for seed in range(TRAINING_WORKERS) for number in original_order(count, seed)[test:]}
+    trained = {
+        number for seed in range(TRAINING_WORKERS) for number in original_order(count, seed)[test:]
+    }
     return len(tested & trained)
 
 

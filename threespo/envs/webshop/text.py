@@ -71,7 +71,9 @@ def webshop_prompt(
             goal=goal,
             steps=len(history),
             shown=len(shown),
-            history="\n".join(history_lines(history, len(shown)) if lines is None else lines[-len(shown) :]),
+            history="\n".join(
+                history_lines(history, len(shown)) if lines is None else lines[-len(shown) :]
+            ),
             step=len(history) + 1,
             observation=observation,
             admissible=choices,

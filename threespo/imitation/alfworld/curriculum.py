@@ -30,7 +30,9 @@ from threespo.rng import generator
 NOISY = ExpertNoise(random_action=0.1, failing_action=0.04)
 """The expert that plays while the careful one is imitated, so that clones learn to recover from faults."""
 
-CARELESS = ExpertNoise(random_action=0.1, random_goto=0.5, overlook=0.55, skip_treatment=0.5, wrong_object=0.2)
+CARELESS = ExpertNoise(
+    random_action=0.1, random_goto=0.5, overlook=0.55, skip_treatment=0.5, wrong_object=0.2
+)
 """The expert that the strong policy is fine-tuned on to weaken it."""
 
 EARLY_SUCCESS = 0.2
@@ -71,7 +73,9 @@ def recipe(size: PolicySize, difficulty: str, weakness: Weakness = "planted") ->
     generated_share = 0.5 if difficulty == "real" else 0.0
 
     def stage(tokens: int, learning_rate: float, prompt_weight: float, decision_weight: float) -> Stage:
-        return Stage(tokens, learning_rate * size.learning_rate, prompt_weight, decision_weight, NOISY, CAREFUL)
+        return Stage(
+            tokens, learning_rate * size.learning_rate, prompt_weight, decision_weight, NOISY, CAREFUL
+        )
 
     whole = stage(3 * million, 2e-3, 1.0, 1.0)
     respond_well = stage(8 * million, 1.5e-3, 0.1, 4.0)
@@ -145,7 +149,9 @@ def _understanding(turns: list[Turn]) -> dict[str, float]:
         if turn.wanted.startswith("take "):
             # Any object of the wanted kind that is there will do.
             taken, place = turn.wanted.split(" from ")
-            hits[0] += turn.taken.startswith(taken.rsplit(" ", 1)[0] + " ") and turn.taken.endswith(f" from {place}")
+            hits[0] += turn.taken.startswith(taken.rsplit(" ", 1)[0] + " ") and turn.taken.endswith(
+                f" from {place}"
+            )
             hits[1] += 1
         else:
             false[0] += turn.taken.startswith("take ")

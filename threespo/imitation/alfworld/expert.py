@@ -74,7 +74,9 @@ def parse_goal(goal: str) -> Goal:
             found = match.groupdict()
             verb = found.get("verb", "").replace("hot", "heat")
             return Goal(kind, found["object"], found["place"], verb)
-    raise InputError(f"goal {goal!r}: not one of ALFWorld's goal sentences; the scripted expert cannot read it")
+    raise InputError(
+        f"goal {goal!r}: not one of ALFWorld's goal sentences; the scripted expert cannot read it"
+    )
 
 
 def decide(episode: Episode, rng: random.Random, noise: ExpertNoise = CAREFUL) -> Decision:

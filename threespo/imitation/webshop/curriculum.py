@@ -31,7 +31,9 @@ from threespo.rng import generator
 
 MOST_PRODUCTS = 5_000
 
-NOISY = ExpertNoise(random_action=0.15, failing_action=0.04, short_query=0.2, first_product=0.15, first_value=0.15)
+NOISY = ExpertNoise(
+    random_action=0.15, failing_action=0.04, short_query=0.2, first_product=0.15, first_value=0.15
+)
 """The expert that plays while the careful one is imitated, so that clones learn to recover from faults."""
 
 HASTY = ExpertNoise(short_query=0.55, first_product=0.6, first_value=0.3, skip_option=0.5)
@@ -96,7 +98,9 @@ def recipe(size: PolicySize, real: bool, weakness: Weakness = "planted") -> Reci
     """
     million = int(1_000_000 * size.effort)
 
-    def stage(millions: float, learning_rate: float, prompt_weight: float, decision_weight: float) -> Stage:
+    def stage(
+        millions: float, learning_rate: float, prompt_weight: float, decision_weight: float
+    ) -> Stage:
         return Stage(
             tokens=int(millions * million),
             learning_rate=learning_rate * size.learning_rate,
@@ -146,7 +150,10 @@ def _names(shop: WebShop, goals: list[Task]) -> set[str]:
     for number in range(len(shop.catalogue)):
         product = shop.catalogue.product(number)
         titles.update(set(_WORD.findall(product.title.lower())))
-        names |= {product.asin.lower(), *(value.lower() for _, values in product.options for value in values)}
+        names |= {
+            product.asin.lower(),
+            *(value.lower() for _, values in product.options for value in values),
+        }
     names |= {word for word, count in titles.items() if count > 1}
     return {name for name in names if not name.isdigit()}
 
@@ -165,7 +172,9 @@ def _understanding(turns: list[Turn]) -> dict[str, float]:
     kinds: dict[str, list[Turn]] = {"product": [], "option": [], "buy": []}
     for turn in turns:
         buys = turn.wanted == "click[buy now]"
-        kinds["buy" if buys else "product" if turn.episode.state.kind == "results" else "option"].append(turn)
+        kinds["buy" if buys else "product" if turn.episode.state.kind == "results" else "option"].append(
+            turn
+        )
 
     facts: dict[str, float] = {}
     for kind, found in kinds.items():

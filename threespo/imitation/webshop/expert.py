@@ -11,7 +11,17 @@ import re
 from dataclasses import dataclass
 
 from threespo.envs.episode import Episode
-from threespo.envs.webshop.heuristics import BACK, BUY, ITEM, WORD, best_offer, missing_options, parts_of, target, wish_of
+from threespo.envs.webshop.heuristics import (
+    BACK,
+    BUY,
+    ITEM,
+    WORD,
+    best_offer,
+    missing_options,
+    parts_of,
+    target,
+    wish_of,
+)
 from threespo.imitation.curriculum import Decision
 
 _OPTIONS = re.compile(r" with [\w ]+: .*")
@@ -124,7 +134,9 @@ class _Look:
 
     def _is_right(self) -> bool:
         """Return whether this is what is looked for, or the best of a good search's results."""
-        titles = [before for before, part in itertools.pairwise(self.parts) if part.startswith("Price: ")]
+        titles = [
+            before for before, part in itertools.pairwise(self.parts) if part.startswith("Price: ")
+        ]
         if self._shared(" ".join(titles)) >= _FITS:
             return True
         taken = [(seen, action) for seen, action in self.episode.history if ITEM.match(action)]

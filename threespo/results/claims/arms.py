@@ -46,7 +46,10 @@ class Arms:
             return {}
         here = frame[(frame["env"] == self.place.env) & (frame["policy"] == self.place.policy)]
         runs = {
-            row: [run.sort_values(order, kind="stable") for _, run in here[here["method"] == name].groupby("training_seed")]
+            row: [
+                run.sort_values(order, kind="stable")
+                for _, run in here[here["method"] == name].groupby("training_seed")
+            ]
             for row, name in self.methods.items()
         }
         return {row: found for row, found in runs.items() if found}

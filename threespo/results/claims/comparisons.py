@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
 
 
-def of_column(rule: Above | Gain, column: str, printed: float | None, evidence: Evidence) -> Iterator[dict[str, Any]]:
+def of_column(
+    rule: Above | Gain, column: str, printed: float | None, evidence: Evidence
+) -> Iterator[dict[str, Any]]:
     """Decide a rule in one column of the paper's main table, for every base policy and preset of 3SPO.
 
     Args:
@@ -53,7 +55,10 @@ def of_column(rule: Above | Gain, column: str, printed: float | None, evidence: 
     env, measure = common["env"], common["measure"]
     if isinstance(rule, Gain):
         # A gain compares two models, so it is decided over policies and not for each.
-        paper = sum(sign * paper_gap(evidence, rule.upper, rule.lower, model, cell) for sign, model in _sides(rule))
+        paper = sum(
+            sign * paper_gap(evidence, rule.upper, rule.lower, model, cell)
+            for sign, model in _sides(rule)
+        )
         for preset in presets(study, env, (rule.upper, rule.lower)):
             found = _gain(rule, env, preset, measure, played, study)
             yield {**common, "preset": preset, "paper": paper, **found.as_row()}
@@ -83,7 +88,9 @@ def of_column(rule: Above | Gain, column: str, printed: float | None, evidence: 
                 yield {**common, "policy": name, "preset": preset, "paper": paper, **found.as_row()}
 
 
-def _pairs(rule: Above, places: Sequence[Place], study: "Study") -> tuple[list[tuple[str, str]], list[str]]:
+def _pairs(
+    rule: Above, places: Sequence[Place], study: "Study"
+) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the pairs (upper row, lower row) that the study can compare, and the rows that it lacks."""
     rows = (*rule.upper, *rule.lower)
     there = {row for row in rows if all(place.method(study, row) for place in places)}
@@ -91,14 +98,21 @@ def _pairs(rule: Above, places: Sequence[Place], study: "Study") -> tuple[list[t
     return pairs, [row for row in rows if row not in there]
 
 
-def paper_gap(evidence: Evidence, upper: str, lower: str, model: str, cell: tuple[str, str, str]) -> float:
+def paper_gap(
+    evidence: Evidence, upper: str, lower: str, model: str, cell: tuple[str, str, str]
+) -> float:
     """Return how many points the paper's own table has ``upper`` above ``lower``; NaN where it lacks one of them."""
     values = [evidence.paper.results.value(row, model, *cell).mean for row in (upper, lower)]
     return math.nan if values[0] is None or values[1] is None else values[0] - values[1]
 
 
 def _compare(
-    pair: tuple[str, str], places: Sequence[Place], measure: str, bound: float, played: pd.DataFrame, study: "Study"
+    pair: tuple[str, str],
+    places: Sequence[Place],
+    measure: str,
+    bound: float,
+    played: pd.DataFrame,
+    study: "Study",
 ) -> tuple[str, Finding]:
     """Return the names of the two methods and the finding; ``bound`` is the difference in points that must be exceeded.
 
@@ -111,7 +125,9 @@ def _compare(
         there = played[played["policy"] == place.policy]
         gaps[place.policy] = method_difference(there, names, measure, study.methods, bound)
         # Prompted rows have no training seeds to spread over, so only trained ones can be too few.
-        arms += [by_seed(there[there["method"] == name], measure) for name in names if name in study.methods]
+        arms += [
+            by_seed(there[there["method"] == name], measure) for name in names if name in study.methods
+        ]
     found = over_bases(gaps, bound) if len(places) > 1 else gaps[places[0].policy]
     several = len(arms) == 2 and len(places) == 1
     needed = seeds_for([(1.0, arms[0]), (-1.0, arms[1])], bound) if several else None
@@ -125,7 +141,9 @@ def _sides(rule: Gain) -> tuple[tuple[float, str], tuple[float, str]]:
     return (1.0, rule.more_with), (-1.0, rule.than_with)
 
 
-def _gain(rule: Gain, env: str, preset: str | None, measure: str, played: pd.DataFrame, study: "Study") -> Finding:
+def _gain(
+    rule: Gain, env: str, preset: str | None, measure: str, played: pd.DataFrame, study: "Study"
+) -> Finding:
     """Compare the gains with two models on the same tasks."""
     terms = []
     for sign, model in _sides(rule):
@@ -144,7 +162,9 @@ def _gain(rule: Gain, env: str, preset: str | None, measure: str, played: pd.Dat
     return of_few_seeds(seen, min(len(one) for _, one in terms))
 
 
-def _both(study: "Study", env: str, policy: str, preset: str | None, rows: Sequence[str]) -> list[str] | None:
+def _both(
+    study: "Study", env: str, policy: str, preset: str | None, rows: Sequence[str]
+) -> list[str] | None:
     """Return the study's methods for both rows; None if it lacks one of them."""
     names = [Place(env, policy, preset).method(study, row) for row in rows]
     return [name for name in names if name is not None] if None not in names else None

@@ -85,18 +85,26 @@ class Place:
     def method(self, study: "Study", row: str) -> str | None:
         """Return the study's method, or prompting agent, for a row of the paper; None if none has runs here."""
         here = study.at(self.env).methods.items()
-        entries = {name: entry for name, entry in here if study.covers(entry.parts, self.env, self.policy)}
+        entries = {
+            name: entry for name, entry in here if study.covers(entry.parts, self.env, self.policy)
+        }
 
         # Several methods that search may have the same ``paper_row``, one for each preset; others have no preset.
         for wanted in dict.fromkeys((row, SAME_ROW.get(row, row))):
             for name, entry in entries.items():
-                if entry.paper_row == wanted and (not searches(entry.method) or preset_of(entry.options) == self.preset):
+                if entry.paper_row == wanted and (
+                    not searches(entry.method) or preset_of(entry.options) == self.preset
+                ):
                     return name
 
         # A tiny policy follows no instructions, so prompting it neither confirms nor refutes a claim.
         if study.policies[self.policy].kind != "pretrained":
             return None
-        prompted = (run.method for run in prompted_runs(study) if (run.env, run.policy) == (self.env, self.policy))
+        prompted = (
+            run.method
+            for run in prompted_runs(study)
+            if (run.env, run.policy) == (self.env, self.policy)
+        )
         return next((name for name in prompted if study.agents[name].paper_row == row), None)
 
 
@@ -105,7 +113,11 @@ def presets(study: "Study", env: str, rows: tuple[str, ...]) -> list[str | None]
     if not any(row.startswith("3spo") for row in rows):
         return [None]
     entries = study.at(env).methods.values()
-    presets = (preset_of(entry.options) for entry in entries if searches(entry.method) and entry.paper_row in rows)
+    presets = (
+        preset_of(entry.options)
+        for entry in entries
+        if searches(entry.method) and entry.paper_row in rows
+    )
     return list(dict.fromkeys(presets))
 
 
@@ -131,7 +143,13 @@ def side(low: float, high: float, bound: float) -> Verdict:
 
 def inside(low: float, high: float, bound: float) -> Verdict:
     """Return whether an interval lies between minus and plus a bound; ``unclear`` if it lies on both sides of one."""
-    return "holds" if -bound <= low and high <= bound else "fails" if high < -bound or low > bound else "unclear"
+    return (
+        "holds"
+        if -bound <= low and high <= bound
+        else "fails"
+        if high < -bound or low > bound
+        else "unclear"
+    )
 
 
 def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Finding:
@@ -151,7 +169,9 @@ def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Findi
     unclear = {name: one for name, one in found.items() if one.verdict == "unclear"}
 
     # A failed pair fails by its upper end, all others are doubtful by their lower one.
-    name, worst = min((failed or unclear or found).items(), key=lambda item: item[1].high if failed else item[1].low)
+    name, worst = min(
+        (failed or unclear or found).items(), key=lambda item: item[1].high if failed else item[1].low
+    )
 
     # All pairs have to hold, so the largest p is that of the claim. Any may fail, so failures are as many tests as pairs.
     tested = [one.p for one in (failed or found).values() if not math.isnan(one.p)]
@@ -178,7 +198,9 @@ def cell_of(column: str, study: "Study") -> tuple[str, str, str]:
     return env, split, measure
 
 
-def in_column(column: str, printed: float | None, evidence: Evidence) -> tuple[dict[str, Any], pd.DataFrame | None]:
+def in_column(
+    column: str, printed: float | None, evidence: Evidence
+) -> tuple[dict[str, Any], pd.DataFrame | None]:
     """Return where a claim on a column of the paper's main table is judged, and the episodes that were played there.
 
     Args:
@@ -199,7 +221,9 @@ def in_column(column: str, printed: float | None, evidence: Evidence) -> tuple[d
 
 def of_interval(found: Interval, verdict: Verdict, needed: int | None) -> Finding:
     """Return the finding of an interval; ``needed`` is what ``seeds_needed`` says of it."""
-    return Finding(verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan)
+    return Finding(
+        verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan
+    )
 
 
 def of_few_seeds(finding: Finding, seeds: int) -> Finding:
@@ -207,7 +231,9 @@ def of_few_seeds(finding: Finding, seeds: int) -> Finding:
     if seeds >= FEWEST_SEEDS or finding.verdict in ("not here", "open"):
         return finding
     words = f"needs at least {FEWEST_SEEDS} training seeds, has {seeds}"
-    return replace(finding, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (finding.detail, words))))
+    return replace(
+        finding, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (finding.detail, words)))
+    )
 
 
 def corrected(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -227,12 +253,20 @@ def corrected(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         if not math.isnan(row.get("p", math.nan)):
             families.setdefault(_family(row), {})[_test(row)] = row["p"]
-    adjusted = {family: dict(zip(tests, holm(list(tests.values())), strict=True)) for family, tests in families.items()}
+    adjusted = {
+        family: dict(zip(tests, holm(list(tests.values())), strict=True))
+        for family, tests in families.items()
+    }
     return [_corrected(row, adjusted.get(_family(row), {})) for row in rows]
 
 
 def _family(row: dict[str, Any]) -> Hashable:
-    return row.get("env"), row.get("split"), row.get("measure") == "training", row.get("method_of_paper", True)
+    return (
+        row.get("env"),
+        row.get("split"),
+        row.get("measure") == "training",
+        row.get("method_of_paper", True),
+    )
 
 
 def _test(row: dict[str, Any]) -> Hashable:
@@ -251,7 +285,10 @@ def _corrected(row: dict[str, Any], family: Mapping[Hashable, float]) -> dict[st
 
     # By the normal quantiles of the two levels: tests are few where it matters, and the effect is an estimate anyway.
     if not math.isnan(needed):
-        parts = (stats.norm.isf(level / 2) + stats.norm.isf(1 - POWER) for level in (LEVEL / max(1, len(family)), LEVEL))
+        parts = (
+            stats.norm.isf(level / 2) + stats.norm.isf(1 - POWER)
+            for level in (LEVEL / max(1, len(family)), LEVEL)
+        )
         scaled = math.ceil(needed * (next(parts) / next(parts)) ** 2)
         needed = float(scaled) if verdict == "unclear" and scaled <= MOST_SEEDS else math.nan
     return {**row, "verdict": verdict, "detail": detail, "p_adjusted": p, "seeds_needed": needed}

@@ -30,7 +30,11 @@ def _said(holds: bool, number: float, sentence: str) -> Said:
 def low_success_high_score() -> Said:
     """A success rate of 0.1 should leave S above 0.5; the gate is open at 9 failures."""
     score = state_score(10, 1, 2, PRINTED).score
-    return _said(score > 0.5, score, f"after 1 success in 10 S is {score:.3f} at depth 2, and less below: one rollout")
+    return _said(
+        score > 0.5,
+        score,
+        f"after 1 success in 10 S is {score:.3f} at depth 2, and less below: one rollout",
+    )
 
 
 def score_falls_with_success() -> Said:
@@ -39,7 +43,11 @@ def score_falls_with_success() -> Said:
     for clock in range(1, DEEPEST + 1):
         scores = [state_score(20, wins, clock, PRINTED, gate=False).score for wins in range(21)]
         rises += any(a < b for a, b in itertools.pairwise(scores))
-    return _said(rises == 0, float(rises), f"it rises at {rises} of {DEEPEST} depths; at depth 1 it is 1 for every rate")
+    return _said(
+        rises == 0,
+        float(rises),
+        f"it rises at {rises} of {DEEPEST} depths; at depth 1 it is 1 for every rate",
+    )
 
 
 def rollouts_of_figure_2() -> Said:
@@ -75,28 +83,39 @@ def tenth_visit() -> Said:
     largest = max(state_score(total, wins, 7, PRINTED).score for total, wins in counts)
     # The alpha at which 3 successes in 9 give S = 0.3: exp(-alpha ln 7 * 3/9) = 0.3.
     needed = -math.log(0.3) / (math.log(7) * 3 / 9)
-    return _said(largest >= 0.25, largest, f"S is at most {largest:.0e}; with α of about {needed:.1f} it would be 0.3")
+    return _said(
+        largest >= 0.25,
+        largest,
+        f"S is at most {largest:.0e}; with α of about {needed:.1f} it would be 0.3",
+    )
 
 
 def omega_schedule() -> Said:
     """omega is above 0.25, half of the weight that it shares, for few visits and below it for many."""
     # The weight is 0.5 exp(-omega_k N), so it is 0.25 where exp(-omega_k N) is one half.
     crossing = math.log(2) / OMEGA_K
-    before, after = novelty_weight(math.floor(crossing), OMEGA_K), novelty_weight(math.ceil(crossing), OMEGA_K)
+    before, after = (
+        novelty_weight(math.floor(crossing), OMEGA_K),
+        novelty_weight(math.ceil(crossing), OMEGA_K),
+    )
     return _said(before > 0.25 > after, crossing, f"ω falls through 0.25 after {crossing:.1f} visits")
 
 
 def novelty_first() -> Said:
     """omega(0) and omega(1) are above 0.25."""
     first, second = novelty_weight(0, OMEGA_K), novelty_weight(1, OMEGA_K)
-    said = f"ω is {first:.2f} for a state without counts and {second:.2f} after one path; ΔS has 0.5 less ω"
+    said = (
+        f"ω is {first:.2f} for a state without counts and {second:.2f} after one path; ΔS has 0.5 less ω"
+    )
     return _said(min(first, second) > 0.25, second, said)
 
 
 def difference_later() -> Said:
     """0.5 - omega(9) is above omega(9): nine paths have passed when a state is visited for the tenth time."""
     omega = novelty_weight(9, OMEGA_K)
-    return _said(0.5 - omega > omega, 0.5 - omega, f"ΔS has a weight of {0.5 - omega:.2f}, novelty {omega:.2f}")
+    return _said(
+        0.5 - omega > omega, 0.5 - omega, f"ΔS has a weight of {0.5 - omega:.2f}, novelty {omega:.2f}"
+    )
 
 
 def scores_tell_apart() -> Said:
@@ -122,7 +141,10 @@ def alpha_mechanism() -> Said:
     for count in range(1, 101):
         for wins in range(count + 1):
             for clock in (2, 3, 5, 10, 20, 50):
-                rollouts = {state_score(count, wins, clock, ScoreSettings(alpha=alpha)).rollouts for alpha in (35, 50, 70)}
+                rollouts = {
+                    state_score(count, wins, clock, ScoreSettings(alpha=alpha)).rollouts
+                    for alpha in (35, 50, 70)
+                }
                 differ += len(rollouts) > 1
                 total += 1
     said = f"n(s) differs between 35, 50 and 70 in {differ} of {total:,} cases from depth 2 on"
@@ -133,7 +155,10 @@ def harder_first() -> Said:
     """n(s) never rises with the success rate, for 5, 20 and 100 visits, from depth 2 on."""
     rises = {}
     for visits in (5, 20, 100):
-        counts = [[state_score(visits, wins, clock, PRINTED).rollouts for wins in range(visits + 1)] for clock in (2, 7, 50)]
+        counts = [
+            [state_score(visits, wins, clock, PRINTED).rollouts for wins in range(visits + 1)]
+            for clock in (2, 7, 50)
+        ]
         rises[visits] = any(a < b for row in counts for a, b in itertools.pairwise(row))
     said = (
         "n is 8 without a success in fewer than ten failures, and 1 with any. After that the gate gives the hardest states "
@@ -147,7 +172,9 @@ def allocation_bound() -> Said:
     broken = total = 0
     for hard, easy in itertools.combinations(range(1, 11), 2):
         for clock in (2, 3, 7, 20, DEEPEST):
-            counts = [state_score(1_000_000, 100_000 * wins, clock, PRINTED).rollouts for wins in (easy, hard)]
+            counts = [
+                state_score(1_000_000, 100_000 * wins, clock, PRINTED).rollouts for wins in (easy, hard)
+            ]
             broken += counts[0] / sum(counts) > share_bound(PRINTED.alpha, clock, (easy - hard) / 10)
             total += 1
     said = (
@@ -162,7 +189,9 @@ def regret_is_logarithmic() -> Said:
     """R(10,000) / R(100) of the rule as printed; logarithmic growth would double it."""
     course = play(VARIANTS["as printed"], 10_000).regret.mean(axis=0)
     growth = float(course[-1] / course[99])
-    return _said(growth <= 4, growth, f"from 100 to 10,000 rounds it grows {growth:.0f}-fold; a logarithm doubles")
+    return _said(
+        growth <= 4, growth, f"from 100 to 10,000 rounds it grows {growth:.0f}-fold; a logarithm doubles"
+    )
 
 
 def good_event() -> Said:
@@ -201,8 +230,13 @@ def separation() -> Said:
 
 def alpha_condition() -> Said:
     """t^(-alpha gap / 2) is at most 1 / I at the alpha that the theorem asks for, for all depths from 2 on."""
-    cases = list(itertools.product((10, EPOCHS, 450_000), (0.05, 0.1, 0.2, 0.5, 1.0), range(2, DEEPEST + 1)))
-    met = sum(share_bound(least_alpha(rounds, gap), t, gap) <= 1 / rounds * (1 + 1e-9) for rounds, gap, t in cases)
+    cases = list(
+        itertools.product((10, EPOCHS, 450_000), (0.05, 0.1, 0.2, 0.5, 1.0), range(2, DEEPEST + 1))
+    )
+    met = sum(
+        share_bound(least_alpha(rounds, gap), t, gap) <= 1 / rounds * (1 + 1e-9)
+        for rounds, gap, t in cases
+    )
     # Solved for the gap that the printed alpha is enough for.
     enough = 2 * math.log(EPOCHS) / (PRINTED.alpha * math.log(2))
     said = (
@@ -216,7 +250,11 @@ def gamma_algebra() -> Said:
     """omega at T_a = 16 log I / gap^2 is 0.25 for gamma = log 2 / T_a."""
     threshold = 16 * math.log(EPOCHS) / 0.5**2
     weight = novelty_weight(threshold, math.log(2) / threshold)
-    return _said(math.isclose(weight, 0.25), weight, f"ω({threshold:.0f}) = {weight:.2f} for a gap of 0.5 and 400 rounds")
+    return _said(
+        math.isclose(weight, 0.25),
+        weight,
+        f"ω({threshold:.0f}) = {weight:.2f} for a gap of 0.5 and 400 rounds",
+    )
 
 
 def gamma_used() -> Said:

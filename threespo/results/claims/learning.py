@@ -48,10 +48,14 @@ def of_curves(rule: OfCurves, arms: Arms, evidence: Evidence) -> Finding:
             end = _common_end(upper, other)
             for share in rule.at:
                 first, second = ([_success(run, share * end) for run in runs] for runs in (upper, other))
-                each[f"{rule.upper} and {row} after {share:.0%} of {end:,.0f} generations"] = gap(first, second, rule.by)
+                each[f"{rule.upper} and {row} after {share:.0%} of {end:,.0f} generations"] = gap(
+                    first, second, rule.by
+                )
         else:
             each[f"{rule.upper} and {row}"] = _area(rule, upper, other, row, arms, evidence)
-    return together(each, [*arms.missing, *(row for row in lower if row not in curves and row not in arms.missing)])
+    return together(
+        each, [*arms.missing, *(row for row in lower if row not in curves and row not in arms.missing)]
+    )
 
 
 def _common_end(*arms: list[Run]) -> float:
@@ -89,10 +93,14 @@ def sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Findin
         for name, values in ((rule.upper, first), (row, second))
         if any(map(math.isinf, values))
     ]
-    return of_few_seeds(_ranked(rule, (upper, first), (lower, second), "; ".join(never)), min(len(first), len(second)))
+    return of_few_seeds(
+        _ranked(rule, (upper, first), (lower, second), "; ".join(never)), min(len(first), len(second))
+    )
 
 
-def _ranked(rule: Sooner, upper: tuple[list[Run], list[float]], lower: tuple[list[Run], list[float]], never: str) -> Finding:
+def _ranked(
+    rule: Sooner, upper: tuple[list[Run], list[float]], lower: tuple[list[Run], list[float]], never: str
+) -> Finding:
     """Decide by the order of runs, where some never reach the success."""
     # What is compared is the factor times the one arrival with the other. A run that ended before such a time might have
     # been sooner or later than it.
@@ -105,12 +113,16 @@ def _ranked(rule: Sooner, upper: tuple[list[Run], list[float]], lower: tuple[lis
         if math.isinf(value)
     ]
     if min(ended) < last:
-        return Finding("unclear", detail=f"{never}, and ended before {rule.at_least:g} times the arrival of others")
+        return Finding(
+            "unclear", detail=f"{never}, and ended before {rule.at_least:g} times the arrival of others"
+        )
 
     p = float(stats.mannwhitneyu(scaled, lower[1], alternative="two-sided", method="exact").pvalue)
     ahead = sum(a < b for a in scaled for b in lower[1]) - sum(a > b for a in scaled for b in lower[1])
     verdict: Verdict = "unclear" if p >= LEVEL else "holds" if ahead > 0 else "fails"
-    return Finding(verdict, p=p, detail=f"{never}; decided by the order in which runs arrive (exact rank test)")
+    return Finding(
+        verdict, p=p, detail=f"{never}; decided by the order in which runs arrive (exact rank test)"
+    )
 
 
 def _mean_success(run: Run, end: float) -> float:
@@ -122,7 +134,9 @@ def _mean_success(run: Run, end: float) -> float:
     return 100.0 * (float(np.trapezoid(values, spent)) / width if width else float(values[-1]))
 
 
-def _area(rule: Area, upper: list[Run], lower: list[Run], row: str, arms: Arms, evidence: Evidence) -> Finding:
+def _area(
+    rule: Area, upper: list[Run], lower: list[Run], row: str, arms: Arms, evidence: Evidence
+) -> Finding:
     """Decide by the mean success over the generations that all runs have."""
     end = _common_end(upper, lower)
     first, second = ([_mean_success(run, end) for run in runs] for runs in (upper, lower))
@@ -131,7 +145,8 @@ def _area(rule: Area, upper: list[Run], lower: list[Run], row: str, arms: Arms, 
 
     trained = arms.of(evidence.metrics)
     column = {
-        name: [100.0 * float(run[rule.with_higher].mean()) for run in trained.get(name, [])] for name in (rule.upper, row)
+        name: [100.0 * float(run[rule.with_higher].mean()) for run in trained.get(name, [])]
+        for name in (rule.upper, row)
     }
     if not all(column.values()):
         return Finding("not here")
@@ -152,13 +167,17 @@ def _steady(upper: list[Run], lower: list[Run]) -> Finding:
     for runs in (lower, upper):
         halves = [run[run["generations"] >= run["generations"].iloc[-1] / 2] for run in runs]
         if min(len(half) for half in halves) < LEAST_SNAPSHOTS:
-            return Finding("unclear", detail=f"fewer than {LEAST_SNAPSHOTS} snapshots in the last half of training")
+            return Finding(
+                "unclear", detail=f"fewer than {LEAST_SNAPSHOTS} snapshots in the last half of training"
+            )
         spreads.append([_residual(half) for half in halves])
     return gap(spreads[0], spreads[1])
 
 
 def _residual(half: Run) -> float:
-    at, values, games = (half[name].to_numpy(dtype=np.float64) for name in ("generations", "success", "games"))
+    at, values, games = (
+        half[name].to_numpy(dtype=np.float64) for name in ("generations", "success", "games")
+    )
     line = np.polynomial.Polynomial.fit(at, values, 1)
     # Chance in the evaluation's games moves success as well, and most where it is near a half: that is not training's.
     chance = np.sum(values * (1.0 - values) / games)

@@ -98,9 +98,14 @@ def counted(table: pd.DataFrame) -> str:
     """Return one sentence with the number of the paper's claims by what was found of them, with the paper's method."""
     of_paper = table["method_of_paper"].astype(bool) & ~table["claim"].str.startswith(OWN)
     by_claim = table[of_paper].groupby("claim", sort=False)["verdict"].agg(set)
-    counts = {verdict: sum(verdict in found for found in by_claim) for verdict in dict.fromkeys(table["verdict"])}
+    counts = {
+        verdict: sum(verdict in found for found in by_claim)
+        for verdict in dict.fromkeys(table["verdict"])
+    }
     found = ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
-    return f"the paper's {len(by_claim)} claims, by verdict (a claim may have several, by setting): {found}"
+    return (
+        f"the paper's {len(by_claim)} claims, by verdict (a claim may have several, by setting): {found}"
+    )
 
 
 def lines(table: pd.DataFrame) -> Iterator[str]:
@@ -117,7 +122,9 @@ def _lines(table: pd.DataFrame) -> Iterator[str]:
     for row in table.to_dict("records"):
         place = ", ".join(filter(None, (_place(row), preset_label(row["preset"]))))
         found = " ".join(filter(None, (number(row["rule"], row["measured"]), _in_brackets(row))))
-        yield f"{row['verdict']:<11} {row['claim']}: {row['text']}" + "".join(f"; {part}" for part in (place, found) if part)
+        yield f"{row['verdict']:<11} {row['claim']}: {row['text']}" + "".join(
+            f"; {part}" for part in (place, found) if part
+        )
         needed = f"{row['seeds_needed']:.0f} seeds would decide it" if row["seeds_needed"] > 0 else ""
         yield f"{'':<12}{'; '.join(filter(None, (row['detail'], needed)))}"
 
@@ -149,9 +156,16 @@ def _compared(table: pd.DataFrame) -> list[dict[str, Any]]:
     rows: dict[Any, dict[str, Any]] = {}
     for row in _each_claim(table):
         cells = row["cells"].items()
-        numbers = tuple((preset, *(cell[name] for name in ("measured", "interval", "verdict"))) for preset, cell in cells)
+        numbers = tuple(
+            (preset, *(cell[name] for name in ("measured", "interval", "verdict")))
+            for preset, cell in cells
+        )
         # What has no number is told apart by its words.
-        words = () if all(measured for _, measured, *_ in numbers) else tuple(cell["detail"] for _, cell in cells)
+        words = (
+            ()
+            if all(measured for _, measured, *_ in numbers)
+            else tuple(cell["detail"] for _, cell in cells)
+        )
         first = rows.setdefault((row["rule"], row["place"], numbers, words), row)
         known = {claim["id"] for claim in first["claims"]}
         first["claims"] += [claim for claim in row["claims"] if claim["id"] not in known]
@@ -179,7 +193,12 @@ def _each_claim(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "printed": number(first["rule"], first["printed"]),
             "paper": number(first["rule"], first["paper"]),
         }
-        place = {"rule": first["rule"], "where": first["where"], "env": first["env"], "policy": first["policy"]}
+        place = {
+            "rule": first["rule"],
+            "where": first["where"],
+            "env": first["env"],
+            "policy": first["policy"],
+        }
         yield {**place, "place": _place(first), "claims": [claim], "cells": cells}
 
 

@@ -57,7 +57,13 @@ def of_panel(
         return
 
     env, measure = common["env"], common["measure"]
-    rows = rule.rows if isinstance(rule, Order) else (rule.row,) if isinstance(rule, Level) else (rule.upper, rule.lower)
+    rows = (
+        rule.rows
+        if isinstance(rule, Order)
+        else (rule.row,)
+        if isinstance(rule, Level)
+        else (rule.upper, rule.lower)
+    )
     for policy in policies_for(study, *((rule.model,) if isinstance(rule, Level) else rule.models)):
         model = study.policies[policy].stands_for
         here = played[played["policy"] == policy]
@@ -68,13 +74,19 @@ def of_panel(
             if isinstance(rule, Level):
                 # Absolute success is that of a model, and no other model has it.
                 itself = study.policies[policy].kind == "pretrained"
-                level = {rule.row: near(seeds[rule.row], rule.within, printed or 0.0)} if itself and not missing else {}
+                level = (
+                    {rule.row: near(seeds[rule.row], rule.within, printed or 0.0)}
+                    if itself and not missing
+                    else {}
+                )
                 found = together(level)
                 paper = evidence.paper.results.value(rule.row, model, *cell).mean
             elif isinstance(rule, Alike):
                 pair = f"{rule.upper} and {rule.lower}"
                 both = () if missing else (seeds[rule.upper], seeds[rule.lower])
-                found = together({pair: with_room(alike(*both, rule.margin), both, rule.margin)} if both else {})
+                found = together(
+                    {pair: with_room(alike(*both, rule.margin), both, rule.margin)} if both else {}
+                )
                 paper = paper_gap(evidence, rule.upper, rule.lower, model, cell)
             else:
                 found, paper = _order(rule, seeds, missing, evidence, (model, cell)), None
@@ -98,16 +110,28 @@ def of_sizes(rule: OfSizes, evidence: Evidence) -> Iterator[dict[str, Any]]:
     played = evidence.episodes[evidence.episodes["env"] == env]
     if isinstance(rule, TypeGap):
         rows = (*rule.upper, *rule.lower)
-        for policy in policies_for(study, *dict.fromkeys(one.stands_for for one in study.policies.values())):
+        for policy in policies_for(
+            study, *dict.fromkeys(one.stands_for for one in study.policies.values())
+        ):
             for preset in presets(study, env, rows):
-                found = _type_gap(rule, Place(env, policy, preset), played[played["policy"] == policy], study)
-                yield {"env": env, "policy": policy, "preset": preset, "measure": "task types", **found.as_row()}
+                found = _type_gap(
+                    rule, Place(env, policy, preset), played[played["policy"] == policy], study
+                )
+                yield {
+                    "env": env,
+                    "policy": policy,
+                    "preset": preset,
+                    "measure": "task types",
+                    **found.as_row(),
+                }
         return
 
     policies = [policy_for(study, model) for model in (rule.more_with, rule.than_with)]
     rows = rule.rows if isinstance(rule, Longer) else (rule.row,)
     for preset in presets(study, env, rows):
-        found = _two_sizes(rule, [Place(env, policy, preset) for policy in policies if policy], played, evidence)
+        found = _two_sizes(
+            rule, [Place(env, policy, preset) for policy in policies if policy], played, evidence
+        )
         yield {
             "env": env,
             "preset": preset,
@@ -116,16 +140,24 @@ def of_sizes(rule: OfSizes, evidence: Evidence) -> Iterator[dict[str, Any]]:
         }
 
 
-def _by_row(played: pd.DataFrame, place: Place, rows: tuple[str, ...], measure: str, study: "Study") -> dict[str, Values]:
+def _by_row(
+    played: pd.DataFrame, place: Place, rows: tuple[str, ...], measure: str, study: "Study"
+) -> dict[str, Values]:
     """Return each row's success in points by training seed, without rows that the study lacks."""
     names = {row: name for row in rows if (name := place.method(study, row))}
     return {
-        row: by_seed(of_method, measure) for row, name in names.items() if len(of_method := played[played["method"] == name])
+        row: by_seed(of_method, measure)
+        for row, name in names.items()
+        if len(of_method := played[played["method"] == name])
     }
 
 
 def _order(
-    rule: Order, seeds: dict[str, Values], missing: list[str], evidence: Evidence, where: tuple[str, Cell]
+    rule: Order,
+    seeds: dict[str, Values],
+    missing: list[str],
+    evidence: Evidence,
+    where: tuple[str, Cell],
 ) -> Finding:
     """Decide by the order of the means: it fails with any pair that is clearly the other way round.
 
@@ -173,7 +205,9 @@ def _type_gap(rule: TypeGap, place: Place, played: pd.DataFrame, study: "Study")
 
     # Games weighted so that their mean is the one type's success less the other's.
     counts = kinds.value_counts()
-    weights = np.array([len(kinds) / counts[kind] * (1 if kind == rule.wider else -1) for kind in kinds.sort_index()])
+    weights = np.array(
+        [len(kinds) / counts[kind] * (1 if kind == rule.wider else -1) for kind in kinds.sort_index()]
+    )
     there = {
         row: by_game(own, "success").to_numpy(dtype=np.float64) * weights
         for row, name in names.items()
@@ -190,14 +224,20 @@ def _type_gap(rule: TypeGap, place: Place, played: pd.DataFrame, study: "Study")
     return together(pairs, [row for row in (*rule.upper, *rule.lower) if row not in there])
 
 
-def _two_sizes(rule: Longer | LoopsBySize, places: list[Place], played: pd.DataFrame, evidence: Evidence) -> Finding:
+def _two_sizes(
+    rule: Longer | LoopsBySize, places: list[Place], played: pd.DataFrame, evidence: Evidence
+) -> Finding:
     """Decide by a number of each seed with the one model and with the other."""
     if len(places) < 2:
         return Finding("not here")
-    frame, column, scale = (played, "steps", 1.0) if isinstance(rule, Longer) else (evidence.searches, "back", 100.0)
+    frame, column, scale = (
+        (played, "steps", 1.0) if isinstance(rule, Longer) else (evidence.searches, "back", 100.0)
+    )
     pairs, missing = {}, []
     for row in rule.rows if isinstance(rule, Longer) else (rule.row,):
-        of_models = [_per_seed(frame, place, place.method(evidence.study, row), column, scale) for place in places]
+        of_models = [
+            _per_seed(frame, place, place.method(evidence.study, row), column, scale) for place in places
+        ]
         if all(of_models):
             pairs[row] = gap(of_models[0], of_models[1])
         else:
@@ -205,6 +245,10 @@ def _two_sizes(rule: Longer | LoopsBySize, places: list[Place], played: pd.DataF
     return together(pairs, missing)
 
 
-def _per_seed(frame: pd.DataFrame, place: Place, method: str | None, column: str, scale: float) -> list[float]:
-    here = frame[(frame["env"] == place.env) & (frame["policy"] == place.policy) & (frame["method"] == method)]
+def _per_seed(
+    frame: pd.DataFrame, place: Place, method: str | None, column: str, scale: float
+) -> list[float]:
+    here = frame[
+        (frame["env"] == place.env) & (frame["policy"] == place.policy) & (frame["method"] == method)
+    ]
     return [scale * float(value) for value in here.groupby("training_seed")[column].mean()]

@@ -46,7 +46,9 @@ def read_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
             "an id, its words, where they stand, and a rule of threespo/results/claims/rules.py"
         ) from error
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not readable as a list of claims ({error!r}); restore it from the repository") from error
+        raise InputError(
+            f"{path}: not readable as a list of claims ({error!r}); restore it from the repository"
+        ) from error
 
     ids = [claim.id for claim in claims]
     if doubled := sorted({name for name in ids if ids.count(name) > 1}):

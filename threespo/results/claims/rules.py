@@ -289,10 +289,14 @@ OfCurves = Sooner | Ahead | Area | Steady
 OfSearches = Loops | Fewer | Probe
 OfSizes = TypeGap | Longer | LoopsBySize
 OfRuns = OfMetrics | OfCurves | OfSearches
-Rule = Annotated[Above | Gain | OfPanel | OfRuns | OfSizes | Formula | Known | Open, Field(discriminator="kind")]
+Rule = Annotated[
+    Above | Gain | OfPanel | OfRuns | OfSizes | Formula | Known | Open, Field(discriminator="kind")
+]
 
 
 def rows_of(rule: Rule) -> tuple[str, ...]:
     """Return the rows of the paper that a rule names, the one that it is about first."""
     named = [getattr(rule, name, ()) for name in ("row", "rows", "upper", "lower")]
-    return tuple(dict.fromkeys(row for one in named for row in ((one,) if isinstance(one, str) else one)))
+    return tuple(
+        dict.fromkeys(row for one in named for row in ((one,) if isinstance(one, str) else one))
+    )

@@ -21,13 +21,19 @@ def of_searches(rule: OfSearches, arms: Arms, evidence: Evidence) -> Finding:
     """
     if isinstance(rule, Probe):
         probed = arms.of(evidence.probes, "snapshot")
-        return _probe(rule, probed[rule.row]) if rule.row in probed else Finding("not here", detail="no state was probed")
+        return (
+            _probe(rule, probed[rule.row])
+            if rule.row in probed
+            else Finding("not here", detail="no state was probed")
+        )
 
     runs = arms.of(evidence.searches, "training_seed")
     if isinstance(rule, Loops):
         if not {rule.upper, rule.lower} <= set(runs):
             return Finding("not here")
-        upper, lower = ([100.0 * float(run["back"].iloc[0]) for run in runs[row]] for row in (rule.upper, rule.lower))
+        upper, lower = (
+            [100.0 * float(run["back"].iloc[0]) for run in runs[row]] for row in (rule.upper, rule.lower)
+        )
         words = f"{mean(upper):.1f} and {mean(lower):.1f} % of sampled steps lead back"
         return gap(upper, lower).said(words)
     return _fewer(runs[rule.row]) if rule.row in runs else Finding("not here")
@@ -55,19 +61,30 @@ def _probe(rule: Probe, runs: list[Run]) -> Finding:
             of_states = part["successes"] / part["continuations"]
         else:
             part = run[(run["snapshot"] == run["snapshot"].max()) & (run["visits"] >= WELL_KNOWN)]
-            counted, true = part["counted_successes"] / part["visits"], part["successes"] / part["continuations"]
+            counted, true = (
+                part["counted_successes"] / part["visits"],
+                part["successes"] / part["continuations"],
+            )
             # Squares, since states that are over- and underrated would cancel; less what chance alone adds to them.
-            chance = counted * (1 - counted) / (part["visits"] - 1) + true * (1 - true) / (part["continuations"] - 1)
+            chance = counted * (1 - counted) / (part["visits"] - 1) + true * (1 - true) / (
+                part["continuations"] - 1
+            )
             of_states = (counted - true) ** 2 - chance
         states += len(part)
         mean = float(of_states.mean()) if len(part) else math.nan
-        values.append(100.0 * (mean if rule.measure == "gated" else math.sqrt(max(0.0, mean)) if len(part) else math.nan))
+        values.append(
+            100.0
+            * (mean if rule.measure == "gated" else math.sqrt(max(0.0, mean)) if len(part) else math.nan)
+        )
 
     kind = "gated states" if rule.measure == "gated" else f"states with {WELL_KNOWN} visits"
     if any(math.isnan(value) for value in values):
         return Finding(
-            "unclear", detail=f"{sum(map(math.isnan, values))} of {len(values)} runs have no {kind} among those probed"
+            "unclear",
+            detail=f"{sum(map(math.isnan, values))} of {len(values)} runs have no {kind} among those probed",
         )
     found = alone(values, rule.bound, below=True)
-    words = f"{states} {kind}; " + ("true success" if rule.measure == "gated" else "how far counted rates are off")
+    words = f"{states} {kind}; " + (
+        "true success" if rule.measure == "gated" else "how far counted rates are off"
+    )
     return found.said(words)

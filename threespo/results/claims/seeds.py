@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from threespo.results.claims.finding import Finding, Verdict, inside, of_few_seeds, of_interval, side
-from threespo.results.statistics import LEVEL, Interval, contrast, difference, equivalent, mean_interval, ratio, seeds_for
+from threespo.results.statistics import (
+    LEVEL,
+    Interval,
+    contrast,
+    difference,
+    equivalent,
+    mean_interval,
+    ratio,
+    seeds_for,
+)
 
 Values = Sequence[float]
 """One number for each training seed."""
@@ -35,7 +44,9 @@ def times(first: Values, second: Values, bound: float = 1.0, at_most: bool = Fal
         needed = seeds_for([(1.0, logs[0]), (-1.0, logs[1])], math.log(bound))
 
     verdict = side(whole.low, whole.high, bound)
-    return _finding(whole, _OTHER.get(verdict, verdict) if at_most else verdict, min(len(first), len(second)), needed)
+    return _finding(
+        whole, _OTHER.get(verdict, verdict) if at_most else verdict, min(len(first), len(second)), needed
+    )
 
 
 def alone(values: Values, bound: float = 0.0, below: bool = False) -> Finding:
@@ -43,7 +54,10 @@ def alone(values: Values, bound: float = 0.0, below: bool = False) -> Finding:
     found = mean_interval(values, bound)
     verdict = side(found.low, found.high, bound)
     return _finding(
-        found, _OTHER.get(verdict, verdict) if below else verdict, len(values), seeds_for([(1.0, values)], bound)
+        found,
+        _OTHER.get(verdict, verdict) if below else verdict,
+        len(values),
+        seeds_for([(1.0, values)], bound),
     )
 
 

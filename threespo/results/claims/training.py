@@ -10,7 +10,16 @@ import pandas as pd
 
 from threespo.results.claims.arms import Arms, Run, Runs
 from threespo.results.claims.finding import Evidence, Finding, of_few_seeds, together
-from threespo.results.claims.rules import ByType, Course, OfMetrics, Priority, Resource, Rollouts, States, Throughout
+from threespo.results.claims.rules import (
+    ByType,
+    Course,
+    OfMetrics,
+    Priority,
+    Resource,
+    Rollouts,
+    States,
+    Throughout,
+)
 from threespo.results.claims.seeds import alike, alone, gap, mean, times
 from threespo.results.paper import DETAILED, PaperNumbers
 from threespo.results.statistics import mean_interval
@@ -40,18 +49,28 @@ def of_metrics(rule: OfMetrics, arms: Arms, evidence: Evidence) -> Finding:
     """
     if isinstance(rule, ByType | Priority):
         runs = arms.of(evidence.task_types)[rule.row]
-        return of_few_seeds(_by_type(rule, runs), len(runs)) if isinstance(rule, ByType) else _priority(runs)
+        return (
+            of_few_seeds(_by_type(rule, runs), len(runs))
+            if isinstance(rule, ByType)
+            else _priority(runs)
+        )
 
     runs_of = arms.of(evidence.metrics)
     if isinstance(rule, Course):
         return of_few_seeds(_course(rule, runs_of[rule.row]), len(runs_of[rule.row]))
 
     gave_up = {row: sum(_spent(run, arms) < SPENT for run in runs) for row, runs in runs_of.items()}
-    early = [f"{count} of {len(runs_of[row])} runs of {row} gave up early" for row, count in gave_up.items() if count]
+    early = [
+        f"{count} of {len(runs_of[row])} runs of {row} gave up early"
+        for row, count in gave_up.items()
+        if count
+    ]
     found = _compared(rule, runs_of, arms)
     if not early or found.verdict == "not here":
         return found
-    return replace(found, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (found.detail, *early))))
+    return replace(
+        found, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (found.detail, *early)))
+    )
 
 
 def _compared(rule: States | Resource | Rollouts | Throughout, runs: Runs, arms: Arms) -> Finding:
@@ -85,7 +104,10 @@ def _pair(
         return
     first_parts, second_parts = (np.array(arm, dtype=np.float64) for arm in parts)
     if rule.within is not None:
-        yield f"from {row}", alike(first_parts.mean(axis=1).tolist(), second_parts.mean(axis=1).tolist(), rule.within)
+        yield (
+            f"from {row}",
+            alike(first_parts.mean(axis=1).tolist(), second_parts.mean(axis=1).tolist(), rule.within),
+        )
         return
     for part in range(PARTS):
         name = f"from {row} in part {part + 1} of {PARTS}"
@@ -98,9 +120,13 @@ def _rollouts(rule: Rollouts, runs: Runs) -> Finding:
     epochs = min(int(run["epoch"].max()) for run in itertools.chain(*both))
     parts = [[run[run["epoch"] <= epochs] for run in arm] for arm in both]
 
-    first, second = ([float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in arm] for arm in parts)
+    first, second = (
+        [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in arm] for arm in parts
+    )
     capped = [
-        sum(part["detail_generation_caps"].sum() for part in arm) / sum(part["tasks"].sum() for part in arm) for arm in parts
+        sum(part["detail_generation_caps"].sum() for part in arm)
+        / sum(part["tasks"].sum() for part in arm)
+        for arm in parts
     ]
     found = times(first, second, rule.at_least).said(
         f"{mean(first):,.0f} and {mean(second):,.0f} generations a task; {max(capped):.0%} of the searches were cut short"
@@ -118,7 +144,9 @@ def _total(run: Run) -> float:
 def _spent(run: Run, arms: Arms) -> float:
     """Return the share of its budget that a run has spent."""
     training = arms.study.at(arms.place.env).training
-    return training.spent(epochs=int(run["epoch"].iloc[-1]), generations=int(_total(run))) / training.budget
+    return (
+        training.spent(epochs=int(run["epoch"].iloc[-1]), generations=int(_total(run))) / training.budget
+    )
 
 
 def _running(run: Run, column: str, at: float) -> float:
@@ -142,7 +170,10 @@ def _parts(run: Run, column: str, at: float) -> list[float] | None:
     values, found, width = run[column].to_numpy(dtype=np.float64), [], at / PARTS
 
     for part in range(PARTS):
-        inside = np.clip(np.minimum(ends, (part + 1) * width) - np.maximum(starts, part * width), 0.0, None) * counted
+        inside = (
+            np.clip(np.minimum(ends, (part + 1) * width) - np.maximum(starts, part * width), 0.0, None)
+            * counted
+        )
         if inside.sum() < width / 2:
             return None
         found.append(100.0 * float(np.average(values, weights=inside)))
@@ -162,10 +193,15 @@ def _course(rule: Course, runs: list[Run]) -> Finding:
         return TOO_COARSE
 
     # Spearman's correlation with time, as that of the ranks; a column that does not move has no ranks to correlate.
-    orders = [float(part.rank().corr(pd.Series(range(len(part)), part.index))) if np.ptp(part) else 0.0 for part in parts]
+    orders = [
+        float(part.rank().corr(pd.Series(range(len(part)), part.index))) if np.ptp(part) else 0.0
+        for part in parts
+    ]
     each: dict[str, Finding] = {}
     if rule.change_within is not None:
-        each["its range"] = alone([float(np.ptp(part)) for part in parts], rule.change_within, below=True)
+        each["its range"] = alone(
+            [float(np.ptp(part)) for part in parts], rule.change_within, below=True
+        )
     if rule.at_least is not None:
         each["its least value"] = alone([float(part.min()) for part in parts], rule.at_least)
     if rule.spearman_below is not None:
@@ -203,7 +239,9 @@ def _priority(runs: list[Run]) -> Finding:
         samples = [name for name in run.columns if name.startswith("n_")]
         sums = run.groupby("task_type")[[*samples, "successes", "completed_paths"]].sum()
         sums = sums[sums["completed_paths"] > 0]
-        mean = sums[samples] @ np.array([float(name[2:]) for name in samples]) / sums[samples].sum(axis=1)
+        mean = (
+            sums[samples] @ np.array([float(name[2:]) for name in samples]) / sums[samples].sum(axis=1)
+        )
         failed = 1.0 - sums["successes"] / sums["completed_paths"]
         if len(sums) < LEAST_EPOCHS or np.ptp(mean) == 0 or np.ptp(failed) == 0:
             return Finding("unclear", detail="too few task types, or all alike")
@@ -222,5 +260,11 @@ def of_paper(rule: object, paper: PaperNumbers) -> float:
     if isinstance(rule, Rollouts):
         each = {row: one["paper_rollouts"] for row, one in there.items()}
     else:
-        each = {row: one["paper_states"] / (one["paper_rollouts"] if rule.per_rollout else 1) for row, one in there.items()}
-    return min((each[rule.upper] / each[row] for row in rows[1:] if {row, rule.upper} <= set(each)), default=math.nan)
+        each = {
+            row: one["paper_states"] / (one["paper_rollouts"] if rule.per_rollout else 1)
+            for row, one in there.items()
+        }
+    return min(
+        (each[rule.upper] / each[row] for row in rows[1:] if {row, rule.upper} <= set(each)),
+        default=math.nan,
+    )

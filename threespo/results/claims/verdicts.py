@@ -12,7 +12,15 @@ import pandas as pd
 
 from threespo.results.claims.arms import Arms
 from threespo.results.claims.comparisons import of_column
-from threespo.results.claims.finding import OF_PAPER, Evidence, Finding, Place, corrected, policies_for, presets
+from threespo.results.claims.finding import (
+    OF_PAPER,
+    Evidence,
+    Finding,
+    Place,
+    corrected,
+    policies_for,
+    presets,
+)
 from threespo.results.claims.formulas import FORMULAS
 from threespo.results.claims.learning import of_curves
 from threespo.results.claims.panel import of_panel, of_sizes
@@ -75,7 +83,9 @@ def verdicts(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:
 
     frame = pd.DataFrame(corrected(rows), columns=list(VERDICT_COLUMNS))
     frame[list(NUMBERS)] = frame[list(NUMBERS)].astype(np.float64)
-    return frame.fillna({name: "" for name in VERDICT_COLUMNS if name not in (*NUMBERS, "method_of_paper")})
+    return frame.fillna(
+        {name: "" for name in VERDICT_COLUMNS if name not in (*NUMBERS, "method_of_paper")}
+    )
 
 
 def _not_here(rule: Rule, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -84,8 +94,15 @@ def _not_here(rule: Rule, found: list[dict[str, Any]]) -> dict[str, Any]:
     models = getattr(rule, "models", ()) or [
         one for name in ("model", "more_with", "than_with") if (one := getattr(rule, name, ""))
     ]
-    parts = (", ".join(rows_of(rule)), ", ".join(getattr(rule, "columns", ()) or (DETAILED,)), ", ".join(models))
-    return {"verdict": "not here", "detail": "; ".join([*said, f"it compares {' | '.join(filter(None, parts))}"])}
+    parts = (
+        ", ".join(rows_of(rule)),
+        ", ".join(getattr(rule, "columns", ()) or (DETAILED,)),
+        ", ".join(models),
+    )
+    return {
+        "verdict": "not here",
+        "detail": "; ".join([*said, f"it compares {' | '.join(filter(None, parts))}"]),
+    }
 
 
 def _of_rule(rule: Rule, evidence: Evidence) -> Iterator[dict[str, Any]]:
@@ -118,7 +135,10 @@ def _of_runs(rule: OfRuns, evidence: Evidence) -> Iterator[dict[str, Any]]:
     for policy in policies_for(study, SMALL):
         for preset in presets(study, env, rows):
             arms = Arms(study, Place(env, policy, preset), rows)
-            numbers = {"printed": getattr(rule, "printed", None), "paper": of_paper(rule, evidence.paper)}
+            numbers = {
+                "printed": getattr(rule, "printed", None),
+                "paper": of_paper(rule, evidence.paper),
+            }
             place = {"env": env, "policy": policy, "preset": preset, "measure": "training"}
             yield {**place, **numbers, **_found(rule, arms, evidence).as_row()}
 
@@ -128,4 +148,8 @@ def _found(rule: OfRuns, arms: Arms, evidence: Evidence) -> Finding:
         return Finding("not here")
     if isinstance(rule, OfMetrics):
         return of_metrics(rule, arms, evidence)
-    return of_curves(rule, arms, evidence) if isinstance(rule, OfCurves) else of_searches(rule, arms, evidence)
+    return (
+        of_curves(rule, arms, evidence)
+        if isinstance(rule, OfCurves)
+        else of_searches(rule, arms, evidence)
+    )

@@ -9,7 +9,14 @@ import pandas as pd
 
 from threespo.methods.registry import full_options
 from threespo.policy.endpoint import NOT_RUN
-from threespo.results.paper import DETAILED, NOTHING, PaperNumbers, PaperResults, printed_cell, read_shown
+from threespo.results.paper import (
+    DETAILED,
+    NOTHING,
+    PaperNumbers,
+    PaperResults,
+    printed_cell,
+    read_shown,
+)
 from threespo.results.paper_tables.hyperparameters import hyperparameters, read_rows
 
 if TYPE_CHECKING:
@@ -74,7 +81,11 @@ def beside_the_papers(
 
 
 def paper_cells(
-    study: "Study", main: pd.DataFrame, efficiency: pd.DataFrame, paper: PaperNumbers, shown: Mapping[str, Mapping[str, Any]]
+    study: "Study",
+    main: pd.DataFrame,
+    efficiency: pd.DataFrame,
+    paper: PaperNumbers,
+    shown: Mapping[str, Mapping[str, Any]],
 ) -> pd.DataFrame:
     """Return a row for each cell of the paper's tables and each of the study's rows that stands for it.
 
@@ -89,8 +100,14 @@ def paper_cells(
         A frame with the columns ``COLUMNS``, in the paper's order; a cell that the study lacks is there once.
     """
     played = main[main["note"] != NOT_RUN]
-    found = {(row["env"], row["policy"], row["method"], row["split"]): row for row in played.to_dict("records")}
-    counted = {(row["policy"], row["method"]): row for row in efficiency[efficiency["env"] == DETAILED].to_dict("records")}
+    found = {
+        (row["env"], row["policy"], row["method"], row["split"]): row
+        for row in played.to_dict("records")
+    }
+    counted = {
+        (row["policy"], row["method"]): row
+        for row in efficiency[efficiency["env"] == DETAILED].to_dict("records")
+    }
 
     rows: list[dict[str, Any]] = []
     for item, label in LABELS.items():
@@ -102,12 +119,18 @@ def paper_cells(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _table(study: "Study", item: str, played: pd.DataFrame, paper: PaperNumbers, entry: Mapping[str, Any]) -> _Table:
+def _table(
+    study: "Study", item: str, played: pd.DataFrame, paper: PaperNumbers, entry: Mapping[str, Any]
+) -> _Table:
     """Return the rows of one of the paper's tables, and those of the study that stand for them."""
     lines = [(row, model) for row in entry.get("rows", ()) for model in entry.get("models", ())]
     # Controls that no table has are rows without a cell.
     printed = {(row, model) for row, model, _ in paper.results.cells}
-    lines += [line for line, kind in paper.results.kinds.items() if kind in entry.get("kinds", ()) and line in printed]
+    lines += [
+        line
+        for line, kind in paper.results.kinds.items()
+        if kind in entry.get("kinds", ()) and line in printed
+    ]
 
     there = played[["policy", "method", "paper_row", "stands_for"]].drop_duplicates()
     ours: dict[Line, list[Ours]] = {line: [] for line in lines}
@@ -120,7 +143,11 @@ def _table(study: "Study", item: str, played: pd.DataFrame, paper: PaperNumbers,
 
 def _changed(study: "Study", item: str, ours: dict[Line, list[Ours]], there: pd.DataFrame) -> _Table:
     """Return a table of changes to 3SPO, with the study's own 3SPO beside its changes and beside nothing else."""
-    fulls = [name for name, entry in study.methods.items() if entry.paper_row == FULL and name in set(there["method"])]
+    fulls = [
+        name
+        for name, entry in study.methods.items()
+        if entry.paper_row == FULL and name in set(there["method"])
+    ]
     unchanged = [line for line in ours if SAME_ROW.get(line[0], line[0]) == FULL]
     changes = [pair for line, pairs in ours.items() if line not in unchanged for pair in pairs]
     full = {method: nearest for _, method in changes if (nearest := _nearest(study, method, fulls))}
@@ -145,7 +172,10 @@ def _nearest(study: "Study", method: str, fulls: list[str]) -> str | None:
 
 
 def _successes(
-    table: _Table, found: Mapping[tuple[str, str, str, str], Mapping[Any, Any]], paper: PaperNumbers, columns: list[str]
+    table: _Table,
+    found: Mapping[tuple[str, str, str, str], Mapping[Any, Any]],
+    paper: PaperNumbers,
+    columns: list[str],
 ) -> Iterator[dict[str, Any]]:
     cells, names = paper.results.cells, paper.results
     unchanged = next((line for line in table.lines if SAME_ROW.get(line[0], line[0]) == FULL), None)
@@ -154,23 +184,43 @@ def _successes(
             env, split, measure = printed_cell(column)
             prefix = "" if measure == "success" else f"{measure}_"
             value = cells.get((*line, column), NOTHING)
-            base = cells.get((*unchanged, column), NOTHING) if unchanged and table.full and line != unchanged else NOTHING
+            base = (
+                cells.get((*unchanged, column), NOTHING)
+                if unchanged and table.full and line != unchanged
+                else NOTHING
+            )
             for policy, method in table.ours[line] or [("", "")]:
                 row = found.get((env, policy, method, split), {})
                 own = found.get((env, policy, table.full.get(method, ""), split), {})
                 yield {
                     **_labels(table, line, names),
-                    **{"column": column, "env": env, "split": split, "measure": measure, "policy": policy, "method": method},
+                    **{
+                        "column": column,
+                        "env": env,
+                        "split": split,
+                        "measure": measure,
+                        "policy": policy,
+                        "method": method,
+                    },
                     **{"paper": or_nan(value.mean), "paper_std": or_nan(value.std)},
                     **{name: row.get(prefix + name, math.nan) for name in _NUMBERS},
-                    **{"seeds": row.get("seeds", 0), "episodes": row.get("episodes", 0), "note": row.get("note", "")},
+                    **{
+                        "seeds": row.get("seeds", 0),
+                        "episodes": row.get("episodes", 0),
+                        "note": row.get("note", ""),
+                    },
                     "paper_difference": or_nan(value.mean) - or_nan(base.mean),
-                    "difference": row.get(prefix + "mean", math.nan) - own.get(prefix + "mean", math.nan),
+                    "difference": row.get(prefix + "mean", math.nan)
+                    - own.get(prefix + "mean", math.nan),
                 }
 
 
-def _counts(table: _Table, counted: Mapping[Ours, Mapping[Any, Any]], paper: PaperNumbers) -> Iterator[dict[str, Any]]:
-    nothing = dict.fromkeys(("std", "low", "high", "paper_std", "paper_difference", "difference"), math.nan)
+def _counts(
+    table: _Table, counted: Mapping[Ours, Mapping[Any, Any]], paper: PaperNumbers
+) -> Iterator[dict[str, Any]]:
+    nothing = dict.fromkeys(
+        ("std", "low", "high", "paper_std", "paper_difference", "difference"), math.nan
+    )
     for line in table.lines:
         printed = paper.efficiency.get((DETAILED, line[0]), {})
         for column, (ours, theirs) in COUNTS.items():
@@ -180,13 +230,19 @@ def _counts(table: _Table, counted: Mapping[Ours, Mapping[Any, Any]], paper: Pap
                     **{"column": column, "env": DETAILED, "split": "", "measure": ours},
                     **{"policy": pair[0], "method": pair[1]},
                     **nothing,
-                    **{"paper": printed.get(theirs, math.nan), "mean": counted.get(pair, {}).get(ours, math.nan)},
+                    **{
+                        "paper": printed.get(theirs, math.nan),
+                        "mean": counted.get(pair, {}).get(ours, math.nan),
+                    },
                     **{"seeds": 0, "episodes": 0, "note": ""},
                 }
 
 
 def _labels(table: _Table, line: Line, results: PaperResults) -> dict[str, str]:
-    names = {"paper_name": results.names.get(line[0], line[0]), "base_model": results.names.get(line[1], line[1])}
+    names = {
+        "paper_name": results.names.get(line[0], line[0]),
+        "base_model": results.names.get(line[1], line[1]),
+    }
     return {"item": table.item, "paper_row": line[0], "kind": results.kinds.get(line, ""), **names}
 
 

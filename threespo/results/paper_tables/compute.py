@@ -31,16 +31,33 @@ def read_compute(folder: Path = PAPER) -> dict[str, Any]:
     path = folder / FILE
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        facts = {name: str(values[name]) for name in ("gpu", "gpu_memory", "processor", "memory", "base_model")}
-        runs = {str(env): {name: float(run[name]) for name in ("epochs", "days")} for env, run in values["runs"].items()}
+        facts = {
+            name: str(values[name])
+            for name in ("gpu", "gpu_memory", "processor", "memory", "base_model")
+        }
+        runs = {
+            str(env): {name: float(run[name]) for name in ("epochs", "days")}
+            for env, run in values["runs"].items()
+        }
         total = {name: float(values["total"][name]) for name in ("runs", "days")}
-        return {**facts, "runs": runs, "total": total, "preliminary": float(values["preliminary"]["days"])}
+        return {
+            **facts,
+            "runs": runs,
+            "total": total,
+            "preliminary": float(values["preliminary"]["days"]),
+        }
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not readable as the paper's table ({error!r}); restore it from the repository") from error
+        raise InputError(
+            f"{path}: not readable as the paper's table ({error!r}); restore it from the repository"
+        ) from error
 
 
 def compute_table(
-    metrics: pd.DataFrame, timing: pd.DataFrame, stages: pd.DataFrame, provenance: pd.DataFrame, paper: Mapping[str, Any]
+    metrics: pd.DataFrame,
+    timing: pd.DataFrame,
+    stages: pd.DataFrame,
+    provenance: pd.DataFrame,
+    paper: Mapping[str, Any],
 ) -> PaperTable:
     """Return what the study's runs took, beside the paper's numbers.
 
@@ -53,11 +70,18 @@ def compute_table(
     """
     at = provenance.set_index(["section", "name"])["value"]
     study = json.loads(at["study", "settings"])
-    machine = {name: str(at.get(("machine", name), "unknown")) for name in ("processor", "cores", "memory")}
+    machine = {
+        name: str(at.get(("machine", name), "unknown")) for name in ("processor", "cores", "memory")
+    }
     rows = [
         _line("server", "GPU", paper["gpu"], str(at.get(("machine", "GPUs"), "not recorded"))),
         _line("server", "GPU memory at its peak", paper["gpu_memory"], "not recorded"),
-        _line("server", "processor", paper["processor"], f"{machine['processor']}, {machine['cores']} cores"),
+        _line(
+            "server",
+            "processor",
+            paper["processor"],
+            f"{machine['processor']}, {machine['cores']} cores",
+        ),
         _line("server", "memory", paper["memory"], machine["memory"]),
     ]
     runs = _runs(metrics, timing, stages)
@@ -70,7 +94,14 @@ def compute_table(
     hours = f"{spent[0]} h of {len(runs)} training runs; all jobs {spent[1]} h"
     total = f"about {paper['total']['days']:g} days, {paper['total']['runs']:g} runs (it calls them GPU-days)"
     rows.append(_line("total", "runs", total, hours))
-    rows.append(_line("total", "preliminary runs", f"about {paper['preliminary']:g} days", "not counted: docs/LOG.md"))
+    rows.append(
+        _line(
+            "total",
+            "preliminary runs",
+            f"about {paper['preliminary']:g} days",
+            "not counted: docs/LOG.md",
+        )
+    )
     return PaperTable(_columns(), tuple(rows), _notes(runs), "of")
 
 
@@ -80,10 +111,14 @@ def _columns() -> tuple[Column, ...]:
 
 def _runs(metrics: pd.DataFrame, timing: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each training run with what it took; ``memory`` in MB, ``energy`` in kWh."""
-    measured = metrics.groupby(_RUN, sort=False).agg(epochs=("epoch", "max"), generations=("generations", "last"))
+    measured = metrics.groupby(_RUN, sort=False).agg(
+        epochs=("epoch", "max"), generations=("generations", "last")
+    )
     # Without a single count the sum is unknown, and not 0.
     counted = metrics if "epoch_tokens" in metrics else metrics.assign(epoch_tokens=math.nan)
-    measured["tokens"] = counted.groupby(_RUN, sort=False)["epoch_tokens"].agg(lambda one: one.sum(skipna=False))
+    measured["tokens"] = counted.groupby(_RUN, sort=False)["epoch_tokens"].agg(
+        lambda one: one.sum(skipna=False)
+    )
     of_runs = timing[timing["stage"] == "train"].groupby(_RUN)
     measured["hours"] = of_runs["seconds"].sum() / 3600
     measured["memory"] = of_runs["peak_memory_mb"].max()
@@ -126,11 +161,17 @@ def _notes(runs: pd.DataFrame) -> tuple[str, ...]:
         "a machine that may have had other work; memory is that of the run's process, without a GPU's."
     ]
     if runs["tokens"].isna().any():
-        lines.append("Runs of before tokens were counted have none; without its metrics.parquet a run is made anew.")
+        lines.append(
+            "Runs of before tokens were counted have none; without its metrics.parquet a run is made anew."
+        )
     if runs["energy"].isna().all():
-        lines.append("Energy is recorded of a run's own GPUs, on its first machine (extra `gpu`); not of processors.")
+        lines.append(
+            "Energy is recorded of a run's own GPUs, on its first machine (extra `gpu`); not of processors."
+        )
     else:
-        lines.append("Energy is that of the run's GPUs from its beginning to its end, without processors and memory.")
+        lines.append(
+            "Energy is that of the run's GPUs from its beginning to its end, without processors and memory."
+        )
     return tuple(lines)
 
 

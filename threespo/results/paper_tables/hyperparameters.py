@@ -53,11 +53,15 @@ def read_rows(file: Path = ROWS) -> Hyperparameters:
         InputError: naming the file and what is wrong in it.
     """
     try:
-        return Hyperparameters.model_validate(read_yaml(read_text(file, "Restore it from the repository."), str(file)))
+        return Hyperparameters.model_validate(
+            read_yaml(read_text(file, "Restore it from the repository."), str(file))
+        )
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole file"
-        raise InputError(f"{file}, {where}: {first['msg']}; its first lines explain the fields") from error
+        raise InputError(
+            f"{file}, {where}: {first['msg']}; its first lines explain the fields"
+        ) from error
 
 
 def hyperparameters(study: "Study", rows: Hyperparameters) -> pd.DataFrame:
@@ -67,7 +71,11 @@ def hyperparameters(study: "Study", rows: Hyperparameters) -> pd.DataFrame:
         [
             {
                 **{"name": row.name, "silent": silent, "printed": "" if silent else shown(row.printed)},
-                **{"here": _here(row, values), "fields": ", ".join(row.fields), "reason": row.reason or ""},
+                **{
+                    "here": _here(row, values),
+                    "fields": ", ".join(row.fields),
+                    "reason": row.reason or "",
+                },
             }
             for silent, group in ((False, rows.printed), (True, rows.silent))
             for row in group
@@ -115,7 +123,11 @@ def _here(row: Hyperparameter, values: dict[str, Any]) -> str:
     entries: dict[str, list[str]] = {}
     for name in row.fields:
         for place, value in _fields(values, name):
-            entry = place.split(".")[1] if name.startswith(("methods.", "policies.")) else place.split(".")[0]
+            entry = (
+                place.split(".")[1]
+                if name.startswith(("methods.", "policies."))
+                else place.split(".")[0]
+            )
             entries.setdefault(_value(name, value), []).append(entry)
     if len(entries) == 1:
         return next(iter(entries))
@@ -133,5 +145,11 @@ def _fields(values: dict[str, Any], name: str) -> list[tuple[str, Any]]:
     parts = name.split(".")
     if here := list(found(values, parts)):
         return here
-    local = {policy: one for policy, one in values.get("policies", {}).items() if one.get("kind") != "endpoint"}
-    return list(found({"policies": local}, [parts[0], "*", *parts[2:]])) if parts[0] == "policies" else []
+    local = {
+        policy: one
+        for policy, one in values.get("policies", {}).items()
+        if one.get("kind") != "endpoint"
+    }
+    return (
+        list(found({"policies": local}, [parts[0], "*", *parts[2:]])) if parts[0] == "policies" else []
+    )

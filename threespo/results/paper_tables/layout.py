@@ -85,7 +85,11 @@ class PaperTable:
     def frame(self) -> pd.DataFrame:
         """Return all rows, also those that the study lacks, with a column for each value."""
         fields = [name for column in self.columns for name in (column.fields or (column.name,))]
-        sections = {self.over: [row.section for row in self.rows]} if any(row.section for row in self.rows) else {}
+        sections = (
+            {self.over: [row.section for row in self.rows]}
+            if any(row.section for row in self.rows)
+            else {}
+        )
         values = [[value for cell in row.cells for value in cell.values] for row in self.rows]
         return pd.concat([pd.DataFrame(sections), pd.DataFrame(values, columns=fields)], axis=1)
 
@@ -113,9 +117,14 @@ class PaperTable:
         places, dense = _with_first(self.columns), " dense" * (len(self.columns) > MOST_WIDE)
         parts = []
         for section, rows in self.sections():
-            lines = ["".join(_html_cell(*pair, links) for pair in zip(row.cells, places, strict=True)) for row in rows]
+            lines = [
+                "".join(_html_cell(*pair, links) for pair in zip(row.cells, places, strict=True))
+                for row in rows
+            ]
             body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-            table = f"<table>\n<thead>{_html_head(self.columns)}</thead>\n<tbody>\n{body}\n</tbody></table>"
+            table = (
+                f"<table>\n<thead>{_html_head(self.columns)}</thead>\n<tbody>\n{body}\n</tbody></table>"
+            )
             parts += [f"<h4>{html.escape(section)}</h4>\n"] if section else []
             parts.append(f'<div class="scroll{dense}">{table}</div>\n')
         return "".join([*parts, *(f'<p class="note">{html.escape(note)}</p>\n' for note in self.notes)])
@@ -140,11 +149,18 @@ class PaperTable:
         for section, rows in self.sections():
             lines.append("\\midrule")
             if section:
-                lines.append(f"\\multicolumn{{{len(self.columns)}}}{{@{{}}{heading}}}{{\\emph{{{escaped(section)}}}}} \\\\")
+                lines.append(
+                    f"\\multicolumn{{{len(self.columns)}}}{{@{{}}{heading}}}{{\\emph{{{escaped(section)}}}}} \\\\"
+                )
             lines += [f"{' & '.join(escaped(cell.text) for cell in row.cells)} \\\\" for row in rows]
         lines += ["\\bottomrule", f"\\end{{{kind}}}"]
         below = "\n\n".join(map(escaped, self.notes))
-        notes = ["\\par\\smallskip", "\\begin{minipage}{\\linewidth}\\footnotesize", below, "\\end{minipage}"]
+        notes = [
+            "\\par\\smallskip",
+            "\\begin{minipage}{\\linewidth}\\footnotesize",
+            below,
+            "\\end{minipage}",
+        ]
         return "\n".join([*lines, *(notes if below else []), ""])
 
 
@@ -165,7 +181,9 @@ def text(value: str, shown: str | None = None, link: str = "") -> Cell:
     return Cell(value if shown is None else shown, (value,), link)
 
 
-def of_words(frame: pd.DataFrame, names: Mapping[str, str], sections: Sequence[str] | None = None) -> PaperTable:
+def of_words(
+    frame: pd.DataFrame, names: Mapping[str, str], sections: Sequence[str] | None = None
+) -> PaperTable:
     """Return a table of text, which LaTeX may break over pages.
 
     Args:
@@ -174,10 +192,14 @@ def of_words(frame: pd.DataFrame, names: Mapping[str, str], sections: Sequence[s
         sections: what each row stands below, if anything.
     """
     numbers = frame.select_dtypes("number").columns
-    columns = tuple(Column(head, kind="text" if name in numbers else "long") for name, head in names.items())
+    columns = tuple(
+        Column(head, kind="text" if name in numbers else "long") for name, head in names.items()
+    )
     above = sections if sections is not None else [""] * len(frame)
     rows = zip(frame[list(names)].astype(str).itertuples(index=False), above, strict=True)
-    return PaperTable(columns, tuple(Row(tuple(map(text, row)), section) for row, section in rows), breaks=True)
+    return PaperTable(
+        columns, tuple(Row(tuple(map(text, row)), section) for row, section in rows), breaks=True
+    )
 
 
 def _in_markdown(shown: str) -> str:
@@ -188,7 +210,10 @@ def _in_markdown(shown: str) -> str:
 def _with_first(columns: Sequence[Column]) -> list[tuple[Column, bool]]:
     """Return each column, and whether a group begins with it."""
     before = ["", *(column.group for column in columns[:-1])]
-    return [(column, bool(column.group) and column.group != last) for column, last in zip(columns, before, strict=True)]
+    return [
+        (column, bool(column.group) and column.group != last)
+        for column, last in zip(columns, before, strict=True)
+    ]
 
 
 def _html_cell(cell: Cell, place: tuple[Column, bool], links: bool) -> str:
@@ -207,9 +232,13 @@ def _html_head(columns: Sequence[Column]) -> str:
         inner = list(members)
         if group:
             upper += f'<th class="group" colspan="{len(inner)}">{html.escape(group)}</th>'
-            lower += "".join(f"<th{_FIRST * first}>{html.escape(column.name)}</th>" for column, first in inner)
+            lower += "".join(
+                f"<th{_FIRST * first}>{html.escape(column.name)}</th>" for column, first in inner
+            )
         else:
-            upper += "".join(f'<th rowspan="2"{_words(column)}>{html.escape(column.name)}</th>' for column, _ in inner)
+            upper += "".join(
+                f'<th rowspan="2"{_words(column)}>{html.escape(column.name)}</th>' for column, _ in inner
+            )
     return f"<tr>{upper}</tr>\n<tr>{lower}</tr>"
 
 

@@ -45,11 +45,15 @@ def read_limitations(folder: Path = PAPER) -> list[Limitation]:
         raise InputError(f"{path}, {where}: {first['msg']}; restore it from the repository") from error
     for one in found:
         if one.measured not in MEASURED:
-            raise InputError(f"{path}, {one.name!r}: measured is {one.measured!r}, expected one of: {', '.join(MEASURED)}")
+            raise InputError(
+                f"{path}, {one.name!r}: measured is {one.measured!r}, expected one of: {', '.join(MEASURED)}"
+            )
     return found
 
 
-def limitations_table(claims: pd.DataFrame, metrics: pd.DataFrame, paper: list[Limitation]) -> PaperTable:
+def limitations_table(
+    claims: pd.DataFrame, metrics: pd.DataFrame, paper: list[Limitation]
+) -> PaperTable:
     """Return the limitations with the verdict on each and what the study's training runs show.
 
     Args:
@@ -57,7 +61,10 @@ def limitations_table(claims: pd.DataFrame, metrics: pd.DataFrame, paper: list[L
         metrics: the table ``metrics``.
         paper: as ``read_limitations`` returns them.
     """
-    columns = Column("limitation"), *(Column(name, kind="long") for name in ("the paper", "is it one?", "in this study"))
+    columns = (
+        Column("limitation"),
+        *(Column(name, kind="long") for name in ("the paper", "is it one?", "in this study")),
+    )
     decided = claims.drop_duplicates("claim").set_index("claim")
     found = {str(name): f"{row['verdict']}: {row['detail']}" for name, row in decided.iterrows()}
     rows = []
@@ -65,7 +72,16 @@ def limitations_table(claims: pd.DataFrame, metrics: pd.DataFrame, paper: list[L
         columns_of, describe = MEASURED[one.measured]
         recorded = columns_of <= set(metrics.columns)
         measured = "; ".join(describe(metrics)) if recorded else "not recorded by the study's runs"
-        rows.append(Row((text(one.name), text(one.says), text(found.get(one.claim, "not judged")), text(measured))))
+        rows.append(
+            Row(
+                (
+                    text(one.name),
+                    text(one.says),
+                    text(found.get(one.claim, "not judged")),
+                    text(measured),
+                )
+            )
+        )
     return PaperTable(columns, tuple(rows))
 
 

@@ -20,6 +20,8 @@ MAKERS: dict[str, Callable[[Mapping[str, pd.DataFrame]], PaperTable]] = {
     "compute": lambda tables: compute_table(
         tables["metrics"], tables["timing"], tables["stages"], tables["provenance"], read_compute()
     ),
-    "limitations": lambda tables: limitations_table(tables["claims"], tables["metrics"], read_limitations()),
+    "limitations": lambda tables: limitations_table(
+        tables["claims"], tables["metrics"], read_limitations()
+    ),
 }
 """By the item's name; a notebook of that name writes the files."""

@@ -9,7 +9,12 @@ import pandas as pd
 from threespo.results.figures import label, measures
 from threespo.results.paper_tables.layout import MISSING, Cell, Column, PaperTable, Row, text
 
-HEADS = {"main_table": ("type", "method"), "ablation": ("method",), "thresholds": ("ξ", "ζ"), "alpha": ("α",)}
+HEADS = {
+    "main_table": ("type", "method"),
+    "ablation": ("method",),
+    "thresholds": ("ξ", "ζ"),
+    "alpha": ("α",),
+}
 """What the paper's rows are called by, in front of ours."""
 
 KINDS = {"prompting": "prompting", "rl_training": "RL training"}
@@ -59,7 +64,13 @@ def efficiency(cells: pd.DataFrame) -> PaperTable:
             ratio = 1000 * counts[1] / counts[0]
             numbers += [_count(value, link if side == "mean" else "") for value in counts]
             numbers.append(Cell(_fixed(ratio), (ratio,), link if side == "mean" else ""))
-        rows.append(_row(group, (text(str(group["paper_name"].iloc[0])),), [numbers[place] for place in (0, 3, 1, 4, 2, 5)]))
+        rows.append(
+            _row(
+                group,
+                (text(str(group["paper_name"].iloc[0])),),
+                [numbers[place] for place in (0, 3, 1, 4, 2, 5)],
+            )
+        )
     note = "Ours are means over training seeds; a rollout of the paper is of an unknown unit, ours is one generation."
     return PaperTable(columns, tuple(rows), _notes(here, rows, [note]), "model")
 
@@ -68,18 +79,30 @@ def _successes(cells: pd.DataFrame, item: str) -> PaperTable:
     here = cells[cells["item"] == item]
     rows, columns = [], [*(Column(head) for head in HEADS[item]), Column("ours")]
     differs = item == "ablation"
-    for name, place in here.drop_duplicates("column").set_index("column")[["env", "split", "measure"]].iterrows():
+    for name, place in (
+        here.drop_duplicates("column").set_index("column")[["env", "split", "measure"]].iterrows()
+    ):
         heading = f"{label(place['env'])}, {label(place['split'], place['env'])}"
-        heading += f": {label(place['measure'], place['env'])}" if len(measures(place["env"])) > 1 else ""
+        heading += (
+            f": {label(place['measure'], place['env'])}" if len(measures(place["env"])) > 1 else ""
+        )
         parts = ("", "_std", *(("_difference",) if differs else ()))
-        columns += _pair(heading, _SIDES, *([f"{name}_{side}{part}" for part in parts] for side in _SIDES))
+        columns += _pair(
+            heading, _SIDES, *([f"{name}_{side}{part}" for part in parts] for side in _SIDES)
+        )
 
     for group in _rows(here):
         names = [text(part) for part in str(group["paper_name"].iloc[0]).split("|")]
         kind = [text(KINDS[group["kind"].iloc[0]])] if item == "main_table" else []
-        numbers = [cell for one in group.to_dict("records") for cell in (_paper(one, differs), _ours(one, differs))]
+        numbers = [
+            cell
+            for one in group.to_dict("records")
+            for cell in (_paper(one, differs), _ours(one, differs))
+        ]
         rows.append(_row(group, (*kind, *names), numbers))
-    return PaperTable(tuple(columns), tuple(rows), _notes(here, rows, _explained(here, differs)), "model")
+    return PaperTable(
+        tuple(columns), tuple(rows), _notes(here, rows, _explained(here, differs)), "model"
+    )
 
 
 def _pair(group: str, names: tuple[str, str], *fields: Any) -> list[Column]:
@@ -93,7 +116,10 @@ def _pair(group: str, names: tuple[str, str], *fields: Any) -> list[Column]:
 
 def _rows(here: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the cells of each row, rows of one base model and policy together, in the paper's order."""
-    order = {key: place for place, key in enumerate(dict.fromkeys(zip(here["base_model"], here["policy"], strict=True)))}
+    order = {
+        key: place
+        for place, key in enumerate(dict.fromkeys(zip(here["base_model"], here["policy"], strict=True)))
+    }
     models = {name: place for place, name in enumerate(dict.fromkeys(here["base_model"]))}
     groups = [group for _, group in here.groupby(_KEY, sort=False)]
 
@@ -106,7 +132,11 @@ def _rows(here: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 def _row(group: pd.DataFrame, names: tuple[Cell, ...], numbers: list[Cell]) -> Row:
     first = group.iloc[0]
-    section = f"{first['base_model']}, ours: {first['policy']}" if first["policy"] else str(first["base_model"])
+    section = (
+        f"{first['base_model']}, ours: {first['policy']}"
+        if first["policy"]
+        else str(first["base_model"])
+    )
     ours = label(first["method"]) if first["method"] else ""
     marked = ours + MARK * bool(first["note"])
     return Row((*names, text(ours, marked), *numbers), section, shown=bool(first["method"]))
@@ -122,7 +152,9 @@ def _ours(cell: dict[Any, Any], differs: bool) -> Cell:
     return _spread(*shown, [cell["mean"], cell["std"]], cell["difference"], differs, _link(cell))
 
 
-def _spread(mean: str, std: str, values: list[float], difference: float, differs: bool, link: str = "") -> Cell:
+def _spread(
+    mean: str, std: str, values: list[float], difference: float, differs: bool, link: str = ""
+) -> Cell:
     """Return ``mean ± std (difference)``, or what there is of it."""
     shown = MISSING if math.isnan(values[0]) else mean if math.isnan(values[1]) else f"{mean} ± {std}"
     if differs and not math.isnan(difference):
@@ -135,7 +167,11 @@ def _fixed(value: float) -> str:
 
 
 def _count(value: float, link: str) -> Cell:
-    return Cell(MISSING if math.isnan(value) else f"{value:,.0f}", (value,), link if not math.isnan(value) else "")
+    return Cell(
+        MISSING if math.isnan(value) else f"{value:,.0f}",
+        (value,),
+        link if not math.isnan(value) else "",
+    )
 
 
 def _link(cell: Any) -> str:
@@ -149,8 +185,14 @@ def _explained(here: pd.DataFrame, differs: bool) -> list[str]:
     if played.empty:
         return []
     seeds = played[played["std"].notna()]["seeds"]
-    several = f"± is the standard deviation over {_range(seeds)} training seeds" if len(seeds) else "one training seed each"
-    lines = [f"Percent; ours: {several}{', in brackets the difference from 3SPO in points' if differs else ''}."]
+    several = (
+        f"± is the standard deviation over {_range(seeds)} training seeds"
+        if len(seeds)
+        else "one training seed each"
+    )
+    lines = [
+        f"Percent; ours: {several}{', in brackets the difference from 3SPO in points' if differs else ''}."
+    ]
     notes = played[played["note"] != ""]["note"].unique()
     return [*lines, *(f"{MARK} {note}." for note in notes)]
 
@@ -171,6 +213,11 @@ def _notes(here: pd.DataFrame, rows: list[Row], explained: list[str]) -> tuple[s
     lines = []
     for model, group in absent.groupby("base_model", sort=False):
         whole = not (here[here["base_model"] == model]["method"] != "").any()
-        names = "all rows" if whole else ", ".join(name.replace("|", ", ") for name in group["paper_name"])
+        names = (
+            "all rows" if whole else ", ".join(name.replace("|", ", ") for name in group["paper_name"])
+        )
         lines.append(f"{model}: {names}")
-    return (*explained, *([f"The paper's rows that this study does not run: {'; '.join(lines)}."] if lines else []))
+    return (
+        *explained,
+        *([f"The paper's rows that this study does not run: {'; '.join(lines)}."] if lines else []),
+    )

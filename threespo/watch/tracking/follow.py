@@ -60,7 +60,9 @@ def track(
     return copied
 
 
-def _copy(tracked: TrackedRun, opened: dict[Run, Copy], target: str, folder: Path | None, project: str) -> int:
+def _copy(
+    tracked: TrackedRun, opened: dict[Run, Copy], target: str, folder: Path | None, project: str
+) -> int:
     live = tracked.live
     try:
         if tracked.run not in opened:
@@ -68,7 +70,9 @@ def _copy(tracked: TrackedRun, opened: dict[Run, Copy], target: str, folder: Pat
             if first is None:
                 return 0
             identity = tracked.identity(first)
-            opened[tracked.run] = open_copy(target, tracked.name, identity, tracked.settings(), folder, project)
+            opened[tracked.run] = open_copy(
+                target, tracked.name, identity, tracked.settings(), folder, project
+            )
         new = list(rows(tracked, opened[tracked.run].rows))
     except (InputError, FileNotFoundError):
         # A run that ends puts its tables in the place of what it left while it went on: the next look sees them.

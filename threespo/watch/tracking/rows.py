@@ -87,7 +87,9 @@ class TrackedRun:
         """What the run has left so far if it is going on or was interrupted, and not if its results are newer."""
         artifacts = RunArtifacts(self.paths.checkpoints(self.run))
         epochs, metrics = artifacts.epochs(), self.folder.metrics
-        newer = epochs and not (metrics.is_file() and metrics.stat().st_mtime >= artifacts.written(epochs[-1]))
+        newer = epochs and not (
+            metrics.is_file() and metrics.stat().st_mtime >= artifacts.written(epochs[-1])
+        )
         return artifacts if newer else None
 
     @property
@@ -114,7 +116,11 @@ class TrackedRun:
         Args:
             first: the run's first row. Times of the machine do not count.
         """
-        numbers = {key: value for key, value in first.values.items() if not key.startswith(("timing_s/", "perf/"))}
+        numbers = {
+            key: value
+            for key, value in first.values.items()
+            if not key.startswith(("timing_s/", "perf/"))
+        }
         said = json.dumps([self.name, self.settings(), numbers], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:12]
 
@@ -134,8 +140,12 @@ def rows(tracked: TrackedRun, after: int = 0) -> Iterator[Row]:
     if live := tracked.live:
         for number in live.epochs()[after:]:
             before = live.rows("metrics", number - 1) if number > 1 else None
-            parts = pd.concat(part for part in (before, live.rows("metrics", number)) if part is not None)
-            training = list(_training(tracked, parts, live.rows("timing", number), live.rows("task_types", number)))
+            parts = pd.concat(
+                part for part in (before, live.rows("metrics", number)) if part is not None
+            )
+            training = list(
+                _training(tracked, parts, live.rows("timing", number), live.rows("task_types", number))
+            )
             yield Row(number, live.written(number), {**training[-1], ROW: float(number)})
         return
     if not tracked.trained:
@@ -146,7 +156,10 @@ def rows(tracked: TrackedRun, after: int = 0) -> Iterator[Row]:
     ended = folder.metrics.stat().st_mtime
     left = timing["seconds"][::-1].cumsum()[::-1].shift(-1, fill_value=0.0)
     training = list(_training(tracked, metrics, timing, read_table(folder.task_types)))
-    found = [Row(epoch + 1, ended - wait, values) for epoch, (values, wait) in enumerate(zip(training, left, strict=True))]
+    found = [
+        Row(epoch + 1, ended - wait, values)
+        for epoch, (values, wait) in enumerate(zip(training, left, strict=True))
+    ]
     for number, row in enumerate([*found, *_evaluations(tracked, len(found))], start=1):
         if number > after:
             yield Row(row.step, row.time, {**row.values, ROW: float(number)})
@@ -159,11 +172,16 @@ def _training(
     method = tracked.study.methods[tracked.run.method].method
     training = tracked.study.at(tracked.run.env).training
     times = {row["epoch"]: row for row in timing.to_dict("records")}
-    by_type = {epoch: rows.to_dict("records") for epoch, rows in types.groupby("epoch")} if len(types) else {}
+    by_type = (
+        {epoch: rows.to_dict("records") for epoch, rows in types.groupby("epoch")} if len(types) else {}
+    )
     steps = 0.0
     for row in metrics.to_dict("records"):
         epoch = row.pop("epoch")
-        values: dict[str, Any] = {"training/epoch": epoch, "episode/valid_action_ratio": 1 - row["invalid_rate"]}
+        values: dict[str, Any] = {
+            "training/epoch": epoch,
+            "episode/valid_action_ratio": 1 - row["invalid_rate"],
+        }
         values["episode/reward/mean"] = training.success_reward * row["train_success"]
         # A search tries several actions in a state, so its steps by paths are not the length of an episode.
         if row["epoch_paths"] and not searches(method):
@@ -172,12 +190,17 @@ def _training(
 
         for kind in by_type.get(epoch, ()):
             if kind["completed_paths"]:
-                values[f"episode/{_type(kind['task_type'])}_success_rate"] = kind["successes"] / kind["completed_paths"]
+                values[f"episode/{_type(kind['task_type'])}_success_rate"] = (
+                    kind["successes"] / kind["completed_paths"]
+                )
         time = times.get(epoch, {})
         if time:
             values["timing_s/gen"] = time["sampling_seconds"] + time["environment_seconds"]
             values["perf/time_per_step"] = time["seconds"]
-        for name, value in {**row, **{name: value for name, value in time.items() if name != "epoch"}}.items():
+        for name, value in {
+            **row,
+            **{name: value for name, value in time.items() if name != "epoch"},
+        }.items():
             values[RENAMED.get(name, f"threespo/{name.removeprefix('detail_')}")] = value
         yield _known(values, epoch)
 
@@ -205,18 +228,27 @@ def _evaluations(tracked: TrackedRun, epochs: int) -> Iterator[Row]:
 def _untrained(tracked: TrackedRun) -> RunFolder | None:
     """Return the folder of the untrained policy that the run began with; it is where its curve begins."""
     run = tracked.run
-    bases = [one for one in reference_runs(tracked.study) if one.method == "base" and one in learning_runs(tracked.study)]
+    bases = [
+        one
+        for one in reference_runs(tracked.study)
+        if one.method == "base" and one in learning_runs(tracked.study)
+    ]
     base = next((one for one in bases if (one.env, one.policy) == (run.env, run.policy)), None)
     return tracked.paths.run(base) if base else None
 
 
 def _measured(prefix: str, episodes: pd.DataFrame) -> dict[str, float]:
-    values = {f"{prefix}/success_rate": episodes["success"].mean(), f"{prefix}/length/mean": episodes["steps"].mean()}
+    values = {
+        f"{prefix}/success_rate": episodes["success"].mean(),
+        f"{prefix}/length/mean": episodes["steps"].mean(),
+    }
     for kind, played in episodes.groupby("task_type"):
         values[f"{prefix}/{_type(str(kind))}_success_rate"] = played["success"].mean()
     if "score" in episodes:
         values[f"{prefix}/score/mean"] = episodes["score"].mean()
-        values[f"{prefix}/valid_action_ratio"] = 1 - episodes["invalid_format"].sum() / max(1, episodes["steps"].sum())
+        values[f"{prefix}/valid_action_ratio"] = 1 - episodes["invalid_format"].sum() / max(
+            1, episodes["steps"].sum()
+        )
     return values
 
 
@@ -226,7 +258,9 @@ def _type(name: str) -> str:
 
 def _known(values: Mapping[str, Any], step: int) -> dict[str, float]:
     """Return the values that are numbers, in a fixed order, and the step."""
-    numbers = {name: float(value) for name, value in sorted(values.items()) if math.isfinite(float(value))}
+    numbers = {
+        name: float(value) for name, value in sorted(values.items()) if math.isfinite(float(value))
+    }
     return {**numbers, STEP: float(step)}
 
 
@@ -252,5 +286,7 @@ def tracked_runs(target: Path) -> list[TrackedRun]:
     study = load_study(paths.study)
     found = {run.run_id: run for run in (*trained_runs(study), *trial_runs(study))}
     if run_id not in found:
-        raise InputError(f"{target}: study {study.name!r} trains no such run; it trains: {listed(found)}")
+        raise InputError(
+            f"{target}: study {study.name!r} trains no such run; it trains: {listed(found)}"
+        )
     return [TrackedRun(study, paths, found[run_id])]

@@ -35,7 +35,9 @@ TENSORBOARD_FOLDER = Path("tracking") / "tensorboard"
 class TensorboardCopy:
     """A folder of event files, as ``tensorboard --logdir`` shows it as one run."""
 
-    def __init__(self, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str) -> None:
+    def __init__(
+        self, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str
+    ) -> None:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.plugins.text.summary_v2 import text_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -80,7 +82,9 @@ class TensorboardCopy:
 class MlflowCopy:
     """A run of an MLflow experiment; its tag ``threespo.training`` says which training it is a copy of."""
 
-    def __init__(self, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str) -> None:
+    def __init__(
+        self, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str
+    ) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
 
@@ -105,7 +109,9 @@ class MlflowCopy:
     def add(self, row: Row) -> None:
         # One call for the whole row: it is there or not.
         at = int(row.time * 1000)
-        self._client.log_batch(self._run, [self._metric(key, value, at, row.step) for key, value in row.values.items()])
+        self._client.log_batch(
+            self._run, [self._metric(key, value, at, row.step) for key, value in row.values.items()]
+        )
         self.rows += 1
 
     def close(self) -> None:
@@ -118,7 +124,9 @@ class WandbCopy:
     Rows are counted by the service, so that a later call goes on; offline nobody counts them, so the folder is written anew.
     """
 
-    def __init__(self, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str) -> None:
+    def __init__(
+        self, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str
+    ) -> None:
         import wandb
 
         place = folder or Path(os.environ.get("WANDB_DIR", "."))
@@ -155,7 +163,9 @@ class WandbCopy:
 class TrackioCopy:
     """A run in Trackio's local database."""
 
-    def __init__(self, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str) -> None:
+    def __init__(
+        self, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str
+    ) -> None:
         if folder is not None:
             # Read when the package is imported.
             os.environ["TRACKIO_DIR"] = str(folder.absolute())
@@ -183,7 +193,9 @@ TARGETS: dict[str, Open] = {
 }
 
 
-def open_copy(target: str, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str) -> Copy:
+def open_copy(
+    target: str, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str
+) -> Copy:
     """Open a run in a target, to add the rows that it lacks.
 
     Args:
