@@ -39,7 +39,10 @@ class StateTable:
         self.pending.clear()
 
     def decay(self, factor: float) -> None:
-        """Multiply all counts by ``factor``: the only recovery that reopens a gate, since a gated state completes no path."""
+        """Multiply all counts by ``factor``.
+
+        Only this reopens a closed gate, since a gated state completes no path.
+        """
         if factor != 1.0:
             self.counts = {
                 key: (total * factor, won * factor) for key, (total, won) in self.counts.items()
