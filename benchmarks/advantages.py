@@ -16,14 +16,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks.models import fastest, machine
-from threespo.files import atomic_json
-from threespo.methods.advantages import Steps, discounted, gigpo, grpo, hgpo, rloo
+from threespo.files import write_json
+from threespo.methods.advantages import (
+    Steps,
+    discounted_returns,
+    gigpo_advantages,
+    grpo_advantages,
+    hgpo_advantages,
+    rloo_advantages,
+)
 
 ESTIMATORS: dict[str, Callable[..., list[list[float]]]] = {
-    "grpo": grpo,
-    "rloo": rloo,
-    "gigpo": gigpo,
-    "hgpo": hgpo,
+    "grpo": grpo_advantages,
+    "rloo": rloo_advantages,
+    "gigpo": gigpo_advantages,
+    "hgpo": hgpo_advantages,
 }
 LENGTH, GROUP = 50, 8
 SIZES = (1_000, 6_400, 10_000, 100_000, 1_000_000)
@@ -61,7 +68,7 @@ def main() -> None:
             "slope": round(slope, 3),
         }
         print(name, result["estimators"][name])
-    atomic_json(options.out, result)
+    write_json(options.out, result)
 
 
 def over_all(estimator: Callable[..., list[list[float]]], groups: list[list[Steps]]) -> None:
@@ -78,7 +85,7 @@ def group(rng: random.Random) -> list[Steps]:
             f"shared {rng.randrange(20)}" if rng.random() < 0.5 else f"own {rng.random()}"
             for _ in range(LENGTH)
         ]
-        episodes.append(Steps(keys, [won] * LENGTH, discounted(rewards, 0.95), won))
+        episodes.append(Steps(keys, [won] * LENGTH, discounted_returns(rewards, 0.95), won))
     return episodes
 
 

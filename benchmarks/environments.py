@@ -29,8 +29,8 @@ from typing import Any
 from benchmarks.machine import in_child, machine, resident, summary
 from threespo import rng
 from threespo.envs.alfworld import Alfworld, Game, GameRecord, compile_game
-from threespo.envs.alfworld.sources import load, splits
-from threespo.files import atomic_json
+from threespo.envs.alfworld.sources import find_splits, load_games
+from threespo.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 PARALLEL = 256
@@ -76,22 +76,22 @@ def main() -> None:
     result["machine"] = machine("textworld", "alfworld", "numpy")
 
     out = options.out or RESULTS / f"environments-{'real' if options.games else 'embedded'}.json"
-    atomic_json(out, result)
+    write_json(out, result)
     print(
         f"{out}: {', '.join(f'{name} {ratio:.0f}' for name, ratio in result['speedup'].items())} times"
     )
 
 
 def embedded(count: int, seed: int) -> list[GameRecord]:
-    from threespo.envs.alfworld.embedded import generate
+    from threespo.envs.alfworld.embedded import generate_games
 
-    return generate("train", count, seed, "full")
+    return generate_games("train", count, seed, "full")
 
 
 def whole_set(folder: Path) -> tuple[dict[str, Any], list[GameRecord]]:
     """Load and compile every game, and play every walkthrough."""
     start, cpu = time.perf_counter(), time.process_time()
-    records = [record for split in splits(folder) for record in load(folder, split)]
+    records = [record for split in find_splits(folder) for record in load_games(folder, split)]
     games = [compile_game(record) for record in records]
     times = {
         "load_and_compile_s": time.perf_counter() - start,

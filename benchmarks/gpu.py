@@ -31,7 +31,7 @@ if importlib.util.find_spec("jaxtyping") is None:
     shapes.Float = shapes.Int = shapes.Bool = type("Shaped", (), {"__class_getitem__": lambda _: Tensor})
     sys.modules["jaxtyping"] = shapes
 
-from threespo.learner.forward import ResponseScorer, cut, group_rows, pack
+from threespo.learner.forward import ResponseScorer, cut_micro_batches, group_by_prompt, pack_groups
 from threespo.learner.loss import k3, policy_losses
 from threespo.policy.random_weights import random_policy
 from threespo.policy.sampler import TorchSampler
@@ -139,7 +139,7 @@ class Bench:
         theirs, peer_peak = self.timed(step)
 
         scorer, frozen = ResponseScorer(self.model), ResponseScorer(self.reference.model)
-        groups = group_rows(
+        groups = group_by_prompt(
             [prompt for prompt, _ in self.pairs], [response for _, response in self.pairs]
         )
         ours, ours_peak = self.timed(lambda: self.shared(scorer, frozen, groups))
@@ -173,8 +173,8 @@ class Bench:
         """Take one optimizer step as the learner does: prompts once, loss of eq. 5, reference."""
         loss, total = LossSettings(), len(self.pairs) * self.case.response
         self.optimizer.zero_grad()
-        for part in cut(groups, self.case.micro_batch):
-            packed = pack(part, self.device, self.dtype)
+        for part in cut_micro_batches(groups, self.case.micro_batch):
+            packed = pack_groups(part, self.device, self.dtype)
             logprobs, _ = scorer(packed, 1.0)
             with torch.no_grad():
                 known = frozen(packed, 1.0)[0]

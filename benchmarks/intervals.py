@@ -27,19 +27,19 @@ import pandas as pd
 from scipy.stats import norm
 
 from benchmarks.machine import machine
-from threespo.files import atomic_json
-from threespo.results.claims.finding import inside, side
-from threespo.results.claims.learning import AXES, sooner
-from threespo.results.claims.rules import Sooner
-from threespo.results.claims.seeds import alone, near
-from threespo.results.statistics import (
-    against_policy,
+from threespo.files import write_json
+from threespo.results.analysis.statistics import (
     cluster_interval,
-    difference,
-    equivalent,
-    over_bases,
-    ratio,
+    difference_interval,
+    difference_to_policy,
+    equivalence_interval,
+    interval_over_policies,
+    ratio_interval,
 )
+from threespo.results.claims.finding import verdict_vs_bound, verdict_within
+from threespo.results.claims.learning import AXES, compare_arrivals
+from threespo.results.claims.rules import Sooner
+from threespo.results.claims.seeds import test_mean, test_within
 
 GAMES, EVALUATIONS = 200, 2
 DIFFICULTY = 1.5
@@ -101,7 +101,7 @@ def main() -> None:
         }
         result[name] |= {"cells": rows, "trials": trials}
         print(f"{name}: {result[name]['smallest']} to {result[name]['largest']} %", flush=True)
-    atomic_json(options.out, result)
+    write_json(options.out, result)
 
 
 Trial = Callable[[np.random.Generator, "Panel"], bool]
@@ -159,12 +159,12 @@ def _odds(values: Array) -> Array:
 
 
 def _verdict(low: float, high: float) -> bool:
-    return side(low, high, 0.0) != "unclear"
+    return verdict_vs_bound(low, high, 0.0) != "unclear"
 
 
 def _two(first: tuple[Any, ...], second: tuple[Any, ...]) -> Trial:
     def trial(random: np.random.Generator, panel: Panel) -> bool:
-        found = difference(*(arm(random, panel, *one).mean(axis=1) for one in (first, second)))
+        found = difference_interval(*(arm(random, panel, *one).mean(axis=1) for one in (first, second)))
         return _verdict(found.low, found.high)
 
     return trial
@@ -200,7 +200,7 @@ def _other_games() -> Iterator[tuple[dict[str, Any], Trial]]:
                 for _ in range(2):
                     own = panel.games + random.normal(0, OWN, GAMES)
                     means.append(arm(random, population, seeds, spread, games=own).mean(axis=1))
-                found = difference(*means)
+                found = difference_interval(*means)
                 return _verdict(found.low, found.high)
 
             yield {"seeds": seeds, "spread": spread}, trial
@@ -253,10 +253,10 @@ def _equivalence() -> Iterator[tuple[dict[str, Any], Trial]]:
             def trial(
                 random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
             ) -> bool:
-                found = equivalent(
+                found = equivalence_interval(
                     *(arm(random, panel, seeds, spread, mean).mean(axis=1) for mean in (55, 50)), 5.0
                 )
-                return inside(found.low, found.high, 5.0) == "holds"
+                return verdict_within(found.low, found.high, 5.0) == "holds"
 
             yield {"seeds": seeds, "spread": spread}, trial
 
@@ -268,8 +268,10 @@ def _ratio() -> Iterator[tuple[dict[str, Any], Trial]]:
             def trial(
                 random: np.random.Generator, _: Panel, seeds: int = seeds, spread: float = spread
             ) -> bool:
-                found = ratio(*(np.exp(spread * random.standard_normal(seeds)) for _ in range(2)))
-                return side(found.low, found.high, 1.0) != "unclear"
+                found = ratio_interval(
+                    *(np.exp(spread * random.standard_normal(seeds)) for _ in range(2))
+                )
+                return verdict_vs_bound(found.low, found.high, 1.0) != "unclear"
 
             yield {"seeds": seeds, "spread": spread}, trial
 
@@ -323,7 +325,7 @@ def _against_policy() -> Iterator[tuple[dict[str, Any], Trial]]:
                 own = games + random.normal(0, OWN, layouts)[clusters]
                 runs = arm(random, population, seeds, spread, games=own)
                 policy = _played_games(random, _odds(games))
-                found = against_policy(runs, policy, clusters.tolist())
+                found = difference_to_policy(runs, policy, clusters.tolist())
                 return _verdict(found.low, found.high)
 
             yield {"layouts": layouts, "seeds": seeds, "spread": spread}, trial
@@ -336,7 +338,7 @@ def _one_mean() -> Iterator[tuple[dict[str, Any], Trial]]:
             def trial(
                 random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
             ) -> bool:
-                found = alone(arm(random, panel, seeds, spread).mean(axis=1).tolist(), 50.0)
+                found = test_mean(arm(random, panel, seeds, spread).mean(axis=1).tolist(), 50.0)
                 return found.verdict != "unclear"
 
             yield {"seeds": seeds, "spread": spread}, trial
@@ -350,7 +352,7 @@ def _near() -> Iterator[tuple[dict[str, Any], Trial]]:
                 random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
             ) -> bool:
                 return (
-                    near(
+                    test_within(
                         arm(random, panel, seeds, spread).mean(axis=1).tolist(), 5.0, around=45.0
                     ).verdict
                     == "holds"
@@ -369,10 +371,10 @@ def _over_bases() -> Iterator[tuple[dict[str, Any], Trial]]:
                 gaps = {}
                 for base in range(bases):
                     means = (50 + effect * random.standard_normal(), 50)
-                    gaps[str(base)] = difference(
+                    gaps[str(base)] = difference_interval(
                         *(arm(random, panel, 4, 6, mean).mean(axis=1) for mean in means)
                     )
-                found = over_bases(gaps)
+                found = interval_over_policies(gaps)
                 return _verdict(found.low, found.high)
 
             yield {"bases": bases, "effect": effect}, trial
@@ -390,7 +392,7 @@ def _sooner() -> Iterator[tuple[dict[str, Any], Trial]]:
                 end = float(np.exp(0.5 * norm.ppf(1 - late))) if late else 1e6
                 arrivals = np.exp(0.5 * random.standard_normal((2, seeds)))
                 first, second = ([_rising(float(at), end) for at in one] for one in arrivals)
-                return sooner(rule, first, second, "other").verdict != "unclear"
+                return compare_arrivals(rule, first, second, "other").verdict != "unclear"
 
             yield {"seeds": seeds, "late": late}, trial
 

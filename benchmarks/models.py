@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from benchmarks.machine import machine as described
-from threespo.imitation.sizes import SIZES
+from threespo.imitation.settings import SIZES
 from threespo.policy.model import Policy
 from threespo.policy.random_weights import random_policy as random_weights
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from benchmarks.models import VOCABULARY, fastest, machine, random_policy
-from threespo.files import atomic_json
+from threespo.files import write_json
 from threespo.policy.model import Policy, parse_dtype
 from threespo.policy.sampler import TorchSampler
 from threespo.protocol import SampleRequest
@@ -47,7 +47,7 @@ def main() -> None:
         case(policy, options.prompts, options.seed, options.repeats, *sizes) for sizes in CASES
     ]
     out = options.out or RESULTS / f"sampling-tiny-{options.size}-{options.dtype}.json"
-    atomic_json(out, result)
+    write_json(out, result)
     for row in result["cases"]:
         print(row)
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.models import machine
-from threespo.files import atomic_json
+from threespo.files import write_json
 from threespo.scoring.table import StateTable
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -35,13 +35,13 @@ def main() -> None:
     rows = []
     for size in SIZES:
         for number in range(known, size):
-            table.complete((key(number),), rng.random() < 0.5)
+            table.add_path((key(number),), rng.random() < 0.5)
         table.commit()
         known = size
         paths = [tuple(key(rng.randrange(size)) for _ in range(LENGTH)) for _ in range(PROBES)]
         start = time.perf_counter()
         for path in paths:
-            table.complete(path, True)
+            table.add_path(path, True)
             table.commit()
         took = (time.perf_counter() - start) / PROBES
         rows.append(
@@ -56,7 +56,7 @@ def main() -> None:
         }
         print(rows[-1])
     ratio = rows[-1]["seconds_per_path"] / rows[0]["seconds_per_path"]
-    atomic_json(
+    write_json(
         options.out,
         {"machine": machine(), "seed": options.seed, "sizes": rows, "ratio": round(ratio, 2)},
     )

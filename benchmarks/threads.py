@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.models import VOCABULARY, machine, random_policy
-from threespo.files import atomic_json
+from threespo.files import write_json
 from threespo.learner.engine import DeepSpeedLearner
 from threespo.learner.optim import OptimSettings
 from threespo.policy.sampler import TorchSampler
@@ -47,7 +47,7 @@ def main() -> None:
         "two_runs_of_one_thread_s": round(together, 2),
         "ratio": round(2 * alone / together, 2),
     }
-    atomic_json(options.out, result)
+    write_json(options.out, result)
     print(result)
 
 

@@ -17,9 +17,9 @@ import torch
 
 from benchmarks.models import VOCABULARY, fastest, machine, random_policy
 from benchmarks.peer_trl import loss_step
-from threespo.files import atomic_json
+from threespo.files import write_json
 from threespo.learner.engine import DeepSpeedLearner
-from threespo.learner.forward import ResponseScorer, cut, group_rows, pack
+from threespo.learner.forward import ResponseScorer, cut_micro_batches, group_by_prompt, pack_groups
 from threespo.learner.optim import OptimSettings
 from threespo.policy.model import Policy
 from threespo.protocol import LossSettings, Row, UpdateRequest
@@ -49,7 +49,7 @@ def main() -> None:
     result["dtype"] = "float32"
     result["micro_batch_tokens"] = MICRO_BATCH
     result["cases"] = [case(options, *sizes) for sizes in CASES]
-    atomic_json(options.out or RESULTS / f"update-tiny-{options.size}-float32.json", result)
+    write_json(options.out or RESULTS / f"update-tiny-{options.size}-float32.json", result)
     for row in result["cases"]:
         print(row)
 
@@ -64,11 +64,11 @@ def case(options: argparse.Namespace, length: int, new: int, n: int) -> dict[str
     ]
     plain, shared = (random_policy(options.size, options.seed, torch.float32) for _ in range(2))
     scorer = ResponseScorer(shared.model)
-    groups = group_rows([prompt for prompt, _ in pairs], [response for _, response in pairs])
+    groups = group_by_prompt([prompt for prompt, _ in pairs], [response for _, response in pairs])
 
     def ours() -> None:
-        for part in cut(groups, MICRO_BATCH):
-            packed = pack(part, torch.device("cpu"), torch.float32)
+        for part in cut_micro_batches(groups, MICRO_BATCH):
+            packed = pack_groups(part, torch.device("cpu"), torch.float32)
             (scorer(packed, 1.0)[0].sum() / (len(pairs) * new)).backward()
 
     learner = DeepSpeedLearner(

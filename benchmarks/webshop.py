@@ -36,9 +36,9 @@ from benchmarks.machine import in_child, machine, resident, summary
 from threespo import rng
 from threespo.envs.webshop import Catalogue, WebShop, compile_catalogue
 from threespo.envs.webshop.embedded import generate
-from threespo.envs.webshop.goals import ShopGoal, repaired_goals
+from threespo.envs.webshop.goals import ShopGoal, make_repaired_goals
 from threespo.envs.webshop.sources import read_products
-from threespo.files import atomic_json
+from threespo.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 ORIGINAL_STEP_MS = 22.0
@@ -83,7 +83,7 @@ def main() -> None:
     result["machine"] = machine("numpy", "rapidfuzz", "nltk", "textblob", "regex")
     name = "real" if options.catalogue else f"embedded-{options.products}"
     out = options.out or RESULTS / f"webshop-{name}.json"
-    atomic_json(out, result)
+    write_json(out, result)
     step, mean, search = result["step_ms_median"], result["step_ms_mean"], result["search_ms_p95"]
     print(f"{out}: step {step:.3f} (mean {mean:.3f}) ms, search p95 {search:.1f} ms")
 
@@ -115,7 +115,8 @@ def play(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"open_s": opened, "load_words_s": time.perf_counter() - start}
     source = rng.generator(options.seed, "webshop benchmark")
     goals = source.sample(
-        found := repaired_goals(catalogue, options.seed, human=False), min(options.goals, len(found))
+        found := make_repaired_goals(catalogue, options.seed, human=False),
+        min(options.goals, len(found)),
     )
     del found  # Many objects slow the collection of garbage.
     result |= searches(catalogue, goals)

@@ -9,10 +9,10 @@ import functools
 import pickle
 import re
 
-from threespo.adapters.trl import WebShopTools, rows
+from threespo.adapters.trl import WebShopTools, make_dataset_rows
 
 make = functools.partial(WebShopTools, split="test")
-dataset = rows("webshop", split="test")
+dataset = make_dataset_rows("webshop", split="test")
 
 tools = make()
 print(tools.reset(**dataset[0]))

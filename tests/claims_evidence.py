@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from threespo.results.analysis.search_facts import COLUMNS
 from threespo.results.claims.finding import Evidence
+from threespo.results.claims.judging import VERDICT_COLUMNS, judge_claims
 from threespo.results.claims.reading import Claim
-from threespo.results.claims.verdicts import VERDICT_COLUMNS, verdicts
-from threespo.results.search_facts import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = ROOT / "config" / "paper"
@@ -130,7 +130,7 @@ def judge(study, paper, rule, **frames):
     """The verdicts on one rule, by place; methods without rows in any table are left out of the study."""
     claim = Claim.model_validate({"id": "x", "claim": "X", "where": "here", "rule": rule})
     methods = {name for frame in frames.values() for name in frame["method"]}
-    found = verdicts((claim,), evidence(only(study, methods), paper, **frames))
+    found = judge_claims((claim,), evidence(only(study, methods), paper, **frames))
     assert list(found.columns) == list(VERDICT_COLUMNS)
     assert (found["detail"] != "").all()
     return found.set_index(["policy", "preset", "split", "measure"])

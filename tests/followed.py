@@ -65,7 +65,7 @@ def going_on(paths: Paths, run: str, epochs: Sequence[int]) -> None:
     artifacts = RunArtifacts(paths.root / "checkpoints" / run)
     for epoch in epochs:
         write_table(artifacts.folder / "artifacts" / f"task_types-{epoch:06d}.parquet", types(epoch))
-        artifacts.watched(epoch, metrics(epoch), timing(epoch))
+        artifacts.write_progress(epoch, metrics(epoch), timing(epoch))
 
 
 def trained(paths: Paths, run: str, epochs: int) -> None:

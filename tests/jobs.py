@@ -9,7 +9,7 @@ from threespo.paths import Paths, Run
 from threespo.pipeline import integrity
 from threespo.pipeline.stages import STAGES, Job
 from threespo.provenance import records
-from threespo.provenance.digests import Digests
+from threespo.provenance.digests import DigestCache
 from threespo.runs import setup
 from threespo.study.config import Study
 
@@ -42,8 +42,8 @@ def write_report(study: Study, paths: Paths) -> None:
 def record(stage: str, study: Study, name: str | Run, paths: Paths) -> None:
     """Write the record of a job whose results are there, as its command would have."""
     job = Job(stage, name.run_id if isinstance(name, Run) else name)
-    written = integrity.outputs(paths, job, Digests())
-    records.write(paths, records.Record(job.stage, job.name, {}, {}, {}, written, {}, {}))
+    written = integrity.digest_outputs(paths, job, DigestCache())
+    records.write_record(paths, records.Record(job.stage, job.name, {}, {}, {}, written, {}, {}))
 
 
 def train(study: Study, run: Run, paths: Paths) -> None:

@@ -14,7 +14,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from threespo.policy.model import Policy, bundle
+from threespo.policy.model import Policy, make_policy
 from threespo.protocol import Row, SampleRequest
 
 WORDS = [f"w{number}" for number in range(60)]
@@ -66,7 +66,7 @@ def policy(
         if parameter.ndim == 1:
             # Biases and norm weights start at 0 and 1, which would hide a forgotten one.
             torch.nn.init.normal_(parameter, float(parameter.detach().mean()), 0.1)
-    return bundle(model.to(dtype), words, "random")
+    return make_policy(model.to(dtype), words, "random")
 
 
 def prompt(rng: random.Random, shortest: int = 3, longest: int = 40) -> str:

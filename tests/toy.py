@@ -6,7 +6,7 @@ from typing import Any
 
 from threespo.envs.alfworld.text import TEXT
 from threespo.envs.base import Transition
-from threespo.envs.episode import Episode, EpisodeSetup, begin
+from threespo.envs.episode import Episode, EpisodeSetup, start_episode
 from threespo.methods.base import CommonSettings
 from threespo.protocol import Row, Sample, UpdateRequest, UpdateStats
 
@@ -63,7 +63,7 @@ def make_task(
 
 
 def start(task: ToyTask, max_steps: int = 10) -> Episode:
-    return begin(EpisodeSetup(ToyEnv(), max_steps, 2), task)
+    return start_episode(EpisodeSetup(ToyEnv(), max_steps, 2), task)
 
 
 def answer(action: str, tokens: int = 3) -> Sample:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from threespo import __version__
-from threespo.cli_watch import add_commands
+from threespo.cli_watch import add_monitoring_commands
 from threespo.errors import InputError, StoppedError, refuse_ignored
-from threespo.surroundings import settle
-from threespo.terminal import printable
+from threespo.process_environment import isolate_process
+from threespo.terminal import escape_controls
 
 if TYPE_CHECKING:
     from threespo.paths import Paths
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from threespo.runs.settings import TrainSettings
     from threespo.study.config import Study
 
-EXTRA_OF = {
+EXTRA_BY_MODULE = {
     **dict.fromkeys(("deepspeed", "jaxtyping", "openai", "pandas", "pyarrow"), "train"),
     **dict.fromkeys(("huggingface_hub", "safetensors", "tokenizers", "torch", "transformers"), "train"),
     **dict.fromkeys(("jinja2", "matplotlib", "papermill", "seaborn", "snakemake"), "workflow"),
@@ -36,65 +36,67 @@ EXTRA_OF = {
 }
 """Modules that a bare installation lacks, and the extra of pyproject.toml that brings each."""
 
-BAD_INPUT = 2
+EXIT_BAD_INPUT = 2
 """Exit code for wrong input (a study, file or argument), as opposed to a failure of the program (1)."""
 
-FAILED = 1
+EXIT_FAILED = 1
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
-CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors of a full or read-only disk."""
 
-STUDY_DIGEST = "THREESPO_STUDY_DIGEST"
+STUDY_DIGEST_VARIABLE = "THREESPO_STUDY_DIGEST"
 """Environment variable with the SHA-256 of the study file that the workflow means; absent when a person calls."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0 done, 1 mismatches, 2 bad input, 130 interrupted)."""
-    settle()
-    parsed = _parser().parse_args(arguments)
+    isolate_process()
+    parsed = _build_parser().parse_args(arguments)
     try:
         code: int = parsed.command(parsed)
     except InputError as error:
         return _refused(str(error))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in EXTRA_OF:
+        if missing not in EXTRA_BY_MODULE:
             raise
-        return _refused(f"this needs {missing}: pip install 'threespo[{EXTRA_OF[missing]}]'")
+        return _refused(f"this needs {missing}: pip install 'threespo[{EXTRA_BY_MODULE[missing]}]'")
     except BrokenPipeError:
         # The reader, such as ``head``, has seen enough; nothing more can be flushed when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return EXIT_FAILED
     except OSError as error:
         # What is written goes through ``threespo.files``, which says so itself; a library may write elsewhere.
-        if error.errno not in CANNOT_WRITE:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
         return _refused(
             f"{error.filename or 'a file'}: cannot be written ({error.strerror}). Free disk space; run again."
         )
     except StoppedError as error:
-        return _refused(str(error), FAILED)
+        return _refused(str(error), EXIT_FAILED)
     except MemoryError:
-        return _refused("out of memory; what was written stays. Run again where there is more.", FAILED)
+        return _refused(
+            "out of memory; what was written stays. Run again where there is more.", EXIT_FAILED
+        )
     except KeyboardInterrupt:
         print("threespo: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     return code
 
 
-def _refused(message: str, code: int = BAD_INPUT) -> int:
-    print(printable(f"threespo: {message}"), file=sys.stderr)
+def _refused(message: str, code: int = EXIT_BAD_INPUT) -> int:
+    print(escape_controls(f"threespo: {message}"), file=sys.stderr)
     return code
 
 
 def _study(parsed: argparse.Namespace) -> int:
-    from threespo.study.changes import mapping_of, reaching
+    from threespo.study.changes import apply_to_environments, parse_set_option
     from threespo.study.load import Change, dump_study, load_study
-    from threespo.study.resolve import study_file
+    from threespo.study.resolve import find_study_file
 
-    file, notes = study_file(parsed.study), list[str]()
+    file, notes = find_study_file(parsed.study), list[str]()
     if parsed.freeze:
         from threespo.pipeline.freeze import freeze
 
@@ -108,7 +110,8 @@ def _study(parsed: argparse.Namespace) -> int:
         return 0
 
     study = load_study(
-        file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))]
+        file,
+        [Change("--set", apply_to_environments(parse_set_option(parsed.set), load_study(file), notes))],
     )
     print("".join(f"{note}\n" for note in notes), end="", file=sys.stderr)
     print(dump_study(study, options=True), end="")
@@ -118,11 +121,11 @@ def _study(parsed: argparse.Namespace) -> int:
 def _run_stage(parsed: argparse.Namespace) -> int:
     """Do the work of one job (``threespo.pipeline.stages``) and write down what it was made of."""
     from threespo.files import try_lock
-    from threespo.pipeline.journal import noted
+    from threespo.pipeline.journal import log_job
     from threespo.pipeline.perform import perform
     from threespo.pipeline.stages import STAGES, Job, check_job
-    from threespo.runs.gpus import claim
-    from threespo.runs.launch import gpus_here
+    from threespo.runs.gpus import claim_gpus
+    from threespo.runs.launch import gpus_on_first_machine
 
     study, paths = _load_with_paths(parsed)
     if parsed.study != paths.study:
@@ -139,55 +142,55 @@ def _run_stage(parsed: argparse.Namespace) -> int:
 
     # Held with others as long as this process lives: so a new workflow sees that jobs of a killed one are still at work.
     held = try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext()
-    with held, claim(gpus_here(settings), settings.runs_per_gpu):
+    with held, claim_gpus(gpus_on_first_machine(settings), settings.runs_per_gpu):
         if getattr(parsed, "profile", False):
-            from threespo.runs.clock import profiled
+            from threespo.runs.clock import profile_training
 
-            profiled(cast("TrainSettings", settings), work)
+            profile_training(cast("TrainSettings", settings), work)
         else:
-            with noted(paths, job):
+            with log_job(paths, job):
                 perform(study, paths, job, lambda: work(settings))
     return 0
 
 
 def _claims(parsed: argparse.Namespace) -> int:
-    from threespo.pipeline.integrity import check_used
-    from threespo.results.claims.page import lines
+    from threespo.pipeline.integrity import check_result_file
+    from threespo.results.claims.page import claim_lines
     from threespo.tables import read_table
 
     _, paths = _load_with_paths(parsed)
-    check_used(paths.table("claims"))
-    print(printable("\n".join(lines(read_table(paths.table("claims"))))))
+    check_result_file(paths.table("claims"))
+    print(escape_controls("\n".join(claim_lines(read_table(paths.table("claims"))))))
     return 0
 
 
 def _why(parsed: argparse.Namespace) -> int:
-    from threespo.pipeline.plan import why
+    from threespo.pipeline.plan import explain_changes
 
-    print(printable("\n".join(why(parsed.target))))
+    print(escape_controls("\n".join(explain_changes(parsed.target))))
     return 0
 
 
 def _check(parsed: argparse.Namespace) -> int:
-    from threespo.pipeline.plan import check
-    from threespo.study.resolve import present_study, results_of
+    from threespo.pipeline.plan import check_study
+    from threespo.study.resolve import current_study, find_results
 
-    paths = results_of(parsed.study)
-    lines, well = check(present_study(paths), paths, deep=parsed.deep)
-    print(printable("\n".join(lines)))
+    paths = find_results(parsed.study)
+    lines, well = check_study(current_study(paths), paths, deep=parsed.deep)
+    print(escape_controls("\n".join(lines)))
     return 0 if well else 1
 
 
 def _accept(parsed: argparse.Namespace) -> int:
     from threespo.pipeline.accept import accept
-    from threespo.study.resolve import results_of
+    from threespo.study.resolve import find_results
 
-    outcome = accept(results_of(parsed.study))
+    outcome = accept(find_results(parsed.study))
     for line in outcome.differences:
-        print(printable(line))
+        print(escape_controls(line))
     if outcome.differences:
         print("nothing was accepted; run the workflow, which makes anew what has changed")
-        return FAILED
+        return EXIT_FAILED
     print(
         f"{len(outcome.accepted)} jobs accepted, {len(outcome.run)} of them run again to the same bytes"
     )
@@ -196,9 +199,9 @@ def _accept(parsed: argparse.Namespace) -> int:
 
 def _unlock(parsed: argparse.Namespace) -> int:
     from threespo.pipeline.workflow_run import unlock
-    from threespo.study.resolve import results_of
+    from threespo.study.resolve import find_results
 
-    print(f"locks removed: {len(unlock(results_of(parsed.study)))}; nobody is at work on this study")
+    print(f"locks removed: {len(unlock(find_results(parsed.study)))}; nobody is at work on this study")
     return 0
 
 
@@ -214,7 +217,7 @@ def _verify(parsed: argparse.Namespace) -> int:
         parsed.queries,
         parsed.index,
     )
-    print(json.dumps({"kind": parsed.kind, **report.numbers()}))
+    print(json.dumps({"kind": parsed.kind, **report.as_json_fields()}))
     return 1 if report.mismatches else 0
 
 
@@ -225,7 +228,7 @@ def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
 
     study = load_study(parsed.study)
     # A job must not go on with another call's settings.
-    meant = os.environ.get(STUDY_DIGEST)
+    meant = os.environ.get(STUDY_DIGEST_VARIABLE)
     if meant is not None and meant != file_digest(parsed.study):
         raise InputError(
             f"{parsed.study}: another snakemake call has changed the study while this one was running. Run again with the "
@@ -234,7 +237,7 @@ def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
     return study, Paths(parsed.study.parent)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="threespo",
         description="3SPO: train, evaluate and compare policy optimization of LLM agents.",
@@ -265,7 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     for name, stage in _stages().items():
-        added = command(name.replace("_", "-"), _run_stage, stage.about)
+        added = command(name.replace("_", "-"), _run_stage, stage.summary)
         added.set_defaults(stage=name)
         _add_study(added)
         for argument in stage.arguments:
@@ -317,7 +320,7 @@ def _parser() -> argparse.ArgumentParser:
 
     from threespo.panels import commands as of_panels
     from threespo.scaling import commands as of_scaling
-    from threespo.verify.replay import KINDS, LUCENE, QUERIES
+    from threespo.verify.replay import DEFAULT_QUERIES, KINDS, LUCENE
 
     of_scaling.add_commands(command)
     of_panels.add_commands(commands, _run_stage)
@@ -333,7 +336,7 @@ def _parser() -> argparse.ArgumentParser:
         "--queries",
         type=int,
         metavar="N",
-        help=f"for {LUCENE}: searches to compare (default: {QUERIES})",
+        help=f"for {LUCENE}: searches to compare (default: {DEFAULT_QUERIES})",
     )
     verify.add_argument(
         "--index",
@@ -342,7 +345,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"for {LUCENE}: where its index is, or is to be kept",
     )
 
-    add_commands(command)
+    add_monitoring_commands(command)
     return parser
 
 

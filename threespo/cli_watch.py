@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from threespo.errors import InputError, refuse_ignored
-from threespo.terminal import printable
+from threespo.terminal import escape_controls
 
-Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+CommandAdder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 """(name, function, one sentence) -> the command's parser."""
 
 
@@ -20,7 +20,7 @@ places to play:
 """
 
 
-def add_commands(command: Add) -> None:
+def add_monitoring_commands(command: CommandAdder) -> None:
     """Add the commands of this module to the command line."""
     track = command(
         "track",
@@ -109,24 +109,24 @@ def _index(parsed: argparse.Namespace) -> int:
 
 
 def _export(parsed: argparse.Namespace) -> int:
-    from threespo.study.resolve import results_of
+    from threespo.study.resolve import find_results
     from threespo.watch.export import export
 
-    print(f"{parsed.to}: {len(export(results_of(parsed.study), parsed.to))} files")
+    print(f"{parsed.to}: {len(export(find_results(parsed.study), parsed.to))} files")
     return 0
 
 
 def _view(parsed: argparse.Namespace) -> int:
-    from threespo.paths import RunFolder, paths_of_run
-    from threespo.pipeline.integrity import check_used
-    from threespo.results.viewer import write_view
+    from threespo.paths import RunFolder, parse_run_folder
+    from threespo.pipeline.integrity import check_result_file
+    from threespo.results.report.viewer import write_view
 
     file = parsed.trees if parsed.trees.suffix == ".parquet" else RunFolder(parsed.trees).trees
     try:
-        _, run = paths_of_run(file.parent)
+        _, run = parse_run_folder(file.parent)
     except ValueError:
         run = file.resolve().parent.name
-    check_used(file)
+    check_result_file(file)
     out = parsed.out or file.with_suffix(".html")
     write_view(file, out, f"Search trees of {run}", parsed.task)
     print(out)
@@ -134,40 +134,40 @@ def _view(parsed: argparse.Namespace) -> int:
 
 
 def _track(parsed: argparse.Namespace) -> int:
-    from threespo.watch.tracking.follow import track
+    from threespo.watch.tracking.follow import copy_runs
 
     if parsed.to == "tensorboard":
         refuse_ignored("track --to tensorboard", project=parsed.project)
-    track(
+    copy_runs(
         parsed.results, parsed.to, parsed.dir, project=parsed.project or "threespo", follow=parsed.follow
     )
     return 0
 
 
 def _status(parsed: argparse.Namespace) -> int:
-    from threespo.study.resolve import results_of
-    from threespo.watch.status import status
+    from threespo.study.resolve import find_results
+    from threespo.watch.status import describe_study
 
-    lines, well = status(results_of(parsed.study))
-    print(printable("\n".join(lines)))
+    lines, well = describe_study(find_results(parsed.study))
+    print(escape_controls("\n".join(lines)))
     return 0 if well else 1
 
 
 def _play(parsed: argparse.Namespace) -> int:
-    from threespo.watch.play import catalogue, play
+    from threespo.watch.play import list_tasks, play_path
 
     if parsed.task is None:
         refuse_ignored("play without a path", split=parsed.split)
     if parsed.task is None or parsed.list:
         refuse_ignored("play --list", task=parsed.task_id, policy=parsed.policy, seed=parsed.seed)
-        lines = list(catalogue(parsed.task, parsed.split))
+        lines = list(list_tasks(parsed.task, parsed.split))
         if not lines:
             raise InputError(
                 "nothing to play: no results/*/data here, no ALFWORLD_DATA; name a folder (threespo play -h)"
             )
-        print(printable("\n".join(lines)))
+        print(escape_controls("\n".join(lines)))
         return 0
     if parsed.task_id is not None:
         refuse_ignored(f"play --task {parsed.task_id}", seed=parsed.seed)
-    play(parsed.task, parsed.task_id, parsed.policy, split=parsed.split, seed=parsed.seed or 0)
+    play_path(parsed.task, parsed.task_id, parsed.policy, split=parsed.split, seed=parsed.seed or 0)
     return 0

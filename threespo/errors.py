@@ -5,7 +5,7 @@ The command line turns it into a single message and exit code 2, without a trace
 
 from collections.abc import Iterable
 
-MOST_LISTED = 20
+MAX_LISTED_NAMES = 20
 """Names that a message lists: a study may have a thousand runs."""
 
 
@@ -28,14 +28,16 @@ def refuse_ignored(where: str, **given: object) -> None:
             )
 
 
-def listed(names: Iterable[str]) -> str:
+def format_names(names: Iterable[str]) -> str:
     """Return names as a message shows them: the first twenty, and how many there are besides."""
     everything = list(names)
-    more = len(everything) - MOST_LISTED
-    return ", ".join(everything[:MOST_LISTED]) + (f" … and {more} more" if more > 0 else "") or "none"
+    more = len(everything) - MAX_LISTED_NAMES
+    return (
+        ", ".join(everything[:MAX_LISTED_NAMES]) + (f" … and {more} more" if more > 0 else "") or "none"
+    )
 
 
-def sized(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return a number of bytes as people say it: in the largest unit of which there is one."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:

@@ -24,7 +24,7 @@ from threespo.errors import InputError
 
 
 @contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` if the block succeeds, remove it otherwise.
 
     Raises:
@@ -54,7 +54,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
+def replace_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside ``path``; put it in the place of ``path`` if the block succeeds.
 
     Raises:
@@ -88,12 +88,12 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         raise
     finally:
         with contextlib.suppress(OSError):
-            remove(temporary)
+            remove_path(temporary)
         with contextlib.suppress(OSError):
-            remove(retired)
+            remove_path(retired)
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file, a folder with all that is in it, or a link, of which what it leads to stays; nothing is fine, too."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -117,13 +117,13 @@ def link_file(source: Path, path: Path) -> None:
 
     A file that others may do less or more with than with a new one is copied: a name more of it would be as the first is.
     """
-    with atomic_path(path) as temporary:
+    with replace_file(path) as temporary:
         _link(source, temporary)
 
 
 def link_folder(source: Path, path: Path) -> None:
     """Put a folder in the place of ``path`` whose files are those of ``source``, as by :func:`link_file`."""
-    with atomic_folder(path) as temporary:
+    with replace_folder(path) as temporary:
         copy_folder(source, temporary, _link)
 
 
@@ -156,15 +156,15 @@ def _link(source: Path, new: Path) -> None:
     shutil.copyfile(source, new)
 
 
-def atomic_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write ``text`` as UTF-8 to ``path``, whole or not at all."""
-    with atomic_path(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def atomic_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON with sorted keys to ``path``, whole or not at all."""
-    atomic_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path, remedy: str) -> Any:
@@ -219,7 +219,7 @@ def try_lock(path: Path, *, shared: bool = False, wait: bool = True) -> IO[str] 
     return handle
 
 
-def note_holder(handle: IO[str]) -> None:
+def write_lock_holder(handle: IO[str]) -> None:
     """Write into a lock who holds it, for the messages that others show; on a full disk the lock holds without that."""
     with contextlib.suppress(OSError):
         # Not through the handle, which would keep what does not fit and fail again when it is closed.
@@ -227,15 +227,15 @@ def note_holder(handle: IO[str]) -> None:
         os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 
 
-def holder_of(path: Path) -> str:
+def read_lock_holder(path: Path) -> str:
     """Return what the holder of a lock has written into it."""
     return path.read_bytes().decode(errors="replace").strip() or "unknown"
 
 
-LARGEST_EXPANSION = 500
+MAX_EXPANSION_RATIO = 500
 """Bytes that a byte of a compressed file may stand for. Games, which repeat each other most, have about 50."""
 
-_SMALL = 1 << 28
+_ALWAYS_ALLOWED_EXPANSION = 1 << 28
 """Bytes that any compressed file may expand to."""
 
 
@@ -278,7 +278,7 @@ class _Expanding(io.RawIOBase):
 
     def __init__(self, path: Path, suffix: str) -> None:
         self._file = _EXPANDED[suffix](path)
-        self._left = max(_SMALL, LARGEST_EXPANSION * path.stat().st_size)
+        self._left = max(_ALWAYS_ALLOWED_EXPANSION, MAX_EXPANSION_RATIO * path.stat().st_size)
 
     def readable(self) -> bool:
         return True

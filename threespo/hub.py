@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, cast
 from urllib.parse import urlparse
 
 from threespo.errors import InputError
-from threespo.network import make_client
+from threespo.network import make_http_client
 
 Kind = Literal["model", "dataset"]
 
@@ -30,7 +30,7 @@ MODEL_FILES = ("*.json", "*.safetensors", "tokenizer.model", "*.txt", "*.jinja")
 COMMIT = re.compile("[0-9a-f]{40}")
 
 
-class Model(NamedTuple):
+class CachedModel(NamedTuple):
     """A model in the hub's cache."""
 
     folder: Path
@@ -78,7 +78,7 @@ def fetch_file(
     return target
 
 
-def fetch_model(source: str, revision: str | None = None) -> Model:
+def fetch_model(source: str, revision: str | None = None) -> CachedModel:
     """Return a model of the hub from its cache (``HF_HOME``), after fetching what is not there yet.
 
     Args:
@@ -113,7 +113,7 @@ def fetch_model(source: str, revision: str | None = None) -> Model:
     return model
 
 
-def model_folder(source: str, revision: str, files: Mapping[str, int]) -> Path:
+def find_model_folder(source: str, revision: str, files: Mapping[str, int]) -> Path:
     """Return the folder of a model that was fetched before; it is fetched again where the cache has lost it.
 
     Args:
@@ -132,7 +132,7 @@ def model_folder(source: str, revision: str, files: Mapping[str, int]) -> Path:
     )
 
 
-def _cached(source: str, revision: str | None) -> Model | None:
+def _cached(source: str, revision: str | None) -> CachedModel | None:
     """Return what the cache has of a pinned model, or offline of any, if it is whole."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -146,9 +146,9 @@ def _cached(source: str, revision: str | None) -> Model | None:
     return _described(folder, folder.name) if _is_whole(folder) else None
 
 
-def _described(folder: Path, commit: str) -> Model:
+def _described(folder: Path, commit: str) -> CachedModel:
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return Model(
+    return CachedModel(
         folder, commit, {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
     )
 
@@ -267,7 +267,7 @@ def _explained(what: str, by_hand: str) -> Iterator[None]:
 
     if not constants.is_offline_mode():
         # Made here, before anything is fetched: its errors are of the environment, not of the network.
-        make_client(what, get_session)
+        make_http_client(what, get_session)
     # The HTTP library's errors, whichever that is in this version, and those of the system.
     failures = cast(tuple[type[Exception], ...], errors.HfHubHTTPError.__bases__)
     try:

@@ -7,7 +7,7 @@ execution. So no job can depend on a field that its key lacks. Each stage's sett
 from typing import Annotated, Any
 
 from threespo.paths import Paths
-from threespo.settings import Execution, Settings, decisive
+from threespo.settings import Execution, Settings, select_key_fields
 
 
 class JobSettings(Settings):
@@ -23,5 +23,5 @@ class JobSettings(Settings):
 
     def key(self) -> dict[str, Any]:
         """Return what decides whether the job runs again, as JSON values."""
-        values: dict[str, Any] = decisive(self)
+        values: dict[str, Any] = select_key_fields(self)
         return values

@@ -14,7 +14,7 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
-def is_local(url: str) -> bool:
+def is_local_url(url: str) -> bool:
     """Return whether an address is this machine's own, by plain HTTP: no proxy and no certificate has a part in it."""
     address = urllib.parse.urlsplit(url)
     host = address.hostname or ""
@@ -30,7 +30,7 @@ def is_local(url: str) -> bool:
     return number.is_loopback or number.is_unspecified
 
 
-def make_client(what: str, make: Callable[[], ClientT]) -> ClientT:
+def make_http_client(what: str, make: Callable[[], ClientT]) -> ClientT:
     """Return the HTTP client that ``make`` returns.
 
     Clients read all proxies and certificates at once, also those that the address at hand does not need.
@@ -46,20 +46,20 @@ def make_client(what: str, make: Callable[[], ClientT]) -> ClientT:
         return make()
     # Libraries have errors of their own for a wrong address, ImportError for SOCKS, OSError for certificates.
     except Exception as error:
-        if not isinstance(error, ImportError | OSError) and not proxies():
+        if not isinstance(error, ImportError | OSError) and not list_proxy_variables():
             raise
         fault = _fault(error)
     # Outside of the except clause: the client's errors may hold a proxy's password.
     raise InputError(f"{what}: no HTTP client can be made with what the environment names. {fault}")
 
 
-def proxies() -> list[str]:
+def list_proxy_variables() -> list[str]:
     """Return the names of the variables that name proxies; their values may hold passwords."""
     return _set(_PROXIES)
 
 
 def _fault(error: Exception) -> str:
-    named = " and ".join(proxies())
+    named = " and ".join(list_proxy_variables())
     if isinstance(error, ImportError):
         return f"A proxy in {named} speaks SOCKS, for which a package is missing: pip install socksio, or unset it."
     if isinstance(error, OSError):

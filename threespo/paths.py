@@ -15,13 +15,13 @@ MANIFEST = "manifest.json"
 POLICY_FILE = "policy.json"
 """In a policy's folder: what the policy is and what was measured of it."""
 
-PAPER = Path("config") / "paper"
+PAPER_FOLDER = Path("config") / "paper"
 """The paper's numbers and claims, in the repository."""
 
-PUBLISHED = Path("config") / "published" / "mini.csv"
+PUBLISHED_MINI = Path("config") / "published" / "mini.csv"
 """Our own published results of the study ``mini``, in the repository."""
 
-NOTEBOOKS = Path("notebooks")
+NOTEBOOKS_FOLDER = Path("notebooks")
 """The notebooks' sources, in the repository."""
 
 
@@ -232,7 +232,7 @@ class Paths:
         return self.root / ".jobs.lock"
 
 
-def paths_of_run(folder: Path) -> tuple[Paths, str]:
+def parse_run_folder(folder: Path) -> tuple[Paths, str]:
     """Return the study's paths and the run's id of a run's folder RESULTS/runs/ENV/POLICY/METHOD/seed-N.
 
     Raises:

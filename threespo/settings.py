@@ -13,22 +13,22 @@ SettingsT = TypeVar("SettingsT", bound="Settings")
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
 """Names become names of folders and files, so they are short lower-case words joined by ``-`` or ``_``."""
 
-REPOSITORY = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
+HUB_REPOSITORY_PATTERN = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
 """Of the model hub: OWNER/NAME."""
 
-REVISION = r"^[A-Za-z0-9][\w./-]{0,99}$"
+HUB_REVISION_PATTERN = r"^[A-Za-z0-9][\w./-]{0,99}$"
 """Of such a repository: a commit, a tag or a branch."""
 
-MOST_SEEDS = 100
+MAX_SEEDS = 100
 """Each one is a run of every method."""
 
-MOST_TOKENS = 10_000_000
+MAX_TOKENS = 10_000_000
 """Of a prompt, a response or a forward pass; the longest contexts are of a million, so more is a slip."""
 
-HOTTEST = 10.0
+MAX_TEMPERATURE = 10.0
 """Temperature at which every policy draws tokens almost evenly."""
 
-LARGEST_SEED = 2**32 - 1
+MAX_SEED = 2**32 - 1
 """The largest that every library takes; tables and endpoints get the number as it is."""
 
 
@@ -39,20 +39,20 @@ def _distinct(values: tuple[ValueT, ...]) -> tuple[ValueT, ...]:
     return values
 
 
-Listed = Annotated[tuple[ValueT, ...], Field(strict=False)]
+ListOf = Annotated[tuple[ValueT, ...], Field(strict=False)]
 """What a file gives as a list and Python as a tuple."""
 
-Several = Annotated[Listed[ValueT], AfterValidator(_distinct)]
+DistinctListOf = Annotated[ListOf[ValueT], AfterValidator(_distinct)]
 """A list of distinct values."""
 
-Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 
-Seeds = Annotated[Several[Seed], Field(min_length=1, max_length=MOST_SEEDS)]
+Seeds = Annotated[DistinctListOf[Seed], Field(min_length=1, max_length=MAX_SEEDS)]
 
 
-LARGEST_RATE = 10.0
+MAX_LEARNING_RATE = 10.0
 
-LearningRate = Annotated[float, Field(gt=0, le=LARGEST_RATE)]
+LearningRate = Annotated[float, Field(gt=0, le=MAX_LEARNING_RATE)]
 """Adam moves every weight by about so much in a step; weights are far smaller than the bound."""
 
 
@@ -83,7 +83,7 @@ class Settings(BaseModel):
         return cls.model_validate({name: getattr(whole, name) for name in cls.model_fields})
 
 
-def decisive(value: Any, without: tuple[type, ...] = (Label, Execution)) -> Any:
+def select_key_fields(value: Any, without: tuple[type, ...] = (Label, Execution)) -> Any:
     """Return settings as JSON values, without the fields that carry one of the markers ``without``, at any depth.
 
     This is what decides whether a job runs again: it receives the marked fields like all others, but its results do not
@@ -97,11 +97,11 @@ def decisive(value: Any, without: tuple[type, ...] = (Label, Execution)) -> Any:
             if not any(marker in field.metadata for marker in without)
             and not (Later in field.metadata and getattr(value, name) == field.default)
         ]
-        return {name: decisive(getattr(value, name), without) for name in counted}
+        return {name: select_key_fields(getattr(value, name), without) for name in counted}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, Mapping):
-        return {str(name): decisive(inner, without) for name, inner in value.items()}
+        return {str(name): select_key_fields(inner, without) for name, inner in value.items()}
     if isinstance(value, tuple | list):
-        return [decisive(inner, without) for inner in value]
+        return [select_key_fields(inner, without) for inner in value]
     return str(value) if isinstance(value, Path) else value

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from threespo.errors import InputError
-from threespo.files import atomic_path
+from threespo.files import replace_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ def write_table(
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), columns=columns)
     # No pandas metadata: it names library versions, and results are compared byte for byte.
     table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    with atomic_path(path) as temporary:
+    with replace_file(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
 

@@ -12,7 +12,7 @@ from dvc.utils.serialize import dump_yaml, modify_yaml
 from threespo.errors import InputError
 from threespo.paths import Paths
 from threespo.study.load import load_study
-from threespo.study.resolve import resolve
+from threespo.study.resolve import resolve_study
 from workflow.tools import git
 
 PIPELINE, LOCK, CONFIG = Path("dvc.yaml"), Path("dvc.lock"), Path(".dvc") / "config"
@@ -94,7 +94,7 @@ def _command(study: str, paths: Paths) -> str | None:
     meant = load_study(paths.study)
     for name in (study, paths.study.as_posix()):
         with contextlib.suppress(InputError):
-            found = resolve({"study": name}, meant.gpus)
+            found = resolve_study({"study": name}, meant.gpus)
             if found.study == meant and found.paths.root == paths.root:
                 gpus = f" --resources gpu={meant.gpus}" if meant.gpus else ""
                 return f"snakemake --cores all{gpus} --config study={name}"

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from threespo.errors import InputError, listed
+from threespo.errors import InputError, format_names
 
 _AT_ONCE = 8
 _LIST = "the list of files"
@@ -104,7 +104,7 @@ class Stores:
         if damaged:
             raise InputError(
                 f"{self.url}: lacks, or has damaged, {len(damaged)} of {len(names)} files that this commit describes "
-                f"({listed(names[one] for one in damaged[:3])}). Results here are untouched; whoever shared them can "
+                f"({format_names(names[one] for one in damaged[:3])}). Results here are untouched; whoever shared them can "
                 "repeat `make push`, which mends it."
             )
 

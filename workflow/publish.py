@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from threespo.errors import InputError
-from threespo.files import atomic_path, atomic_text
-from threespo.paths import PUBLISHED, Paths
-from threespo.pipeline.plan import check
+from threespo.files import replace_file, write_text
+from threespo.paths import PUBLISHED_MINI, Paths
+from threespo.pipeline.plan import check_study
 from threespo.provenance.digests import file_digest
+from threespo.results.analysis.opening import build_outcome_table
+from threespo.results.analysis.published import COLUMNS
+from threespo.results.analysis.statistics import seeds_needed
 from threespo.results.collect import RUN_COLUMNS
-from threespo.results.opening import outcome
-from threespo.results.published import COLUMNS
-from threespo.results.statistics import seeds_needed
-from threespo.study.catalogue import made_in
+from threespo.study.catalogue import items_of
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs
 from threespo.tables import read_table
@@ -51,7 +51,7 @@ def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
         InputError: if the workflow has something left to do for this study, or a result is missing, damaged or edited.
     """
     study = load_study(paths.study)
-    lines, well = check(study, paths, deep=True)
+    lines, well = check_study(study, paths, deep=True)
     if not well:
         raise InputError(f"{lines[0]}. Run the workflow for this study, and publish what is finished")
 
@@ -59,18 +59,18 @@ def publish(paths: Paths, *, with_report: bool = False) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     tables = _tables(study, paths, folder)
     for file, frame in tables.items():
-        atomic_text(file, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+        write_text(file, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
     kinds = {"table": ".csv", "figure": ".svg", "text": ".csv"}
     copies = [
         file
-        for item in made_in(study)
+        for item in items_of(study)
         for file in item_files(paths, item)
         if file.suffix == kinds[item.kind]
     ]
     copies += [paths.report] * with_report
     for source in copies:
-        with atomic_path(folder / source.name) as target:
+        with replace_file(folder / source.name) as target:
             shutil.copyfile(source, target)
 
     written = [*tables, *(folder / source.name for source in copies)]
@@ -91,9 +91,9 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
     more = {name: read_table(paths.table(name)) for name in ("learning", "time_to", "tuning")}
     more["differences"] = differences(study, main, episodes)
     tables |= {folder / f"{name}.csv": frame for name, frame in more.items() if len(frame)}
-    if paths.root.name == PUBLISHED.stem:
+    if paths.root.name == PUBLISHED_MINI.stem:
         commits = " ".join(sorted(runs["commit"].unique()))
-        tables[PUBLISHED] = main[main["mean"].notna()].assign(commit=commits)[[*COLUMNS]]
+        tables[PUBLISHED_MINI] = main[main["mean"].notna()].assign(commit=commits)[[*COLUMNS]]
     return tables
 
 
@@ -150,7 +150,7 @@ def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") 
     """
     import pandas as pd
 
-    found = outcome(study, main, episodes)
+    found = build_outcome_table(study, main, episodes)
     rows = [
         {
             **{name: setting[name] for name in ("env", "policy", "split")},

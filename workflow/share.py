@@ -15,12 +15,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from threespo.errors import InputError, listed, sized
+from threespo.errors import InputError, format_bytes, format_names
 from threespo.paths import Paths
 from threespo.pipeline import plan
-from threespo.provenance.digests import Digests
-from threespo.study.resolve import present_study
-from threespo.terminal import printable
+from threespo.provenance.digests import DigestCache
+from threespo.study.resolve import current_study
+from threespo.terminal import escape_controls
 from workflow.descriptions import (
     CONFIG,
     LOCK,
@@ -57,7 +57,7 @@ def check(study: str) -> None:
     if not paths.study.is_file():
         there = ", ".join(sorted(path.parent.name for path in RESULTS.glob("*/study.json"))) or "none"
         raise InputError(f"{paths.root}: no such study; studies with results: {there}")
-    lines, well = plan.check(present_study(paths), paths, deep=True)
+    lines, well = plan.check_study(current_study(paths), paths, deep=True)
     if not well:
         raise InputError(
             f"{paths.root}: not finished, damaged, or out of date: {lines[0]}. "
@@ -91,7 +91,11 @@ def push(study: str, remote: str | None = None) -> None:
         print(f"{_size(study)}: to {url}", file=sys.stderr, flush=True)
         mended = stores.push(folder, names)
     if mended:
-        print(printable(f"mended at the remote, where it was missing or damaged: {listed(mended)}"))
+        print(
+            escape_controls(
+                f"mended at the remote, where it was missing or damaged: {format_names(mended)}"
+            )
+        )
     print(f"pushed results/{study}: {_size(study)}, in {url}")
     _commit(study)
 
@@ -143,18 +147,18 @@ def _settle() -> None:
 def _check_brought(study: str) -> None:
     """Make sure that results are as their records have them: they may have been damaged before they were shared."""
     paths = Paths(RESULTS / study)
-    verdicts = plan.plan(present_study(paths), paths, Digests())
+    verdicts = plan.plan_jobs(current_study(paths), paths, DigestCache())
     # At another commit there may be other jobs.
     if damage := [line for verdict in verdicts if not verdict.new for line in verdict.damage]:
         raise InputError(
-            f"{paths.root}: brought as it was shared, but not as it was made: {listed(damage)}. Run the workflow, which "
+            f"{paths.root}: brought as it was shared, but not as it was made: {format_names(damage)}. Run the workflow, which "
             "makes anew what is damaged, and push again."
         )
 
 
 def _size(study: str) -> str:
     out = shared_here()[study]
-    return f"{out.get('nfiles', 1)} files, {sized(out.get('size', 0))}"
+    return f"{out.get('nfiles', 1)} files, {format_bytes(out.get('size', 0))}"
 
 
 def _refuse_to_overwrite(study: str) -> None:
@@ -265,7 +269,7 @@ def _commit(study: str) -> None:
         return
     done = done if done.returncode else run(commit)
     if done.returncode:
-        print(printable(f"git could not commit: {last_line(done)}"), file=sys.stderr)
+        print(escape_controls(f"git could not commit: {last_line(done)}"), file=sys.stderr)
         print(f"What remains: {shlex.join(add)} && {shlex.join(commit)} && git push")
     else:
         print(f"Committed {', '.join(files)}. What remains: git push")
@@ -286,7 +290,7 @@ def main() -> int:
         check_repository()
         push(arguments.study, arguments.remote) if arguments.action == "push" else pull(arguments.study)
     except InputError as error:
-        print(printable(f"workflow.share: {error}"), file=sys.stderr)
+        print(escape_controls(f"workflow.share: {error}"), file=sys.stderr)
         return 2
     return 0
 

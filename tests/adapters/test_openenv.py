@@ -52,7 +52,7 @@ def server():
 
 
 def test_a_client_wins_a_game(server):
-    game = compile_game(embedded.game("valid_unseen", 7, "full", 2))
+    game = compile_game(embedded.generate_game("valid_unseen", 7, "full", 2))
     with GenericEnvClient(base_url=server).sync() as client:
         result = client.reset(task=game.task_id)
         assert result.observation["goal"] == game.goal

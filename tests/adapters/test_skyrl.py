@@ -19,7 +19,7 @@ def _made(split, task, **options):
 
 
 def test_an_episode_is_played_to_its_win():
-    game = compile_game(embedded.game("valid_unseen", 7, "full", 4))
+    game = compile_game(embedded.generate_game("valid_unseen", 7, "full", 4))
     env = _made("valid_unseen", game.task_id)
     conversation, info = env.init([{"role": "system", "content": "Play."}])
     assert [message["role"] for message in conversation] == ["system", "user"]

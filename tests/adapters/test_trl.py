@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import get_json_schema
 from trl.chat_template_utils import qwen3_chat_template
 
-from threespo.adapters.trl import ALFWorldTools, WebShopTools, rows
+from threespo.adapters.trl import ALFWorldTools, WebShopTools, make_dataset_rows
 
 
 @pytest.mark.parametrize("kind", [ALFWorldTools, WebShopTools])
@@ -80,7 +80,7 @@ def test_grpo_takes_a_step_with_the_environments_own_reward(tokenizer, tmp_path)
         use_cpu=True,
         save_strategy="no",
     )
-    dataset = Dataset.from_list(rows("alfworld", split="valid_unseen")[:4])
+    dataset = Dataset.from_list(make_dataset_rows("alfworld", split="valid_unseen")[:4])
     trainer = trl.GRPOTrainer(
         model=Qwen3ForCausalLM(config),
         args=arguments,

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from tests.followed import GRPO, going_on, judged, study_in, trained
-from threespo.watch.tracking.follow import track
-from threespo.watch.tracking.rows import rows, tracked_runs
+from threespo.watch.tracking.follow import copy_runs
+from threespo.watch.tracking.rows import find_tracked_runs, read_rows
 
 SUCCESS = [(1, 0.25), (2, 0.5), (3, 0.75)]
 
@@ -29,14 +29,14 @@ def grown(target, paths, tmp_path, read):
     """Copy a run as it goes on, when it has ended, and once more; ``read`` returns the curve of success."""
     ended = paths.run(GRPO).folder.rename(tmp_path / "ended")
     going_on(paths, GRPO, [1, 2])
-    assert track(paths.root, target, tmp_path / "place") == 2
+    assert copy_runs(paths.root, target, tmp_path / "place") == 2
     assert read() == SUCCESS[:2]
 
     (paths.root / "checkpoints").rename(tmp_path / "left")
     ended.rename(paths.run(GRPO).folder)
-    again = track(paths.root, target, tmp_path / "place")
+    again = copy_runs(paths.root, target, tmp_path / "place")
     assert read() == SUCCESS
-    copied = track(paths.root, target, tmp_path / "place")
+    copied = copy_runs(paths.root, target, tmp_path / "place")
     assert read() == SUCCESS
     return again, copied
 
@@ -108,8 +108,8 @@ def test_wandb_offline_has_one_folder_however_often_it_is_called(paths, tmp_path
 
     # Offline nobody counts the rows, so that all of them are written again.
     assert grown("wandb", paths, tmp_path, curve) == (8 - 1, 8 - 1)
-    (tracked,) = tracked_runs(paths.run(GRPO).folder)
-    assert len(list(rows(tracked))) == 7
+    (tracked,) = find_tracked_runs(paths.run(GRPO).folder)
+    assert len(list(read_rows(tracked))) == 7
 
 
 def test_wandb_without_a_login_is_one_message(paths, tmp_path):

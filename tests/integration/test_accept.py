@@ -135,9 +135,11 @@ def truncated(folder: Path) -> None:
 
 def other_machine(folder: Path) -> None:
     paths, job = Paths(folder / ROOT), JobId("train", GRPO)
-    record = records.read(paths, job)
+    record = records.read_record(paths, job)
     assert record is not None
-    records.write(paths, dataclasses.replace(record, made={**record.made, "processor": "another"}))
+    records.write_record(
+        paths, dataclasses.replace(record, environment={**record.environment, "processor": "another"})
+    )
 
 
 def other_setting(folder: Path) -> None:
@@ -197,15 +199,18 @@ def test_a_job_of_other_code_or_edited_while_it_ran_is_no_part_of_anothers_proof
     finished_copy: Checkout,
 ) -> None:
     paths, seed_1 = Paths(finished_copy.results()), GRPO.replace("seed-0", "seed-1")
-    record = records.read(paths, JobId("train", seed_1))
+    record = records.read_record(paths, JobId("train", seed_1))
     assert record is not None
-    records.write(
+    records.write_record(
         paths, dataclasses.replace(record, code={**record.code, "threespo.rng:derive": "another"})
     )
-    edited = records.read(paths, JobId("train", GRPO.replace("grpo", "threespo-calibrated")))
+    edited = records.read_record(paths, JobId("train", GRPO.replace("grpo", "threespo-calibrated")))
     assert edited is not None
-    records.write(
-        paths, dataclasses.replace(edited, code={**edited.code, "threespo.rng:derive": records.EDITED})
+    records.write_record(
+        paths,
+        dataclasses.replace(
+            edited, code={**edited.code, "threespo.rng:derive": records.EDITED_DURING_JOB}
+        ),
     )
     rename_publicly(finished_copy.folder)
     finished_copy.log.write_text("")

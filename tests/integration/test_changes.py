@@ -14,10 +14,10 @@ import pytest
 
 from tests.integration.conftest import Checkout
 from threespo.paths import Paths
-from threespo.pipeline.plan import plan
-from threespo.pipeline.stages import jobs
-from threespo.provenance.digests import Digests
-from threespo.study.catalogue import catalogue
+from threespo.pipeline.plan import plan_jobs
+from threespo.pipeline.stages import list_jobs
+from threespo.provenance.digests import DigestCache
+from threespo.study.catalogue import read_catalogue
 from threespo.study.load import load_study
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,9 @@ PROBE = {f"probe {SEARCH[0]}"}
 ENDS = {"tables", "report"}
 # The ci study has neither a row with a uniform number of samples nor decision trees.
 LACKS = (None, "adaptive_curves", "decision_trees")
-ITEMS = [item for item in catalogue(REPOSITORY / "config" / "paper").items if item.notebook not in LACKS]
+ITEMS = [
+    item for item in read_catalogue(REPOSITORY / "config" / "paper").items if item.notebook not in LACKS
+]
 DRAWN = notebooks(*(str(item.notebook) for item in ITEMS if item.kind != "table"))
 # They read one table, which has the cells of all of them.
 CELLS = notebooks("main_table", "ablation", "thresholds", "alpha", "efficiency")
@@ -348,7 +350,7 @@ def verdicts(checkout: Checkout) -> dict[str, list[str]]:
 def records(checkout: Checkout) -> dict[str, int]:
     """Return when each job of the study has last written its record."""
     paths = Paths(checkout.results())
-    files = {str(job): paths.record(job.stage, job.name) for job in jobs(load_study(paths.study))}
+    files = {str(job): paths.record(job.stage, job.name) for job in list_jobs(load_study(paths.study))}
     return {job: file.stat().st_mtime_ns for job, file in files.items() if file.is_file()}
 
 
@@ -414,9 +416,9 @@ def test_no_file_of_the_results_can_go_or_change_without_its_job_running_again(
 ):
     monkeypatch.chdir(finished_copy.folder)
     study, paths = load_study(ROOT / "study.json"), Paths(ROOT)
-    makers = {path: str(job) for job in jobs(study) for path in job.outputs(paths).paths()}
-    makers |= {paths.record(job.stage, job.name): str(job) for job in jobs(study)}
-    assert not [verdict for verdict in plan(study, paths, Digests()) if verdict.damage]
+    makers = {path: str(job) for job in list_jobs(study) for path in job.outputs(paths).paths()}
+    makers |= {paths.record(job.stage, job.name): str(job) for job in list_jobs(study)}
+    assert not [verdict for verdict in plan_jobs(study, paths, DigestCache()) if verdict.damage]
 
     # What is not a result: logs, what was asked for, locks and memories.
     apart = ("study.json", "call.json")
@@ -431,7 +433,9 @@ def test_no_file_of_the_results_can_go_or_change_without_its_job_running_again(
         # Every file is removed, every fourth damaged at its end too.
         for damaged in (None, content[:-2])[: 2 if number % 4 == 0 else 1]:
             file.unlink() if damaged is None else file.write_bytes(damaged)
-            found = [str(verdict.job) for verdict in plan(study, paths, Digests()) if verdict.damage]
+            found = [
+                str(verdict.job) for verdict in plan_jobs(study, paths, DigestCache()) if verdict.damage
+            ]
             assert found == [maker], file
             file.write_bytes(content)
 

@@ -11,8 +11,8 @@ from threespo.errors import InputError
 from threespo.paths import Paths
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
-from threespo.results.paper import read_results
-from threespo.results.tables import COSTS, main_results
+from threespo.results.paper_numbers import read_results
+from threespo.results.tables import COSTS, main_results_table
 from threespo.study.config import Study
 from threespo.study.load import parse_study
 from threespo.study.matrix import find_run, prompted_runs
@@ -100,7 +100,7 @@ def test_without_key_and_cassette_the_row_says_so_and_has_no_number(
         evaluate(study, run, paths)
     assert "not run (no API key)" in capsys.readouterr().err
     assert not server.asked
-    assert collect.not_run(study, paths) == prompted_runs(study)
+    assert collect.find_runs_without_episodes(study, paths) == prompted_runs(study)
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     played, absent = prompted_runs(study)
@@ -113,8 +113,12 @@ def test_without_key_and_cassette_the_row_says_so_and_has_no_number(
         paths.run(find_run(study, "alfworld/tiny-s/grpo/seed-0")).evaluation, base.assign(method="grpo")
     )
     costs = pd.DataFrame(columns=["env", "policy", "method", "training_seed", *COSTS])
-    main = main_results(
-        study, collect.episodes(study, paths), costs, read_results(), collect.not_run(study, paths)
+    main = main_results_table(
+        study,
+        collect.read_episodes(study, paths),
+        costs,
+        read_results(),
+        collect.find_runs_without_episodes(study, paths),
     )
     rows = main[main["split"] == "valid_seen"].set_index(["policy", "method"])
     assert rows.loc[("gpt-4o", "closed"), ["mean", "paper_mean", "note", "kind"]].tolist() == [
@@ -163,8 +167,8 @@ TOO_LONG = answers({"error": {"message": "This model's maximum context length is
 def played(study, paths, run):
     """Return the study's table ``main`` for one row that was played."""
     costs = pd.DataFrame(columns=["env", "policy", "method", "training_seed", *COSTS])
-    main = main_results(study, read_table(paths.run(run).evaluation), costs, read_results())
-    return collect.with_notes(main, study, paths)
+    main = main_results_table(study, read_table(paths.run(run).evaluation), costs, read_results())
+    return collect.add_notes(main, study, paths)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import yaml
 
 from threespo.paths import Paths
 from threespo.pipeline import journal
-from threespo.pipeline.stages import Job, jobs
-from threespo.scaling.resources import LEAST_MEGABYTES, LEAST_MINUTES, Allotment
+from threespo.pipeline.stages import Job, list_jobs
+from threespo.scaling.resources import MIN_MEGABYTES, MIN_MINUTES, JobResources
 from threespo.study.load import load_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,17 +63,17 @@ def test_every_job_is_submitted_with_its_resources_and_a_preempted_one_again(che
 
     study = load_study(checkout.results() / "study.json")
     submitted = [json.loads(file.read_text()) for file in cluster.glob("job-*")]
-    meant = [job for job in jobs(study) if job.stage in ("data", "policy", "train")]
+    meant = [job for job in list_jobs(study) if job.stage in ("data", "policy", "train")]
     assert len(submitted) == len(meant) + 1, "one cluster job for each, and one again"
     train = [job["asked"] for job in submitted if '"rule": "train"' in job["script"]]
-    least = [f"--mem={LEAST_MEGABYTES}", "--gpus=0", "--nodes=0"]
+    least = [f"--mem={MIN_MEGABYTES}", "--gpus=0", "--nodes=0"]
     assert len(train) == 5
     for asked in train:
         assert [part for part in asked if not part.startswith("--time")] == least
-        assert int(asked[1].removeprefix("--time=")) >= LEAST_MINUTES
-    call, _ = journal.read(Paths(checkout.results()))
+        assert int(asked[1].removeprefix("--time=")) >= MIN_MINUTES
+    call, _ = journal.read_journal(Paths(checkout.results()))
     assert {Job(*one) for one in call.jobs} == set(meant), "the others were not asked for"
-    assert {Job(*one) for one in call.left} == set(jobs(study)) - set(meant)
+    assert {Job(*one) for one in call.left} == set(list_jobs(study)) - set(meant)
     for job in meant:
         assert all(path.exists() for path in job.outputs(Paths(checkout.results())).paths()), job
 
@@ -87,7 +87,7 @@ def paper(**changes):
 def test_four_ranks_of_7b_get_memory_for_all_and_more_time_than_the_run_takes():
     four = {"ranks_per_run": 4, "zero_stage": 3, "gradient_checkpointing": True}
     study = paper(policies={"qwen25-7b": four})
-    allotment = Allotment(study)
+    allotment = JobResources(study)
     large = allotment.of(Job("train", "alfworld/qwen25-7b/grpo/seed-0"))
     # Each rank reads policy and reference, 15.2 GB each, before it passes them on to its GPU.
     assert large.mem_mb > 4 * 2 * 15_200
@@ -95,11 +95,11 @@ def test_four_ranks_of_7b_get_memory_for_all_and_more_time_than_the_run_takes():
     small = allotment.of(Job("train", "alfworld/qwen25-1b5/grpo/seed-0"))
     assert small.mem_mb < large.mem_mb
     assert large.runtime > small.runtime > 24 * 60
-    assert allotment.of(Job("tables")).mem_mb == LEAST_MEGABYTES
-    assert allotment.of(Job("evaluate", "webshop/qwen25-7b/ppo/seed-2")).runtime > LEAST_MINUTES
+    assert allotment.of(Job("tables")).mem_mb == MIN_MEGABYTES
+    assert allotment.of(Job("evaluate", "webshop/qwen25-7b/ppo/seed-2")).runtime > MIN_MINUTES
 
 
 def test_a_run_larger_than_a_machine_is_given_several():
     study = paper(policies={"qwen25-7b": {"ranks_per_run": 16, "zero_stage": 3}}, gpus=16)
-    assert Allotment(study).of(Job("train", "alfworld/qwen25-7b/ppo/seed-0")).nodes == 2
-    assert Allotment(study).of(Job("train", "alfworld/qwen25-1b5/ppo/seed-0")).nodes == 0
+    assert JobResources(study).of(Job("train", "alfworld/qwen25-7b/ppo/seed-0")).nodes == 2
+    assert JobResources(study).of(Job("train", "alfworld/qwen25-1b5/ppo/seed-0")).nodes == 0

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 from tests.integration.soak import VARYING
-from threespo.pipeline.stages import jobs
+from threespo.pipeline.stages import list_jobs
 from threespo.provenance.digests import file_digest
-from threespo.study.catalogue import figures
+from threespo.study.catalogue import figures_of
 from threespo.study.load import load_study
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,9 @@ def test_one_command_makes_tables_figures_and_a_report(finished):
 def test_the_report_needs_no_other_file_and_no_network(finished):
     html = (finished.results() / "report.html").read_text()
     drawn = sorted(path.stem for path in (finished.results() / "figures").glob("*.svg"))
-    assert drawn == sorted(item.name for item in figures(load_study(finished.results() / "study.json")))
+    assert drawn == sorted(
+        item.name for item in figures_of(load_study(finished.results() / "study.json"))
+    )
     assert html.count("data:image/svg+xml;base64,") == len(drawn)
     for outside in ('src="http', 'href="http', "<script src", "@import", "url("):
         assert outside not in html
@@ -117,7 +119,7 @@ def test_a_changed_study_is_another_one_that_takes_what_is_the_same_and_going_ba
     assert before == {path: path.read_bytes() for path in before}
 
     # The outcome in a few lines, and no list of paths.
-    every = len(jobs(load_study(other / "study.json")))
+    every = len(list_jobs(load_study(other / "study.json")))
     (said,) = re.findall(rf"threespo: \d+ of {every} jobs done.*", done.stderr, re.DOTALL)
     assert "ALFWorld, success on unseen rooms in %: base (weak start) 25.0, GRPO 62.5" in said
     assert f"report: results/{other.name}/report.html" in said

@@ -43,22 +43,22 @@ evaluation: {seeds: [123]}
 
 FINISH = """
 import sys
-from threespo.provenance.digests import Digests
+from threespo.provenance.digests import DigestCache
 from threespo.pipeline.perform import perform
-from threespo.pipeline.plan import check, plan
-from threespo.study.resolve import resolve
+from threespo.pipeline.plan import check_study, plan_jobs
+from threespo.study.resolve import resolve_study
 from threespo.pipeline.stages import STAGES
 from threespo.pipeline.workflow_run import WorkflowRun
 
-found = resolve({"study": "ci"}, None)
+found = resolve_study({"study": "ci"}, None)
 study, paths = found.study, found.paths
 held = WorkflowRun(found)
 held.begin(execute=True)
-for verdict in plan(study, paths, Digests()):
+for verdict in plan_jobs(study, paths, DigestCache()):
     job = verdict.job
     if verdict.runs:
         perform(study, paths, job, lambda: STAGES[job.stage].run(job.settings(study, paths)))
-lines, _ = check(study, paths, deep=True)
+lines, _ = check_study(study, paths, deep=True)
 sys.exit(0 if len(lines) == 1 else str(lines))
 """
 """What a call of the workflow does, without Snakemake and its seconds; then everything must be as recorded."""
@@ -426,7 +426,7 @@ def test_a_stalled_download_ends_in_time_and_keeps_what_came(tmp_path, monkeypat
         with pytest.raises(
             InputError, match=rf"download failed \(.*timed out.*\); {kept} bytes are kept"
         ):
-            official.fetch(tmp_path, [archive], progress=False)
+            official.fetch_release(tmp_path, [archive], progress=False)
         assert time.monotonic() - begun < 5
         served[0].close()
     assert (tmp_path / "games.zip.part").exists() == bool(sent)

@@ -16,8 +16,8 @@ import yaml
 from tests.chat_server import ChatServer, says
 from tests.integration.conftest import REPOSITORY, Checkout, copy_repository
 from threespo.paths import Paths
-from threespo.pipeline.plan import plan
-from threespo.pipeline.stages import Job, jobs
+from threespo.pipeline.plan import plan_jobs
+from threespo.pipeline.stages import Job, list_jobs
 from threespo.provenance import code
 from threespo.study.load import dump_study, load_study, parse_study
 
@@ -169,7 +169,7 @@ def _jobs(checkout: Checkout) -> list[Job]:
     before = Path.cwd()
     os.chdir(checkout.folder)
     try:
-        return jobs(load_study(checkout.folder / "results" / "traced" / "study.json"))
+        return list_jobs(load_study(checkout.folder / "results" / "traced" / "study.json"))
     finally:
         os.chdir(before)
 
@@ -311,18 +311,20 @@ def test_a_mutant_of_what_jobs_called_is_named_with_them(
     draw = random.Random(SEED)
     called = sorted({unit for units in traced.calls.values() for unit in units})
     draw.shuffle(called)
-    code.forget()
-    assert not [verdict for verdict in plan(study, paths, None) if verdict.changes or verdict.damage]
+    code.clear_caches()
+    assert not [
+        verdict for verdict in plan_jobs(study, paths, None) if verdict.changes or verdict.damage
+    ]
 
     tried = 0
     for mutant in mutants(traced.checkout.folder / "threespo", called, draw):
         before = mutant.file.read_bytes()
         mutant.file.write_text(mutant.text)
-        code.forget()
+        code.clear_caches()
         try:
             named = {
                 verdict.job
-                for verdict in plan(study, paths, None)
+                for verdict in plan_jobs(study, paths, None)
                 if any(f"code   {mutant.module}:{mutant.unit}:" in line for line in verdict.changes)
             }
         finally:
@@ -333,7 +335,7 @@ def test_a_mutant_of_what_jobs_called_is_named_with_them(
         if tried == MUTANTS:
             break
     assert tried >= 60
-    code.forget()
+    code.clear_caches()
 
 
 def test_a_mutant_of_what_no_job_can_call_reruns_nothing(
@@ -344,7 +346,7 @@ def test_a_mutant_of_what_no_job_can_call_reruns_nothing(
     monkeypatch.setattr(code, "ROOT", package)
     paths = Paths(Path("results") / "traced")
     study = load_study(paths.study)
-    code.forget()
+    code.clear_caches()
     known = {name for job in traced.calls for name in job.code(study)}
     called = {unit for units in traced.calls.values() for unit in units}
     everything = {
@@ -365,9 +367,9 @@ def test_a_mutant_of_what_no_job_can_call_reruns_nothing(
     for mutant in mutants(package, apart, draw):
         before = mutant.file.read_bytes()
         mutant.file.write_text(mutant.text)
-        code.forget()
+        code.clear_caches()
         try:
-            changed = [verdict for verdict in plan(study, paths, None) if verdict.changes]
+            changed = [verdict for verdict in plan_jobs(study, paths, None) if verdict.changes]
         finally:
             mutant.file.write_bytes(before)
         assert not changed, mutant
@@ -375,4 +377,4 @@ def test_a_mutant_of_what_no_job_can_call_reruns_nothing(
         if tried == 20:
             break
     assert tried == 20
-    code.forget()
+    code.clear_caches()

@@ -8,15 +8,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import threespo.results.published
-from threespo.results.published import read_published
+import threespo.results.analysis.published
+from threespo.results.analysis.published import read_published
 
 AS_IF_OTHERS_SHOWED_IT = """
 import sys
 from pathlib import Path
-import threespo.results.published
+import threespo.results.analysis.published
 import workflow.publish
-for module in (workflow.publish, threespo.results.published):
+for module in (workflow.publish, threespo.results.analysis.published):
     module.PUBLISHED = Path("config/published/ci.csv")
 sys.exit(workflow.publish.main())
 """
@@ -92,7 +92,9 @@ def test_of_mini_reports_get_every_row_that_was_run(finished_copy, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert {"config/published/ci.csv", "docs/results/ci/report.html"} <= set(done.stdout.split())
     monkeypatch.chdir(finished_copy.folder)
-    monkeypatch.setattr(threespo.results.published, "PUBLISHED", Path("config/published/ci.csv"))
+    monkeypatch.setattr(
+        threespo.results.analysis.published, "PUBLISHED", Path("config/published/ci.csv")
+    )
     rows, main = read_published(), pd.read_parquet("results/ci/tables/main.parquet")
     key = ["env", "policy", "method", "split"]
     expected = main[main["mean"].notna()].set_index(key)["mean"]

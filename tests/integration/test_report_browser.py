@@ -9,8 +9,8 @@ from playwright.sync_api import sync_playwright
 from tests.browser import FLAGS, REMEDY, find
 from tests.jobs import write_report, write_tables
 from tests.unit.test_results_environments import draw, finish, study_with
-from threespo.results import layout
-from threespo.study.catalogue import notebooks
+from threespo.results.paper import layout
+from threespo.study.catalogue import notebooks_of
 from threespo.study.load import dump_study
 from threespo.watch.index import write_index
 
@@ -35,7 +35,7 @@ def report(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         # Paper is as short as a screen, so that some of so small a study's figures are taller.
         patch.setattr(layout, "PAGE_HEIGHT", 4.0)
-        for name in notebooks(study):
+        for name in notebooks_of(study):
             draw(name, paths)
     write_report(study, paths)
     paths.study.write_text(dump_study(study))

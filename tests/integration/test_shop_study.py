@@ -10,21 +10,21 @@ import pytest
 
 from tests.jobs import evaluate, load_tasks, make_setup, prepare, probe, record, settings_of, train
 from threespo.agents.trials import Agent, play_trials
-from threespo.envs.episode import EpisodeSetup, act, begin, respond
+from threespo.envs.episode import EpisodeSetup, respond, start_episode, take_action
 from threespo.envs.webshop import Catalogue, WebShop
-from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
+from threespo.envs.webshop.data import load_goals, prepare_shop, read_shop_products
 from threespo.imitation import base_policy
-from threespo.imitation.curriculum import Recipe, Shape, Stage, curriculum_of
+from threespo.imitation.curriculum import Recipe, Stage, TinyModelShape, curriculum_of
 from threespo.imitation.webshop.expert import CAREFUL, ExpertNoise
 from threespo.paths import Paths
 from threespo.protocol import Sample, SampleRequest
-from threespo.results.viewer import write_view
+from threespo.results.report.viewer import write_view
 from threespo.runs import checkpoint
 from threespo.study.config import Study
 from threespo.study.load import dump_study, load_study, parse_study
 from threespo.study.matrix import find_run
 from threespo.tables import read_table
-from threespo.watch.play import ask, open_task, play, play_task
+from threespo.watch.play import make_human_player, open_task, play_path, play_task
 
 VALUES = {
     "name": "shop",
@@ -70,13 +70,15 @@ def paths(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Paths:
     prepare(study, "webshop", data)
     moment = Stage(15_000, 2e-3, 0.1, 1.0, ExpertNoise(random_action=0.2), CAREFUL, batch=8)
     plan = Recipe(
-        Shape(32, 1, 2, 64),
+        TinyModelShape(32, 1, 2, 64),
         (moment,),
         replace(moment, tokens=2_000, labels=None),
         most_weakening_steps=1,
     )
-    curriculum = replace(curriculum_of(settings_of("policy", study, "webshop/tiny-s", paths)), plan=plan)
-    facts = base_policy.build(curriculum, load_tasks("webshop", data, "calibration"), folder)
+    curriculum = replace(
+        curriculum_of(settings_of("policy", study, "webshop/tiny-s", paths)), recipe=plan
+    )
+    facts = base_policy.build_policy(curriculum, load_tasks("webshop", data, "calibration"), folder)
     (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
     for method in ("grpo", "threespo"):
         train(study, find_run(study, f"webshop/tiny-s/{method}/seed-0"), paths)
@@ -108,14 +110,14 @@ def test_an_interrupted_run_in_the_shop_ends_in_the_same_bytes(
     run, other = find_run(study, f"webshop/tiny-s/{method}/seed-0"), Paths(tmp_path)
     for name in ("data", "policy"):
         (tmp_path / name).symlink_to(paths.root / name)
-    save = checkpoint.save
+    save = checkpoint.save_checkpoint
 
     def save_then_die(*arguments: Any) -> None:
         save(*arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "save", save_then_die)
+        patched.setattr(checkpoint, "save_checkpoint", save_then_die)
         with pytest.raises(KeyboardInterrupt):
             train(study, run, other)
     assert not other.run(run).metrics.exists()
@@ -149,7 +151,7 @@ def test_searches_in_the_shop_can_be_looked_at(paths: Paths, tmp_path: Path) -> 
 def test_a_trained_policy_plays_a_goal(paths: Paths) -> None:
     out = io.StringIO()
     record("train", load_study(paths.study), "webshop/tiny-s/grpo/seed-0", paths)
-    play(
+    play_path(
         paths.data("webshop"),
         policy=paths.root / "runs" / "webshop" / "tiny-s" / "grpo" / "seed-0",
         out=out,
@@ -164,7 +166,7 @@ def test_a_person_buys_and_is_told_the_score(study: Study, tmp_path: Path) -> No
     assert open_task(tmp_path, goal.task_id)[1] == goal
     setup, out = make_setup(study, "webshop", tmp_path), io.StringIO()
     lines = iter(["search[table lamp]\n", "click[e00000000y]\n", "click[buy now]\n"])
-    won = play_task(begin(setup, goal), ask(lines, out), out)
+    won = play_task(start_episode(setup, goal), make_human_player(lines, out), out)
     assert not won
     assert "Not won after 3 steps, score 0." in out.getvalue()
     assert "Thank you for shopping with us!" in out.getvalue()
@@ -174,7 +176,9 @@ def test_what_is_not_there_does_nothing_and_any_query_is_admissible(
     study: Study, tmp_path: Path
 ) -> None:
     prepare(study, "webshop", tmp_path)
-    start = begin(make_setup(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0])
+    start = start_episode(
+        make_setup(study, "webshop", tmp_path), load_tasks("webshop", tmp_path, "test")[0]
+    )
     for action, idle in (("click[buy now]", True), ("search[lamp]", False), ("dance", True)):
         assert respond(start, f"<think>so</think><action>{action}</action>").nothing_happens == idle
     for action, allowed in (
@@ -182,7 +186,7 @@ def test_what_is_not_there_does_nothing_and_any_query_is_admissible(
         ("search[a [b]]", False), ("search[x] click[y]", False),
     ):  # fmt: skip
         assert respond(start, f"<think>so</think><action>{action}</action>").admissible == allowed
-    results = act(start, "search[lamp]")
+    results = take_action(start, "search[lamp]")
     for again in ("click[buy now]", "search[lamp]"):
         assert respond(results, f"<think>so</think><action>{again}</action>").nothing_happens
 
@@ -229,21 +233,23 @@ def test_an_agent_reflects_as_a_shopper_and_keeps_its_best_score(study: Study, t
 
 
 def test_a_description_that_no_prompt_holds_is_cut_in_the_repaired_shop_alone(tmp_path: Path) -> None:
-    products = [item._replace(description="long " * 4000) for item in products_of("embedded", count=500)]
+    products = [
+        item._replace(description="long " * 4000) for item in read_shop_products("embedded", count=500)
+    ]
     prepare_shop(tmp_path / "shop", products)
     catalogue = Catalogue(tmp_path / "shop" / "catalogue")
     goal = load_goals(tmp_path / "shop", "test", catalogue)[0]
     lengths = {}
     for fidelity in ("repaired", "original"):
-        episode = begin(EpisodeSetup(WebShop(catalogue, fidelity=fidelity), 9, 0), goal)
+        episode = start_episode(EpisodeSetup(WebShop(catalogue, fidelity=fidelity), 9, 0), goal)
         for action in ("search[lamp]", f"click[{episode.setup.env.catalogue.product(0).asin.lower()}]"):
-            episode = act(episode, action)
+            episode = take_action(episode, action)
         item = next(
             action
             for action in episode.setup.env.admissible(episode.state)
             if action.startswith("click[e0")
         )
-        page = act(act(episode, item), "click[description]")
+        page = take_action(take_action(episode, item), "click[description]")
         lengths[fidelity] = len(page.observation)
     assert lengths["repaired"] < 3_100
     assert lengths["original"] > 19_000

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from threespo.paths import Paths
-from threespo.pipeline.stages import STAGES, Job, jobs
+from threespo.pipeline.stages import STAGES, Job, list_jobs
 from threespo.settings import Execution, Label
 from threespo.study.load import load_study
-from threespo.study.resolve import resolve
+from threespo.study.resolve import resolve_study
 
 pytestmark = pytest.mark.slow
 
@@ -78,12 +78,12 @@ def name_of(job: dict) -> Job | None:
 def test_the_workflow_has_the_jobs_inputs_and_outputs_of_the_stages(study, gpus, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     found, folder = jobs_of_snakemake(study, tmp_path, gpus)
-    meant, paths = resolve({"study": study}, gpus).study, Paths(folder)
+    meant, paths = resolve_study({"study": study}, gpus).study, Paths(folder)
     assert not folder.exists(), "nothing runs, so nothing is written"
     ours = {name_of(job): job for job in found}
     gathered = ours.pop(None)
     assert len(found) == len(ours) + 1, "no job of a stage occurs twice"
-    assert set(ours) == set(jobs(meant))
+    assert set(ours) == set(list_jobs(meant))
 
     for job, theirs in ours.items():
         files = {str(path) for group in job.inputs(meant, paths).values() for path in group}
@@ -91,7 +91,7 @@ def test_the_workflow_has_the_jobs_inputs_and_outputs_of_the_stages(study, gpus,
         assert set(theirs["output"]) == {str(path) for path in job.outputs(paths).paths()}, job
         assert theirs["gpu"] == job.settings(meant, paths).gpus, job
 
-    results = {str(path) for job in jobs(meant) for path in job.outputs(paths).paths()}
+    results = {str(path) for job in list_jobs(meant) for path in job.outputs(paths).paths()}
     assert (gathered["rule"], gathered["input"]) == ("default", sorted(results))
 
 
@@ -99,7 +99,7 @@ def test_every_input_is_some_jobs_output_or_lies_in_the_repository(monkeypatch):
     monkeypatch.chdir(ROOT)
     study, paths = load_study(Path("config/studies/mini.yaml")), Paths(Path("results/mini"))
     made: set[Path] = set()
-    for job in jobs(study):
+    for job in list_jobs(study):
         needed = {path for group in job.inputs(study, paths).values() for path in group}
         absent = {path for path in needed - made if not path.is_file()}
         assert not absent, f"{job} needs what no earlier job makes"
@@ -111,7 +111,7 @@ def test_every_input_is_some_jobs_output_or_lies_in_the_repository(monkeypatch):
 def test_every_field_that_a_job_receives_is_in_its_key_unless_it_is_marked():
     study, paths = load_study(ROOT / "config" / "studies" / "mini.yaml"), Paths(Path("results/mini"))
     seen = set()
-    for job in jobs(study):
+    for job in list_jobs(study):
         settings = job.settings(study, paths)
         for name, field in type(settings).model_fields.items():
             if name == "study":

@@ -11,18 +11,18 @@ import pytest
 from tests.jobs import do, evaluate, key_of, learn, load_tasks, prepare, probe, settings_of, train
 from threespo import cli
 from threespo.envs.alfworld import compile_game
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.errors import InputError
 from threespo.imitation import base_policy
 from threespo.imitation.alfworld.curriculum import NOISY
 from threespo.imitation.alfworld.expert import CAREFUL
-from threespo.imitation.curriculum import Recipe, Shape, Stage, curriculum_of
+from threespo.imitation.curriculum import Recipe, Stage, TinyModelShape, curriculum_of
 from threespo.learner.engine import DeepSpeedLearner
 from threespo.methods.registry import METHODS
 from threespo.paths import Paths
 from threespo.runs import checkpoint
 from threespo.runs import probe as probes
-from threespo.runs.budget import draw, spent
+from threespo.runs.budget import draw_tasks, spent_budget
 from threespo.runs.learning import evaluate_snapshots
 from threespo.runs.learning_rate import learning_rate
 from threespo.runs.train import choose_pool, common_settings
@@ -90,12 +90,12 @@ def prepared(study, tmp_path_factory) -> Path:
     prepare(study, "alfworld", paths.data("alfworld"))
     moment = Stage(15_000, 2e-3, 0.1, 1.0, NOISY, CAREFUL, batch=8)
     weakening = Stage(2_000, 5e-4, 0.0, 1.0, NOISY, CAREFUL, batch=8)
-    plan = Recipe(Shape(32, 1, 2, 64), (moment,), weakening, most_weakening_steps=1)
+    plan = Recipe(TinyModelShape(32, 1, 2, 64), (moment,), weakening, most_weakening_steps=1)
     folder, data = paths.policy("alfworld", "tiny-s"), paths.data("alfworld")
     curriculum = replace(
-        curriculum_of(settings_of("policy", study, "alfworld/tiny-s", paths)), plan=plan
+        curriculum_of(settings_of("policy", study, "alfworld/tiny-s", paths)), recipe=plan
     )
-    facts = base_policy.build(curriculum, load_tasks("alfworld", data, "calibration"), folder)
+    facts = base_policy.build_policy(curriculum, load_tasks("alfworld", data, "calibration"), folder)
     (folder / "policy.json").write_text(json.dumps({"kind": "tiny", **facts}))
     return root
 
@@ -157,7 +157,7 @@ def test_interrupted_runs_end_in_the_same_bytes(
     other = Paths(tmp_path_factory.mktemp("interrupted"))
     for name in ("data", "policy"):
         (other.root / name).symlink_to(prepared / name)
-    save, saved = checkpoint.save, []
+    save, saved = checkpoint.save_checkpoint, []
 
     def save_then_die(*arguments):
         save(*arguments)
@@ -165,7 +165,7 @@ def test_interrupted_runs_end_in_the_same_bytes(
         if len(saved) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save", save_then_die)
+    monkeypatch.setattr(checkpoint, "save_checkpoint", save_then_die)
     with pytest.raises(KeyboardInterrupt):
         train(study, run, other)
     assert not other.run(run).metrics.exists()
@@ -181,9 +181,9 @@ def test_a_cheap_epoch_does_not_lead_over_the_budget(study):
         settings_of("train", study, "alfworld/tiny-s/threespo/seed-0"),
         [object() for _ in range(6)],
     )
-    assert len(draw(tasks, progress, settings)) == 1
+    assert len(draw_tasks(tasks, progress, settings)) == 1
     progress.generations = progress.metrics[-1]["generations"] = 130
-    assert draw(tasks, progress, settings) == []
+    assert draw_tasks(tasks, progress, settings) == []
 
 
 def test_a_run_says_where_its_time_went_and_the_parts_add_up(study, paths):
@@ -219,7 +219,7 @@ def test_many_cheap_epochs_do_not_shorten_the_rest(study):
     spent = [40, 80, 90, 94, 98, 102]
     progress.metrics = [{"generations": value, "tasks": 2} for value in spent]
     progress.generations = spent[-1]
-    assert len(draw([object() for _ in range(6)], progress, settings)) == 2
+    assert len(draw_tasks([object() for _ in range(6)], progress, settings)) == 2
 
 
 def test_a_budget_in_epochs_is_that_many_whole_epochs_whatever_they_cost(study):
@@ -229,20 +229,20 @@ def test_a_budget_in_epochs_is_that_many_whole_epochs_whatever_they_cost(study):
     settings = settings_of("train", epochs, "alfworld/tiny-s/threespo/seed-0")
     of_generations = settings_of("train", study, "alfworld/tiny-s/threespo/seed-0")
     progress, tasks, drawn = checkpoint.Progress(""), list(range(6)), []
-    assert (settings.training.budget, spent(progress, settings)) == (3, 0)
-    while chosen := draw(tasks, progress, settings):
+    assert (settings.training.budget, spent_budget(progress, settings)) == (3, 0)
+    while chosen := draw_tasks(tasks, progress, settings):
         drawn.append(chosen)
         progress.epoch += 1
         progress.generations += 10_000 * progress.epoch
         progress.metrics.append({"generations": progress.generations, "tasks": 2})
-        assert spent(progress, settings) == progress.epoch
-        assert spent(progress, of_generations) == progress.generations
+        assert spent_budget(progress, settings) == progress.epoch
+        assert spent_budget(progress, of_generations) == progress.generations
     assert [len(chosen) for chosen in drawn] == [2, 2, 2]
     # The draw depends on seed and epoch alone: a run with another kind of budget meets the same tasks.
     progress = checkpoint.Progress(
         "", epoch=1, generations=40, metrics=[{"generations": 40, "tasks": 2}]
     )
-    assert draw(tasks, progress, of_generations) == drawn[1]
+    assert draw_tasks(tasks, progress, of_generations) == drawn[1]
 
 
 def test_given_up_tasks_end_the_run_after_three_passes(study):
@@ -253,17 +253,17 @@ def test_given_up_tasks_end_the_run_after_three_passes(study):
     for idle, drawn in ((8, 2), (9, 0)):
         progress.metrics = [{"generations": 40, "tasks": 2}, *[{"generations": 40, "tasks": 2}] * idle]
         progress.generations = 40
-        assert len(draw([object() for _ in range(6)], progress, settings)) == drawn
+        assert len(draw_tasks([object() for _ in range(6)], progress, settings)) == drawn
 
 
 def test_two_processes_cannot_train_one_run(study, paths):
     run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
     with (
-        checkpoint.exclusive(paths.checkpoints(run)),
+        checkpoint.lock_run(paths.checkpoints(run)),
         pytest.raises(InputError, match=r"another process \(process \d+ on"),
     ):
         train(study, run, paths)
-    with checkpoint.exclusive(paths.checkpoints(run)):
+    with checkpoint.lock_run(paths.checkpoints(run)):
         pass
 
 
@@ -309,16 +309,16 @@ def test_other_settings_do_not_continue_an_unfinished_run_but_follow_a_finished_
 ):
     run = find_run(study, "alfworld/tiny-s/grpo/seed-0")
     changed = parse_study(VALUES | {"training": VALUES["training"] | {"clip": 0.3}}, "test")
-    save = checkpoint.save
+    save = checkpoint.save_checkpoint
 
     def save_then_die(*arguments):
         save(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save", save_then_die)
+    monkeypatch.setattr(checkpoint, "save_checkpoint", save_then_die)
     with pytest.raises(KeyboardInterrupt):
         train(study, run, paths)
-    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr(checkpoint, "save_checkpoint", save)
     with pytest.raises(InputError, match="other settings"):
         train(changed, run, paths)
     train(study, run, paths)
@@ -397,7 +397,7 @@ def test_a_missing_policy_stage_is_named(study, tmp_path):
 
 def test_the_pool_holds_all_task_types(study):
     """Games come sorted by id, which begins with the task type: a pool of the first ones would hold one type only."""
-    games = sorted(generate("train", 256, 7, "small"), key=lambda record: record.game_id)
+    games = sorted(generate_games("train", 256, 7, "small"), key=lambda record: record.game_id)
     pool = choose_pool([compile_game(record) for record in games], 64)
     assert len({task.task_id for task in pool}) == 64
     assert {task.task_type for task in pool} == {record.task_type for record in games}
@@ -549,14 +549,14 @@ def test_a_run_of_epochs_has_its_snapshots_by_epochs_and_resumes_to_the_same_byt
     other = Paths(tmp_path_factory.mktemp("killed"))
     for name in ("data", "policy"):
         (other.root / name).symlink_to(prepared / name)
-    save = checkpoint.save
+    save = checkpoint.save_checkpoint
 
     def save_then_die(*arguments):
         save(*arguments)
         raise KeyboardInterrupt
 
     for _ in range(2):
-        monkeypatch.setattr(checkpoint, "save", save_then_die)
+        monkeypatch.setattr(checkpoint, "save_checkpoint", save_then_die)
         with pytest.raises(KeyboardInterrupt):
             train(epochs, run, other)
     monkeypatch.undo()

@@ -8,7 +8,7 @@ from playwright.sync_api import sync_playwright
 from tests import browser as browsers
 from tests.browser import FLAGS, REMEDY, find
 from tests.trees import frame, small, tree
-from threespo.results.viewer import render_trees
+from threespo.results.report.viewer import render_trees
 
 DEEP, BROAD = "heat an egg.", "look at a vase under the desklamp."
 

@@ -18,8 +18,8 @@ from scipy.stats import beta
 
 from threespo import rng
 from threespo.envs.alfworld import Alfworld, Game, compile_game
-from threespo.envs.alfworld.embedded import generate
-from threespo.envs.alfworld.sources import load, splits
+from threespo.envs.alfworld.embedded import generate_games
+from threespo.envs.alfworld.sources import find_splits, load_games
 from threespo.envs.alfworld.textworld import TextWorldAlfworld
 
 _ROW = {"game", "steps", "seed", "difference"}
@@ -104,11 +104,13 @@ def main() -> None:
     options = parser.parse_args()
     records = []
     if options.games:
-        everything = [record for split in splits(options.games) for record in load(options.games, split)]
+        everything = [
+            record for split in find_splits(options.games) for record in load_games(options.games, split)
+        ]
         everything.sort(key=lambda record: rng.derive(options.seed, "draw", record.game_id))
         records += everything[: options.count]
     for index, difficulty in enumerate(("small", "medium", "full")):
-        records += generate(
+        records += generate_games(
             "valid_unseen", len(range(index, options.embedded, 3)), options.seed, difficulty
         )
     if not records:

@@ -10,7 +10,7 @@ import pytest
 from tests.alfworld_mini import OLD_DOMAIN, OLD_GRAMMAR, SEEN_DOMAIN, mini
 from tests.parity.alfworld_random import first_difference, next_command
 from threespo.envs.alfworld import Alfworld, GameRecord, compile_game, sources
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.alfworld.grammar import parse_text
 from threespo.envs.alfworld.textworld import TextWorldAlfworld
 from threespo.errors import InputError
@@ -31,7 +31,7 @@ def stock() -> TextWorldAlfworld:
 def test_random_play_of_embedded_games(
     stock: TextWorldAlfworld, split: str, difficulty: str, count: int
 ) -> None:
-    records = generate(split, count, 7, difficulty)
+    records = generate_games(split, count, 7, difficulty)
     differences = [first_difference(compile_game(record), 25, 7, stock) for record in records]
     assert differences == [None] * count
 
@@ -123,8 +123,8 @@ def test_recorded_traces(shared: Path) -> None:
 @pytest.mark.long
 def test_every_walkthrough_wins(shared: Path) -> None:
     env, won = Alfworld(), 0
-    for split in sources.splits(shared / "data" / "alfworld"):
-        for record in sources.load(shared / "data" / "alfworld", split):
+    for split in sources.find_splits(shared / "data" / "alfworld"):
+        for record in sources.load_games(shared / "data" / "alfworld", split):
             state = env.initial(compile_game(record))
             for command in record.walkthrough:
                 state = env.step(state, command).state
@@ -133,7 +133,7 @@ def test_every_walkthrough_wins(shared: Path) -> None:
 
 
 def test_verify_counts_a_changed_text_and_refuses_broken_files(tmp_path: Path) -> None:
-    record, env = generate("train", 1, 0, "small")[0], Alfworld()
+    record, env = generate_games("train", 1, 0, "small")[0], Alfworld()
     sources.write_compact([record], tmp_path)
     steps, state = [], env.initial(compile_game(record))
     for command in (None, *record.walkthrough):

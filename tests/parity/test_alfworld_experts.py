@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from threespo.envs.alfworld import Game, GameRecord, compile_game, sources
-from threespo.envs.alfworld.embedded import generate
-from threespo.envs.alfworld.experts import handcoded_seed, make_expert
+from threespo.envs.alfworld.embedded import generate_games
+from threespo.envs.alfworld.experts import derive_handcoded_seed, make_expert
 
 textworld = pytest.importorskip("textworld", reason="the stock engine (extra: oracle) is not installed")
 MOST_STEPS = 40
@@ -26,11 +26,11 @@ def spread(records: list[GameRecord], count: int) -> list[GameRecord]:
 
 
 def real_games(shared: Path, count: int) -> list[GameRecord]:
-    return spread(sources.load(shared / "data" / "alfworld", "valid_unseen"), count)
+    return spread(sources.load_games(shared / "data" / "alfworld", "valid_unseen"), count)
 
 
 def embedded_games(count: int) -> list[GameRecord]:
-    return spread(generate("valid_unseen", 12 * count, 3, "small"), count)
+    return spread(generate_games("valid_unseen", 12 * count, 3, "small"), count)
 
 
 def original(record: GameRecord, folder: Path, kind: str) -> Any:
@@ -89,7 +89,7 @@ def played(
     """Yield the game, the commands so far and the original's plan (empty: it stopped with an error) at each point."""
     game, commands, source = compile_game(record), list[str](), random.Random(record.game_id)
     engine = original(record, folder, kind)
-    random.seed(handcoded_seed(game.task_id))
+    random.seed(derive_handcoded_seed(game.task_id))
     state = engine.reset()
     for _ in range(most):
         plan = list(state["extra.expert_plan"])

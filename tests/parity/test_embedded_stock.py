@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from threespo.envs.alfworld import GameRecord
-from threespo.envs.alfworld.embedded import generate
-from threespo.envs.alfworld.embedded_tables import DIFFICULTIES, household
+from threespo.envs.alfworld.embedded import generate_games
+from threespo.envs.alfworld.embedded_tables import DIFFICULTIES, load_household
 
 IN_SUITE = [("small", "train", 6), ("medium", "valid_unseen", 3), ("full", "valid_seen", 1)]
 MANY = [(difficulty, split, 4) for difficulty in DIFFICULTIES for split in ("train", "valid_unseen")]
@@ -46,20 +46,20 @@ def assert_walkthrough_wins(record: GameRecord) -> None:
 
 @pytest.mark.parametrize(("difficulty", "split", "count"), IN_SUITE)
 def test_walkthroughs_win_in_the_stock_engine(difficulty: str, split: str, count: int) -> None:
-    for record in generate(split, count, 5, difficulty):
+    for record in generate_games(split, count, 5, difficulty):
         assert_walkthrough_wins(record)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("difficulty", "split", "count"), MANY)
 def test_many_walkthroughs_win_in_the_stock_engine(difficulty: str, split: str, count: int) -> None:
-    for record in generate(split, count, 6, difficulty):
+    for record in generate_games(split, count, 6, difficulty):
         assert_walkthrough_wins(record)
 
 
 def test_every_task_type_wins_in_the_stock_engine() -> None:
     tested: set[str] = set()
-    for record in generate("calibration", 200, 7, "small"):
+    for record in generate_games("calibration", 200, 7, "small"):
         if record.task_type not in tested:
             tested.add(record.task_type)
             assert_walkthrough_wins(record)
@@ -76,7 +76,7 @@ def official_games(shared: Path, step: int) -> Iterator[dict[str, Any]]:
 
 
 def test_facts_are_those_of_the_official_games(shared: Path) -> None:
-    facts = household()
+    facts = load_household()
     contains: dict[str, set[str]] = {}
     affordances: dict[str, set[str]] = {name: set() for name in facts.affordances}
     pickupable: set[str] = set()

@@ -7,7 +7,7 @@ from threespo.envs.corridor.corridor import COLOURS, Corridor
 from threespo.envs.corridor.spec import task
 
 from threespo.envs.episode import EpisodeSetup
-from threespo.imitation.curriculum import Curriculum, Decision, Recipe, Shape, Stage
+from threespo.imitation.curriculum import Curriculum, Decision, Recipe, Stage, TinyModelShape
 from threespo.imitation.tokenizer import vocabulary
 
 
@@ -44,7 +44,7 @@ def curriculum(settings):
     )
     return Curriculum(
         shipped=Path(__file__).parent / "shipped",
-        plan=Recipe(Shape(64, 2, 2, 128), (stage,), weakening, most_weakening_steps=2),
+        recipe=Recipe(TinyModelShape(64, 2, 2, 128), (stage,), weakening, most_weakening_steps=2),
         setup=EpisodeSetup(Corridor(), settings.episode.max_steps, settings.episode.history_length),
         expert=decide,
         tasks=lambda stream, _: (task(f"stream-{stream}-{number}") for number in itertools.count()),
@@ -52,6 +52,6 @@ def curriculum(settings):
         lowercase=False,
         decides="thought",
         response_tokens=16,
-        telling=lambda decision: True,
-        understanding=understanding,
+        is_diagnostic=lambda decision: True,
+        grounding_metrics=understanding,
     )

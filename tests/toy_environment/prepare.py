@@ -4,11 +4,11 @@ from pathlib import Path
 
 from threespo.envs.corridor.spec import SPLITS, CorridorTasks
 
-from threespo.files import atomic_folder, atomic_json
+from threespo.files import replace_folder, write_json
 
 
 def prepare(settings: CorridorTasks, out: Path) -> None:
     """Write the names of the corridors of every split; a corridor follows from its name."""
     names = {split: [f"{split}-{number}" for number in range(settings.corridors)] for split in SPLITS}
-    with atomic_folder(out) as folder:
-        atomic_json(folder / "manifest.json", names)
+    with replace_folder(out) as folder:
+        write_json(folder / "manifest.json", names)

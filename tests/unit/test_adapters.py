@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from threespo.adapters.trl import ALFWorldTools, WebShopTools, rows
+from threespo.adapters.trl import ALFWorldTools, WebShopTools, make_dataset_rows
 from threespo.adapters.verl_agent import (
     alfworld_projection,
     build_alfworld_envs,
@@ -257,11 +257,11 @@ def test_a_tools_copy_goes_on_where_it_is():
     tools.search("lamp")
     for copied in (pickle.loads(pickle.dumps(tools)), copy.deepcopy(tools)):
         assert copied._player.episode == tools._player.episode
-        assert copied._player.shown() == tools._player.shown()
+        assert copied._player.render_page() == tools._player.render_page()
 
 
 def test_rows_name_every_task_once():
-    found = rows("webshop", split="test")
+    found = make_dataset_rows("webshop", split="test")
     assert [row["task"] for row in found] == [
         task.task_id for task in load_panel("webshop-generated").splits["test"]
     ]

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import ToyEnv, make_task
-from threespo.agents.prompts import direct_prompt, react_prompt
-from threespo.agents.rollout import play_episodes, whole_response
-from threespo.agents.trials import Agent, play_trials
-from threespo.envs.episode import EpisodeSetup, begin, respond
+from threespo.agents.rollout import full_response_text, play_episodes
+from threespo.agents.trials import Agent, direct_prompt, play_trials, react_prompt
+from threespo.envs.episode import EpisodeSetup, respond, start_episode
 from threespo.protocol import Sample
 
 SETUP = EpisodeSetup(ToyEnv(), 2, 2)
@@ -50,7 +49,7 @@ def lost(request):
 
 
 def test_react_is_the_papers_prompt_and_can_keep_thoughts_in_the_history():
-    start = begin(SETUP, tasks()[0])
+    start = start_episode(SETUP, tasks()[0])
     assert react_prompt(start, []) == react_prompt(start) == start.prompt
     later = respond(start, act("left")).episode
     assert react_prompt(later) == later.prompt
@@ -60,7 +59,7 @@ def test_react_is_the_papers_prompt_and_can_keep_thoughts_in_the_history():
 
 
 def test_direct_asks_for_no_reasoning_and_a_response_without_it_is_well_formed():
-    prompt = direct_prompt(begin(SETUP, tasks()[0]))
+    prompt = direct_prompt(start_episode(SETUP, tasks()[0]))
     assert "think" not in prompt
     assert prompt.endswith("Answer with nothing else.\n")
     (record,), _ = play(Agent("direct"), lambda request: "<action>left</action>")
@@ -193,10 +192,10 @@ def test_a_thought_that_was_split_off_is_the_tag_and_no_action(text, thought, va
 
 def test_a_response_is_whole_again_with_its_thought():
     sample = Sample((), (), "<action>left</action>", True, thought="first <think>, then </action>")
-    assert whole_response(sample) == "<think>first think, then /action</think><action>left</action>"
+    assert full_response_text(sample) == "<think>first think, then /action</think><action>left</action>"
     own = replace(sample, text="<think>own</think><action>left</action>")
-    assert whole_response(own) == own.text
-    assert whole_response(replace(sample, text="")) == ""
+    assert full_response_text(own) == own.text
+    assert full_response_text(replace(sample, text="")) == ""
 
 
 def test_thoughts_in_the_history_are_those_that_were_split_off_and_notes_are_the_text_alone():

@@ -19,7 +19,7 @@ from tests.alfworld_mini import (
     replaced,
 )
 from threespo.envs.alfworld import Alfworld, Game, GameState, commands, compile_game
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.errors import InputError
 
 ENV = Alfworld()
@@ -139,7 +139,7 @@ def test_anything_else_does_nothing(command: str) -> None:
     start = run(compile_game(mini()))
     after = ENV.step(start, command).state
     assert after.observation == "Nothing happens."
-    assert after.facts == start.facts
+    assert after.world == start.world
     assert ENV.admissible(after) == ENV.admissible(start)
 
 
@@ -252,7 +252,7 @@ def test_states_are_immutable_values() -> None:
     with pytest.raises(AttributeError, match="immutable"):
         state.observation = ""  # type: ignore[misc]
     with pytest.raises(AttributeError, match="immutable"):
-        del state.facts
+        del state.world
     twin = run(compile_game(mini()), "go to shelf 1")
     assert twin == state
     assert hash(twin) == hash(state)
@@ -268,7 +268,7 @@ def test_states_survive_pickling() -> None:
     assert ENV.step(copy, "move mug 2 to shelf 2") == ENV.step(state, "move mug 2 to shelf 2")
 
 
-_GAMES = [compile_game(record) for record in generate("train", 6, 1, "medium")]
+_GAMES = [compile_game(record) for record in generate_games("train", 6, 1, "medium")]
 
 
 @settings(max_examples=60, deadline=None)
@@ -298,7 +298,7 @@ def test_every_admissible_command_does_something(game: Game, choices: list[int])
         assert list(admissible) == sorted(set(admissible))
         transition = ENV.step(state, admissible[choice % len(admissible)])
         assert transition.observation != "Nothing happens."
-        assert transition.won == ENV.won(transition.state) == game.is_won(transition.state.facts)
+        assert transition.won == ENV.won(transition.state) == game.is_won(transition.state.world)
         state = transition.state
 
 
@@ -310,7 +310,10 @@ def test_what_is_remembered_of_a_situation_is_what_it_admits(game: Game, choices
     other = ENV.initial(forgetful)
     for choice in choices:
         expected = sorted(
-            (*commands.elsewhere(game, state.facts.place), *commands.commands(game, state.facts))
+            (
+                *commands.goto_commands_from(game, state.world.place),
+                *commands.find_local_commands(game, state.world),
+            )
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(commands, "_REMEMBERED", 2)

@@ -3,9 +3,9 @@
 import pytest
 
 from threespo.envs.alfworld import Alfworld, compile_game
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.alfworld.text import NOTHING_HAPPENS
-from threespo.envs.episode import EpisodeSetup, begin, respond
+from threespo.envs.episode import EpisodeSetup, respond, start_episode
 from threespo.errors import InputError
 from threespo.imitation.alfworld.expert import CAREFUL, ExpertNoise, Goal, decide, parse_goal
 from threespo.imitation.cloning import response_text
@@ -15,7 +15,7 @@ SETUP = EpisodeSetup(Alfworld(), 15, 2)
 
 
 def play(task, faults, seed=0):
-    rng, episode, turns = generator("explorer", seed, task.task_id), begin(SETUP, task), []
+    rng, episode, turns = generator("explorer", seed, task.task_id), start_episode(SETUP, task), []
     while not episode.done:
         decision = decide(episode, rng, faults)
         outcome = respond(episode, response_text(decision))
@@ -26,7 +26,7 @@ def play(task, faults, seed=0):
 
 @pytest.fixture(scope="module")
 def games():
-    return [compile_game(record) for record in generate("valid_unseen", 120, 3, "small")]
+    return [compile_game(record) for record in generate_games("valid_unseen", 120, 3, "small")]
 
 
 def test_the_careful_expert_wins_and_never_errs(games):

@@ -9,7 +9,7 @@ import pytest
 from tests.alfworld_mini import OLD_GRAMMAR, mini
 from threespo.envs.alfworld import compile_game
 from threespo.envs.alfworld.experts import make_expert
-from threespo.envs.alfworld.game import Targets
+from threespo.envs.alfworld.game import TaskTargets
 from threespo.errors import InputError
 from threespo.gym import ALFWorldEnv, ALFWorldVectorEnv, WebShopEnv
 
@@ -99,8 +99,8 @@ def test_what_a_task_is_about_is_read_from_its_id():
     ids = {name.split("-")[0]: name for name in lamp.ids}
     found = lamp.task(ids["look_at_obj_in_light"]).record.targets
     _, thing, _, place, _ = ids["look_at_obj_in_light"].split("/")[0].split("-")
-    assert found == Targets(thing, "", place, "")
-    assert mini().targets == Targets("Mug", "Shelf", "", "")
+    assert found == TaskTargets(thing, "", place, "")
+    assert mini().targets == TaskTargets("Mug", "Shelf", "", "")
 
 
 def test_errors_are_said(monkeypatch):

@@ -10,8 +10,8 @@ import pytest
 from tests.alfworld_mini import OLD_GRAMMAR, mini
 from threespo import cli
 from threespo.envs.alfworld import Alfworld, compile_game, sources
-from threespo.envs.alfworld.embedded import generate
-from threespo.envs.alfworld.grammar import split_task
+from threespo.envs.alfworld.embedded import generate_games
+from threespo.envs.alfworld.grammar import split_task_sentence
 from threespo.errors import InputError
 from threespo.gym import ALFWorldEnv
 from threespo.panels.panel import content_hash
@@ -57,7 +57,7 @@ def write(folder, records, annotations):
 
 @pytest.fixture(scope="module")
 def games():
-    return generate("valid_seen", 40, 4, "small")
+    return generate_games("valid_seen", 40, 4, "small")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def folder(tmp_path_factory, games):
 
 
 def loaded(folder, **options):
-    return {record.game_id: record for record in sources.load(folder, "valid_seen", **options)}
+    return {record.game_id: record for record in sources.load_games(folder, "valid_seen", **options)}
 
 
 def test_the_sentence_is_one_of_the_annotations_and_nothing_else_changes(folder):
@@ -80,7 +80,7 @@ def test_the_sentence_is_one_of_the_annotations_and_nothing_else_changes(folder)
         template = plain[name].grammar.replace(plain[name].goal, "UNKNOWN GOAL")
         assert template.count("UNKNOWN GOAL") == 1
         assert record.grammar == template.replace("UNKNOWN GOAL", record.goal)
-        assert split_task(record.grammar)[0] == split_task(plain[name].grammar)[0]
+        assert split_task_sentence(record.grammar)[0] == split_task_sentence(plain[name].grammar)[0]
 
     engine = Alfworld()
     name = min(plain)
@@ -95,7 +95,7 @@ def test_the_sentence_is_one_of_the_annotations_and_nothing_else_changes(folder)
 
 def test_old_wordings_can_have_them(tmp_path):
     write(tmp_path, [mini(grammar=OLD_GRAMMAR)], [SENTENCES[1:2]])
-    (record,) = sources.load(tmp_path, "train", human_goals=1.0)
+    (record,) = sources.load_games(tmp_path, "train", human_goals=1.0)
     assert (record.goal, record.wording) == (SENTENCES[1], "put")
     assert compile_game(record).start == compile_game(mini(grammar=OLD_GRAMMAR)).start
 
@@ -106,7 +106,7 @@ def test_the_reset_text_is_the_stock_engines(tmp_path):
 
     for number, sentence in enumerate(SENTENCES[::2]):
         write(tmp_path / str(number), [mini()], [[sentence]])
-        game = compile_game(sources.load(tmp_path / str(number), "train", human_goals=1.0)[0])
+        game = compile_game(sources.load_games(tmp_path / str(number), "train", human_goals=1.0)[0])
         text = TextWorldAlfworld().initial(game).observation
         assert text == Alfworld().initial(game).observation
         assert text.endswith(f"Your task is to: {sentence}")
@@ -124,7 +124,7 @@ def test_the_choice_is_a_function_of_id_and_seed(folder):
     assert there.stdout.strip() == ascii([record.goal for record in here.values()])
     assert here != loaded(folder, human_goals=0.5, goal_seed=4)
     # The sentence of a game does not depend on which others there are, nor on the share.
-    alone = sources.load(folder, "valid_seen", limit=3, human_goals=1.0, goal_seed=3)
+    alone = sources.load_games(folder, "valid_seen", limit=3, human_goals=1.0, goal_seed=3)
     assert [record.goal for record in alone] == [
         loaded(folder, human_goals=1, goal_seed=3)[r.game_id].goal for r in alone
     ]
@@ -140,9 +140,9 @@ def test_a_share_of_the_games_has_them_and_a_larger_share_the_same_ones_too(fold
 
 def test_sentences_that_the_grammar_cannot_hold_are_not_drawn(tmp_path):
     write(tmp_path, [mini()], [[*UNUSABLE, SENTENCES[1]]])
-    assert {sources.load(tmp_path, "train", human_goals=1, goal_seed=s)[0].goal for s in range(40)} == {
-        SENTENCES[1]
-    }
+    assert {
+        sources.load_games(tmp_path, "train", human_goals=1, goal_seed=s)[0].goal for s in range(40)
+    } == {SENTENCES[1]}
 
 
 @pytest.mark.parametrize(
@@ -151,29 +151,29 @@ def test_sentences_that_the_grammar_cannot_hold_are_not_drawn(tmp_path):
 )
 def test_a_game_without_annotations_is_one_error_that_names_the_file(sentences, says, tmp_path):
     write(tmp_path, [mini()], [sentences])
-    assert sources.load(tmp_path, "train")
+    assert sources.load_games(tmp_path, "train")
     with pytest.raises(InputError, match=f"traj_data.json: {says} .*game train/pick_two") as raised:
-        sources.load(tmp_path, "train", human_goals=True)
+        sources.load_games(tmp_path, "train", human_goals=True)
     assert str(tmp_path / "train" / mini().game_id / "traj_data.json") in str(raised.value)
 
 
 @pytest.mark.parametrize("seed", [None, 1.5, "a", False])
 def test_a_seed_is_a_whole_number(seed, tmp_path):
     with pytest.raises(InputError, match="goal_seed: expected a whole number"):
-        sources.load(tmp_path, "train", human_goals=True, goal_seed=seed)
+        sources.load_games(tmp_path, "train", human_goals=True, goal_seed=seed)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, "human", float("nan"), None, (1,)])
 def test_a_share_is_one(share, tmp_path):
     with pytest.raises(InputError, match="human_goals: expected a share"):
-        sources.load(tmp_path, "train", human_goals=share)
+        sources.load_games(tmp_path, "train", human_goals=share)
 
 
 def test_prepared_games_keep_their_annotations(folder, tmp_path):
     for split in ("train", "valid_unseen"):
         records = [
             replace(record, split=split)
-            for record in generate(split, 210 if split == "train" else 3, 1, "small")
+            for record in generate_games(split, 210 if split == "train" else 3, 1, "small")
         ]
         write(tmp_path / "from", records, [SENTENCES] * len(records))
     (tmp_path / "from" / "valid_seen").symlink_to(folder / "valid_seen")

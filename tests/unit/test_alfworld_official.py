@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from threespo.envs.alfworld import GameRecord, sources
-from threespo.envs.alfworld.embedded import generate
-from threespo.envs.alfworld.official import Archive, fetch
+from threespo.envs.alfworld.embedded import generate_games
+from threespo.envs.alfworld.official import Archive, fetch_release
 from threespo.errors import InputError
 
 
@@ -60,7 +60,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def records() -> list[GameRecord]:
-    return sorted(generate("train", 3, 0, "small"), key=lambda record: record.game_id)
+    return sorted(generate_games("train", 3, 0, "small"), key=lambda record: record.game_id)
 
 
 def zipped(names: dict[str, str]) -> bytes:
@@ -91,9 +91,9 @@ def server(records: list[GameRecord]) -> Iterator[Server]:
 def test_fetched_games_are_those_that_were_released(
     server: Server, records: list[GameRecord], tmp_path: Path
 ) -> None:
-    folder = fetch(tmp_path, [Archive(server.url)], progress=False)
-    assert sources.load(folder, "train") == records
-    assert fetch(tmp_path, [Archive(server.url)], progress=False) == folder
+    folder = fetch_release(tmp_path, [Archive(server.url)], progress=False)
+    assert sources.load_games(folder, "train") == records
+    assert fetch_release(tmp_path, [Archive(server.url)], progress=False) == folder
     assert server.ranges == [None]
     assert not list(tmp_path.glob("*.zip*"))
 
@@ -104,8 +104,11 @@ def test_an_interrupted_download_is_resumed(
 ) -> None:
     server.cut, server.honours_ranges = 1000, honours_ranges
     with pytest.raises(InputError, match=r"ended after 1000 of \d+ bytes.*1000 bytes are kept"):
-        fetch(tmp_path, [Archive(server.url)], progress=False)
-    assert sources.load(fetch(tmp_path, [Archive(server.url)], progress=False), "train") == records
+        fetch_release(tmp_path, [Archive(server.url)], progress=False)
+    assert (
+        sources.load_games(fetch_release(tmp_path, [Archive(server.url)], progress=False), "train")
+        == records
+    )
     assert server.ranges == [None, "bytes=1000-"]
 
 
@@ -113,26 +116,29 @@ def test_a_complete_partial_file_is_used(
     server: Server, records: list[GameRecord], tmp_path: Path
 ) -> None:
     (tmp_path / "games.zip.part").write_bytes(server.content)
-    assert sources.load(fetch(tmp_path, [Archive(server.url)], progress=False), "train") == records
+    assert (
+        sources.load_games(fetch_release(tmp_path, [Archive(server.url)], progress=False), "train")
+        == records
+    )
 
 
 def test_a_wrong_checksum_is_refused(server: Server, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=f"SHA-256 is {hashlib.sha256(server.content).hexdigest()}, expected {'0' * 64}"
     ):
-        fetch(tmp_path, [Archive(server.url, sha256="0" * 64)], progress=False)
+        fetch_release(tmp_path, [Archive(server.url, sha256="0" * 64)], progress=False)
     assert not (tmp_path / "games").exists()
     assert not (tmp_path / "games.zip").exists()
 
 
 def test_the_first_checksum_is_pinned(server: Server, tmp_path: Path) -> None:
-    folder = fetch(tmp_path, [Archive(server.url)], progress=False)
+    folder = fetch_release(tmp_path, [Archive(server.url)], progress=False)
     pinned = json.loads((tmp_path / "checksums.json").read_text())
     assert pinned["games.zip"]["sha256"] == hashlib.sha256(server.content).hexdigest()
     folder.rename(tmp_path / "elsewhere")
     server.content = zipped({"json_2.1.1/train/a/b/game.tw-pddl": "{}"})
     with pytest.raises(InputError, match="SHA-256"):
-        fetch(tmp_path, [Archive(server.url)], progress=False)
+        fetch_release(tmp_path, [Archive(server.url)], progress=False)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +152,7 @@ def test_the_first_checksum_is_pinned(server: Server, tmp_path: Path) -> None:
 def test_bad_archives(server: Server, tmp_path: Path, content: bytes, message: str) -> None:
     server.content = content
     with pytest.raises(InputError, match=message):
-        fetch(tmp_path / "here", [Archive(server.url)], progress=False)
+        fetch_release(tmp_path / "here", [Archive(server.url)], progress=False)
     assert not (tmp_path / "here" / "games").exists()
     assert not (tmp_path / "escape.txt").exists()
 
@@ -156,7 +162,7 @@ def test_a_damaged_file_in_the_archive(server: Server, tmp_path: Path) -> None:
     content[200] ^= 255
     server.content = bytes(content)
     with pytest.raises(InputError, match=r"damaged|not a zip archive"):
-        fetch(tmp_path, [Archive(server.url)], progress=False)
+        fetch_release(tmp_path, [Archive(server.url)], progress=False)
 
 
 def test_offline(server: Server, tmp_path: Path) -> None:
@@ -165,4 +171,4 @@ def test_offline(server: Server, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"download failed .*Run again when the server can be reached.*embedded or path"
     ):
-        fetch(tmp_path, [Archive(url)], progress=False)
+        fetch_release(tmp_path, [Archive(url)], progress=False)

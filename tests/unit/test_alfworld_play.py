@@ -7,23 +7,25 @@ from pathlib import Path
 from tests.alfworld_mini import mini
 from tests.followed import study_in
 from threespo.envs.alfworld import Alfworld, compile_game
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.alfworld.sources import write_compact
 from threespo.envs.alfworld.text import alfworld_prompt
-from threespo.envs.episode import Episode, EpisodeSetup, begin
+from threespo.envs.episode import Episode, EpisodeSetup, start_episode
 from threespo.protocol import Sample, SampleRequest
-from threespo.watch.play import ask, catalogue, open_task, play_task, sampled
+from threespo.watch.play import list_tasks, make_human_player, make_sampling_player, open_task, play_task
 
 GOAL = "(opened Drawer_bar_1)"
 
 
 def start() -> Episode:
-    return begin(EpisodeSetup(Alfworld(), 99, 0), compile_game(mini(GOAL)))
+    return start_episode(EpisodeSetup(Alfworld(), 99, 0), compile_game(mini(GOAL)))
 
 
 def test_a_person_plays_to_the_win() -> None:
     out = io.StringIO()
-    won = play_task(start(), ask(iter(["go to drawer 1\n", "dance\n", "open drawer 1\n"]), out), out)
+    won = play_task(
+        start(), make_human_player(iter(["go to drawer 1\n", "dance\n", "open drawer 1\n"]), out), out
+    )
     assert won
     shown = out.getvalue()
     assert "You arrive at drawer 1. The drawer 1 is closed." in shown
@@ -35,7 +37,7 @@ def test_a_person_plays_to_the_win() -> None:
 def test_an_action_may_be_named_by_its_number() -> None:
     out = io.StringIO()
     episode = start()
-    choose = ask(iter(["1\n", "99\n", "0\n"]), out)
+    choose = make_human_player(iter(["1\n", "99\n", "0\n"]), out)
     assert [choose(episode) for _ in range(3)] == ["go to drawer 1", "99", "0"]
 
 
@@ -51,8 +53,8 @@ def test_a_person_has_the_step_limit_of_the_study_whose_data_it_is(tmp_path: Pat
         setup, _ = open_task(tmp_path / "data" / "alfworld", split=split)
         assert setup.max_steps == steps
     out = io.StringIO()
-    short = begin(EpisodeSetup(Alfworld(), 2, 0), compile_game(mini(GOAL)))
-    assert not play_task(short, ask(iter(["look\n"] * 9), out), out)
+    short = start_episode(EpisodeSetup(Alfworld(), 2, 0), compile_game(mini(GOAL)))
+    assert not play_task(short, make_human_player(iter(["look\n"] * 9), out), out)
     assert "Step 2 of 2." in out.getvalue()
     assert out.getvalue().endswith("Not won after 2 steps, all that there are.\n")
 
@@ -61,7 +63,7 @@ def test_tasks_are_drawn_from_the_training_split_and_listed_with_their_ids(tmp_p
     games = [
         game
         for split, seed in (("train", 1), ("valid_unseen", 2))
-        for game in generate(split, 4, seed, "small")
+        for game in generate_games(split, 4, seed, "small")
     ]
     write_compact(games, tmp_path)
     ids = {
@@ -75,7 +77,7 @@ def test_tasks_are_drawn_from_the_training_split_and_listed_with_their_ids(tmp_p
         "valid_unseen"
     ]
 
-    head, *lines = catalogue(tmp_path)
+    head, *lines = list_tasks(tmp_path)
     assert head.endswith("train, valid_unseen; this is train")
     assert {line.split()[0] for line in lines} == ids["train"]
     # By its id a task is found wherever it is.
@@ -86,7 +88,7 @@ def test_tasks_are_drawn_from_the_training_split_and_listed_with_their_ids(tmp_p
 def test_quit_and_the_end_of_input_stop_the_game() -> None:
     for lines in (["look\n", "quit\n", "open drawer 1\n"], ["look\n"]):
         out = io.StringIO()
-        assert not play_task(start(), ask(iter(lines), out), out)
+        assert not play_task(start(), make_human_player(iter(lines), out), out)
         assert out.getvalue().endswith("Stopped.\n")
 
 
@@ -108,7 +110,9 @@ class Scripted:
 def test_a_policy_plays_with_its_history() -> None:
     out, game, env = io.StringIO(), compile_game(mini(GOAL)), Alfworld()
     sampler = Scripted(["go to drawer 1", "look", "look"])
-    assert not play_task(begin(EpisodeSetup(env, 3, 2), game), sampled(sampler, 1.0, out), out)
+    assert not play_task(
+        start_episode(EpisodeSetup(env, 3, 2), game), make_sampling_player(sampler, 1.0, out), out
+    )
     assert out.getvalue().endswith("Not won after 3 steps, all that there are.\n")
     assert "> go to drawer 1" in out.getvalue()
     start = env.initial(game)

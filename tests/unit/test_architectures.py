@@ -9,7 +9,7 @@ import torch
 from tests.architectures import CONFIGURATIONS, save, save_stub
 from tests.models import naive_logprobs
 from threespo.errors import InputError
-from threespo.learner.forward import ResponseScorer, check_packs
+from threespo.learner.forward import ResponseScorer, check_packed_logprobs
 from threespo.policy.model import load_policy
 from threespo.policy.sampler import TorchSampler
 from threespo.protocol import SampleRequest
@@ -170,7 +170,7 @@ def test_a_model_is_trained_in_packs_or_says_why_not(name, tmp_path):
     save(CONFIGURATIONS[name], tmp_path)
     model = load_policy(tmp_path).model
     if name in TRAINED:
-        check_packs(ResponseScorer(model))
+        check_packed_logprobs(ResponseScorer(model))
         return
     with pytest.raises(InputError, match=NOT_TRAINED[name]) as refused:
         ResponseScorer(model)

@@ -13,7 +13,7 @@ from threespo.envs.webshop.data import load_goals
 from threespo.errors import InputError
 from threespo.panels.audit import audit
 from threespo.panels.logs import read_log
-from threespo.panels.panel import content_hash, load_panel, names, wish_hash
+from threespo.panels.panel import content_hash, instruction_hash, load_panel, panel_names
 
 GAMES, SHOP = load_panel("alfworld-official"), load_panel("webshop-1k")
 UNSEEN = [task.task_id for task in GAMES.splits["valid_unseen"]]
@@ -271,8 +271,13 @@ def test_the_command_says_it_and_exits_with_one_where_something_is_found(tmp_pat
 
 
 def test_panels_have_disjoint_splits_and_each_task_once():
-    assert names() == ["alfworld-generated", "alfworld-official", "webshop-1k", "webshop-generated"]
-    for name in names():
+    assert panel_names() == [
+        "alfworld-generated",
+        "alfworld-official",
+        "webshop-1k",
+        "webshop-generated",
+    ]
+    for name in panel_names():
         panel = load_panel(name)
         ids = [task.task_id for tasks in panel.splits.values() for task in tasks]
         assert len(ids) == len(set(ids))
@@ -286,7 +291,7 @@ def test_panels_have_disjoint_splits_and_each_task_once():
 
 
 def test_panels_hold_ids_and_hashes_and_no_texts():
-    for name in names():
+    for name in panel_names():
         for tasks in load_panel(name).splits.values():
             assert all(" " not in task.task_id and len(task.content) == 16 for task in tasks)
 
@@ -295,15 +300,15 @@ def test_generated_games_are_those_of_the_panel():
     panel = load_panel("alfworld-generated")
     for split, tasks in panel.splits.items():
         for index in (0, len(tasks) - 1):
-            game = compile_game(embedded.game(split, 7, "full", index))
+            game = compile_game(embedded.generate_game(split, 7, "full", index))
             assert (game.task_id, content_hash(game)) == tuple(tasks[index])
 
 
 def test_a_wish_is_the_same_whatever_bound_was_drawn():
     text = "Find me red shoes with color: red"
     bounds = ("", ", and price lower than 40.00 dollars", ", and price lower than 110.00 dollars ", ".")
-    assert len({wish_hash(text + bound) for bound in bounds}) == 1
-    assert wish_hash(text) != wish_hash(text + " and size: 9")
+    assert len({instruction_hash(text + bound) for bound in bounds}) == 1
+    assert instruction_hash(text) != instruction_hash(text + " and size: 9")
 
 
 def test_a_shop_is_prepared_without_a_study(tmp_path, capsys):
@@ -350,8 +355,8 @@ def test_wordings_of_commands_are_compared_with_the_panels(fields, found, log):
 
 
 def test_the_wording_of_a_panel_is_that_of_its_games(shared):
-    games = sources.load(shared / "data" / "alfworld", "valid_unseen", limit=1)
-    generated = embedded.game("train", 7, "full", 0)
+    games = sources.load_games(shared / "data" / "alfworld", "valid_unseen", limit=1)
+    generated = embedded.generate_game("train", 7, "full", 0)
     assert {GAMES.wording, games[0].wording, generated.wording} == {"move"}
     assert SHOP.wording is None
 

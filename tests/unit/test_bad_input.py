@@ -17,14 +17,14 @@ from pydantic import BaseModel
 
 from tests.documents import tracked
 from threespo import cli
-from threespo.errors import MOST_LISTED, InputError
+from threespo.errors import MAX_LISTED_NAMES, InputError
 from threespo.methods.registry import METHODS, check_options
 from threespo.study.config import study_class
-from threespo.study.configuration import OWN, Places, results_folder
+from threespo.study.configuration import REPOSITORY_FOLDERS, ConfigOrigin, results_folder
 from threespo.study.load import load_study, parse_study
 from threespo.study.matrix import find_run
 from threespo.study.reading import read_yaml
-from threespo.study.resolve import resolve
+from threespo.study.resolve import resolve_study
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "bad_input"
@@ -195,7 +195,7 @@ def test_a_wrong_field_is_named(case, tmp_path):
     file = tmp_path / "my.yaml"
     file.write_text(yaml.safe_dump(values, sort_keys=False))
     with pytest.raises(InputError) as refused:
-        resolve({"study": str(file), "results": str(tmp_path / "results")}, None)
+        resolve_study({"study": str(file), "results": str(tmp_path / "results")}, None)
     check(str(refused.value), case["says"], f"{file}: ")
     assert case.get("hides", "\0") not in str(refused.value)
     assert list(tmp_path.iterdir()) == [file], "nothing is written"
@@ -217,7 +217,7 @@ def test_a_file_that_is_no_study_is_named(case, tmp_path):
     file = tmp_path / "my.yaml"
     file.write_bytes(text.encode(case.get("encoding", "utf-8")))
     with pytest.raises(InputError) as refused:
-        resolve({"study": str(file)}, None)
+        resolve_study({"study": str(file)}, None)
     message = str(refused.value)
     check(message, case["says"], f"{file}: ")
     assert len(message.splitlines()) == 1 or "not a valid study" in message
@@ -228,14 +228,14 @@ def test_a_wrong_configuration_is_named(case, places, tmp_path):
     config = named(case.get("config", {"study": "ci"}), places)
     before = written(tmp_path)
     with pytest.raises(InputError) as refused:
-        resolve({"results": str(tmp_path / "results"), **config}, None, case.get("given", ()))
+        resolve_study({"results": str(tmp_path / "results"), **config}, None, case.get("given", ()))
     check(str(refused.value), case["says"])
     assert written(tmp_path) == before, "nothing is written"
 
 
 def test_no_folder_of_the_repository_may_hold_results(tmp_path, monkeypatch):
     tops = {name.partition("/")[0] for name in tracked() if "/" in name and not name.startswith(".")}
-    assert tops <= set(OWN)
+    assert tops <= set(REPOSITORY_FOLDERS)
     # Through a link, too; and folders beside those are fine, wherever they lie.
     (tmp_path / "repository" / "threespo").mkdir(parents=True)
     (tmp_path / "repository" / "config").symlink_to(ROOT / "config")
@@ -244,7 +244,7 @@ def test_no_folder_of_the_repository_may_hold_results(tmp_path, monkeypatch):
     whole = str(tmp_path / "repository" / "threespo")
     for folder in ("link", "link/new", whole, "../repository/threespo", "results/../link"):
         with pytest.raises(InputError, match="the repository's own threespo"):
-            results_folder(Places({"results": folder}))
+            results_folder(ConfigOrigin({"results": folder}))
     for folder in (
         "results",
         "results/mine",
@@ -253,7 +253,7 @@ def test_no_folder_of_the_repository_may_hold_results(tmp_path, monkeypatch):
         "../elsewhere",
         str(tmp_path / "elsewhere"),
     ):
-        assert results_folder(Places({"results": folder})) == Path(folder)
+        assert results_folder(ConfigOrigin({"results": folder})) == Path(folder)
 
 
 @pytest.mark.parametrize("case", cases("files_of_configuration"))
@@ -265,7 +265,7 @@ def test_what_is_wrong_in_the_file_of_configuration_is_blamed_on_it(case, tmp_pa
     )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as refused:
-        resolve(case.get("config", {"study": "ci"}), None)
+        resolve_study(case.get("config", {"study": "ci"}), None)
     check(str(refused.value), case["says"])
 
 
@@ -326,4 +326,4 @@ def test_a_study_of_a_thousand_runs_does_not_fill_the_screen():
     ) as refused:
         find_run(study, "a/b/c/seed-0")
     assert re.search(r" … and \d{4} more$", str(refused.value))
-    assert str(refused.value).count(", ") == MOST_LISTED - 1
+    assert str(refused.value).count(", ") == MAX_LISTED_NAMES - 1

@@ -5,7 +5,15 @@ import pytest
 
 from threespo.scoring.state import ScoreSettings, state_score
 from threespo.theory import bandit
-from threespo.theory.bandit import DEPTH, MARKS, PROBABILITIES, VARIANTS, Rule, play, regret_table
+from threespo.theory.bandit import (
+    DEPTH,
+    MARKS,
+    PROBABILITIES,
+    VARIANTS,
+    AllocationRule,
+    regret_table,
+    simulate_bandit,
+)
 
 
 @pytest.mark.parametrize("gate", [True, False])
@@ -14,7 +22,7 @@ def test_rollouts_are_those_of_the_score(gate):
     tried = random.integers(0, 40, size=(200, 4)).astype(float)
     won = np.floor(tried * random.random((200, 4)) * random.integers(0, 2, size=(200, 4)))
     settings = ScoreSettings()
-    count = bandit._allocation(tried, won, Rule(gate=gate), settings, random)
+    count = bandit._allocation(tried, won, AllocationRule(gate=gate), settings, random)
     wanted = [
         [
             state_score(total, wins, DEPTH, settings, gate).rollouts
@@ -29,14 +37,16 @@ def test_rollouts_are_those_of_the_score(gate):
 def test_chance_rounds_to_the_score_on_average():
     settings = ScoreSettings(alpha=1.0)
     tried, won = np.full((20_000, 1), 10.0), np.full((20_000, 1), 6.0)
-    count = bandit._allocation(tried, won, Rule(ceiling=False), settings, np.random.default_rng(0))
+    count = bandit._allocation(
+        tried, won, AllocationRule(ceiling=False), settings, np.random.default_rng(0)
+    )
     assert count.mean() == pytest.approx(8 * state_score(10, 6, DEPTH, settings).score, rel=0.01)
 
 
 def test_with_the_ceiling_regret_is_at_least_linear():
     """Every open action has a rollout a round: R(I) >= I times the sum of the gaps, 1.2, and one full round more at most
     while nothing has succeeded."""
-    course = play(VARIANTS["without the gate"], 1000).regret
+    course = simulate_bandit(VARIANTS["without the gate"], 1000).regret
     gaps = sum(probability - PROBABILITIES[0] for probability in PROBABILITIES)
     rounds = np.arange(1, 1001)
     assert (course >= gaps * rounds - 1e-9).all()
@@ -47,14 +57,15 @@ def test_with_the_ceiling_regret_is_at_least_linear():
 def test_the_gate_gives_up_the_hardest_action():
     """It wins once in ten, which is zeta: in most seeds the gate closes on what the theory wants sampled most."""
     with_gate, without = (
-        play(VARIANTS[name], 1000).rollouts[:, -1].mean() for name in ("as printed", "without the gate")
+        simulate_bandit(VARIANTS[name], 1000).rollouts[:, -1].mean()
+        for name in ("as printed", "without the gate")
     )
     assert with_gate < 0.8 * without
 
 
 def test_the_theorems_rule_hardly_samples_at_all():
     # With alpha = 2 log I / (0.2 log 2) an action won once in ten is worth 8 / I rollouts a round.
-    course = play(VARIANTS["the theorem's"], 10_000)
+    course = simulate_bandit(VARIANTS["the theorem's"], 10_000)
     assert course.rollouts[:, -1].mean() < 100
     assert course.regret[:, -1].mean() < 30
 

@@ -8,13 +8,13 @@ import pytest
 
 from tests.jobs import do, load_tasks, prepare, settings_of
 from threespo.envs.alfworld import Alfworld, compile_game
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.episode import EpisodeSetup
 from threespo.errors import InputError
 from threespo.imitation import base_policy
-from threespo.imitation.alfworld.curriculum import CAREFUL, NOISY, recipe
-from threespo.imitation.curriculum import EarlyStop, Recipe, Shape, Stage, curriculum_of
-from threespo.imitation.sizes import SIZES
+from threespo.imitation.alfworld.curriculum import CAREFUL, NOISY, make_recipe
+from threespo.imitation.curriculum import EarlyStop, Recipe, Stage, TinyModelShape, curriculum_of
+from threespo.imitation.settings import SIZES
 from threespo.paths import Paths
 from threespo.study.config import Study
 from threespo.study.load import load_study
@@ -95,11 +95,13 @@ def test_what_is_claimed_of_the_shops_policies_holds_on_test_goals(shop, size, c
     lesson = curriculum(study, "webshop/tiny-s", data, size)
     goals = load_tasks("webshop", data / "data" / "webshop", "test")[:count]
     folder = shipped("webshop", f"500-{size}")
-    strong, base = (base_policy.measure(folder / name, lesson, goals, 3) for name in ("strong", "base"))
+    strong, base = (
+        base_policy.measure_policy(folder / name, lesson, goals, 3) for name in ("strong", "base")
+    )
     assert strong["success_t1.0"] >= 0.5
     assert strong["admissible_t1.0"] >= 0.8
     assert base["success_t1.0"] <= 0.3
-    assert base_policy.binding(folder / "strong", lesson, goals, 3)["product_recall"] >= 0.75
+    assert base_policy.measure_binding(folder / "strong", lesson, goals, 3)["product_recall"] >= 0.75
 
 
 EARLY = {"alfworld": ("small-s-early", "take_recall"), "webshop": ("500-s-early", "option_recall")}
@@ -129,13 +131,13 @@ def test_what_is_claimed_of_the_early_policies_holds_on_tasks_nobody_chose_by(en
         study if env == "alfworld" else shop[0], f"{env}/tiny-s", data if env == "alfworld" else shop[1]
     )
     if env == "alfworld":
-        tasks = [compile_game(record) for record in generate("valid_unseen", 60, 991, "small")]
+        tasks = [compile_game(record) for record in generate_games("valid_unseen", 60, 991, "small")]
     else:
         tasks = load_tasks(env, shop[1] / "data" / env, "test")[:60]
-    base = base_policy.measure(shipped(env, name) / "base", lesson, tasks, 3)
+    base = base_policy.measure_policy(shipped(env, name) / "base", lesson, tasks, 3)
     assert 0.02 <= base["success_t1.0"] <= 0.4
     assert base["valid_format_t1.0"] >= 0.93
-    bound = base_policy.binding(shipped(env, name) / "base", lesson, tasks, 3)
+    bound = base_policy.measure_binding(shipped(env, name) / "base", lesson, tasks, 3)
     assert bound[recall] >= facts["base"]["binding"][recall] - 0.25
 
 
@@ -143,7 +145,9 @@ def test_another_recipe_does_not_use_it(study, data):
     known = json.loads((shipped("alfworld", "small-s") / "policy.json").read_text())["fingerprint"]
     lesson = curriculum(study, "alfworld/tiny-s", data)
     assert base_policy.recipe_fingerprint(lesson) == known
-    assert base_policy.recipe_fingerprint(replace(lesson, plan=recipe(SIZES["m"], "small"))) != known
+    assert (
+        base_policy.recipe_fingerprint(replace(lesson, recipe=make_recipe(SIZES["m"], "small"))) != known
+    )
     assert (
         base_policy.recipe_fingerprint(replace(lesson, setup=EpisodeSetup(Alfworld(), 15, 1))) != known
     )
@@ -169,13 +173,15 @@ def test_the_larger_policy_is_about_four_times_the_smaller():
 def test_the_claims_hold_on_games_nobody_chose_by(study, data, size, count):
     """Fresh games in unseen rooms; bounds are the claims less three standard errors or more."""
     lesson = curriculum(study, "alfworld/tiny-s", data, size)
-    games = [compile_game(record) for record in generate("valid_unseen", count, 991, "small")]
+    games = [compile_game(record) for record in generate_games("valid_unseen", count, 991, "small")]
     folder = shipped("alfworld", f"small-{size}")
-    strong, base = (base_policy.measure(folder / name, lesson, games, 3) for name in ("strong", "base"))
+    strong, base = (
+        base_policy.measure_policy(folder / name, lesson, games, 3) for name in ("strong", "base")
+    )
     assert strong["success_t1.0"] >= 0.55
     assert base["success_t1.0"] <= 0.35
     assert base["valid_format_t1.0"] >= 0.93
-    bound = base_policy.binding(folder / "strong", lesson, games, 3)
+    bound = base_policy.measure_binding(folder / "strong", lesson, games, 3)
     assert bound["take_recall"] >= 0.8
     assert bound["take_false_positives"] <= 0.1
 
@@ -190,9 +196,9 @@ def brief(study, data, monkeypatch):
     def build(weakening, measured, folder, **more):
         values = iter(measured)
         facts = lambda *_: dict(zip(("success_t1.0", "valid_format_t1.0"), next(values), strict=True))  # noqa: E731
-        monkeypatch.setattr(base_policy, "measure", facts)
-        plan = Recipe(Shape(32, 1, 2, 64), (stage, stage), weakening, target=0.2, **more)
-        return base_policy.build(replace(lesson, plan=plan), games, folder)
+        monkeypatch.setattr(base_policy, "measure_policy", facts)
+        plan = Recipe(TinyModelShape(32, 1, 2, 64), (stage, stage), weakening, target=0.2, **more)
+        return base_policy.build_policy(replace(lesson, recipe=plan), games, folder)
 
     return build
 

@@ -8,8 +8,8 @@ import pytest
 
 from threespo.methods.tree_table import COLUMNS
 from threespo.paths import Paths
-from threespo.results import case_study as module
-from threespo.results.case_study import case_study
+from threespo.results.paper import case_study as module
+from threespo.results.paper.case_study import case_study_table
 from threespo.study.load import load_study
 from threespo.study.matrix import shown_runs
 from threespo.tables import write_table
@@ -46,7 +46,7 @@ def test_the_most_expanded_state_at_its_first_and_tenth_visit(tmp_path, epochs, 
     (run,) = shown_runs(study)
     rows = [row for epoch in range(1, epochs + 1) for row in tree(epoch, float(epoch - 1))]
     write_table(paths.run(run).trees, rows)
-    found = case_study(study, paths)
+    found = case_study_table(study, paths)
     assert list(found.columns) == list(module.COLUMNS)
     assert found["observation"].unique().tolist() == ["room hall"], (
         "the root is met as often, and does not count"
@@ -64,7 +64,7 @@ def test_without_expansions_there_is_no_case(tmp_path):
     study, paths = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path)
     (run,) = shown_runs(study)
     write_table(paths.run(run).trees, pd.DataFrame(columns=list(COLUMNS)))
-    assert case_study(study, paths).empty
+    assert case_study_table(study, paths).empty
 
 
 def test_a_state_at_depth_seven_is_shown_even_where_another_is_expanded_more_often(tmp_path):
@@ -81,7 +81,7 @@ def test_a_state_at_depth_seven_is_shown_even_where_another_is_expanded_more_oft
                 {"epoch": epoch, **node(number, number - 1, depth, state, expanded=number, rollouts=1)}
             )
     write_table(paths.run(run).trees, rows)
-    found = case_study(study, paths)
+    found = case_study_table(study, paths)
     assert (found["observation"].unique().tolist(), found["depth"].unique().tolist()) == (
         ["room s7"],
         [7],
@@ -93,7 +93,7 @@ def test_a_state_at_depth_seven_is_shown_even_where_another_is_expanded_more_oft
         if row["depth"] < 8
     ]
     write_table(paths.run(run).trees, shorter)
-    found = case_study(study, paths)
+    found = case_study_table(study, paths)
     assert (found["observation"].unique().tolist(), found["depth"].unique().tolist()) == (
         ["room s6"],
         [6],

@@ -11,14 +11,14 @@ from tests.templates import CLOCK, PLAIN, SWITCHED, THOUGHTS, folder, model, tha
 from threespo.adapters.verl_agent import alfworld_projection, webshop_projection
 from threespo.agents.rollout import play_episodes
 from threespo.agents.trials import Agent, play_trials
-from threespo.envs.parsing import opened_thought
+from threespo.envs.parsing import unclosed_thought
 from threespo.errors import InputError
 from threespo.gym.tasks import open_tasks
-from threespo.policy.model import bundle, load_policy, load_words
+from threespo.policy.model import load_policy, load_policy_without_model, make_policy
 from threespo.policy.sampler import TorchSampler
-from threespo.policy.settings import RESERVED, TemplateSettings
+from threespo.policy.settings import RESERVED_TEMPLATE_VARIABLES, TemplateSettings
 from threespo.protocol import Sample, SampleRequest
-from threespo.settings import decisive
+from threespo.settings import select_key_fields
 from threespo.study.config import PolicySettings
 from threespo.study.load import load_study
 from threespo.study.marks import configuration_digest
@@ -29,7 +29,7 @@ PROMPT = "\nWhere is the mug?\n"
 
 def policy(template=PLAIN, settings=None, **options):
     words = tokenizer(template, **options)
-    return bundle(model(words), words, "made", settings or TemplateSettings())
+    return make_policy(model(words), words, "made", settings or TemplateSettings())
 
 
 class Player:
@@ -119,7 +119,7 @@ def test_the_opened_thought_is_the_beginning_of_every_text(opening):
     ],
 )
 def test_what_a_text_leaves_open(text, expected):
-    assert opened_thought(text) == expected
+    assert unclosed_thought(text) == expected
 
 
 def test_projections_of_verl_agent_are_told_of_it():
@@ -185,13 +185,15 @@ def test_variables_without_a_template_are_refused():
 
 def test_the_names_of_the_functions_own_arguments_are_reserved():
     own = inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters
-    assert {name for name, one in own.items() if one.kind is not one.VAR_KEYWORD} <= RESERVED
+    assert {
+        name for name, one in own.items() if one.kind is not one.VAR_KEYWORD
+    } <= RESERVED_TEMPLATE_VARIABLES
 
 
 def test_both_settings_decide_whether_a_job_runs_again():
     entry = {"kind": "pretrained", "source": "a/b", "stands_for": "x"}
     keys = [
-        json.dumps(decisive(PolicySettings(**entry, **change).sampling(0)))
+        json.dumps(select_key_fields(PolicySettings(**entry, **change).sampling(0)))
         for change in (
             {},
             {"chat_template_kwargs": {"enable_thinking": False}},
@@ -267,10 +269,10 @@ def test_a_leading_token_stands_once():
     """Where the template writes it, the tokenizer does not; without a template the tokenizer does."""
     for template in ("{{ bos_token }}" + PLAIN, "<s>" + PLAIN):
         words = that_adds(tokenizer(template, bos_token="<s>"), "<s> $A")
-        ids = bundle(model(words), words, "made").encode_prompt("x")
+        ids = make_policy(model(words), words, "made").encode_prompt("x")
         assert words.convert_ids_to_tokens(ids) == ["<s>", "<user>", "x", "<model>"]
     words = that_adds(tokenizer(None, bos_token="<s>"), "<s> $A")
-    assert words.convert_ids_to_tokens(bundle(model(words), words, "made").encode_prompt("x")) == [
+    assert words.convert_ids_to_tokens(make_policy(model(words), words, "made").encode_prompt("x")) == [
         "<s>",
         "x",
     ]
@@ -279,7 +281,7 @@ def test_a_leading_token_stands_once():
 @pytest.mark.parametrize("form", ["$A <end>", "<s> $A <end>", "$A <end> <end>"])
 def test_a_prompt_does_not_end_in_the_end_token(form):
     words = that_adds(tokenizer(None, bos_token="<s>"), form)
-    ids = bundle(model(words), words, "made").encode_prompt("xy")
+    ids = make_policy(model(words), words, "made").encode_prompt("xy")
     assert words.convert_ids_to_tokens(ids)[-2:] == ["x", "y"]
 
 
@@ -290,7 +292,7 @@ def test_end_tokens_are_those_of_all_files(tmp_path):
     assert load_policy(place).eos_ids == {of("<end>"), of("<stop>"), of("<turn>")}
     GenerationConfig(eos_token_id=[of("<s>"), of("<stop>")]).save_pretrained(place)
     every = {of("<end>"), of("<stop>"), of("<turn>"), of("<s>")}
-    assert load_policy(place).eos_ids == load_words(str(place)).eos_ids == every
+    assert load_policy(place).eos_ids == load_policy_without_model(str(place)).eos_ids == every
 
 
 def test_a_tokenizer_without_a_pad_token_is_sampled():

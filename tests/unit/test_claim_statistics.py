@@ -7,9 +7,9 @@ from scipy import stats
 
 from tests.claims_evidence import judge, played
 from tests.unit.test_claims import PLACE, SEEN, paper, study
-from threespo.results.caveats import caveats, too_few_seeds
-from threespo.results.claims.finding import Finding, corrected, together
-from threespo.results.statistics import difference, seeds_needed
+from threespo.results.analysis.caveats import list_caveats, warn_of_few_seeds
+from threespo.results.analysis.statistics import difference_interval, seeds_needed
+from threespo.results.claims.finding import Finding, apply_holm, combine
 from threespo.study.parts import Scope
 
 __all__ = ["paper", "study"]
@@ -21,7 +21,7 @@ ABOVE = {"kind": "above", "upper": ["3spo"], "lower": ["grpo"], **SEEN}
 def test_a_claim_is_decided_by_welchs_t_over_seeds(study, paper):
     episodes = played(study, {"threespo-literal": (38, 30, 34), "grpo": (20, 22, 15)})
     found = judge(study, paper, ABOVE, episodes=episodes).loc[PLACE]
-    expected = difference([95.0, 75.0, 85.0], [50.0, 55.0, 37.5])
+    expected = difference_interval([95.0, 75.0, 85.0], [50.0, 55.0, 37.5])
     assert (found["measured"], found["low"], found["high"], found["p"]) == pytest.approx(
         (expected.estimate, expected.low, expected.high, expected.p)
     )
@@ -51,7 +51,7 @@ def _row(verdict, p, **other):
 
 def test_holms_correction_takes_back_verdicts():
     rows = [_row("holds", 0.03), _row("fails", 0.01), _row("unclear", 0.4)]
-    found = corrected(rows)
+    found = apply_holm(rows)
     assert [row["p_adjusted"] for row in found] == pytest.approx([0.06, 0.03, 0.4])
     assert [row["verdict"] for row in found] == ["unclear", "fails", "unclear"]
     assert found[0]["detail"] == "p is 0.03, and 0.06 by Holm's correction for 3 tests"
@@ -66,10 +66,10 @@ def test_holms_correction_takes_back_verdicts():
 def test_families_are_apart_and_one_test_counts_once():
     apart = [_row("holds", 0.03), _row("holds", 0.03, split="t"), _row("holds", 0.03, env="f")]
     apart += [_row("holds", 0.03, measure="training"), _row("holds", 0.03, method_of_paper=False)]
-    assert [row["verdict"] for row in corrected([*apart, _row("holds", 0.03)])] == ["holds"] * 6
-    measures = corrected([_row("holds", 0.03), _row("holds", 0.03, measure="score")])
+    assert [row["verdict"] for row in apply_holm([*apart, _row("holds", 0.03)])] == ["holds"] * 6
+    measures = apply_holm([_row("holds", 0.03), _row("holds", 0.03, measure="score")])
     assert [row["verdict"] for row in measures] == ["unclear"] * 2, "one table has both"
-    assert corrected([{"verdict": "open"}])[0]["verdict"] == "open"
+    assert apply_holm([{"verdict": "open"}])[0]["verdict"] == "open"
 
 
 def test_of_several_pairs_all_must_hold_and_any_may_fail():
@@ -77,9 +77,9 @@ def test_of_several_pairs_all_must_hold_and_any_may_fail():
     pairs = {
         name: Finding("holds", 5, 1, 9, p=p) for name, p in (("a", 0.01), ("b", 0.04), ("c", 0.001))
     }
-    assert (together(pairs).verdict, together(pairs).p) == ("holds", 0.04)
+    assert (combine(pairs).verdict, combine(pairs).p) == ("holds", 0.04)
     pairs["d"] = Finding("fails", -5, -9, -1, p=0.02)
-    assert (together(pairs).verdict, together(pairs).p) == ("fails", pytest.approx(0.08))
+    assert (combine(pairs).verdict, combine(pairs).p) == ("fails", pytest.approx(0.08))
 
 
 def test_three_base_policies_are_judged_together_too(study, paper):
@@ -126,8 +126,8 @@ def test_another_method_may_stand_for_a_row_on_one_base(study, paper):
 def test_a_study_of_two_seeds_is_told_what_it_lacks(study):
     two = study.model_copy(update={"seeds": (0, 1)})
     line = "2 training seeds: intervals and verdicts need at least 3, so no method is said to be above another."
-    assert too_few_seeds(two).startswith(line)
-    assert too_few_seeds(two) in caveats(two)
+    assert warn_of_few_seeds(two).startswith(line)
+    assert warn_of_few_seeds(two) in list_caveats(two)
     three = study.model_copy(update={"seeds": (0, 1, 2)})
-    assert too_few_seeds(three) is None
-    assert not any("training seeds:" in sentence for sentence in caveats(three))
+    assert warn_of_few_seeds(three) is None
+    assert not any("training seeds:" in sentence for sentence in list_caveats(three))

@@ -9,13 +9,13 @@ import yaml
 
 from tests.claims_evidence import PAPER, ROOT, SEEDS, evidence, judge, only, played, trained
 from threespo.errors import InputError
-from threespo.results.claims.finding import Place
+from threespo.results.claims.finding import Cell
 from threespo.results.claims.formulas import FORMULAS
-from threespo.results.claims.page import ELSEWHERE, counted, lines, page, section_of
+from threespo.results.claims.judging import judge_claims
+from threespo.results.claims.page import ELSEWHERE, claim_lines, claims_page, counted, paper_section
 from threespo.results.claims.reading import read_claims
-from threespo.results.claims.rules import Formula, Known, Open, rows_of
-from threespo.results.claims.verdicts import verdicts
-from threespo.results.paper import read_paper
+from threespo.results.claims.rules import Formula, Known, Open, rows_of_rule
+from threespo.results.paper_numbers import read_paper
 from threespo.study.load import load_study
 
 LISTED = """
@@ -91,13 +91,13 @@ def test_a_changed_row_changes_the_verdicts_that_name_it_and_no_other_numbers(st
     wins |= {"wo-novelty": (11, 14, 12, 15), "threespo-literal": (19, 22, 18, 23)}
     study, found = only(study, wins), {}
     for which, changed in (("before", {}), ("after", {"gigpo": (30, 31, 35, 29)})):
-        frame = verdicts(claims, evidence(study, paper, episodes=played(study, wins | changed)))
+        frame = judge_claims(claims, evidence(study, paper, episodes=played(study, wins | changed)))
         place = ["claim", "env", "policy", "split", "measure", "preset", "text"]
         found[which] = frame.set_index(place).sort_index()
     # NaN is not equal to itself.
     before, after = (frame.astype(object).where(frame.notna(), "") for frame in found.values())
     assert before.index.equals(after.index)
-    naming = {claim.id for claim in claims if any("gigpo" in rows_of(rule) for rule in claim.rule)}
+    naming = {claim.id for claim in claims if any("gigpo" in rows_of_rule(rule) for rule in claim.rule)}
     numbers = ["measured", "low", "high", "p"]
     changed = set(
         before.index[(before[numbers] != after[numbers]).any(axis=1)].get_level_values("claim")
@@ -152,7 +152,7 @@ def test_the_shipped_claims_name_only_what_there_is(paper):
         "3spo_wo_adaptive_n_gated",
     }
     for claim in claims:
-        assert {row for rule in claim.rule for row in rows_of(rule)} <= rows, claim.id
+        assert {row for rule in claim.rule for row in rows_of_rule(rule)} <= rows, claim.id
     assert {rule.name for claim in claims for rule in claim.rule if isinstance(rule, Formula)} == set(
         FORMULAS
     )
@@ -170,7 +170,7 @@ def test_the_papers_text_against_its_own_tables(paper):
     metrics = trained(dict.fromkeys(methods, even), policy="qwen25-1b5")
     types = metrics.assign(task_type="x", state_score_unique=1.0, n_1=1, successes=1, completed_paths=2)
     episodes = played(study, dict.fromkeys(methods, 20))
-    table = verdicts(
+    table = judge_claims(
         read_claims(PAPER), evidence(study, paper, episodes=episodes, metrics=metrics, task_types=types)
     )
     shown = table[table["rule"].isin(["above", "alike"]) & table["printed"].notna()]
@@ -577,11 +577,11 @@ def test_the_page_and_the_lines_have_every_claim(study, paper):
     metrics = trained(dict.fromkeys(wins, even))
     types = metrics.assign(task_type="x", state_score_unique=1.0, n_1=1, successes=1, completed_paths=2)
     claims = read_claims(PAPER)
-    table = verdicts(
+    table = judge_claims(
         claims, evidence(small, paper, episodes=played(small, wins), metrics=metrics, task_types=types)
     )
     assert (table["detail"] != "").all()
-    shown = page(table)
+    shown = claims_page(table)
     assert shown["total"] == len(claims) == sum(shown["counts"].values())
     papers, ours = shown["parts"]
     assert (papers["presets"], ours["presets"]) == (["literal"], ["improved"])
@@ -597,7 +597,7 @@ def test_the_page_and_the_lines_have_every_claim(study, paper):
         ("+25.0", "holds"),
         ("-25.0", "fails"),
     ]
-    text = "\n".join(lines(table))
+    text = "\n".join(claim_lines(table))
     assert not re.search(r"\bnan\b", text)
     assert all(claim.id in text for claim in claims)
     assert text.count("Variants of ours") == 1
@@ -611,9 +611,9 @@ def test_an_agent_of_another_policy_is_no_row_of_this_one(study, paper):
     whole = load_study(ROOT / "config" / "studies" / "paper.yaml")
     agents = {"react": whole.agents["react"].model_copy(update={"policies": ("qwen25-7b",)})}
     apart = only(whole, ["grpo"]).model_copy(update={"agents": agents})
-    assert Place("alfworld", "qwen25-7b", None).method(apart, "react") == "react"
-    assert Place("alfworld", "qwen25-1b5", None).method(apart, "react") is None
-    assert Place("alfworld", "tiny-s", None).method(study, "react") is None
+    assert Cell("alfworld", "qwen25-7b", None).find_method(apart, "react") == "react"
+    assert Cell("alfworld", "qwen25-1b5", None).find_method(apart, "react") is None
+    assert Cell("alfworld", "tiny-s", None).find_method(study, "react") is None
 
 
 def test_claims_that_come_down_to_one_comparison_share_a_row(study, paper):
@@ -623,8 +623,8 @@ def test_claims_that_come_down_to_one_comparison_share_a_row(study, paper):
 
     def first_rows(wins):
         small = only(study, wins)
-        table = verdicts(above, evidence(small, paper, episodes=played(small, wins)))
-        rows = [row for section in page(table)["parts"][0]["sections"] for row in section["rows"]]
+        table = judge_claims(above, evidence(small, paper, episodes=played(small, wins)))
+        rows = [row for section in claims_page(table)["parts"][0]["sections"] for row in section["rows"]]
         ids = [{claim["id"] for claim in row["claims"]} for row in rows]
         return [one for one in ids if "abs-grpo-alfworld-22-6" in one]
 
@@ -636,5 +636,5 @@ def test_claims_that_come_down_to_one_comparison_share_a_row(study, paper):
 
 
 def test_every_claim_stands_in_a_part_of_the_paper():
-    assert all(section_of(claim.where) != ELSEWHERE for claim in read_claims(PAPER))
-    assert section_of("a footnote of ours") == ELSEWHERE
+    assert all(paper_section(claim.where) != ELSEWHERE for claim in read_claims(PAPER))
+    assert paper_section("a footnote of ours") == ELSEWHERE

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from tests.claims_evidence import PAPER, ROOT, SEEDS, TRAINING, ablated, curves, judge, trained
-from threespo.results.claims.finding import corrected
-from threespo.results.paper import read_paper
-from threespo.results.search_facts import COLUMNS, _back, _next_states
+from threespo.results.analysis.search_facts import COLUMNS, count_next_states, share_leading_back
+from threespo.results.claims.finding import apply_holm
+from threespo.results.paper_numbers import read_paper
 from threespo.study.load import load_study
 
 OURS, UNIFORM = "threespo-literal", "uniform"
@@ -257,9 +257,9 @@ def test_rank_tests_of_different_claims_are_corrected_for_their_number():
         "verdict": "holds",
     }
     rows = [{**alike, "claim": name, "detail": f"beside {name}"} for name in ("grpo", "gigpo", "hgpo")]
-    assert [row["verdict"] for row in corrected(rows)] == ["unclear"] * 3
-    assert corrected(rows)[0]["p_adjusted"] == pytest.approx(3 * 2 / 70)
-    assert [row["verdict"] for row in corrected([rows[0], rows[0]])] == ["holds"] * 2, (
+    assert [row["verdict"] for row in apply_holm(rows)] == ["unclear"] * 3
+    assert apply_holm(rows)[0]["p_adjusted"] == pytest.approx(3 * 2 / 70)
+    assert [row["verdict"] for row in apply_holm([rows[0], rows[0]])] == ["holds"] * 2, (
         "one test that two rows show"
     )
 
@@ -392,15 +392,15 @@ def test_what_trees_say_of_loops_and_next_states():
         (2, "g", 0, -1, "A", "a", 0), (2, "g", 1, 0, "B", "b", -1),
     ]  # fmt: skip
     trees = pd.DataFrame(rows, columns=names)
-    assert _back(trees) == {"steps": 4, "back": 0.25}
-    assert _next_states(trees)["states"] == 0
+    assert share_leading_back(trees) == {"steps": 4, "back": 0.25}
+    assert count_next_states(trees)["states"] == 0
     # Ten trees in which A is expanded; at first it leads to B and C, later to B alone.
     ten = [
         row
         for epoch in range(1, 11)
         for row in ((epoch, *row[1:]) for row in (rows[:3] if epoch == 1 else rows[4:]))
     ]
-    assert _next_states(pd.DataFrame(ten, columns=names)) == {
+    assert count_next_states(pd.DataFrame(ten, columns=names)) == {
         "states": 1, "next_first": 2.0, "next_tenth": 1.0, "met_before": 1.0,
     }  # fmt: skip
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from threespo.imitation.cloning import Cloner, Example
+from threespo.imitation.cloning import Cloner, TrainingExample
 from threespo.imitation.curriculum import Stage
 
-BATCH = [Example((5, 6, 7, 8, 9, 10, 11), 4, (5, 6)), Example((3, 2, 12, 13), 2, (3, 3))]
+BATCH = [TrainingExample((5, 6, 7, 8, 9, 10, 11), 4, (5, 6)), TrainingExample((3, 2, 12, 13), 2, (3, 3))]
 
 
 def _cloner():

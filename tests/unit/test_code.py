@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from threespo.errors import InputError
-from threespo.pipeline.stages import Job, jobs
+from threespo.pipeline.stages import Job, list_jobs
 from threespo.provenance import code as module
 from threespo.provenance import syntax
 from threespo.study.load import load_study
@@ -129,11 +129,11 @@ def package(tmp_path, monkeypatch):
         path.write_text(text)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     yield tmp_path
-    module.forget()
+    module.clear_caches()
 
 
 def code(*looked_up: str, begin: str = "threespo.begin:run") -> dict[str, str]:
-    module.forget()
+    module.clear_caches()
     return module.code_of(begin, looked_up)
 
 
@@ -299,10 +299,10 @@ def test_the_imports_of_a_notebook_are_read_from_its_cells(package):
         },
     ]
     (package / "one.ipynb").write_text(json.dumps({"cells": cells}))
-    assert module.imported_by_notebook(package / "one.ipynb") == ["threespo.a:f", "threespo.b"]
+    assert module.notebook_imports(package / "one.ipynb") == ["threespo.a:f", "threespo.b"]
     (package / "one.ipynb").write_text("{}")
     with pytest.raises(InputError, match="not a notebook that can be read"):
-        module.imported_by_notebook(package / "one.ipynb")
+        module.notebook_imports(package / "one.ipynb")
 
 
 # --- what has been parsed is kept
@@ -469,15 +469,15 @@ def test_code_that_once_was_in_no_key_is_in_those_that_run_it():
         "threespo.runs.training_settings:TrainingSettings",
         "threespo.methods.registry:make_method",
     } <= train.keys()
-    assert "threespo.runs.settings:MOST_GAMES" in Job("learning", "alfworld/tiny-s/grpo/seed-0").code(
-        STUDY
-    )
+    assert "threespo.runs.settings:DEFAULT_CURVE_GAMES" in Job(
+        "learning", "alfworld/tiny-s/grpo/seed-0"
+    ).code(STUDY)
 
 
 def test_another_method_or_environment_in_the_lists_changes_no_job(tmp_path, monkeypatch):
     before = {
         str(job): job.code(STUDY)
-        for job in jobs(STUDY)
+        for job in list_jobs(STUDY)
         if job.stage not in ("tables", "notebook", "report")
     }
     root = tmp_path / "threespo"
@@ -490,14 +490,14 @@ def test_another_method_or_environment_in_the_lists_changes_no_job(tmp_path, mon
         assert old in text
         (root / file).write_text(text.replace(old, new))
     monkeypatch.setattr(module, "ROOT", root)
-    module.forget()
+    module.clear_caches()
     after = {
         str(job): job.code(STUDY)
-        for job in jobs(STUDY)
+        for job in list_jobs(STUDY)
         if job.stage not in ("tables", "notebook", "report")
     }
     monkeypatch.undo()
-    module.forget()
+    module.clear_caches()
     assert after == before
 
 
@@ -528,7 +528,7 @@ def test_results_depend_on_how_their_environments_are_shown():
 
 
 def test_every_stage_has_code_of_its_own():
-    first = {job.stage: job for job in reversed(jobs(STUDY))}
+    first = {job.stage: job for job in reversed(list_jobs(STUDY))}
     prints = {
         str(sorted(job.code(STUDY).items())) for stage, job in first.items() if stage != "notebook"
     }
@@ -542,7 +542,7 @@ def test_a_notebook_depends_on_no_more_than_it_shows():
     theory, results, curves = (
         modules_of("notebook", name) for name in ("theory", "main_results", "learning_curves")
     )
-    assert "threespo.results.figures" in theory
+    assert "threespo.results.paper.figures" in theory
     assert not [name for name in theory if name in of_study or name.endswith("presentation")]
     assert not of_study & results
     assert "threespo.envs.alfworld.presentation" in results

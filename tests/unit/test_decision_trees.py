@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.jobs import do
-from threespo.decision_trees.allocation import allocation, looks
-from threespo.decision_trees.settings import TreeFamily
+from threespo.decision_trees.allocation import count_observations, measure_allocation
+from threespo.decision_trees.settings import DecisionTreeFamily
 from threespo.decision_trees.tabular import TabularCritic, TabularPolicy
 from threespo.decision_trees.train import run_on_trees
-from threespo.envs.episode import EpisodeSetup, begin, respond
+from threespo.envs.episode import EpisodeSetup, respond, start_episode
 from threespo.envs.tree import CORRIDOR, DEAD_END, TreeEnv, TreeTask, success_probabilities
 from threespo.paths import Paths
 from threespo.protocol import (
@@ -43,7 +43,7 @@ trees = st.builds(
 
 def walk(task, actions):
     """Play a sequence of actions as a policy's responses; return the last episode."""
-    episode = begin(EpisodeSetup(TreeEnv(), task.depth, 0), task)
+    episode = start_episode(EpisodeSetup(TreeEnv(), task.depth, 0), task)
     for action in actions:
         if not episode.done:
             episode = respond(episode, f"<think></think><action>{action}</action>").episode
@@ -62,7 +62,7 @@ def test_success_probabilities_equal_the_sum_over_all_ways(task, weights):
 
     total = 0.0
     for actions in itertools.product(range(task.branching), repeat=task.depth):
-        episode = begin(EpisodeSetup(TreeEnv(), task.depth, 0), task)
+        episode = start_episode(EpisodeSetup(TreeEnv(), task.depth, 0), task)
         chance = 1.0
         for action in map(str, actions):
             chance *= choose(episode.observation)[action]
@@ -85,11 +85,11 @@ def test_trees_can_be_solved_and_dead_ends_cannot_be_left(task):
             for step in range(task.depth)
         ]
         for step, node in enumerate(nodes):
-            if task.dead(node):
+            if task.is_dead_end(node):
                 assert set(nodes[step:]) == {node}
                 assert not end.won
             if looks[step] in (CORRIDOR, DEAD_END):
-                assert (looks[step] == DEAD_END) == task.dead(node)
+                assert (looks[step] == DEAD_END) == task.is_dead_end(node)
     if task.aliased == 0.0:
         ways = (way for steps in range(task.depth) for way in itertools.product(range(2), repeat=steps))
         places = {walk(task, way).state.node for way in ways}
@@ -179,8 +179,10 @@ def test_the_critic_moves_to_the_mean_return():
     ]
 
 
-GROUPS = TreeFamily(trees=4, trees_per_epoch=4)
-EASY = TreeFamily(trees=4, trees_per_epoch=4, depth=3, branching=2, solutions=2, generations=3000)
+GROUPS = DecisionTreeFamily(trees=4, trees_per_epoch=4)
+EASY = DecisionTreeFamily(
+    trees=4, trees_per_epoch=4, depth=3, branching=2, solutions=2, generations=3000
+)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ def test_allocation_and_regret_by_hand():
             (3, 0, "1", 2),
         )
     ]
-    spent = allocation(rows, {task.task_id: task}, truth)
+    spent = measure_allocation(rows, {task.task_id: task}, truth)
     measures = spent.measures()
     assert measures["regret"] == pytest.approx(2 * 0.4 / 8)
     assert measures["allocation"] == pytest.approx(
@@ -268,9 +270,9 @@ def test_observations_that_trees_can_show():
     everything = {
         task.task_id: success_probabilities(task, lambda _: {"0": 0.5, "1": 0.5}) for task in plain
     }
-    assert looks(plain, everything) == 2 * (1 + 2 + 4)
+    assert count_observations(plain, everything) == 2 * (1 + 2 + 4)
     alike = TreeTask(0, depth=2, branching=2, aliased=1.0)
-    assert looks([alike], {"tree-0": everything["tree-0"]}) == 1 + 1 + 4, (
+    assert count_observations([alike], {"tree-0": everything["tree-0"]}) == 1 + 1 + 4, (
         "both rooms between look like a corridor"
     )
 

@@ -81,7 +81,7 @@ def test_a_command_is_one(block: Block):
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    return cli._parser().parse_args([word.strip("[]") for word in words])
+    return cli._build_parser().parse_args([word.strip("[]") for word in words])
 
 
 def _replayed() -> list[tuple[str, str]]:

@@ -11,15 +11,15 @@ from itertools import islice
 
 import pytest
 
-from threespo.envs.alfworld.embedded import generate, generate_stream, solved_scene
-from threespo.envs.alfworld.embedded_layouts import layouts
+from threespo.envs.alfworld.embedded import draw_solved_scene, generate_games, generate_stream
+from threespo.envs.alfworld.embedded_layouts import make_layouts
 from threespo.envs.alfworld.embedded_tables import (
     DIFFICULTIES,
     OWN_LAYOUTS,
     ROOM_KINDS,
     SPLITS,
     Difficulty,
-    PerRoom,
+    RoomRanges,
 )
 from threespo.errors import InputError
 
@@ -48,11 +48,11 @@ GAME_ID = re.compile(
 
 DIGEST = """
 import hashlib
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 digest = hashlib.sha256()
 for difficulty in ("small", "medium", "full"):
     for split in ("train", "calibration", "valid_seen", "valid_unseen"):
-        for game in generate(split, 5, 11, difficulty):
+        for game in generate_games(split, 5, 11, difficulty):
             digest.update(repr((game.game_id, game.goal, game.problem, game.walkthrough)).encode())
 print(digest.hexdigest())
 """
@@ -67,11 +67,11 @@ def facts(problem: str, predicate: str) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_a_game_depends_on_its_index_only(difficulty: str) -> None:
-    many = generate("train", 12, 3, difficulty)
-    assert generate("train", 5, 3, difficulty) == many[:5]
+    many = generate_games("train", 12, 3, difficulty)
+    assert generate_games("train", 5, 3, difficulty) == many[:5]
     assert list(islice(generate_stream("train", 3, difficulty), 12)) == many
     assert not {game.problem for game in many} & {
-        game.problem for game in generate("train", 12, 4, difficulty)
+        game.problem for game in generate_games("train", 12, 4, difficulty)
     }
     assert len({game.game_id for game in many}) == 12
 
@@ -96,10 +96,19 @@ def test_games_do_not_depend_on_the_hash_seed_nor_on_alfworld_being_installed() 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES.values(), ids=DIFFICULTIES)
 @pytest.mark.parametrize("kind", ROOM_KINDS)
 def test_unseen_layouts_are_disjoint_from_all_others(kind: str, difficulty: Difficulty) -> None:
-    train, unseen = layouts(kind, "train", difficulty), layouts(kind, "valid_unseen", difficulty)
-    panels = layouts(kind, "development", difficulty) + layouts(kind, "confirmation", difficulty)
+    train, unseen = (
+        make_layouts(kind, "train", difficulty),
+        make_layouts(kind, "valid_unseen", difficulty),
+    )
+    panels = make_layouts(kind, "development", difficulty) + make_layouts(
+        kind, "confirmation", difficulty
+    )
     assert (len(train), len(unseen), len(panels)) == (24, 6, 6 + 12)
-    assert layouts(kind, "valid_seen", difficulty) == train == layouts(kind, "calibration", difficulty)
+    assert (
+        make_layouts(kind, "valid_seen", difficulty)
+        == train
+        == make_layouts(kind, "calibration", difficulty)
+    )
     assert not {layout.floor for layout in train} & {layout.floor for layout in unseen}
     everything = train + unseen + panels
     multisets = {tuple(sorted(place.type for place in layout.receptacles)) for layout in everything}
@@ -111,7 +120,7 @@ def test_unseen_games_are_played_on_unseen_floors(difficulty: str) -> None:
     floors = {split: set() for split in SPLITS}
     multisets = {split: set() for split in SPLITS}
     for split in SPLITS:
-        for game in generate(split, 300, 0, difficulty):
+        for game in generate_games(split, 300, 0, difficulty):
             floors[split].add(int(GAME_ID.fullmatch(game.game_id)["floor"]))
             multisets[split].add(
                 tuple(sorted(kind for _, kind in facts(game.problem, "receptacleType")))
@@ -129,7 +138,7 @@ def test_no_game_is_in_two_splits() -> None:
     # Small rooms have the fewest possible games; what is compared is the game up to wording and numbering.
     seen = {}
     for split in SPLITS:
-        games = [solved_scene(split, 0, DIFFICULTIES["small"], index)[0] for index in range(1000)]
+        games = [draw_solved_scene(split, 0, DIFFICULTIES["small"], index)[0] for index in range(1000)]
         seen[split] = {
             (
                 (game.goal.object_type, game.goal.place_type, game.goal.task.name, game.layout.floor),
@@ -145,7 +154,7 @@ def test_no_game_is_in_two_splits() -> None:
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_task_types_come_in_official_proportions(difficulty: str) -> None:
     count = 1000
-    found = Counter(game.task_type for game in generate("train", count, 1, difficulty))
+    found = Counter(game.task_type for game in generate_games("train", count, 1, difficulty))
     assert set(found) == set(OFFICIAL)
     for task_type, official in OFFICIAL.items():
         share = official / sum(OFFICIAL.values())
@@ -154,7 +163,7 @@ def test_task_types_come_in_official_proportions(difficulty: str) -> None:
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_names_and_goals_have_the_official_form(difficulty: str) -> None:
-    for game in generate("valid_seen", 200, 2, difficulty):
+    for game in generate_games("valid_seen", 200, 2, difficulty):
         name = GAME_ID.fullmatch(game.game_id)
         assert name["task"] == game.task_type
         assert re.fullmatch(rf"{GOALS[game.task_type]}\.", game.goal)
@@ -170,7 +179,7 @@ def test_names_and_goals_have_the_official_form(difficulty: str) -> None:
 def test_small_and_medium_rooms_keep_their_size() -> None:
     limits = (("small", (4, 8), (5, 10), 8), ("medium", (8, 14), (10, 20), 10))
     for difficulty, receptacles, objects, commands in limits:
-        for game in generate("train", 500, 0, difficulty):
+        for game in generate_games("train", 500, 0, difficulty):
             assert receptacles[0] <= len(facts(game.problem, "receptacleType")) <= receptacles[1]
             assert objects[0] <= len(facts(game.problem, "pickupable")) <= objects[1]
             assert len(game.walkthrough) <= commands
@@ -178,7 +187,7 @@ def test_small_and_medium_rooms_keep_their_size() -> None:
 
 def test_every_object_is_where_it_may_be() -> None:
     for difficulty in DIFFICULTIES:
-        for game in generate("train", 100, 9, difficulty):
+        for game in generate_games("train", 100, 9, difficulty):
             allowed = set(facts(game.problem, "canContain"))
             place_type = dict(facts(game.problem, "receptacleType"))
             object_type = dict(facts(game.problem, "objectType"))
@@ -197,7 +206,7 @@ def test_every_object_is_where_it_may_be() -> None:
 
 def test_knobs_of_ones_own() -> None:
     open_rooms = replace(DIFFICULTIES["medium"], name="open", closed=0.0, distractors=0, copies=1)
-    for game in generate("train", 100, 0, open_rooms):
+    for game in generate_games("train", 100, 0, open_rooms):
         doors = {entity.split("_bar_")[0] for (entity,) in facts(game.problem, "openable")}
         assert doors <= {"Fridge", "Microwave"}
         target = GAME_ID.fullmatch(game.game_id)["object"]
@@ -208,13 +217,13 @@ def test_knobs_of_ones_own() -> None:
 @pytest.mark.parametrize(("split", "difficulty"), [("test", "small"), ("train", "tiny")])
 def test_unknown_names_are_bad_input(split: str, difficulty: str) -> None:
     with pytest.raises(InputError, match=r"found '(test|tiny)', expected one of"):
-        generate(split, 1, 0, difficulty)
+        generate_games(split, 1, 0, difficulty)
 
 
 def test_too_many_layouts_are_bad_input() -> None:
     one = (4, 4, 4)
     crowded = replace(
-        DIFFICULTIES["small"], name="crowded", receptacles=PerRoom(one, one, one, one), closed=0.0
+        DIFFICULTIES["small"], name="crowded", receptacles=RoomRanges(one, one, one, one), closed=0.0
     )
     with pytest.raises(InputError, match="widen `receptacles`"):
-        generate("train", 50, 0, crowded)
+        generate_games("train", 50, 0, crowded)

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from threespo.envs.alfworld import Alfworld, GameRecord, GameState, compile_game
-from threespo.envs.alfworld.embedded import generate
-from threespo.envs.alfworld.embedded_statistics import MEASURES, main, measure, quantiles, table
+from threespo.envs.alfworld.embedded import generate_games
+from threespo.envs.alfworld.embedded_statistics import (
+    MEASURES,
+    compute_quantiles,
+    format_table,
+    main,
+    measure_games,
+)
 from threespo.envs.alfworld.embedded_tables import DIFFICULTIES, SPLITS
 
 TOOLS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
@@ -29,7 +35,7 @@ OFFICIAL = {
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_walkthroughs_win_and_not_before_their_last_command(difficulty: str, split: str) -> None:
     engine = Alfworld()
-    for record in generate(split, 60, 1, difficulty):
+    for record in generate_games(split, 60, 1, difficulty):
         state = engine.initial(compile_game(record))
         assert state.observation.endswith(f"\n\nYour task is to: {record.goal}")
         for command in record.walkthrough:
@@ -140,31 +146,33 @@ def test_an_explorer_wins_within_the_step_limit(
 ) -> None:
     steps = [
         Explorer(record, random.Random(number)).solve()
-        for number, record in enumerate(generate(split, 200, 2, difficulty))
+        for number, record in enumerate(generate_games(split, 200, 2, difficulty))
     ]
     assert sum(taken <= limit for taken in steps) >= share * len(steps)
 
 
 def test_full_games_are_as_large_as_official_ones() -> None:
-    ours = measure(record for split in SPLITS for record in generate(split, 150, 3, "full"))
+    ours = measure_games(record for split in SPLITS for record in generate_games(split, 150, 3, "full"))
     assert set(OFFICIAL) == set(MEASURES) == set(ours)
     for name, (low, _, high) in OFFICIAL.items():
         inside = sum(low <= value <= high for value in ours[name]) / len(ours[name])
         assert inside >= 0.8, (name, inside)
-        assert low <= quantiles(ours[name])[1] <= high, name
+        assert low <= compute_quantiles(ours[name])[1] <= high, name
 
 
 @pytest.mark.slow
 def test_official_quantiles_are_those_of_the_official_games(shared: Path) -> None:
-    from threespo.envs.alfworld.sources import load
+    from threespo.envs.alfworld.sources import load_games
 
     splits = ("train", "valid_seen", "valid_unseen")
-    official = measure(record for split in splits for record in load(shared / "data/alfworld", split))
-    assert {name: quantiles(values) for name, values in official.items()} == OFFICIAL
+    official = measure_games(
+        record for split in splits for record in load_games(shared / "data/alfworld", split)
+    )
+    assert {name: compute_quantiles(values) for name, values in official.items()} == OFFICIAL
 
 
 def test_the_table_of_sizes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    rows = table({"a": {name: list(range(100)) for name in MEASURES}}).split("\n")
+    rows = format_table({"a": {name: list(range(100)) for name in MEASURES}}).split("\n")
     assert rows[2] == "| receptacles | 10 / 50 / 90 |"
     assert main(["--count", "2"]) == 0
     head = "| 10 / 50 / 90 % | full (8 games) | medium (8 games) | small (8 games) |"

@@ -19,17 +19,17 @@ from tests import chat_server
 from tests.chat_server import ChatServer, answers, completion, says
 from threespo.agents.rollout import play_episodes
 from threespo.envs.alfworld import Alfworld, compile_game
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.episode import EpisodeSetup
 from threespo.errors import InputError
-from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies, refusals_in_words
-from threespo.policy.chat import Spacing
+from threespo.policy.cassette import Cassette, Reply, describe_refusals, read_replies, request_digest
+from threespo.policy.chat import RateLimiter
 from threespo.policy.endpoint import (
     EndpointSampler,
     EndpointSettings,
     NotRun,
-    availability,
     estimate_cost,
+    find_reply_source,
 )
 from threespo.protocol import Sample, SampleRequest
 
@@ -183,7 +183,9 @@ def test_samples_keep_the_order_of_requests_when_replies_come_in_reverse(serve, 
 def test_whole_episodes_are_played_and_played_again_from_the_cassette(serve, sampler, monkeypatch):
     """Two real games side by side; the server knows their walkthroughs and tells them apart by their tasks."""
     setup = EpisodeSetup(Alfworld(), 30, 2)
-    records = list({record.goal: record for record in generate("train", 8, 1, "small")}.values())[:2]
+    records = list({record.goal: record for record in generate_games("train", 8, 1, "small")}.values())[
+        :2
+    ]
     plans = {record.goal: list(record.walkthrough) for record in records}
 
     def play(handler, asked):
@@ -423,7 +425,7 @@ def test_what_is_recorded_is_never_asked_again_not_even_without_server_and_key(
     monkeypatch.delenv("OPENAI_API_KEY")
     monkeypatch.delenv("OPENAI_BASE_URL")
     offline = sampler()
-    assert offline.available == "cassette"
+    assert offline.reply_source == "cassette"
     assert _texts(offline, "c", "a") == [texts[2], texts[0]]
     assert server.asked == []
 
@@ -442,13 +444,13 @@ def test_without_a_key_a_reply_that_is_missing_means_not_run(serve, sampler, mon
 
 def test_availability(serve, monkeypatch, tmp_path):
     path, packed = tmp_path / "replies.jsonl", tmp_path / "replies.jsonl.xz"
-    assert availability(_settings(), path) == "key"
-    assert availability(_settings(key_env="OTHER_KEY"), path) == "none"
+    assert find_reply_source(_settings(), path) == "key"
+    assert find_reply_source(_settings(key_env="OTHER_KEY"), path) == "none"
     path.write_text(_line("a") + "\n")
     packed.write_bytes(lzma.compress(path.read_bytes()))
-    assert availability(_settings(), path) == "key"
-    assert availability(_settings(key_env="OTHER_KEY"), path) == "cassette"
-    assert availability(_settings(), packed) == "cassette"
+    assert find_reply_source(_settings(), path) == "key"
+    assert find_reply_source(_settings(key_env="OTHER_KEY"), path) == "cassette"
+    assert find_reply_source(_settings(), packed) == "cassette"
 
 
 def _line(digit, **changes):
@@ -469,16 +471,20 @@ def test_everything_that_shapes_a_reply_is_part_of_its_name():
         "model": "n", "prompt": "p ", "temperature": 0.5, "seed": 2, "key": ("evaluate", "3", 0), "index": 1,
         "max_response_tokens": 511,
     }  # fmt: skip
-    assert digest_of(**_ASKED, limit_parameter="max_tokens") == digest_of(**_ASKED)
+    assert request_digest(**_ASKED, limit_parameter="max_tokens") == request_digest(**_ASKED)
     changes |= {"limit_parameter": "max_completion_tokens"}
-    unsent, coldest = (digest_of(**{**_ASKED, "temperature": temperature}) for temperature in (None, 0))
-    assert unsent not in (digest_of(**_ASKED), coldest)
+    unsent, coldest = (
+        request_digest(**{**_ASKED, "temperature": temperature}) for temperature in (None, 0)
+    )
+    assert unsent not in (request_digest(**_ASKED), coldest)
     digests = {
-        digest_of(**_ASKED),
-        *(digest_of(**{**_ASKED, name: value}) for name, value in changes.items()),
+        request_digest(**_ASKED),
+        *(request_digest(**{**_ASKED, name: value}) for name, value in changes.items()),
     }
     assert len(digests) == 1 + len(changes)
-    assert digest_of(**{**_ASKED, "temperature": 0}) == digest_of(**{**_ASKED, "temperature": 0.0})
+    assert request_digest(**{**_ASKED, "temperature": 0}) == request_digest(
+        **{**_ASKED, "temperature": 0.0}
+    )
 
 
 def test_names_of_replies_never_change():
@@ -488,7 +494,7 @@ def test_names_of_replies_never_change():
         "import hashlib, sys; print(hashlib.blake2b(sys.argv[1].encode(), digest_size=16).hexdigest())"
     )
     done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, check=True)
-    assert digest_of(**_ASKED) == done.stdout.strip()
+    assert request_digest(**_ASKED) == done.stdout.strip()
 
 
 _OLD = """
@@ -520,11 +526,11 @@ def test_cassettes_of_the_first_version_are_read_and_written_as_they_were_and_na
         cassette.record(reply)
     cassette.close()
     assert again.read_text() == _OLD
-    assert refusals_in_words(replies) == (
+    assert describe_refusals(replies) == (
         "4 of 6 replies count without a full answer: withheld or ended by the service's filter (1), without text (2), "
         "cut before any text (1)"
     )
-    assert refusals_in_words(replies[:1]) == ""
+    assert describe_refusals(replies[:1]) == ""
 
 
 def test_a_line_says_what_answered_and_what_it_cost_but_not_what_was_asked(serve, sampler, tmp_path):
@@ -595,7 +601,7 @@ def test_the_first_of_several_replies_to_one_request_counts(tmp_path):
     path.write_text("\n".join([_line("a", text="first"), _line("a", text="second")]) + "\n")
     cassette = Cassette(path, append=False)
     assert cassette.recorded["a" * 32].text == "first"
-    assert len(cassette.lines) == 2
+    assert len(cassette.initial_replies) == 2
 
 
 def test_a_compressed_cassette_is_served_and_never_written(serve, sampler, tmp_path):
@@ -789,13 +795,13 @@ def test_settings_have_no_place_for_a_key():
 
 def test_starts_are_spaced_whatever_the_time_between_calls():
     now = [100.0]
-    spacing = Spacing(30, clock=lambda: now[0])
-    assert [spacing.delay() for _ in range(3)] == [0.0, 2.0, 4.0]
+    spacing = RateLimiter(30, clock=lambda: now[0])
+    assert [spacing.reserve_start() for _ in range(3)] == [0.0, 2.0, 4.0]
     now[0] += 5.0
-    assert [spacing.delay(), spacing.delay()] == [1.0, 3.0]
+    assert [spacing.reserve_start(), spacing.reserve_start()] == [1.0, 3.0]
     now[0] += 1000.0
-    assert [spacing.delay(), spacing.delay()] == [0.0, 2.0]
-    assert [Spacing(None, clock=lambda: 0.0).delay() for _ in range(2)] == [0.0, 0.0]
+    assert [spacing.reserve_start(), spacing.reserve_start()] == [0.0, 2.0]
+    assert [RateLimiter(None, clock=lambda: 0.0).reserve_start() for _ in range(2)] == [0.0, 0.0]
 
 
 def test_requests_and_retries_of_all_threads_reach_the_server_at_the_limited_rate(serve, tmp_path):
@@ -818,7 +824,7 @@ def test_the_estimate_is_prices_times_tokens_times_steps():
 def test_an_estimate_above_the_limit_is_refused_before_the_first_request(serve, sampler, capsys):
     server = serve()
     one = sampler(max_cost=9.0, max_response_tokens=200)
-    assert one.announce(episodes=2, max_steps=50, prompt_tokens=1000) == pytest.approx(3.0)
+    assert one.announce_cost(episodes=2, max_steps=50, prompt_tokens=1000) == pytest.approx(3.0)
     line = capsys.readouterr().err
     for part in (
         "fake: 2 episodes",
@@ -832,14 +838,14 @@ def test_an_estimate_above_the_limit_is_refused_before_the_first_request(serve, 
     with pytest.raises(
         InputError, match=r"max_cost: found 9, but fake may cost 30\.00 US dollars.*Raise max_cost"
     ):
-        one.announce(episodes=20, max_steps=50, prompt_tokens=1000)
+        one.announce_cost(episodes=20, max_steps=50, prompt_tokens=1000)
     assert server.asked == []
 
 
 def test_recorded_replies_cost_nothing(sampler, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (tmp_path / "replies.jsonl").write_text(_line("a") + "\n")
-    assert sampler(max_cost=0.0).announce(episodes=10**6, max_steps=50, prompt_tokens=1000) == 0.0
+    assert sampler(max_cost=0.0).announce_cost(episodes=10**6, max_steps=50, prompt_tokens=1000) == 0.0
     assert "free of charge" in capsys.readouterr().err
 
 

@@ -51,25 +51,25 @@ def machine(monkeypatch):
 
 def test_energy_is_that_of_the_visible_gpus_in_joules(machine, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0, GPU-b")
-    before = energy.counters()
+    before = energy.read_energy_counters()
     assert before == {"0": 500.0, "GPU-b": 250.0}
-    assert energy.used(before, energy.counters()) == {"energy_joules": 750.0}
+    assert energy.energy_between(before, energy.read_energy_counters()) == {"energy_joules": 750.0}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
-    assert energy.counters() == {"GPU-b": 750.0}
+    assert energy.read_energy_counters() == {"GPU-b": 750.0}
     assert machine.open == 0
 
 
 @pytest.mark.parametrize("visible", ["", "7", "0,GPU-c"])
 def test_without_a_counter_for_every_gpu_nothing_is_said(machine, monkeypatch, visible):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert energy.counters() is None
-    assert energy.used(None, {"0": 1.0}) == {}
+    assert energy.read_energy_counters() is None
+    assert energy.energy_between(None, {"0": 1.0}) == {}
     assert machine.open == 0
 
 
 def test_without_the_library_or_with_a_counter_that_ran_back_nothing_is_said(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert energy.counters() is None
-    assert energy.used({"0": 5.0}, {"0": 4.0}) == {}
-    assert energy.used({"0": 5.0}, {"1": 9.0}) == {}
+    assert energy.read_energy_counters() is None
+    assert energy.energy_between({"0": 5.0}, {"0": 4.0}) == {}
+    assert energy.energy_between({"0": 5.0}, {"1": 9.0}) == {}

@@ -9,7 +9,7 @@ from threespo.envs.episode import EpisodeSetup
 from threespo.paths import Run
 from threespo.protocol import Sample
 from threespo.runs import evaluate
-from threespo.runs.columns import EXAMPLE_COLUMNS
+from threespo.runs.settings import EXAMPLE_COLUMNS
 
 MAZE = {"s1": {"left": "s2", "right": "s3"}, "s2": {"win": "goal"}, "s3": {"stay": "s3"}}
 TASKS = [make_task(MAZE, {"goal"}, "s1", f"task {number}") for number in range(3)]
@@ -38,7 +38,7 @@ class Player:
 
 def kept(monkeypatch, wins):
     monkeypatch.setattr(evaluate, "load_tasks", lambda *_: TASKS)
-    monkeypatch.setattr(evaluate, "setup_of", lambda _: EpisodeSetup(ToyEnv(), 2, 2))
+    monkeypatch.setattr(evaluate, "episode_setup", lambda _: EpisodeSetup(ToyEnv(), 2, 2))
     return evaluate._play(SETTINGS, Player(wins))
 
 

@@ -9,7 +9,7 @@ import pytest
 import threespo.gym  # noqa: F401  (registers the environments)
 from tests.adapters.examples import ROOT, run_example
 from tests.documents import blocks
-from threespo.envs.episode import act
+from threespo.envs.episode import take_action
 
 LIGHT = {
     "beam_search": "WebShop: 10 of 10 won",
@@ -69,7 +69,7 @@ def exact(episode, listed):
     """Return mean and mean square of the scores of random play from a point, by enumeration."""
     if episode.done:
         return np.array([episode.score, episode.score**2])
-    return np.mean([exact(act(episode, command), listed) for command in listed(episode)], axis=0)
+    return np.mean([exact(take_action(episode, command), listed) for command in listed(episode)], axis=0)
 
 
 @pytest.mark.parametrize(("name", "further"), [("ALFWorld", ("go to desk 1",)), ("WebShop", ())])
@@ -91,7 +91,7 @@ def test_monte_carlo_values_are_those_of_all_ways(name, further):
     assert found.keys() == set(program.listed(point))
     known = []
     for command, (mean, error) in found.items():
-        value, square = exact(act(point, command), program.listed)
+        value, square = exact(take_action(point, command), program.listed)
         true_error = max(0.0, (square - value**2) / count) ** 0.5
         assert mean == pytest.approx(value, abs=4.5 * true_error + 1e-9), command
         assert error == pytest.approx(true_error, rel=0.5, abs=1e-9), command

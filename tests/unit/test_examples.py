@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from snakemake.cli import parse_config
 
-from threespo.study.resolve import resolve
+from threespo.study.resolve import resolve_study
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,10 +45,10 @@ def test_an_example_means_a_valid_study(words, monkeypatch, tmp_path):
     written = [word for word in values(words, "--config") if "=value" not in word]
     given = [word.replace("=DIR", f"={tmp_path}").replace("my/study.yaml", str(own)) for word in written]
     gpus = [int(word.removeprefix("gpu=")) for word in values(words, "--resources")]
-    found = resolve(parse_config(given), gpus[0] if gpus else None)
+    found = resolve_study(parse_config(given), gpus[0] if gpus else None)
     # What changes the study changes its folder.
     plain = [word for word in given if not word.startswith(("set=", "name=", "policy_build="))]
-    assert (found.paths == resolve(parse_config(plain), gpus[0] if gpus else None).paths) == (
+    assert (found.paths == resolve_study(parse_config(plain), gpus[0] if gpus else None).paths) == (
         plain == given
     )
 
@@ -56,7 +56,7 @@ def test_an_example_means_a_valid_study(words, monkeypatch, tmp_path):
 def test_there_are_examples_of_both_files_and_they_change_what_they_say():
     assert len(examples()) >= 10
     found = [
-        resolve(parse_config(values(words, "--config")), None)
+        resolve_study(parse_config(values(words, "--config")), None)
         for words in examples()
         if "study=smoke" in words
     ]

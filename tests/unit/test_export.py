@@ -9,12 +9,12 @@ import pytest
 from tests.jobs import record
 from threespo.cli import main
 from threespo.errors import InputError
-from threespo.files import atomic_text
+from threespo.files import write_text
 from threespo.paths import Paths
 from threespo.pipeline.stages import Job
 from threespo.provenance.digests import file_digest
-from threespo.results.paper_tables.registry import MAKERS
-from threespo.study.catalogue import figures, notebooks
+from threespo.results.paper.registry import MAKERS
+from threespo.study.catalogue import figures_of, notebooks_of
 from threespo.study.load import dump_study, load_study
 from threespo.tables import write_table
 from threespo.watch.export import bibliography, export
@@ -33,10 +33,10 @@ def _in_repository(monkeypatch):
 def paths(tmp_path):
     """A study whose notebooks have run: each file holds its own name."""
     study, made = load_study(ROOT / "config" / "studies" / "ci.yaml"), Paths(tmp_path / "ci")
-    atomic_text(made.study, dump_study(study))
-    for name in notebooks(study):
+    write_text(made.study, dump_study(study))
+    for name in notebooks_of(study):
         for file in Job("notebook", name).outputs(made).paths():
-            atomic_text(file, file.name)
+            write_text(file, file.name)
         record("notebook", study, name, made)
     gather(study, made)
     return made
@@ -84,7 +84,9 @@ def test_all_tables_and_figures_are_there_under_their_items_names(paths, tmp_pat
     there = files_in(folder)
     assert f"{folder}: {len(there)} files" in capsys.readouterr().out
     study = load_study(paths.study)
-    drawn = {f"figures/{item.name}.{kind}" for item in figures(study) for kind in ("png", "svg", "csv")}
+    drawn = {
+        f"figures/{item.name}.{kind}" for item in figures_of(study) for kind in ("png", "svg", "csv")
+    }
     written = {f"tables/{name}.{kind}" for name in MAKERS for kind in ("csv", "md", "tex")}
     assert drawn | written | {"study.bib", "README.md", "export.json"} <= set(there)
     assert all(there[name] == Path(name).name for name in drawn | written)

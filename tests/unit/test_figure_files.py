@@ -7,9 +7,17 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from threespo.results.labels import styles
 
-from threespo.results.figures import COLOURS, LABELS, save_figure, styles
-from threespo.results.layout import PAGE_HEIGHT, WIDTHS, canvas, legend, pages, set_style
+from threespo.results.paper.figures import COLOURS, LABELS, save_figure
+from threespo.results.paper.layout import (
+    PAGE_HEIGHT,
+    WIDTHS,
+    add_legend,
+    create_panels,
+    page_boxes,
+    set_style,
+)
 
 mpl.use("Agg")
 DATA = pd.DataFrame({"x": [1.0]})
@@ -24,11 +32,11 @@ def _style():
 
 
 def drawn(panels=1, height=2.0, width=None):
-    figure, axes = canvas(width, panels, height, across=3)
+    figure, axes = create_panels(width, panels, height, across=3)
     for place, axis in enumerate(axes):
         axis.plot([0, 1], [0, place], label="α")
         axis.set(xlabel="generations", title=f"panel {place}")
-    legend(figure, axes[0].get_lines())
+    add_legend(figure, axes[0].get_lines())
     return figure
 
 
@@ -58,7 +66,7 @@ def test_every_file_has_the_width_of_a_column_or_of_a_page(tmp_path, panels, inc
 
 
 def test_a_long_label_is_not_cut_at_the_edge(tmp_path):
-    figure, (axis,) = canvas("page", 1, 2.0, across=1)
+    figure, (axis,) = create_panels("page", 1, 2.0, across=1)
     axis.set_yticks([0.5], ["3SPO is above GRPO in both environments and with both models"], fontsize=6)
     save_figure(figure, tmp_path, "x", DATA)
     # Letters of many dots are as wide as those of the files.
@@ -113,7 +121,7 @@ def test_a_tall_figure_is_cut_between_its_rows_into_pages_that_hold_every_row(tm
     # 31 panels in 11 rows of 2 inches: two or three rows too many for two pages of 9 inches.
     figure = drawn(panels=31)
     figure.draw_without_rendering()
-    parts = pages(figure)
+    parts = page_boxes(figure)
     assert len(parts) == 3
     assert all(part.height <= PAGE_HEIGHT for part in parts)
     assert sum(part.height for part in parts) == pytest.approx(figure.get_size_inches()[1])
@@ -136,7 +144,7 @@ def test_a_tall_figure_is_cut_between_its_rows_into_pages_that_hold_every_row(tm
 def test_a_figure_that_fits_is_one_page():
     figure = drawn(panels=6)
     figure.draw_without_rendering()
-    assert len(pages(figure)) == 1
+    assert len(page_boxes(figure)) == 1
 
 
 # --- colours

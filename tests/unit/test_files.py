@@ -9,15 +9,15 @@ import pytest
 from safetensors.torch import save_file
 from torch import zeros
 
-from threespo.errors import InputError, sized
+from threespo.errors import InputError, format_bytes
 from threespo.files import (
-    atomic_folder,
-    atomic_json,
-    atomic_path,
-    atomic_text,
     copy_folder,
     link_file,
     link_folder,
+    replace_file,
+    replace_folder,
+    write_json,
+    write_text,
 )
 from threespo.paths import Paths
 from threespo.pipeline import journal
@@ -26,13 +26,13 @@ from threespo.tables import write_table
 
 
 def _die_while_writing(target):
-    with atomic_path(target) as temporary:
+    with replace_file(target) as temporary:
         temporary.write_text("half")
         raise RuntimeError("killed")
 
 
 def _die_while_filling(target):
-    with atomic_folder(target) as folder:
+    with replace_folder(target) as folder:
         (folder / "weights").write_text("new")
         raise RuntimeError("killed")
 
@@ -43,7 +43,7 @@ def _names(folder):
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
     target = tmp_path / "table.txt"
-    atomic_text(target, "old")
+    write_text(target, "old")
     with pytest.raises(RuntimeError):
         _die_while_writing(target)
     assert target.read_text() == "old"
@@ -52,13 +52,13 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
 
 def test_a_failed_folder_leaves_the_old_folder(tmp_path):
     target = tmp_path / "run"
-    with atomic_folder(target) as folder:
+    with replace_folder(target) as folder:
         (folder / "weights").write_text("old")
     with pytest.raises(RuntimeError):
         _die_while_filling(target)
     assert (target / "weights").read_text() == "old"
     assert _names(tmp_path) == ["run"]
-    with atomic_folder(target) as folder:
+    with replace_folder(target) as folder:
         (folder / "weights").write_text("new")
     assert (target / "weights").read_text() == "new"
     assert _names(tmp_path) == ["run"]
@@ -67,12 +67,12 @@ def test_a_failed_folder_leaves_the_old_folder(tmp_path):
 _FULL = """
 import resource, signal, sys
 from pathlib import Path
-from threespo.files import atomic_text
+from threespo.files import write_text
 from threespo.errors import InputError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
-    atomic_text(Path(sys.argv[1]), "x" * 100_000)
+    write_text(Path(sys.argv[1]), "x" * 100_000)
 except InputError as error:
     print(error)
 """
@@ -81,7 +81,7 @@ except InputError as error:
 def test_a_device_that_takes_no_more_is_one_clear_error(tmp_path):
     """A real limit on what may be written, met in the middle of a write."""
     target = tmp_path / "table.txt"
-    atomic_text(target, "old")
+    write_text(target, "old")
     done = subprocess.run(
         [sys.executable, "-c", _FULL, str(target)], capture_output=True, text=True, check=True
     )
@@ -95,7 +95,7 @@ def test_a_device_that_takes_no_more_is_one_clear_error(tmp_path):
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file.x\.json: cannot be written"):
-        atomic_json(tmp_path / "file" / "x.json", {})
+        write_json(tmp_path / "file" / "x.json", {})
 
 
 _FULL_FOLDER = """
@@ -103,13 +103,13 @@ import resource, signal, sys
 from pathlib import Path
 import torch
 from safetensors.torch import save_file
-from threespo.files import atomic_folder
+from threespo.files import replace_folder
 from threespo.errors import InputError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 writers = {"torch": torch.save, "safetensors": save_file}
 try:
-    with atomic_folder(Path(sys.argv[1])) as folder:
+    with replace_folder(Path(sys.argv[1])) as folder:
         writers[sys.argv[2]]({"weight": torch.zeros(100_000)}, folder / "weights")
 except InputError as error:
     print(error)
@@ -120,7 +120,7 @@ except InputError as error:
 def test_a_checkpoint_that_does_not_fit_is_one_clear_error(tmp_path, writer):
     """The libraries that write weights have errors of their own for a full disk."""
     target = tmp_path / "epoch-1"
-    with atomic_folder(target) as folder:
+    with replace_folder(target) as folder:
         (folder / "weights").write_text("old")
     command = [sys.executable, "-c", _FULL_FOLDER, str(target), writer]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -147,17 +147,17 @@ def _modes(folder):
 def test_what_is_written_is_for_those_whom_the_umask_lets(tmp_path, umask):
     """Two people with umask 002 share a folder: each must be able to go on where the other has stopped."""
     folder = tmp_path / "results"
-    atomic_text(folder / "a" / "text.txt", "text")
-    atomic_json(folder / "a" / "b" / "value.json", {})
+    write_text(folder / "a" / "text.txt", "text")
+    write_json(folder / "a" / "b" / "value.json", {})
     write_table(folder / "c" / "table.parquet", [{"one": 1}])
-    with atomic_path(folder / "weights.safetensors") as file:
+    with replace_file(folder / "weights.safetensors") as file:
         save_file({"weight": zeros(3)}, file)
-    with atomic_folder(folder / "run") as run:
+    with replace_folder(folder / "run") as run:
         save_file({"weight": zeros(3)}, run / "weights.safetensors")
         (run / "more").mkdir()
         (run / "more" / "text.txt").write_text("text")
-    journal.begin(Paths(folder), [Job("tables")])
-    with journal.noted(Paths(folder / "other"), Job("tables")):
+    journal.start_journal(Paths(folder), [Job("tables")])
+    with journal.log_job(Paths(folder / "other"), Job("tables")):
         pass
     assert _modes(folder) == ({oct(0o666 & ~umask)}, {oct(0o777 & ~umask)})
 
@@ -187,7 +187,7 @@ def test_a_setgid_folder_hands_its_group_on(tmp_path):
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o2775)
-    with atomic_folder(folder / "run") as run:
+    with replace_folder(folder / "run") as run:
         (run / "weights").write_text("weights")
     assert stat.S_IMODE((folder / "run").stat().st_mode) & stat.S_ISGID
 
@@ -203,10 +203,10 @@ def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path, leads_to):
             {"folder": target, "file": target / "mine.txt", "nothing": tmp_path / "gone"}[leads_to]
         )
     if leads_to != "folder":
-        atomic_text(place / "text", "new")
+        write_text(place / "text", "new")
         assert (place / "text").read_text() == "new"
         assert not (place / "text").is_symlink()
-    with atomic_folder(place / "run") as run:
+    with replace_folder(place / "run") as run:
         (run / "weights").write_text("new")
     assert _names(place / "run") == ["weights"]
     assert sorted(_names(place)) == ["run", "text"]
@@ -235,4 +235,4 @@ def test_sizes_have_a_unit_that_says_something():
         1.5e9: "1.5 GB",
         2e13: "20.0 TB",
     }
-    assert {count: sized(count) for count in shown} == shown
+    assert {count: format_bytes(count) for count in shown} == shown

@@ -20,11 +20,11 @@ from tests import endpoint_behaviours, trees
 from tests.webshop_mini import INSTRUCTIONS, ITEMS
 from threespo import hub
 from threespo.envs.alfworld import compile_game, official, sources
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.webshop.data import load_goals
 from threespo.envs.webshop.sources import read_products
 from threespo.errors import InputError
-from threespo.files import holder_of
+from threespo.files import read_lock_holder
 from threespo.methods.tree_table import read_trees
 from threespo.panels.logs import read_log
 from threespo.panels.panel import load_panel
@@ -33,20 +33,20 @@ from threespo.pipeline import journal
 from threespo.pipeline.stages import Job
 from threespo.policy.cassette import Cassette, Reply
 from threespo.policy.completions import parse_reply
-from threespo.policy.failures import ServiceError, judge, read_error
+from threespo.policy.failures import ServiceError, classify_error, parse_error_response
 from threespo.provenance import records
-from threespo.provenance.digests import Digests, meaning_digest
+from threespo.provenance.digests import DigestCache, semantic_digest
 from threespo.results import provenance
-from threespo.results.viewer import write_view
+from threespo.results.report.viewer import write_view
 from threespo.runs.learning_rate import chosen_rate
-from threespo.runs.setup import described_source
+from threespo.runs.setup import read_weights_source
 from threespo.study.configuration import check_study_file
 from threespo.study.load import dump_study, load_study, parse_study
-from threespo.study.resolve import present_study
+from threespo.study.resolve import current_study
 from threespo.tables import read_table, write_table
 from threespo.watch.export import INDEX
 from threespo.watch.export import _check_ours as check_ours
-from threespo.watch.status import status
+from threespo.watch.status import describe_study
 
 ROOT = Path(__file__).resolve().parents[2]
 WHOLE = yaml.safe_load((ROOT / "tests" / "bad_input" / "study.yaml").read_text())
@@ -144,7 +144,7 @@ def test_study_files(tmp_path, content):
 @given(junk | values.map(lambda kind: json.dumps({"kind": kind, "source": kind}).encode()))
 def test_descriptions_of_policies(tmp_path, content):
     (tmp_path / "policy.json").write_bytes(content)
-    survives(described_source, tmp_path, "base")
+    survives(read_weights_source, tmp_path, "base")
 
 
 @fuzz
@@ -158,7 +158,7 @@ def test_chosen_learning_rates(tmp_path, content):
         assert 0 < chosen_rate(paths, Run("alfworld", "tiny-s", "grpo", 0)) < 100
 
 
-GAME = generate("train", 1, 0, "small")[0]
+GAME = generate_games("train", 1, 0, "small")[0]
 
 
 def _game_row() -> dict[str, Any]:
@@ -182,7 +182,7 @@ def test_compact_games(tmp_path, content, packed):
     else:
         (tmp_path / "train.jsonl.xz").unlink()
         (tmp_path / "train.jsonl").write_bytes(whole + content)
-    survives(lambda: [compile_game(record) for record in sources.load(tmp_path, "train")])
+    survives(lambda: [compile_game(record) for record in sources.load_games(tmp_path, "train")])
 
 
 @fuzz
@@ -205,7 +205,7 @@ def test_games_with_damaged_texts(tmp_path, problem, part, data):
     }
     file.write_text(json.dumps(game))
     file.with_name("traj_data.json").write_text(json.dumps({"task_type": GAME.task_type}))
-    survives(lambda: [compile_game(record) for record in sources.load(tmp_path, "train")])
+    survives(lambda: [compile_game(record) for record in sources.load_games(tmp_path, "train")])
 
 
 @fuzz
@@ -217,7 +217,7 @@ def test_packed_files_that_are_not(tmp_path, content):
     survives(load_goals, tmp_path, "train")
     for name in (sources.DOMAIN_FILE, sources.GRAMMAR_FILE):
         (tmp_path / name).write_bytes(content)
-    survives(sources.load, tmp_path, "train")
+    survives(sources.load_games, tmp_path, "train")
 
 
 @settings(fuzz, max_examples=150)
@@ -297,10 +297,16 @@ def test_what_chat_endpoints_send(data):
     others = damaged(body) if isinstance(body, bytes) else replaced(body).map(json.dumps).map(str.encode)
     content = data.draw(junk | others)
     text, secret = content.decode(errors="replace"), "sk-0123456789abcdef"
-    outcome = parse_reply(text, "0" * 32, "gpt", (9, 9)) if status == 200 else read_error(status, text)
+    outcome = (
+        parse_reply(text, "0" * 32, "gpt", (9, 9))
+        if status == 200
+        else parse_error_response(status, text)
+    )
     if isinstance(outcome, ServiceError):
         refused = Reply(digest="0" * 32, asked="gpt", served="", text="", finish=None, tokens=(0, 0))
-        outcome = judge(replace(outcome, words=f"{outcome.words} {secret}"), refused, (secret,), "A_KEY")
+        outcome = classify_error(
+            replace(outcome, message=f"{outcome.message} {secret}"), refused, (secret,), "A_KEY"
+        )
         assert secret not in outcome.reason
         assert "\n" not in outcome.reason
     reply = outcome if isinstance(outcome, Reply) else outcome.counts_as
@@ -421,7 +427,7 @@ def test_records(tmp_path, content):
     file = Paths(tmp_path).record("tables", "")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
-    survives(records.read, Paths(tmp_path), Job("tables"))
+    survives(records.read_record, Paths(tmp_path), Job("tables"))
 
 
 CALL = {
@@ -440,7 +446,7 @@ def test_what_the_workflow_was_asked_for(tmp_path, content):
     paths.root.mkdir(exist_ok=True)
     paths.study.write_text(dump_study(CI))
     paths.call.write_bytes(content)
-    survives(present_study, paths)
+    survives(current_study, paths)
     survives(check_study_file, paths)
     assert isinstance(provenance._asked(paths), dict)
 
@@ -464,9 +470,9 @@ def test_journals(tmp_path, content, between):
     paths.study.write_text(dump_study(CI))
     lines = [json.dumps({**EVENT, "kind": "ended"}).encode()] if between else []
     paths.journal.write_bytes(b"\n".join([content, *lines, b""]))
-    assert status(paths)[0]
+    assert describe_study(paths)[0]
     if between:
-        assert journal.read(paths)[1][Job("tables")].kind == "ended"
+        assert journal.read_journal(paths)[1][Job("tables")].kind == "ended"
 
 
 @fuzz
@@ -476,7 +482,9 @@ def test_memories_of_digests(tmp_path, content):
     file.write_bytes(content)
     (tmp_path / "data").mkdir(exist_ok=True)
     (tmp_path / "data" / "a").write_text("1")
-    assert Digests(file).of(tmp_path / "data" / "a") == {"": hashlib.sha256(b"1").hexdigest()}
+    assert DigestCache(file).digests_of(tmp_path / "data" / "a") == {
+        "": hashlib.sha256(b"1").hexdigest()
+    }
 
 
 @fuzz
@@ -484,7 +492,7 @@ def test_memories_of_digests(tmp_path, content):
 def test_files_of_the_repository(tmp_path, content):
     for name in ("a.yaml", "a.ipynb", "a.csv"):
         (tmp_path / name).write_bytes(content)
-        assert len(meaning_digest(tmp_path / name)) == 64
+        assert len(semantic_digest(tmp_path / name)) == 64
 
 
 @fuzz
@@ -520,4 +528,4 @@ def test_checksums_of_downloads(tmp_path, content):
 @given(st.binary(max_size=60))
 def test_holders_of_locks(tmp_path, content):
     (tmp_path / "lock").write_bytes(content)
-    assert holder_of(tmp_path / "lock")
+    assert read_lock_holder(tmp_path / "lock")

@@ -11,7 +11,7 @@ import pytest
 from threespo.cli import main
 from threespo.errors import InputError
 from threespo.runs import gpus
-from threespo.runs.gpus import VISIBLE, check_granted, claim, devices
+from threespo.runs.gpus import VISIBLE_DEVICES, check_granted_gpus, claim_gpus, visible_devices
 from threespo.scaling import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,9 +19,9 @@ UUIDS = [f"GPU-{letter * 8}-0000" for letter in "abcd"]
 
 JOB = """
 import os, pathlib, sys, time
-from threespo.runs.gpus import claim
+from threespo.runs.gpus import claim_gpus
 folder, log, runs = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
-with claim(1, runs, folder=folder):
+with claim_gpus(1, runs, folder=folder):
     start = time.monotonic()
     time.sleep(0.4)
     log.write_text(f"{os.environ['CUDA_VISIBLE_DEVICES']} {start} {time.monotonic()}")
@@ -50,7 +50,7 @@ def at(folder):
 
 @pytest.fixture
 def four(monkeypatch, tmp_path):
-    for name in (VISIBLE, gpus.ORDER, *gpus.SCHEDULED):
+    for name in (VISIBLE_DEVICES, gpus.DEVICE_ORDER, *gpus.SCHEDULER_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", at(pretend(tmp_path / "bin", UUIDS)))
     monkeypatch.setenv(gpus.MPS_FOLDER, str(tmp_path / "mps"))
@@ -91,35 +91,35 @@ def test_two_runs_may_share_a_gpu_and_spread_first(four, tmp_path, monkeypatch):
     names = []
     with contextlib.ExitStack() as held:
         for _ in range(8):
-            held.enter_context(claim(1, runs_per_gpu=2, folder=tmp_path))
-            names.append(os.environ.pop(VISIBLE))
+            held.enter_context(claim_gpus(1, runs_per_gpu=2, folder=tmp_path))
+            names.append(os.environ.pop(VISIBLE_DEVICES))
         with (
             pytest.raises(InputError, match="only 0 of 4 are free"),
-            claim(1, runs_per_gpu=2, patience=0, folder=tmp_path),
+            claim_gpus(1, runs_per_gpu=2, patience=0, folder=tmp_path),
         ):
             pass
     assert names == ["0", "1", "2", "3"] * 2
 
 
 def test_a_run_that_wants_a_gpu_alone_and_those_that_share_keep_apart(four, tmp_path, monkeypatch):
-    monkeypatch.setenv(VISIBLE, "2")
+    monkeypatch.setenv(VISIBLE_DEVICES, "2")
     with (
-        claim(1, folder=tmp_path, runs_per_gpu=2),
+        claim_gpus(1, folder=tmp_path, runs_per_gpu=2),
         pytest.raises(InputError, match="only 0 of 1 are free"),
-        claim(1, patience=0, folder=tmp_path),
+        claim_gpus(1, patience=0, folder=tmp_path),
     ):
         pass
     with (
-        claim(1, folder=tmp_path),
+        claim_gpus(1, folder=tmp_path),
         pytest.raises(InputError, match="only 0 of 1 are free"),
-        claim(1, patience=0, folder=tmp_path, runs_per_gpu=2),
+        claim_gpus(1, patience=0, folder=tmp_path, runs_per_gpu=2),
     ):
         pass
     with (
-        claim(1, folder=tmp_path, runs_per_gpu=2),
-        claim(1, folder=tmp_path, runs_per_gpu=2),
+        claim_gpus(1, folder=tmp_path, runs_per_gpu=2),
+        claim_gpus(1, folder=tmp_path, runs_per_gpu=2),
         pytest.raises(InputError, match="only 0 of 1 are free"),
-        claim(1, patience=0, folder=tmp_path, runs_per_gpu=2),
+        claim_gpus(1, patience=0, folder=tmp_path, runs_per_gpu=2),
     ):
         pass
 
@@ -130,77 +130,77 @@ def test_two_cgroups_that_each_see_0_are_two_devices(four, tmp_path, monkeypatch
     assert [name for name, _, _ in done] == ["0", "0"]
     assert (tmp_path / "locks" / f"{UUIDS[0]}.lock").exists()
     assert (tmp_path / "locks" / f"{UUIDS[1]}.lock").exists()
-    with claim(1, folder=tmp_path):
-        assert os.environ.pop(VISIBLE) == "0"
+    with claim_gpus(1, folder=tmp_path):
+        assert os.environ.pop(VISIBLE_DEVICES) == "0"
         monkeypatch.setenv("PATH", paths[1])
-        with claim(1, patience=0, folder=tmp_path):
-            assert os.environ[VISIBLE] == "0", "another device of the same name"
+        with claim_gpus(1, patience=0, folder=tmp_path):
+            assert os.environ[VISIBLE_DEVICES] == "0", "another device of the same name"
     # One cgroup's device is one device.
     assert most_at_once(jobs(2, tmp_path, paths=paths[:1] * 2)) == 1
 
 
 def test_claims_do_not_overlap_and_are_given_back(four, tmp_path, monkeypatch):
-    monkeypatch.setenv(VISIBLE, "0,1,2,3")
-    with claim(1, folder=tmp_path):
-        assert os.environ[VISIBLE] == "0"
-        assert os.environ[gpus.ORDER] == "PCI_BUS_ID", "CUDA would number the fastest first"
-        os.environ[VISIBLE] = "0,1,2,3"
-        with claim(2, folder=tmp_path):
-            assert os.environ[VISIBLE] == "1,2"
-        os.environ[VISIBLE] = "0,1,2,3"
+    monkeypatch.setenv(VISIBLE_DEVICES, "0,1,2,3")
+    with claim_gpus(1, folder=tmp_path):
+        assert os.environ[VISIBLE_DEVICES] == "0"
+        assert os.environ[gpus.DEVICE_ORDER] == "PCI_BUS_ID", "CUDA would number the fastest first"
+        os.environ[VISIBLE_DEVICES] = "0,1,2,3"
+        with claim_gpus(2, folder=tmp_path):
+            assert os.environ[VISIBLE_DEVICES] == "1,2"
+        os.environ[VISIBLE_DEVICES] = "0,1,2,3"
         with (
             pytest.raises(InputError, match="only 3 of 4 are free"),
-            claim(4, patience=0, folder=tmp_path),
+            claim_gpus(4, patience=0, folder=tmp_path),
         ):
             pass
-    assert os.environ[VISIBLE] == "0,1,2,3"
-    assert gpus.ORDER not in os.environ
-    with claim(4, folder=tmp_path):
-        assert os.environ[VISIBLE] == "0,1,2,3"
+    assert os.environ[VISIBLE_DEVICES] == "0,1,2,3"
+    assert gpus.DEVICE_ORDER not in os.environ
+    with claim_gpus(4, folder=tmp_path):
+        assert os.environ[VISIBLE_DEVICES] == "0,1,2,3"
 
 
 def test_a_device_has_one_lease_whatever_it_is_called(four, tmp_path, monkeypatch):
-    monkeypatch.setenv(VISIBLE, "1")
-    with claim(1, folder=tmp_path):
-        monkeypatch.setenv(VISIBLE, UUIDS[1][:9])
+    monkeypatch.setenv(VISIBLE_DEVICES, "1")
+    with claim_gpus(1, folder=tmp_path):
+        monkeypatch.setenv(VISIBLE_DEVICES, UUIDS[1][:9])
         with (
             pytest.raises(InputError, match="only 0 of 1 are free"),
-            claim(1, patience=0, folder=tmp_path),
+            claim_gpus(1, patience=0, folder=tmp_path),
         ):
             pass
 
 
 def test_a_killed_run_leaves_no_claim(four, tmp_path):
     code = (
-        "import os, pathlib, signal; from threespo.runs.gpus import claim\n"
-        f"with claim(4, folder=pathlib.Path({str(tmp_path)!r})): os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, pathlib, signal; from threespo.runs.gpus import claim_gpus\n"
+        f"with claim_gpus(4, folder=pathlib.Path({str(tmp_path)!r})): os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == -9
-    with claim(4, patience=0, folder=tmp_path):
+    with claim_gpus(4, patience=0, folder=tmp_path):
         pass
 
 
 def test_what_the_scheduler_has_given_is_not_leased_again(four, tmp_path, monkeypatch):
-    monkeypatch.setenv(VISIBLE, "3")
+    monkeypatch.setenv(VISIBLE_DEVICES, "3")
     monkeypatch.setenv("SLURM_JOB_GPUS", "3")
     # Two jobs on one device: the scheduler shares it (shards), and it is not for us to refuse that.
-    with claim(1, folder=tmp_path), claim(1, patience=0, folder=tmp_path):
-        assert os.environ[VISIBLE] == "3"
+    with claim_gpus(1, folder=tmp_path), claim_gpus(1, patience=0, folder=tmp_path):
+        assert os.environ[VISIBLE_DEVICES] == "3"
     assert not list(tmp_path.glob("*.lock"))
     # An allocation of two GPUs for two runs: they claim theirs.
-    monkeypatch.setenv(VISIBLE, "2,3")
-    with claim(1, folder=tmp_path):
-        assert os.environ[VISIBLE] == "2"
+    monkeypatch.setenv(VISIBLE_DEVICES, "2,3")
+    with claim_gpus(1, folder=tmp_path):
+        assert os.environ[VISIBLE_DEVICES] == "2"
         assert len(list(tmp_path.glob("*.lock"))) == 1
 
 
 def test_a_gpu_that_others_use_is_passed_over_or_named(four, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", at(pretend(tmp_path / "bin", UUIDS, used=[60_000])))
-    with claim(1, folder=tmp_path):
-        assert os.environ[VISIBLE] == "1"
+    with claim_gpus(1, folder=tmp_path):
+        assert os.environ[VISIBLE_DEVICES] == "1"
     with (
         pytest.raises(InputError, match=r"GPU 0 \(63 GB\): in use by processes"),
-        claim(4, patience=0, folder=tmp_path),
+        claim_gpus(4, patience=0, folder=tmp_path),
     ):
         pass
 
@@ -208,37 +208,37 @@ def test_a_gpu_that_others_use_is_passed_over_or_named(four, tmp_path, monkeypat
 def test_slices_of_a_gpu_stand_in_its_place(four, tmp_path, monkeypatch):
     slices = [f"  MIG 3g.40gb     Device  {place}: (UUID: MIG-{place}{place})" for place in range(2)]
     monkeypatch.setenv("PATH", at(pretend(tmp_path / "bin", UUIDS[:1], extra=slices)))
-    assert [device.name for device in devices()] == ["MIG-00", "MIG-11"]
-    assert devices()[0].model == "MIG 3g.40gb"
-    with claim(2, folder=tmp_path):
-        assert os.environ[VISIBLE] == "MIG-00,MIG-11"
+    assert [device.name for device in visible_devices()] == ["MIG-00", "MIG-11"]
+    assert visible_devices()[0].model == "MIG 3g.40gb"
+    with claim_gpus(2, folder=tmp_path):
+        assert os.environ[VISIBLE_DEVICES] == "MIG-00,MIG-11"
 
 
 def test_a_machine_with_too_few_says_so_before_anything_runs(four, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"gpu=5: this machine offers 4 GPU\(s\).*gpu=4"):
-        check_granted(5)
-    assert check_granted(4) == "4 of 4 GPUs (NVIDIA H100 80GB); each run has a GPU of its own"
-    assert "2 runs share a GPU (no MPS" in check_granted(2, 2)
+        check_granted_gpus(5)
+    assert check_granted_gpus(4) == "4 of 4 GPUs (NVIDIA H100 80GB); each run has a GPU of its own"
+    assert "2 runs share a GPU (no MPS" in check_granted_gpus(2, 2)
     (tmp_path / "mps").mkdir()
     (tmp_path / "mps" / "control").touch()
-    assert "2 runs share a GPU (MPS is on)" in check_granted(2, 2)
-    monkeypatch.setenv(VISIBLE, "")
+    assert "2 runs share a GPU (MPS is on)" in check_granted_gpus(2, 2)
+    monkeypatch.setenv(VISIBLE_DEVICES, "")
     with (
         pytest.raises(InputError, match=r"needs 1 GPU\(s\), this machine offers 0"),
-        claim(1, folder=tmp_path),
+        claim_gpus(1, folder=tmp_path),
     ):
         pass
 
 
 def test_a_device_that_cannot_be_told_apart_is_refused(four, tmp_path, monkeypatch):
-    monkeypatch.setenv(VISIBLE, "7")
+    monkeypatch.setenv(VISIBLE_DEVICES, "7")
     with (
         pytest.raises(InputError, match=r"CUDA_VISIBLE_DEVICES: '7' is no device that nvidia-smi lists"),
-        claim(1),
+        claim_gpus(1),
     ):
         pass
-    with claim(0):
-        assert os.environ[VISIBLE] == "7", "no GPU asked for changes nothing"
+    with claim_gpus(0):
+        assert os.environ[VISIBLE_DEVICES] == "7", "no GPU asked for changes nothing"
 
 
 FAILURES = [
@@ -266,13 +266,17 @@ def failing(script, monkeypatch, folder):
     file.write_text(f"#!{sys.executable}\nimport sys\n{script}\n")
     file.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
 
 
 @pytest.mark.parametrize(("script", "says"), FAILURES, ids=[says for _, says in FAILURES])
 def test_a_driver_that_fails_is_heard(script, says, monkeypatch, tmp_path):
     failing(script, monkeypatch, tmp_path)
-    for ask in (devices, lambda: check_granted(1), lambda: claim(1, folder=tmp_path).__enter__()):
+    for ask in (
+        visible_devices,
+        lambda: check_granted_gpus(1),
+        lambda: claim_gpus(1, folder=tmp_path).__enter__(),
+    ):
         with pytest.raises(InputError, match=says) as found:
             ask()
         assert "\n" not in str(found.value)
@@ -282,35 +286,35 @@ def test_a_driver_that_fails_is_heard(script, says, monkeypatch, tmp_path):
 def test_who_only_asks_what_is_here_or_needs_no_gpu_goes_on(monkeypatch, tmp_path, capsys):
     script, says = FAILURES[0]
     failing(script, monkeypatch, tmp_path)
-    assert says in doctor.report(tmp_path)[1]
+    assert says in doctor.report_machine(tmp_path)[1]
     assert main(["plan", "ci"]) == 0
     assert says in capsys.readouterr().out
-    with claim(0):
+    with claim_gpus(0):
         pass
-    monkeypatch.setenv(VISIBLE, "")
-    assert devices() == []
+    monkeypatch.setenv(VISIBLE_DEVICES, "")
+    assert visible_devices() == []
 
 
 def test_a_driver_that_hangs_or_cannot_be_started_is_said(monkeypatch, tmp_path):
     def hang(*arguments, **options):
         raise subprocess.TimeoutExpired(arguments[0], options["timeout"])
 
-    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
     monkeypatch.setattr(gpus.subprocess, "run", hang)
     with pytest.raises(InputError, match="nvidia-smi does not answer within 60 s"):
-        devices()
+        visible_devices()
     monkeypatch.undo()
 
-    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
     (tmp_path / "nvidia-smi").write_bytes(b"\x7fELF")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"nvidia-smi cannot be started \(Exec format error\)"):
-        devices()
+        visible_devices()
 
 
 def test_a_machine_without_nvidia_smi_has_no_gpus(monkeypatch, tmp_path):
-    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert devices() == []
-    assert "none: studies run on CPU cores" in doctor.report(tmp_path)[1]
+    assert visible_devices() == []
+    assert "none: studies run on CPU cores" in doctor.report_machine(tmp_path)[1]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.toy import answer, common, drive, make_task, start
-from threespo.methods.advantages import Steps, grpo
-from threespo.methods.graphgpo import SUCCESS, distances, graphgpo
+from threespo.methods.advantages import Steps, grpo_advantages
+from threespo.methods.graphgpo import SUCCESS, distances_to_success, graphgpo_advantages
 from threespo.methods.registry import make_method
 
 
@@ -38,7 +38,7 @@ def episode(path, won, penalties=()):
 
 def step_part(group, **options):
     """The advantages without GRPO's."""
-    pairs = zip(graphgpo(group, **options), grpo(group), strict=True)
+    pairs = zip(graphgpo_advantages(group, **options), grpo_advantages(group), strict=True)
     return [[whole - own for whole, own in zip(*pair, strict=True)] for pair in pairs]
 
 
@@ -53,8 +53,8 @@ def test_distances_by_hand():
         ("y", "x"),
         ("b", "z"),
     ]
-    assert distances(edges) == {SUCCESS: 0, "b": 1, "a": 2, "c": 3, "x": 4, "y": 4, "z": 4}
-    assert distances([("a", "b"), ("b", "a")]) == {}
+    assert distances_to_success(edges) == {SUCCESS: 0, "b": 1, "a": 2, "c": 3, "x": 4, "y": 4, "z": 4}
+    assert distances_to_success([("a", "b"), ("b", "a")]) == {}
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 8)), max_size=25))
@@ -71,7 +71,7 @@ def test_distances_are_those_of_floyd_and_warshall(pairs):
         length[a, b] = min(length[a, b], length[a, middle] + length[middle, b])
     found = {node: length[node, SUCCESS] for node in nodes} if SUCCESS in nodes else {}
     furthest = max((value for value in found.values() if value < math.inf), default=0)
-    assert distances(edges) == {
+    assert distances_to_success(edges) == {
         node: furthest + 1 if value == math.inf else value for node, value in found.items()
     }
 
@@ -87,7 +87,7 @@ def test_advantages_by_hand():
     a_far, a_near = -0.33 / (0.99 / math.sqrt(3)), 0.66 / (0.99 / math.sqrt(3))
     assert first == pytest.approx([a_far, half, a_near, 0.0], abs=2e-5)
     assert second == pytest.approx([a_far, -half], abs=2e-5)
-    assert graphgpo(group)[0][3] == pytest.approx(half, abs=1e-6), (
+    assert graphgpo_advantages(group)[0][3] == pytest.approx(half, abs=1e-6), (
         "GRPO's part alone: 5 / (10 / sqrt(2))"
     )
 
@@ -105,7 +105,7 @@ def test_the_constant_in_the_divisor_silences_what_is_far_away():
 
 def test_without_a_success_it_is_grpo():
     group = [episode("aba", False, [0.1, 0.0]), episode("acc", False)]
-    assert graphgpo(group) == grpo(group) == [[-0.1, 0.0], [0.0, 0.0]]
+    assert graphgpo_advantages(group) == grpo_advantages(group) == [[-0.1, 0.0], [0.0, 0.0]]
 
 
 def test_a_lost_episode_is_credited_where_another_shows_the_way():
@@ -175,7 +175,7 @@ def test_the_method_gives_rows_these_advantages(options, factor):
     task = make_task({"s1": {"win": "s2"}}, {"s2"}, "s1")
     method = make_method("graphgpo", options, common(group_size=2))
     choose = lambda request: [answer("win" if request.key[3] == 0 else "stay")]  # noqa: E731
-    _, updates, _ = drive(method.epoch(0, [start(task, 1)]), choose)
+    _, updates, _ = drive(method.train_epoch(0, [start(task, 1)]), choose)
     got = sorted(row.advantages[0] for batch in updates for row in batch)
     gap = 0.9 * factor
     step = gap / 2 / (gap / math.sqrt(2) + 1e-6)

@@ -21,7 +21,7 @@ import threespo.gym
 from threespo.envs.alfworld import Alfworld, compile_game, sources
 from threespo.errors import InputError
 from threespo.gym import ALFWorldEnv, ALFWorldVectorEnv, WebShopEnv, WebShopVectorEnv
-from threespo.gym.stream import task_at
+from threespo.gym.stream import pick_task
 from threespo.panels.panel import load_panel
 
 NAMES = ("threespo/ALFWorld-v0", "threespo/WebShop-v0")
@@ -106,9 +106,9 @@ def test_the_step_limit_truncates_and_is_no_end():
 
 def test_a_stream_plays_every_task_once_before_any_again():
     for seed, sweep in ((0, 0), (0, 2), (7, 1)):
-        drawn = [task_at(seed, sweep * 23 + number, 23, "shuffled") for number in range(23)]
+        drawn = [pick_task(seed, sweep * 23 + number, 23, "shuffled") for number in range(23)]
         assert sorted(drawn) == list(range(23))
-    assert [task_at(9, number, 4, "listed") for number in range(6)] == [0, 1, 2, 3, 0, 1]
+    assert [pick_task(9, number, 4, "listed") for number in range(6)] == [0, 1, 2, 3, 0, 1]
 
 
 def test_many_environments_share_one_stream_without_repeats():
@@ -436,7 +436,7 @@ def test_games_of_the_release_are_compiled_only_when_they_are_played(shared, mon
     monkeypatch.setattr(
         "threespo.gym.tasks.compile_game", lambda record: compiled.append(record) or compile_game(record)
     )
-    assert sources.splits(shared / "data" / "alfworld")
+    assert sources.find_splits(shared / "data" / "alfworld")
     env = ALFWorldEnv(split="valid_seen", path=str(shared / "data" / "alfworld"), max_steps=49)
     env.reset(seed=0)
     assert len(compiled) == 1

@@ -16,7 +16,7 @@ from tests.hub import COMMIT, serve
 from threespo import hub
 from threespo.envs.webshop import official
 from threespo.errors import InputError
-from threespo.hub import fetch_file, fetch_model, model_folder
+from threespo.hub import fetch_file, fetch_model, find_model_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = bytes(range(256)) * 400
@@ -79,7 +79,7 @@ def test_a_model_is_fetched_once_into_the_hubs_cache_and_only_what_is_needed(at_
         assert len(server.bodies()) == before
     # A pinned model that is there needs no network.
     assert fetch_model("owner/tiny", COMMIT) == model
-    assert model_folder("owner/tiny", COMMIT, model.files) == model.folder
+    assert find_model_folder("owner/tiny", COMMIT, model.files) == model.folder
 
 
 def test_a_cut_download_goes_on_where_it_stopped_in_this_call_and_in_the_next(at_hub, tmp_path):
@@ -143,7 +143,7 @@ def test_an_interrupted_model_is_completed_and_a_lost_file_fetched_again(at_hub,
         (folder / SHARD).resolve().unlink()
         (folder / SHARD).unlink()
         server.asked.clear()
-        assert model_folder("owner/tiny", COMMIT, FETCHED) == folder
+        assert find_model_folder("owner/tiny", COMMIT, FETCHED) == folder
         assert [name for name, _ in server.bodies()] == [SHARD]
 
 

@@ -52,7 +52,7 @@ def number_or_text(value):
 
 def test_the_data_file_has_every_row_of_the_papers_table_as_printed():
     printed = dict(line.rpartition(": ")[::2] for line in PRINTED.strip().splitlines())
-    rows = {row.name: row.printed for row in hyperparameters.read_rows().printed}
+    rows = {row.name: row.printed for row in hyperparameters.read_hyperparameters().printed}
     assert {name: number_or_text(value) for name, value in rows.items()} == {
         name: number_or_text(value) for name, value in printed.items()
     }
@@ -61,7 +61,9 @@ def test_the_data_file_has_every_row_of_the_papers_table_as_printed():
 
 def test_the_document_is_current():
     text = hyperparameters.PAGE.read_text()
-    generated = hyperparameters.table(load_study(hyperparameters.STUDY), hyperparameters.read_rows())
+    generated = hyperparameters.table(
+        load_study(hyperparameters.STUDY), hyperparameters.read_hyperparameters()
+    )
     assert hyperparameters.page(text, generated) == text, "run make docs"
     assert "| Total epochs (GRPO/PPO/GiGPO/HGPO/3SPO) | 400 | 400 | `training.epochs` |" in text
 
@@ -91,7 +93,9 @@ def test_the_document_is_current():
 )
 def test_a_study_with_another_value_than_printed_is_refused(change, says):
     with pytest.raises(InputError, match=says):
-        hyperparameters.table(load_study(hyperparameters.STUDY, change), hyperparameters.read_rows())
+        hyperparameters.table(
+            load_study(hyperparameters.STUDY, change), hyperparameters.read_hyperparameters()
+        )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +116,9 @@ def test_what_is_wrong_in_the_data_file_is_named(text, says, tmp_path):
     file = tmp_path / "hyperparameters.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=says):
-        hyperparameters.table(load_study(hyperparameters.STUDY), hyperparameters.read_rows(file))
+        hyperparameters.table(
+            load_study(hyperparameters.STUDY), hyperparameters.read_hyperparameters(file)
+        )
 
 
 def test_the_three_studies_of_the_papers_scale_differ_in_their_terms_only():

@@ -14,20 +14,33 @@ from tests.unit import test_results_environments as made
 from threespo.envs.registry import presentation
 from threespo.errors import InputError
 from threespo.paths import Paths
-from threespo.results.captions import caption
-from threespo.results.paper import printed_cell, read_results
-from threespo.results.paper_tables.cells import LABELS, SAME_ROW
-from threespo.results.paper_tables.registry import MAKERS
-from threespo.results.tables import laboratory
-from threespo.study.catalogue import TABLES, catalogue, figures, left_out, notebooks, texts
+from threespo.results.paper.cells import PAPER_LABELS, SAME_ROW
+from threespo.results.paper.registry import MAKERS
+from threespo.results.paper_numbers import parse_column, read_results
+from threespo.results.report.captions import caption
+from threespo.results.tables import decision_tree_table
+from threespo.study.catalogue import (
+    TABLES,
+    figures_of,
+    missing_items,
+    notebooks_of,
+    read_catalogue,
+    texts_of,
+)
 from threespo.study.load import load_study
-from threespo.study.matrix import evaluated_runs, learning_runs, runs_of, searching_runs, trained_runs
+from threespo.study.matrix import (
+    evaluated_runs,
+    learning_runs,
+    runs_of_part,
+    searching_runs,
+    trained_runs,
+)
 from threespo.tables import read_table, write_table
 from workflow import items
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = ROOT / "config" / "paper"
-CATALOGUE = catalogue(PAPER)
+CATALOGUE = read_catalogue(PAPER)
 ITEMS = {item.name: item for item in CATALOGUE.items}
 SHOWN = {entry.label: entry for entry in items.read_shown(PAPER / "tables_and_figures.yaml")}
 ROWS = yaml.safe_load((PAPER / "results.yaml").read_text())["rows"]
@@ -65,7 +78,7 @@ def cells():
         for row, model in rows_of(entry):
             for column in entry.columns:
                 if (row, model, column) in printed and printed[row, model, column].mean is not None:
-                    yield label, row, model, printed_cell(column)[0], column
+                    yield label, row, model, parse_column(column)[0], column
             for env in entry.environments:
                 yield label, row, model, env, None
 
@@ -102,7 +115,7 @@ def test_every_cell_curve_and_panel_has_a_run_in_the_part_that_its_item_names(st
         if model in closed and study.name == "mini":
             continue
         if column:
-            _, split, measure = printed_cell(column)
+            _, split, measure = parse_column(column)
             assert split in study.at(env).evaluation.splits
             assert measure in presentation(env).measures
         wanted = (SAME_ROW.get(row, row), model)
@@ -114,7 +127,7 @@ def test_every_cell_curve_and_panel_has_a_run_in_the_part_that_its_item_names(st
         assert runs, (study.name, label, row, model, env)
         # Labels without a part are of settings, which need no run of their own.
         for part in parts[label] - {None}:
-            assert set(runs) & set(runs_of(study, part)), (study.name, label, row, part)
+            assert set(runs) & set(runs_of_part(study, part)), (study.name, label, row, part)
         checked += 1
     assert checked > 100
 
@@ -136,7 +149,7 @@ def test_rows_that_stand_in_several_tables_run_once(study):
     assert {(run.env, run.policy) for run in ablations} == {("alfworld", first), ("webshop", first)}
     # Nothing runs that no part asks for.
     assert set(runs) == {
-        run for part in study.parts for run in runs_of(study, part) if run.method in study.methods
+        run for part in study.parts for run in runs_of_part(study, part) if run.method in study.methods
     }
 
 
@@ -174,8 +187,8 @@ def test_items_are_drawn_by_notebooks_that_save_them_and_read_their_tables():
 def test_every_table_of_the_paper_has_a_maker_and_a_label_of_the_paper():
     tables = {name: item for name, item in ITEMS.items() if item.kind == "table"}
     assert set(tables) == set(MAKERS)
-    assert {name: (label,) for name, label in LABELS.items()} == {
-        name: tables[name].paper for name in LABELS
+    assert {name: (label,) for name, label in PAPER_LABELS.items()} == {
+        name: tables[name].paper for name in PAPER_LABELS
     }
 
 
@@ -184,12 +197,14 @@ def test_every_table_is_one_that_the_study_writes():
 
 
 def test_a_study_has_the_figures_that_its_rows_can_fill():
-    whole = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper.yaml"))}
+    whole = {item.name for item in figures_of(load_study(ROOT / "config" / "studies" / "paper.yaml"))}
     assert whole == {name for name, item in ITEMS.items() if item.kind == "figure"} - {
         "score_reliability",
         "decision_trees",
     }
-    core = {item.name for item in figures(load_study(ROOT / "config" / "studies" / "paper-core.yaml"))}
+    core = {
+        item.name for item in figures_of(load_study(ROOT / "config" / "studies" / "paper-core.yaml"))
+    }
     assert whole - core == {"adaptive_curves", "adaptive_time"}
 
 
@@ -252,13 +267,13 @@ def test_what_is_wrong_in_the_catalogue_is_told_with_the_item_and_the_field(chan
     change(file)
     (tmp_path / "items.yaml").write_text(yaml.safe_dump(file))
     with pytest.raises(InputError, match=rf"{tmp_path}/items\.yaml: .*{says}"):
-        catalogue(tmp_path)
+        read_catalogue(tmp_path)
 
 
 def test_without_the_repository_there_is_no_catalogue_and_without_its_file_an_error(tmp_path):
-    assert catalogue(tmp_path / "none").items == ()
+    assert read_catalogue(tmp_path / "none").items == ()
     with pytest.raises(InputError, match=r"items\.yaml: cannot be read .*restore it"):
-        catalogue(tmp_path)
+        read_catalogue(tmp_path)
 
 
 def test_the_page_has_the_tables_and_figures_as_the_catalogue_says():
@@ -286,17 +301,17 @@ def test_what_a_study_cannot_draw_is_named_with_what_it_lacks():
     for name in ("smoke", "mini", "paper", "trees", "ablations", "ci"):
         study = load_study(ROOT / "config" / "studies" / f"{name}.yaml")
         left, there = (
-            {item.name for item, _ in left_out(study)},
-            {item.name for item in (*figures(study), *texts(study))},
+            {item.name for item, _ in missing_items(study)},
+            {item.name for item in (*figures_of(study), *texts_of(study))},
         )
         assert not left & there
         assert left | there == {item.name for item in CATALOGUE.items if item.kind != "table"}
         # The study that is named for it has it.
-        for item, lack in left_out(study):
+        for item, lack in missing_items(study):
             other = load_study(
                 ROOT / "config" / "studies" / f"{lack.rpartition('; ')[2].split()[0]}.yaml"
             )
-            assert item.notebook in notebooks(other)
+            assert item.notebook in notebooks_of(other)
 
 
 def test_decision_trees_are_drawn_where_a_study_has_them(tmp_path):
@@ -317,11 +332,11 @@ def test_decision_trees_are_drawn_where_a_study_has_them(tmp_path):
         load_study(ROOT / "config" / "studies" / "ci.yaml", {"laboratory": settings}),
         Paths(tmp_path),
     )
-    assert "decision_trees" in notebooks(study)
+    assert "decision_trees" in notebooks_of(study)
     for family in settings["families"]:
         for method in settings["methods"]:
             do("decision_trees", study, f"{family}/{method}", paths)
-    write_table(paths.table("laboratory"), laboratory(study, paths))
+    write_table(paths.table("laboratory"), decision_tree_table(study, paths))
     (figure,) = made.draw("decision_trees", paths)
     assert {file.suffix for file in paths.figures.glob("decision_trees.*")} == {
         ".svg",
@@ -356,9 +371,9 @@ def test_every_item_of_the_whole_paper_is_drawn_from_what_its_runs_leave(tmp_pat
     )
     paths = made.finish(study, tmp_path)
     write_tables(study, paths)
-    for notebook in notebooks(study):
+    for notebook in notebooks_of(study):
         made.draw(notebook, paths)
-    drawn = {item.name for item in figures(study)}
+    drawn = {item.name for item in figures_of(study)}
     wanted = {name for name, item in ITEMS.items() if item.kind == "figure"} - {
         "score_reliability",
         "decision_trees",

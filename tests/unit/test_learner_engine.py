@@ -411,7 +411,7 @@ def test_settings_out_of_range_are_named(tmp_path: Path, field: str, value: obje
 
 def test_partitioned_weights_can_be_sampled_from(tmp_path: Path) -> None:
     trainer, asked = learner(tmp_path, zero_stage=3), requests(0, 3)
-    with trainer.whole_weights():
+    with trainer.gather_weights():
         got = TorchSampler(trainer.policy, 10, 64, 100).sample(asked, seed=1, temperature=1.0)
     assert got == TorchSampler(policy(0), 10, 64, 100).sample(asked, seed=1, temperature=1.0)
 

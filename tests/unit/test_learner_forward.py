@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from tests.models import naive_logprobs, policy, rows
 from threespo.errors import InputError
-from threespo.learner.forward import Group, ResponseScorer, cut, group_rows, pack
+from threespo.learner.forward import (
+    Group,
+    ResponseScorer,
+    cut_micro_batches,
+    group_by_prompt,
+    pack_groups,
+)
 from threespo.policy.model import Policy
 from threespo.protocol import Row
 
@@ -28,11 +34,11 @@ def gradients(source: Policy) -> dict[str, torch.Tensor]:
 def packed_logprobs(source: Policy, batch: Sequence[Row], limit: int) -> list[torch.Tensor]:
     scorer = ResponseScorer(source.model)
     result: list[torch.Tensor] = [torch.empty(0)] * len(batch)
-    groups = group_rows(
+    groups = group_by_prompt(
         [source.encode_prompt(row.prompt) for row in batch], [row.tokens for row in batch]
     )
-    for part in cut(groups, limit):
-        packed = pack(part, CPU, next(source.model.parameters()).dtype)
+    for part in cut_micro_batches(groups, limit):
+        packed = pack_groups(part, CPU, next(source.model.parameters()).dtype)
         values, _ = scorer(packed, 1.0)
         for row, logprobs in zip(packed.rows, values.split(packed.lengths), strict=True):
             result[row] = logprobs
@@ -76,7 +82,7 @@ def test_gradient_checkpointing_changes_nothing() -> None:
 def test_entropy_and_temperature() -> None:
     source, batch = policy(), rows(4, groups=1, size=1)
     ids = source.encode_prompt(batch[0].prompt)
-    packed = pack(group_rows([ids], [batch[0].tokens]), CPU, torch.float32)
+    packed = pack_groups(group_by_prompt([ids], [batch[0].tokens]), CPU, torch.float32)
     with torch.no_grad():
         logits = (
             source.model(torch.tensor([[*ids, *batch[0].tokens]])).logits[0, len(ids) - 1 : -1] / 0.7
@@ -126,7 +132,7 @@ def test_cutting_keeps_every_row_once_and_within_the_limit(
         )
         for index, (prompt, lengths) in enumerate(shapes)
     ]
-    batches = cut(groups, limit)
+    batches = cut_micro_batches(groups, limit)
     assert [row for batch in batches for group in batch for row in group.rows] == list(
         range(next(number))
     )
@@ -136,8 +142,8 @@ def test_cutting_keeps_every_row_once_and_within_the_limit(
 
 
 def test_prompts_are_in_a_pack_once_and_nothing_is_padded() -> None:
-    groups = group_rows([[1, 2], [3], [1, 2]], [[4, 5], [6, 7, 8], [9]])
-    packed = pack(groups, CPU, torch.float32)
+    groups = group_by_prompt([[1, 2], [3], [1, 2]], [[4, 5], [6, 7, 8], [9]])
+    packed = pack_groups(groups, CPU, torch.float32)
     assert packed.tokens.tolist() == [[1, 2, 4, 3, 6, 7]]
     assert packed.positions.tolist() == [[0, 1, 2, 0, 1, 2]]
     assert packed.predictors.tolist() == [1, 2, 1, 3, 4, 5]

@@ -15,7 +15,7 @@ def test_outputs_and_gradients_equal_those_of_torch(shape: tuple[int, ...], bias
     torch.manual_seed(0)
     plain = nn.Linear(40, 24, bias=bias)
     fast = copy.deepcopy(plain)
-    linear.install(nn.Sequential(fast))
+    linear.use_onednn(nn.Sequential(fast))
     results = []
     for layer in (plain, fast):
         states = torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape).requires_grad_()
@@ -34,14 +34,14 @@ def test_outputs_and_gradients_equal_those_of_torch(shape: tuple[int, ...], bias
 def test_installing_keeps_parameters_and_their_names() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2, bias=False))
     before = dict(model.named_parameters())
-    linear.install(model)
+    linear.use_onednn(model)
     assert isinstance(model[0], linear.OneDnnLinear)
     assert all(parameter is before[name] for name, parameter in model.named_parameters())
 
 
 def test_a_copy_is_independent() -> None:
     model = nn.Sequential(nn.Linear(20, 20))
-    linear.install(model)
+    linear.use_onednn(model)
     twin = copy.deepcopy(model)
     with torch.no_grad():
         twin[0].weight.zero_()

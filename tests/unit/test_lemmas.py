@@ -7,14 +7,19 @@ import pytest
 from scipy import stats
 
 from threespo.results.claims.formulas import FORMULAS
-from threespo.results.lemmas import LEMMAS, lemmas
+from threespo.results.claims.lemmas import LEMMAS, lemma_table
 from threespo.theory.bandit import PROBABILITIES
-from threespo.theory.bounds import REPAIRED, curves, least_gamma, missed
+from threespo.theory.bounds import (
+    REPAIRED_RADIUS,
+    bad_event_probability,
+    bound_curves,
+    weight_schedule_gamma,
+)
 
 
 @pytest.fixture(scope="module")
 def judged():
-    return lemmas().set_index("lemma")
+    return lemma_table().set_index("lemma")
 
 
 def test_what_holds_as_printed_is_what_the_claims_say(judged):
@@ -37,19 +42,19 @@ def test_each_kind_of_verdict_occurs_and_a_repair_has_its_numbers(judged):
 
 @pytest.mark.parametrize("draws", [10, 100, 2000])
 def test_the_bad_event_is_the_binomials(draws):
-    radius = math.sqrt(REPAIRED * math.log(draws) / draws)
+    radius = math.sqrt(REPAIRED_RADIUS * math.log(draws) / draws)
     wins = np.arange(draws + 1)
     inside = 1.0
     for truth in PROBABILITIES:
         near = np.abs(wins / draws - truth) <= radius
         inside *= stats.binom.pmf(wins[near], draws, truth).sum()
-    assert missed(PROBABILITIES, draws, REPAIRED * math.log(draws)) == pytest.approx(
-        1 - inside, abs=1e-9
-    )
+    assert bad_event_probability(
+        PROBABILITIES, draws, REPAIRED_RADIUS * math.log(draws)
+    ) == pytest.approx(1 - inside, abs=1e-9)
 
 
 def test_the_texts_radius_keeps_its_probability_and_the_repaired_one_falls_faster_than_claimed():
-    coverage = curves().query("panel == 'coverage'").pivot(index="x", columns="series", values="y")
+    coverage = bound_curves().query("panel == 'coverage'").pivot(index="x", columns="series", values="y")
     late = coverage[coverage.index >= 100]
     # The four actions' rates are normal then: P(|z| > sqrt(log 4 / (p (1 - p)))) for each.
     kept = [2 * stats.norm.sf(math.sqrt(math.log(4) / (p * (1 - p)))) for p in PROBABILITIES]
@@ -60,15 +65,15 @@ def test_the_texts_radius_keeps_its_probability_and_the_repaired_one_falls_faste
 
 
 def test_omega_crosses_at_ln_2_over_its_decay_and_the_theorems_much_later():
-    omega = curves().query("panel == 'omega'").pivot(index="x", columns="series", values="y")
+    omega = bound_curves().query("panel == 'omega'").pivot(index="x", columns="series", values="y")
     assert (omega["ω"] > 0.25).sum() == math.floor(math.log(2) / 0.1) + 1
     assert omega["ω"].to_numpy() == pytest.approx(0.5 - omega["0.5 − ω"].to_numpy())
     # T_a = 16 log I / gap^2: 96 visits for the greatest gap in 400 rounds.
-    assert math.log(2) / least_gamma(400, 1.0) == pytest.approx(16 * math.log(400))
+    assert math.log(2) / weight_schedule_gamma(400, 1.0) == pytest.approx(16 * math.log(400))
 
 
 def test_the_score_is_never_nearer_than_its_bound_and_the_ceiling_breaks_the_share():
-    found = curves()
+    found = bound_curves()
     separation = found[found["panel"] == "separation"].pivot(index="x", columns="series", values="y")
     for alpha in ("50", "1"):
         assert (separation[f"S, α = {alpha}"] >= separation[f"bound, α = {alpha}"]).all()

@@ -11,7 +11,7 @@ from threespo.errors import InputError
 from threespo.gym import ALFWorldEnv, WebShopEnv
 from threespo.panels.audit import audit
 from threespo.panels.logs import read_log
-from threespo.panels.openings import opening_in
+from threespo.panels.openings import find_opening
 from threespo.panels.panel import load_panel
 
 GAMES, SHOP = load_panel("alfworld-generated"), load_panel("webshop-generated")
@@ -193,7 +193,7 @@ def test_files_that_are_no_logs_are_said_in_one_line(tmp_path, content, says):
 
 
 def test_a_compressed_log_must_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("threespo.files._SMALL", 1 << 16)
+    monkeypatch.setattr("threespo.files._ALWAYS_ALLOWED_EXPANSION", 1 << 16)
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b" " * (1 << 20)))
     with pytest.raises(InputError, match="expands to more than any honest file"):
@@ -404,10 +404,10 @@ def test_episodes_are_named_by_how_games_begin():
     env = ALFWorldEnv(split="valid_seen", order="listed")
     for place in range(0, 140, 23):
         text, info = env.reset(options={"task": place})
-        assert opening_in(text) == GAMES.openings[info["task"]]
-        assert opening_in(env.prompt) == GAMES.openings[info["task"]]
+        assert find_opening(text) == GAMES.openings[info["task"]]
+        assert find_opening(env.prompt) == GAMES.openings[info["task"]]
         env.step("look")
-        assert opening_in(env.prompt) == GAMES.openings[info["task"]]
+        assert find_opening(env.prompt) == GAMES.openings[info["task"]]
 
 
 def logged(**changes):

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tests.templates import CLOCK, PLAIN, SWITCHED, THOUGHTS, folder, tokenizer
 from threespo.cli import main
 from threespo.errors import InputError
-from threespo.policy.folders import check_folder
+from threespo.policy.folders import check_model_folder
 from threespo.policy.model import load_policy
 from threespo.scaling import model_report
 
@@ -106,7 +106,7 @@ def test_what_is_missing_is_named_beside_what_is_there(files, says, tmp_path):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=says):
-        check_folder(tmp_path)
+        check_model_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def lines_of(found):
 
 def test_doctor_says_what_a_thinking_model_sees(tmp_path):
     place = folder(tmp_path, tokenizer(CLOCK.replace("FORMAT", "%d %b %Y").replace(PLAIN, SWITCHED)))
-    found = model_report.report(str(place), {})
+    found = model_report.report_model(str(place), {})
     assert len(found) <= 12
     said = lines_of(found)
     assert said["before"] == "'<system>Today is 26 Jul 2024.<user>'"
@@ -156,7 +156,7 @@ def test_doctor_says_what_a_thinking_model_sees(tmp_path):
     assert "TOO LONG" not in said["longest"]
 
     settings = {"chat_template_kwargs": {"enable_thinking": False}, "chat_template_date": "2031-01-05"}
-    changed = lines_of(model_report.report(str(place), settings))
+    changed = lines_of(model_report.report_model(str(place), settings))
     assert changed["before"] == "'<system>Today is 05 Jan 2031.<user>'"
     assert changed["thought"] == "opened and closed by the template; the answer needs one of its own"
     assert changed["answer"].startswith("a perfect one is read as valid: '<think>I look")
@@ -165,7 +165,9 @@ def test_doctor_says_what_a_thinking_model_sees(tmp_path):
 def test_doctor_says_what_would_go_wrong(tmp_path):
     # A context that the prompts do not fit into, and a tokenizer that does not know the tags.
     short = lines_of(
-        model_report.report(str(folder(tmp_path / "a", tokenizer(), max_position_embeddings=900)), {})
+        model_report.report_model(
+            str(folder(tmp_path / "a", tokenizer(), max_position_embeddings=900)), {}
+        )
     )
     assert short["longest"].count("TOO LONG for the context beside a response of 512") == 2
     assert short["date"] == "no clock is read"
@@ -174,7 +176,7 @@ def test_doctor_says_what_would_go_wrong(tmp_path):
     source = policy()
     source.model.save_pretrained(tmp_path / "b")
     source.tokenizer.save_pretrained(tmp_path / "b")
-    assert "NOT read as valid" in lines_of(model_report.report(str(tmp_path / "b"), {}))["answer"]
+    assert "NOT read as valid" in lines_of(model_report.report_model(str(tmp_path / "b"), {}))["answer"]
 
 
 def test_the_command(tmp_path, capsys):

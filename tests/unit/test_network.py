@@ -16,7 +16,7 @@ from tests.chat_server import ChatServer, answers
 from tests.endpoint_behaviours import rows
 from threespo import hub
 from threespo.errors import InputError
-from threespo.network import is_local, make_client
+from threespo.network import is_local_url, make_http_client
 from threespo.policy.cassette import read_replies
 from threespo.policy.endpoint import EndpointSampler, EndpointSettings
 from threespo.protocol import SampleRequest
@@ -140,7 +140,7 @@ def test_a_plain_local_address_works_whatever_the_environment_names(
     ],
 )
 def test_which_addresses_are_local(url, local):
-    assert is_local(url) == local
+    assert is_local_url(url) == local
 
 
 @pytest.mark.parametrize("variables", SOCKS)
@@ -193,7 +193,7 @@ def test_the_hub_says_the_same(monkeypatch, tmp_path, number):
 
 def test_a_fault_of_our_own_is_not_laid_to_the_environment():
     with pytest.raises(AttributeError):
-        make_client("fake", lambda: object().nothing)
+        make_http_client("fake", lambda: object().nothing)
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])

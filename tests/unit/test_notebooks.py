@@ -3,7 +3,7 @@
 import nbformat
 
 from threespo.paths import Paths
-from threespo.results.notebooks import execute
+from threespo.results.paper.notebooks import execute
 from threespo.results.settings import NotebookSettings
 
 CELLS = (

@@ -215,7 +215,7 @@ def test_a_missing_compiler_is_said_before_anything_is_installed(tmp_path):
 def test_a_missing_extra_is_named(project, monkeypatch, capsys):
     """Of each module that a command may lack, and that the bare package does not bring."""
     extras = {name: _names(lines) for name, lines in project["optional-dependencies"].items()}
-    for module, extra in cli.EXTRA_OF.items():
+    for module, extra in cli.EXTRA_BY_MODULE.items():
         assert module.replace("_", "-") in extras[extra]
         assert module not in _names(project["dependencies"])
 
@@ -280,13 +280,13 @@ from pathlib import Path
 
 from threespo import cli
 from threespo.envs.alfworld import sources
-from threespo.envs.alfworld.embedded import generate
-from threespo.envs.webshop.data import prepare_shop, products_of
+from threespo.envs.alfworld.embedded import generate_games
+from threespo.envs.webshop.data import prepare_shop, read_shop_products
 
 out = Path(sys.argv[1])
-(game,) = generate("train", 1, 1, "small")
+(game,) = generate_games("train", 1, 1, "small")
 sources.write_compact([game], out / "games")
-prepare_shop(out / "shop", products_of("embedded", count=500), goals="synthetic")
+prepare_shop(out / "shop", read_shop_products("embedded", count=500), goals="synthetic")
 sys.stdin = open(sys.argv[2])
 for place in ("games", "shop"):
     assert cli.main(["play", str(out / place)]) == 0

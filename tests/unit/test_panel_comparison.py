@@ -9,12 +9,12 @@ import pytest
 from threespo import cli
 from threespo.envs.alfworld import embedded, sources
 from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.grammar import TASK_SENTENCE, with_task
+from threespo.envs.alfworld.grammar import TASK_PREFIX, replace_task_sentence
 from threespo.envs.alfworld.prepare import prepare as prepare_games
 from threespo.envs.alfworld.settings import AlfworldTasks
 from threespo.errors import InputError
 from threespo.gym import ALFWorldEnv, ALFWorldVectorEnv, WebShopEnv
-from threespo.panels.comparison import compare, nearest
+from threespo.panels.comparison import compare_with_panel, nearest_panel
 from threespo.panels.panel import content_hash, load_panel
 from threespo.panels.prepared import compare_prepared
 
@@ -25,7 +25,7 @@ UNSEEN = [task.task_id for task in PANEL.splits["valid_unseen"]]
 @pytest.fixture(scope="module")
 def games() -> list[GameRecord]:
     """The panel's games of the split valid_unseen."""
-    return [embedded.game("valid_unseen", 7, "full", index) for index in range(134)]
+    return [embedded.generate_game("valid_unseen", 7, "full", index) for index in range(134)]
 
 
 def write(
@@ -43,7 +43,9 @@ def write(
 
 def reworded(record: GameRecord) -> GameRecord:
     sentence = "kindly " + record.goal
-    return replace(record, goal=sentence, grammar=with_task(record.grammar, TASK_SENTENCE + sentence))
+    return replace(
+        record, goal=sentence, grammar=replace_task_sentence(record.grammar, TASK_PREFIX + sentence)
+    )
 
 
 def rearranged(record: GameRecord) -> GameRecord:
@@ -62,7 +64,7 @@ def opened(records, tmp_path, capsys):
 def test_a_whole_split_is_the_panels_and_nothing_is_said(games, tmp_path, capsys):
     env, said = opened(games, tmp_path, capsys)
     assert said == ""
-    assert env.tasks.comparison.whole
+    assert env.tasks.comparison.is_complete
     assert (env.tasks.comparison.same, env.tasks.comparison.expected) == (134, 134)
 
 
@@ -109,7 +111,7 @@ def test_a_renamed_folder_is_the_panels(games, tmp_path, capsys):
         [*games[:7], replace(games[7], game_id=f"{task}/mine"), *games[8:]], tmp_path, capsys
     )
     assert said == ""
-    assert env.tasks.comparison.whole
+    assert env.tasks.comparison.is_complete
     assert env.tasks.comparison.renamed == ((f"{task}/mine", games[7].game_id),)
     assert (
         env.reset(options={"task": f"{task}/mine"})[1]["content"] == PANEL.content_of[games[7].game_id]
@@ -136,9 +138,9 @@ def test_wishes_of_two_products_are_compared_as_often_as_they_are_there():
     twice = next(ids for ids in panel.with_content.values() if len(ids) == 2)
     split = panel.split_of[twice[0]]
     tasks = {task.task_id: task.content for task in panel.splits[split]}
-    assert compare(tasks, panel, [split]).whole
-    assert nearest("webshop", tasks) == panel
-    assert nearest("webshop", {"A/1": "0" * 16}) is None
+    assert compare_with_panel(tasks, panel, [split]).is_complete
+    assert nearest_panel("webshop", tasks) == panel
+    assert nearest_panel("webshop", {"A/1": "0" * 16}) is None
 
 
 def test_every_info_says_the_content():
@@ -162,13 +164,13 @@ def test_games_without_the_key_are_played_and_named(games, tmp_path, capsys):
     env = ALFWorldEnv(split="valid_unseen", path=write(games, tmp_path / "official", unmarked=silent))
     said = capsys.readouterr().err
     assert len(env.tasks) == 134
-    assert env.tasks.comparison.whole
+    assert env.tasks.comparison.is_complete
     assert "2 game(s) do not say whether they can be solved (no field 'solvable'): " in said
     assert all(name in said for name in silent)
     assert said.count("\n") == 1
 
     sources.write_compact(games, tmp_path / "compact")
-    assert sources.load(tmp_path / "compact", "valid_unseen") == sources.load(
+    assert sources.load_games(tmp_path / "compact", "valid_unseen") == sources.load_games(
         tmp_path / "official", "valid_unseen"
     )
     assert capsys.readouterr().err == ""
@@ -201,7 +203,7 @@ def test_what_games_say_of_themselves_counts_alike_in_both_forms(
         packed.unlink()
         marked = (json.dumps({**row, "solvable": mark}) for row, mark in zip(rows, marks, strict=True))
         (tmp_path / "valid_unseen.jsonl").write_text("\n".join(marked))
-    assert len(sources.load(tmp_path, "valid_unseen")) == left
+    assert len(sources.load_games(tmp_path, "valid_unseen")) == left
     said = capsys.readouterr().err
     assert f"{silent} game(s) do not say" in said if silent else said == ""
 
@@ -211,7 +213,7 @@ def test_marks_that_say_neither_are_refused(mark, games, tmp_path):
     file = Path(write(games[:1], tmp_path)) / "valid_unseen" / games[0].game_id / "game.tw-pddl"
     file.write_text(json.dumps({**json.loads(file.read_text()), "solvable": mark}))
     with pytest.raises(InputError, match=r"game\.tw-pddl: field 'solvable' is .*expected true or false"):
-        sources.load(tmp_path, "valid_unseen")
+        sources.load_games(tmp_path, "valid_unseen")
 
 
 # --- studies, and threespo data
@@ -227,7 +229,7 @@ def prepared(folder: Path, out: Path, **counts: int):
 def test_a_study_of_real_games_says_and_keeps_what_is_not_the_panels(games, tmp_path, capsys):
     folder = tmp_path / "games"
     for split in ("train", "valid_seen"):
-        some = [embedded.game(split, 7, "full", index) for index in range(8)]
+        some = [embedded.generate_game(split, 7, "full", index) for index in range(8)]
         write([reworded(some[0]), *some[1:]] if split == "train" else some, folder, split)
     write([rearranged(game) if place == 4 else game for place, game in enumerate(games[:130])], folder)
     found, manifest = prepared(folder, tmp_path / "data", train=6)
@@ -248,7 +250,7 @@ def test_a_study_of_real_games_says_and_keeps_what_is_not_the_panels(games, tmp_
     found, _ = prepared(folder, tmp_path / "fewer", valid_unseen=20, valid_seen=3)
     assert (found["valid_unseen"].expected, found["valid_unseen"].missing) == (20, ())
     assert found["valid_unseen"].same == 20 - (games[4].game_id in found["valid_unseen"].changed)
-    assert found["valid_seen"].whole
+    assert found["valid_seen"].is_complete
 
 
 def test_generated_games_are_prepared_as_before(tmp_path):
@@ -262,14 +264,14 @@ def test_generated_games_are_prepared_as_before(tmp_path):
 
 
 def released(shared, split: str) -> list[GameRecord]:
-    return sources.load(shared / "data" / "alfworld", split, limit=205)
+    return sources.load_games(shared / "data" / "alfworld", split, limit=205)
 
 
 def test_the_release_is_its_panel(shared, capsys):
     folder = str(shared / "data" / "alfworld")
     for split, count in (("valid_seen", 140), ("valid_unseen", 134)):
         env = ALFWorldEnv(split=split, path=folder)
-        assert env.tasks.comparison.whole
+        assert env.tasks.comparison.is_complete
         assert (env.tasks.comparison.panel.name, env.tasks.comparison.same) == (
             "alfworld-official",
             count,

@@ -7,23 +7,23 @@ import pytest
 import yaml
 
 from threespo.cli import main
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.alfworld.prepare import check_panels
 from threespo.envs.alfworld.prepare import prepare as prepare_games
 from threespo.envs.alfworld.settings import SPLITS, AlfworldTasks
-from threespo.envs.alfworld.sources import load
+from threespo.envs.alfworld.sources import load_games
 from threespo.envs.webshop.data import load_goals
 from threespo.envs.webshop.prepare import prepare as prepare_shop_of
 from threespo.envs.webshop.settings import WebshopTasks
 from threespo.errors import InputError
 from threespo.pipeline import freeze as freezing
 from threespo.pipeline.freeze import freeze
-from threespo.pipeline.stages import code_digest, jobs
-from threespo.results.caveats import caveats
+from threespo.pipeline.stages import code_digest, list_jobs
+from threespo.results.analysis.caveats import list_caveats
 from threespo.study.config import Study
 from threespo.study.confirmatory import RULE
 from threespo.study.load import load_study, parse_study
-from threespo.study.marks import changed_since_mark, mark_in_words
+from threespo.study.marks import changed_since_mark, describe_mark
 from threespo.study.reading import read_yaml
 
 COUNTS = {"train": 40, "calibration": 40, "valid_seen": 40, "valid_unseen": 40}
@@ -44,7 +44,7 @@ def test_panels_are_prepared_where_a_study_asks_for_them_and_change_nothing_else
     )
     assert after.keys() - before.keys() == {"development.jsonl.xz", "confirmation.jsonl.xz"}
     assert all(after[name] == content for name, content in before.items())
-    assert len(load(tmp_path / "with", "confirmation")) == 50
+    assert len(load_games(tmp_path / "with", "confirmation")) == 50
 
 
 def scene(problem: str) -> tuple[str, ...]:
@@ -57,14 +57,18 @@ def test_no_panel_has_a_game_of_another_split_whatever_it_is_called():
     seen = {}
     for split in SPLITS:
         seed = 2029 if split == "confirmation" else 7
-        seen[split] = {(game.goal, scene(game.problem)) for game in generate(split, 400, seed, "small")}
+        seen[split] = {
+            (game.goal, scene(game.problem)) for game in generate_games(split, 400, seed, "small")
+        }
     for panel in ("development", "confirmation"):
         for other, games in seen.items():
             assert other == panel or not seen[panel] & games
 
 
 def test_a_game_that_is_in_a_panel_and_elsewhere_is_found_under_another_name():
-    games = {split: generate(split, 5, 7, "small") for split in ("train", "development", "confirmation")}
+    games = {
+        split: generate_games(split, 5, 7, "small") for split in ("train", "development", "confirmation")
+    }
     check_panels(games)
     twin = games["train"][3]
     lines = twin.problem.splitlines()
@@ -98,11 +102,11 @@ def changes(study: Study, steps: set[tuple[str, str]] = frozenset()) -> list[str
 
 
 def words(study: Study, steps: set[tuple[str, str]] = frozenset()) -> str:
-    return mark_in_words(study, code_digest(study), steps)
+    return describe_mark(study, code_digest(study), steps)
 
 
 def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(tmp_path, monkeypatch):
-    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
+    monkeypatch.setattr(freezing, "current_commit", lambda: COMMIT)
     file = study_file(tmp_path)
     before = load_study(file)
     mark = freeze(file)
@@ -115,11 +119,11 @@ def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(
     assert words(before) == ""
     kept = f"Confirmatory: frozen at commit {COMMIT[:12]} with the configuration {mark.configuration}"
     assert words(study).startswith(kept)
-    assert caveats(study, words(study))[0] == words(study)
+    assert list_caveats(study, words(study))[0] == words(study)
     lost = words(study.model_copy(update={"seeds": (0, 1, 3)}))
     assert lost.startswith("Not confirmatory: ")
     assert "its configuration has changed since" in lost
-    assert not [said for said in caveats(before) if "onfirmatory" in said]
+    assert not [said for said in list_caveats(before) if "onfirmatory" in said]
 
     # A label says nothing of results; a seed does.
     assert changes(study.model_copy(update={"description": "other words"})) == []
@@ -130,14 +134,14 @@ def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(
     }
     assert changes(study.model_copy(update={"methods": renamed})) == ["configuration"]
     # The analysis counts as well: the modules of the tables, and the rules that decide claims.
-    asked = set().union(*(job.code(study) for job in jobs(study) if job.stage == "tables"))
-    assert "threespo.results.statistics:difference" in asked
+    asked = set().union(*(job.code(study) for job in list_jobs(study) if job.stage == "tables"))
+    assert "threespo.results.analysis.statistics:difference_interval" in asked
     monkeypatch.setattr(
-        "threespo.pipeline.stages.meaning_digest", lambda file: f"other rules in {file.name}"
+        "threespo.pipeline.stages.semantic_digest", lambda file: f"other rules in {file.name}"
     )
     assert changes(study) == ["code"]
     monkeypatch.undo()
-    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
+    monkeypatch.setattr(freezing, "current_commit", lambda: COMMIT)
     monkeypatch.setattr(
         "threespo.pipeline.stages.Job.code", lambda job, _: {"module": f"changed {job.stage}"}
     )
@@ -163,7 +167,7 @@ def test_a_study_is_frozen_and_loses_its_mark_when_configuration_or_code_change(
 
 
 def test_a_mark_of_the_earlier_rule_says_where_it_can_be_checked(tmp_path, monkeypatch):
-    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
+    monkeypatch.setattr(freezing, "current_commit", lambda: COMMIT)
     file = study_file(tmp_path)
     freeze(file)
     assert f"rule: {RULE}" in file.read_text()
@@ -182,7 +186,7 @@ def test_published_marks_are_read_and_keep_their_meaning(name):
 
 
 def test_a_study_that_has_runs_is_not_frozen_any_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
+    monkeypatch.setattr(freezing, "current_commit", lambda: COMMIT)
     monkeypatch.setattr(freezing, "RESULTS", tmp_path / "results")
     (tmp_path / "results" / "ci" / "runs").mkdir(parents=True)
     with pytest.raises(
@@ -192,7 +196,7 @@ def test_a_study_that_has_runs_is_not_frozen_any_more(tmp_path, monkeypatch):
 
 
 def test_only_clean_commits_are_frozen(tmp_path, monkeypatch):
-    monkeypatch.setattr(freezing, "commit", lambda: f"{COMMIT} with uncommitted changes")
+    monkeypatch.setattr(freezing, "current_commit", lambda: f"{COMMIT} with uncommitted changes")
     file = study_file(tmp_path)
     text = file.read_text()
     with pytest.raises(InputError, match="with uncommitted changes; commit first"):
@@ -217,7 +221,7 @@ def test_only_clean_commits_are_frozen(tmp_path, monkeypatch):
 def test_what_cannot_confirm_is_refused_when_frozen_and_when_read(
     tmp_path, monkeypatch, capsys, changed, message
 ):
-    monkeypatch.setattr(freezing, "commit", lambda: COMMIT)
+    monkeypatch.setattr(freezing, "current_commit", lambda: COMMIT)
     file = study_file(tmp_path, **changed)
     assert main(["study", str(file), "--freeze"]) == 2
     assert message in capsys.readouterr().err

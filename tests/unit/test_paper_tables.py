@@ -13,18 +13,18 @@ from tests.jobs import write_tables
 from tests.unit.test_results_environments import finish, study_with
 from threespo.errors import InputError
 from threespo.policy.endpoint import NOT_RUN
-from threespo.results.paper import COLUMNS, NOTHING, read_paper, read_shown
-from threespo.results.paper_tables import compute, limitations, results
-from threespo.results.paper_tables.cells import paper_cells
-from threespo.results.paper_tables.hyperparameters import (
+from threespo.results.paper import compute, limitations, result_tables
+from threespo.results.paper.cells import compare_cells
+from threespo.results.paper.hyperparameters import (
+    compare_hyperparameters,
     hyperparameter_table,
-    hyperparameters,
-    read_rows,
+    read_hyperparameters,
 )
-from threespo.results.paper_tables.latex import escaped
-from threespo.results.paper_tables.layout import Cell, Column, PaperTable, Row, save_table, text
-from threespo.results.paper_tables.registry import MAKERS
-from threespo.study.catalogue import catalogue
+from threespo.results.paper.latex import escape_latex
+from threespo.results.paper.reader_table import Cell, Column, PaperTable, Row, save_table, text_cell
+from threespo.results.paper.registry import MAKERS
+from threespo.results.paper_numbers import NO_VALUE, PAPER_COLUMNS, read_paper, read_tables_and_figures
+from threespo.study.catalogue import read_catalogue
 from threespo.study.load import load_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,8 +97,12 @@ COUNTED = costs(
 
 
 def cells_of(study, main=None, counted=COUNTED):
-    return paper_cells(
-        study, main_rows(study) if main is None else main, counted, read_paper(), read_shown()
+    return compare_cells(
+        study,
+        main_rows(study) if main is None else main,
+        counted,
+        read_paper(),
+        read_tables_and_figures(),
     )
 
 
@@ -115,7 +119,7 @@ def row_of(table, *beginning):
 
 
 def test_the_main_table_has_ours_beside_each_printed_cell(cells):
-    table = results.main_table(cells)
+    table = result_tables.main_table(cells)
     alfworld = ["72.8 ± 3.6", "40.0 ± 1.5", "70.1 ± 2.5", "41.0 ± 1.5"]
     webshop = ["75.8 ± 3.5", "41.0 ± 1.5", "56.8 ± 3.8", "38.0 ± 1.5"]
     assert row_of(table, "RL training", "GRPO") == ["GRPO", *alfworld, *webshop]
@@ -145,7 +149,7 @@ def test_every_printed_number_of_the_papers_tables_is_a_cell_of_ours_and_csv_has
         key: value.mean for key, value in read_paper().results.cells.items() if value.mean is not None
     }
     names = read_paper().results.names
-    of_results = cells[cells["column"].isin(COLUMNS.values())]
+    of_results = cells[cells["column"].isin(PAPER_COLUMNS.values())]
     there = {
         (row["paper_row"], row["base_model"], row["column"]): row["paper"]
         for row in of_results.to_dict("records")
@@ -153,7 +157,7 @@ def test_every_printed_number_of_the_papers_tables_is_a_cell_of_ours_and_csv_has
     assert {
         (row, names[model], column): mean for (row, model, column), mean in printed.items()
     }.items() <= there.items()
-    frame = pd.read_csv(io.StringIO(results.main_table(cells).csv()))
+    frame = pd.read_csv(io.StringIO(result_tables.main_table(cells).to_csv()))
     assert len(frame) == 20
     assert frame.filter(regex="_paper$").notna().sum().sum() == 73
     assert frame.filter(regex="_ours$").notna().sum().sum() == 3 * 4
@@ -161,7 +165,7 @@ def test_every_printed_number_of_the_papers_tables_is_a_cell_of_ours_and_csv_has
 
 
 def test_ablations_have_their_difference_from_3spo_ours_and_the_papers(cells):
-    table = results.ablation(cells)
+    table = result_tables.ablation(cells)
     # The paper: 88.42 - 95.42; ours: 52.5 - 60.
     wanted = ["w/o R_novel", "88.42 ± 1.7 (\N{MINUS SIGN}7.0)", "52.5 ± 1.5 (\N{MINUS SIGN}7.5)"]
     assert row_of(table, "w/o R_novel")[:3] == wanted
@@ -170,17 +174,21 @@ def test_ablations_have_their_difference_from_3spo_ours_and_the_papers(cells):
 
 
 def test_thresholds_and_alpha_have_3spo_itself_in_the_middle(cells):
-    assert row_of(results.thresholds(cells), "5", "0.05")[1:] == ["90.1", "57.0 ± 1.5"]
-    assert row_of(results.thresholds(cells), "10", "0.1") == ["3SPO as printed", "95.4", "60.0 ± 1.5"]
-    assert row_of(results.alpha(cells), "35")[1:] == ["93", "58.0 ± 1.5", "86.9", "59.0 ± 1.5"]
-    assert row_of(results.alpha(cells), "50") == [
+    assert row_of(result_tables.thresholds(cells), "5", "0.05")[1:] == ["90.1", "57.0 ± 1.5"]
+    assert row_of(result_tables.thresholds(cells), "10", "0.1") == [
+        "3SPO as printed",
+        "95.4",
+        "60.0 ± 1.5",
+    ]
+    assert row_of(result_tables.alpha(cells), "35")[1:] == ["93", "58.0 ± 1.5", "86.9", "59.0 ± 1.5"]
+    assert row_of(result_tables.alpha(cells), "50") == [
         "3SPO as printed",
         "95.4",
         "60.0 ± 1.5",
         "93.2",
         "61.0 ± 1.5",
     ]
-    assert "70" in results.alpha(cells).notes[-1]
+    assert "70" in result_tables.alpha(cells).notes[-1]
 
 
 def test_a_change_is_compared_with_the_3spo_that_it_differs_least_from():
@@ -213,7 +221,7 @@ def test_a_change_is_compared_with_the_3spo_that_it_differs_least_from():
 
 def test_efficiency_has_states_per_thousand_rollouts(cells):
     # The paper: 4,020 states of 340,000 rollouts; ours: 30 of 2,000. The shop is not in the paper's table.
-    assert row_of(results.efficiency(cells), "GRPO") == [
+    assert row_of(result_tables.efficiency(cells), "GRPO") == [
         "GRPO",
         "340,000",
         "2,000",
@@ -222,7 +230,7 @@ def test_efficiency_has_states_per_thousand_rollouts(cells):
         "11.8",
         "15.0",
     ]
-    assert "HGPO, GiGPO, 3SPO, w/o adaptive n" in results.efficiency(cells).notes[-1]
+    assert "HGPO, GiGPO, 3SPO, w/o adaptive n" in result_tables.efficiency(cells).notes[-1]
 
 
 def test_a_study_without_the_rows_of_a_table_says_so_in_a_line_that_names_a_command(study):
@@ -232,16 +240,18 @@ def test_a_study_without_the_rows_of_a_table_says_so_in_a_line_that_names_a_comm
         line = table.notes[0]
         assert "no rows of this table" in line
         assert "snakemake --cores all --config study=mini" in line
-        assert table.markdown() == f"{line}\n"
-        assert table.html() == f'<p class="note">{line}</p>\n'
-        assert "tabular" not in table.latex()
-        assert pd.read_csv(io.StringIO(table.csv())).filter(regex="paper$").notna().any().any()
+        assert table.to_markdown() == f"{line}\n"
+        assert table.to_html() == f'<p class="note">{line}</p>\n'
+        assert "tabular" not in table.to_latex()
+        assert pd.read_csv(io.StringIO(table.to_csv())).filter(regex="paper$").notna().any().any()
 
 
 def test_a_row_that_was_not_played_is_not_run_and_a_note_is_marked(study):
     closed = cells_of(study, main_rows(study, {"react": 20.0}, NOT_RUN))
-    assert not any(row.shown for row in results.main_table(closed).rows)
-    noted = results.main_table(cells_of(study, main_rows(study, {"react": 20.0}, "checks the protocol")))
+    assert not any(row.in_study for row in result_tables.main_table(closed).rows)
+    noted = result_tables.main_table(
+        cells_of(study, main_rows(study, {"react": 20.0}, "checks the protocol"))
+    )
     assert row_of(noted, "prompting", "ReAct")[0] == "ReAct†"
     assert "† checks the protocol." in noted.notes
 
@@ -278,20 +288,20 @@ def test_cells_name_the_row_of_the_main_table_that_they_are_from(cells, study):
         own = "3spo" if cell["method"] == "threespo-literal" else cell["paper_row"]
         assert row["paper_row"] == own
         printed = (
-            read_paper().results.cells.get((cell["paper_row"], SMALL, cell["column"]), NOTHING).mean
+            read_paper().results.cells.get((cell["paper_row"], SMALL, cell["column"]), NO_VALUE).mean
         )
         assert (math.isnan(cell["paper"]) and printed is None) or cell["paper"] == printed
 
 
 def test_hyperparameters_are_those_of_the_study(study):
-    table = hyperparameter_table(hyperparameters(study, read_rows()))
+    table = hyperparameter_table(compare_hyperparameters(study, read_hyperparameters()))
     # The printed settings of the study with the paper's setting are the printed ones, as far as it has fields for them.
     for row in table.sections()[0][1]:
         name, printed, here = (cell.text for cell in row.cells[:3])
         assert here in ("–", printed, "true", "false"), name
     assert row_of(table, "Learning rate")[:2] == ["1e-6", "1e-6"]
     smoke = load_study(ROOT / "config" / "studies" / "smoke.yaml")
-    here = hyperparameter_table(hyperparameters(smoke, read_rows()))
+    here = hyperparameter_table(compare_hyperparameters(smoke, read_hyperparameters()))
     rates = "0.0003 (grpo, threespo-literal); 0.0001 (threespo-calibrated, threespo-improved)"
     assert row_of(here, "Learning rate")[:2] == ["1e-6", rates]
     # A policy of this study has the field that the catalogue gives for those of the paper's.
@@ -304,7 +314,9 @@ def test_hyperparameters_are_those_of_the_study(study):
     }
     tuned = load_study(ROOT / "config" / "studies" / "ci.yaml", chosen)
     assert (
-        row_of(hyperparameter_table(hyperparameters(tuned, read_rows())), "Learning rate")[1]
+        row_of(
+            hyperparameter_table(compare_hyperparameters(tuned, read_hyperparameters())), "Learning rate"
+        )[1]
         == "chosen by trials"
     )
 
@@ -419,8 +431,8 @@ def test_limitations_have_the_verdict_and_what_the_runs_show():
         ("limitations.yaml", "{", limitations.read_limitations),
         ("compute.yaml", "{gpu: x}", compute.read_compute),
         ("compute.yaml", "[", compute.read_compute),
-        ("tables_and_figures.yaml", "[{}]", read_shown),
-        ("tables_and_figures.yaml", "3", read_shown),
+        ("tables_and_figures.yaml", "[{}]", read_tables_and_figures),
+        ("tables_and_figures.yaml", "3", read_tables_and_figures),
     ],
 )
 def test_a_broken_file_of_the_papers_numbers_is_named(file, text, read, tmp_path):
@@ -433,11 +445,11 @@ def test_a_broken_file_of_the_papers_numbers_is_named(file, text, read, tmp_path
 
 
 def test_latex_has_nothing_that_latex_would_not_print():
-    assert escaped("50 % & $x_1 {a} #~^\\ <b> [c] d*") == (
+    assert escape_latex("50 % & $x_1 {a} #~^\\ <b> [c] d*") == (
         r"50 \% \& \$x\_1 \{a\} \#\textasciitilde{}\textasciicircum{}\textbackslash{} "
         r"\textless{}b\textgreater{} {[}c{]} d{*}"
     )
-    assert escaped("w/o ΔS: 3 ± 1 – “α”") == r"w/o $\Delta$S: 3 $\pm$ 1 -- ``$\alpha$''"
+    assert escape_latex("w/o ΔS: 3 ± 1 – “α”") == r"w/o $\Delta$S: 3 $\pm$ 1 -- ``$\alpha$''"
 
 
 def test_latex_of_every_table_has_equal_rows_and_letters_that_every_font_has(cells, study):
@@ -445,8 +457,12 @@ def test_latex_of_every_table_has_equal_rows_and_letters_that_every_font_has(cel
         MAKERS[name]({"cells": cells})
         for name in ("main_table", "ablation", "thresholds", "alpha", "efficiency")
     ]
-    for table in [*tables, hyperparameter_table(hyperparameters(study, read_rows())), compute_of()]:
-        written = table.latex()
+    for table in [
+        *tables,
+        hyperparameter_table(compare_hyperparameters(study, read_hyperparameters())),
+        compute_of(),
+    ]:
+        written = table.to_latex()
         assert written.isascii(), [one for one in written if not one.isascii()]
         body = written[written.index("\\midrule") : written.index("\\bottomrule")]
         rows = [
@@ -454,7 +470,7 @@ def test_latex_of_every_table_has_equal_rows_and_letters_that_every_font_has(cel
             for line in body.splitlines()
             if line.endswith("\\\\") and not line.startswith("\\multicolumn")
         ]
-        assert len(rows) == sum(row.shown for row in table.rows)
+        assert len(rows) == sum(row.in_study for row in table.rows)
         for row in rows:
             assert len(re.findall(r"(?<!\\)&", row)) == len(table.columns) - 1
         assert written.count("\\begin{") == written.count("\\end{")
@@ -470,8 +486,10 @@ TABLE = PaperTable(
         Column("ours", "a & b", (), "ours", "number"),
     ),
     (
-        Row((text("=1+<b>|*"), Cell("1 ± 2", (1.0, 2.0)), Cell("3", (3.14159265,), "main-x")), "S"),
-        Row((text("gone"), Cell("–", (4.0, math.nan)), Cell("–", (math.nan,))), "T", shown=False),
+        Row((text_cell("=1+<b>|*"), Cell("1 ± 2", (1.0, 2.0)), Cell("3", (3.14159265,), "main-x")), "S"),
+        Row(
+            (text_cell("gone"), Cell("–", (4.0, math.nan)), Cell("–", (math.nan,))), "T", in_study=False
+        ),
     ),
     ("n < 3",),
 )
@@ -493,7 +511,7 @@ def test_a_table_is_written_whole_as_three_files_and_as_html(tmp_path):
         in tex
     )
     assert "=1+\\textless{}b\\textgreater{}\\textbar{}{*} & 1 $\\pm$ 2 & 3 \\\\\n\\bottomrule" in tex
-    html = TABLE.html()
+    html = TABLE.to_html()
     assert '<th class="group" colspan="2">a &amp; b</th>' in html
     assert '<td class="words">=1+&lt;b&gt;|*</td><td class="first paper">1 ± 2</td>' in html
     assert '<td class="ours"><a href="#main-x">3</a></td>' in html
@@ -505,7 +523,7 @@ def test_tables_of_a_study_come_from_its_runs_and_every_maker_reads_what_its_not
     study = study_with("alfworld", "webshop")
     paths = finish(study, tmp_path)
     write_tables(study, paths)
-    entries = catalogue().notebooks
+    entries = read_catalogue().notebooks
     for name, make in MAKERS.items():
         table = make({table: pd.read_parquet(paths.table(table)) for table in entries[name].tables})
         assert table.rows

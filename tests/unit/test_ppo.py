@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.toy import STATS, answer, common, make_task, start
-from threespo.methods.gae import explained_variance, gae, whitened
+from threespo.methods.gae import explained_variance, generalised_advantages, whiten_advantages
 from threespo.methods.registry import make_method
 from threespo.protocol import UpdateRequest, ValueRequest, ValueStats, ValueUpdateRequest
 from threespo.verify import gae as reference
@@ -23,7 +23,7 @@ def test_reference_cases(golden):
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=8), st.floats(0.5, 1), st.floats(0, 1))
 def test_advantages_are_the_weighted_sum_of_temporal_differences(tokens, gamma, lam):
     rewards, values = (list(column) for column in zip(*tokens, strict=True))
-    advantages, returns = gae(rewards, values, gamma=gamma, lam=lam)
+    advantages, returns = generalised_advantages(rewards, values, gamma=gamma, lam=lam)
     following = [*values[1:], 0.0]
     deltas = [r + gamma * after - v for r, v, after in zip(rewards, values, following, strict=True)]
     for t, advantage in enumerate(advantages):
@@ -33,13 +33,15 @@ def test_advantages_are_the_weighted_sum_of_temporal_differences(tokens, gamma, 
 
 
 def test_a_tail_matters_to_the_last_return_unless_lambda_is_one():
-    assert gae([0.0, 10.0], [1.0, 2.0], lam=1.0, tail=4.0)[1] == [10.0, 10.0]
-    assert gae([10.0], [2.0], gamma=0.9, lam=0.5, tail=4.0)[1] == pytest.approx([10.0 + 0.9 * 0.5 * 4.0])
+    assert generalised_advantages([0.0, 10.0], [1.0, 2.0], lam=1.0, tail=4.0)[1] == [10.0, 10.0]
+    assert generalised_advantages([10.0], [2.0], gamma=0.9, lam=0.5, tail=4.0)[1] == pytest.approx(
+        [10.0 + 0.9 * 0.5 * 4.0]
+    )
 
 
 @given(st.lists(st.lists(numbers, min_size=1, max_size=5), min_size=2, max_size=5))
 def test_whitening_leaves_mean_zero_and_variance_one(rows):
-    flat = [value for row in whitened(rows) for value in row]
+    flat = [value for row in whiten_advantages(rows) for value in row]
     assert math.fsum(flat) == pytest.approx(0.0, abs=1e-6)
     spread = max(value for row in rows for value in row) - min(value for row in rows for value in row)
     if spread > 0.1:
@@ -58,7 +60,7 @@ def test_every_token_is_compared_with_what_the_critic_expected():
     """Two one-step episodes, one won: with V = 4 before the won one's tokens and 1 before the other's, gamma = lambda = 1,
     the unwhitened advantages are 10 - 4 and 0 - 1, and every token's target is its episode's return."""
     method = make_method("ppo", {}, common(group_size=2, minibatch=1))
-    steps = method.epoch(0, [start(make_task({"s1": {"win": "goal"}}, {"goal"}, "s1"), 1)])
+    steps = method.train_epoch(0, [start(make_task({"s1": {"win": "goal"}}, {"goal"}, "s1"), 1)])
     requests = next(steps)
     request = steps.send([[answer("win", tokens=2)], [answer("lose", tokens=3)]])
     assert [one.key for one in requests] == [("rollout", 0, 0, 0, 0), ("rollout", 0, 0, 1, 0)]
@@ -75,7 +77,7 @@ def test_every_token_is_compared_with_what_the_critic_expected():
     update = steps.send([ValueStats(1.0, 0.0, 1.0, 2), ValueStats(2.0, 0.5, 3.0, 3)])
     assert isinstance(update, UpdateRequest)
     advantages = {len(row.tokens): row.advantages for batch in update.batches for row in batch}
-    expected = whitened([[6.0, 6.0], [-1.0] * 3])
+    expected = whiten_advantages([[6.0, 6.0], [-1.0] * 3])
     assert advantages == {2: pytest.approx(expected[0]), 3: pytest.approx(expected[1])}
     with pytest.raises(StopIteration) as end:
         steps.send([STATS] * 2)

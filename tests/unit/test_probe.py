@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from threespo.methods.threespo_options import ThreespoOptions
 
 from tests.toy import common
 from threespo.decision_trees.tabular import TabularPolicy
 from threespo.envs.episode import EpisodeSetup
 from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities, tree_prompt
-from threespo.methods.threespo import Threespo, ThreespoOptions
-from threespo.runs.probe import COLUMNS, Draws, probed
+from threespo.methods.threespo import Threespo
+from threespo.runs.probe import COLUMNS, EpisodePlayer, probe_states
 from threespo.runs.settings import ProbeSettings
 from threespo.study.load import load_study
 from threespo.study.matrix import probed_runs
@@ -23,12 +24,14 @@ MANY = ProbeSettings(games=4, states=100, continuations=400)
 def scorer_with(key="task_obs", **counts):
     method = Threespo(ThreespoOptions(alpha=1.0, state_key=key), common())
     method.table.counts.update(counts)
-    return method.scorer(0)
+    return method.scorer_at_epoch(0)
 
 
 def rows(scorer, settings=MANY):
     policy = TabularPolicy(2, 0.0, torch.tensor([0.4, -0.4]))
-    found = probed(EpisodeSetup(TreeEnv(), 3, 0), TASKS, scorer, Draws(policy, 5, 1.0), settings)
+    found = probe_states(
+        EpisodeSetup(TreeEnv(), 3, 0), TASKS, scorer, EpisodePlayer(policy, 5, 1.0), settings
+    )
 
     def choose(task):
         return lambda look: dict(

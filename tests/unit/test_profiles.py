@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from threespo.results.profiles import LEVELS, performance_profiles
+from threespo.results.analysis.profiles import LEVELS, performance_profiles
 
 
 def episodes(success):

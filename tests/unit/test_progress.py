@@ -12,10 +12,10 @@ import pytest
 from tests.followed import GRPO, SEARCH, going_on, study_in, trained
 from threespo import cli
 from threespo.pipeline import journal
-from threespo.pipeline.stages import Job, jobs
+from threespo.pipeline.stages import Job, list_jobs
 from threespo.provenance import records
 from threespo.watch.progress import Progress
-from threespo.watch.status import StudyBar, bar, duration, last_line, status
+from threespo.watch.status import StudyBar, describe_study, find_last_line, format_bar, format_duration
 
 TRAIN, SEARCHING = Job("train", GRPO), Job("train", SEARCH)
 
@@ -26,17 +26,19 @@ def study(tmp_path):
 
 
 def record(paths, job, seconds):
-    records.write(paths, records.Record(job.stage, job.name, {}, {}, {}, {}, {"seconds": seconds}, {}))
+    records.write_record(
+        paths, records.Record(job.stage, job.name, {}, {}, {}, {}, {"seconds": seconds}, {})
+    )
 
 
 def standing(study, paths, job, unfinished):
-    return next(one for one in Progress(study, paths).look(unfinished) if one.job == job)
+    return next(one for one in Progress(study, paths).read_jobs(unfinished) if one.job == job)
 
 
 def test_a_job_is_waiting_running_and_finished(study):
     study, paths = study
     assert standing(study, paths, TRAIN, {TRAIN}).state == "waiting"
-    with journal.noted(paths, TRAIN):
+    with journal.log_job(paths, TRAIN):
         assert standing(study, paths, TRAIN, {TRAIN}).state == "running"
         assert standing(study, paths, SEARCHING, {TRAIN}).state == "finished", "it was not to run"
     assert standing(study, paths, TRAIN, {TRAIN}).state == "finished"
@@ -44,7 +46,7 @@ def test_a_job_is_waiting_running_and_finished(study):
 
 def test_a_failed_job_and_a_killed_one_are_told_apart(study):
     study, paths = study
-    with pytest.raises(ZeroDivisionError), journal.noted(paths, TRAIN):
+    with pytest.raises(ZeroDivisionError), journal.log_job(paths, TRAIN):
         _ = 1 / 0
     assert standing(study, paths, TRAIN, {TRAIN}).state == "failed"
     assert not standing(study, paths, TRAIN, {TRAIN}).killed
@@ -59,23 +61,23 @@ def test_a_failed_job_and_a_killed_one_are_told_apart(study):
     assert (killed.state, killed.killed) == ("failed", True)
 
     # Begun again, it is at work; the end of the earlier one is forgotten.
-    with journal.noted(paths, SEARCHING):
+    with journal.log_job(paths, SEARCHING):
         assert standing(study, paths, SEARCHING, {SEARCHING}).state == "running"
 
 
 def test_a_process_that_only_has_the_number_of_a_dead_one_is_another(study):
     _, paths = study
-    journal.begin(paths, [TRAIN])
-    call, _ = journal.read(paths)
+    journal.start_journal(paths, [TRAIN])
+    call, _ = journal.read_journal(paths)
     assert call is not None
     assert call.alive
     values = json.loads(paths.journal.read_text())
     paths.journal.write_text(json.dumps({**values, "started": "1"}) + "\n")
-    other, _ = journal.read(paths)
+    other, _ = journal.read_journal(paths)
     assert other is not None
     assert other.alive is False
     paths.journal.write_text(json.dumps({**values, "host": "elsewhere"}) + "\n{half a li")
-    elsewhere, last = journal.read(paths)
+    elsewhere, last = journal.read_journal(paths)
     assert elsewhere is not None
     assert elsewhere.alive is None
     assert last == {}
@@ -85,22 +87,22 @@ def test_a_training_run_tells_its_epoch_and_when_it_will_end(study):
     """Epochs of 20 generations in 10 seconds: of 300, 160 are left after seven, which take 80 seconds."""
     study, paths = study
     going_on(paths, GRPO, range(1, 8))
-    with journal.noted(paths, TRAIN):
+    with journal.log_job(paths, TRAIN):
         one = standing(study, paths, TRAIN, {TRAIN})
-    assert one.trained is not None
-    assert (one.trained.epoch, one.trained.spent, one.trained.budget, one.trained.unit) == (
+    assert one.training is not None
+    assert (one.training.epoch, one.training.spent, one.training.budget, one.training.unit) == (
         7,
         140,
         300,
         "generations",
     )
-    assert one.trained.rate == 2.0
-    assert one.trained.left == pytest.approx(80.0)
+    assert one.training.rate == 2.0
+    assert one.training.left == pytest.approx(80.0)
 
 
 def test_a_run_whose_record_is_being_written_is_not_at_its_beginning_again(study):
     study, paths = study
-    with journal.noted(paths, TRAIN):
+    with journal.log_job(paths, TRAIN):
         trained(paths, GRPO, 3)
         os.utime(paths.run(GRPO).metrics, (time.time() + 1, time.time() + 1))
         assert standing(study, paths, TRAIN, {TRAIN}).state == "finished"
@@ -114,23 +116,23 @@ def test_time_left_is_that_of_jobs_like_those_that_are_waiting(study):
     record(paths, SEARCHING, 60.0)
     progress = Progress(study, paths)
     waiting = {others[0]}
-    assert progress.left(progress.look(waiting)) == (40.0, True)
-    assert progress.left(progress.look({*others})) == (100.0, True)
-    for job in jobs(study):
+    assert progress.left(progress.read_jobs(waiting)) == (40.0, True)
+    assert progress.left(progress.read_jobs({*others})) == (100.0, True)
+    for job in list_jobs(study):
         if job.stage == "evaluate":
             waiting.add(job)
     # No evaluation has ended yet, so what they take is not known.
-    assert progress.left(progress.look(waiting)) == (40.0, False)
+    assert progress.left(progress.read_jobs(waiting)) == (40.0, False)
 
 
 def test_the_bar_has_jobs_generations_and_time(study):
     study, paths = study
-    everything = jobs(study)
+    everything = list_jobs(study)
     trainings = [job for job in everything if job.stage == "train"]
     for job in trainings[:2]:
         record(paths, job, 30.0)
     progress = Progress(study, paths)
-    line = bar(progress, progress.look(set(trainings[2:])))
+    line = format_bar(progress, progress.read_jobs(set(trainings[2:])))
     assert re.match(r"\[[-#= ]+\] \d+ of \d+ jobs, ", line)
     assert f"{len(everything) - 2} of {len(everything)} jobs, 600 of 1,200 generations" in line
     assert line.endswith("60 s left")
@@ -153,15 +155,15 @@ def test_the_workflows_bar_is_a_line_of_its_own_when_something_is_new(study, cap
 
 def test_status_says_what_is_at_work_what_failed_and_what_waits(study, monkeypatch, capsys):
     study, paths = study
-    journal.begin(paths, [TRAIN, SEARCHING, Job("tables")])
+    journal.start_journal(paths, [TRAIN, SEARCHING, Job("tables")])
     log = paths.log("train", SEARCH)
     log.parent.mkdir(parents=True)
     log.write_bytes(b"epoch 1\nthreespo: \x1b[31mno games\n\n")
-    with pytest.raises(KeyError), journal.noted(paths, SEARCHING):
+    with pytest.raises(KeyError), journal.log_job(paths, SEARCHING):
         raise KeyError
     going_on(paths, GRPO, [1, 2])
-    with journal.noted(paths, TRAIN):
-        lines, well = status(paths)
+    with journal.log_job(paths, TRAIN):
+        lines, well = describe_study(paths)
         assert cli.main(["status", str(paths.root)]) == 1
     shown = capsys.readouterr().out
     assert not well
@@ -176,17 +178,17 @@ def test_status_says_what_is_at_work_what_failed_and_what_waits(study, monkeypat
 
 def test_jobs_that_were_not_asked_for_count_for_nothing(study):
     study, paths = study
-    others = [job for job in jobs(study) if job != TRAIN]
-    journal.begin(paths, [TRAIN], others)
-    with journal.noted(paths, TRAIN):
-        lines, _ = status(paths)
+    others = [job for job in list_jobs(study) if job != TRAIN]
+    journal.start_journal(paths, [TRAIN], others)
+    with journal.log_job(paths, TRAIN):
+        lines, _ = describe_study(paths)
     assert " 0 of 1 jobs" in lines[1]
     assert f"  left      {len(others)} that were not asked for" in lines
 
 
 def test_status_without_a_workflow_compares_records(study):
     study, paths = study
-    lines, well = status(paths)
+    lines, well = describe_study(paths)
     assert well
     assert lines[0] == f"{paths.root}: no workflow is at work"
     assert " 0 of " in lines[1]
@@ -194,9 +196,9 @@ def test_status_without_a_workflow_compares_records(study):
 
 def test_looking_writes_nothing(study):
     _, paths = study
-    journal.begin(paths, [TRAIN])
+    journal.start_journal(paths, [TRAIN])
     before = {path: path.stat().st_mtime_ns for path in paths.root.rglob("*")}
-    status(paths)
+    describe_study(paths)
     assert {path: path.stat().st_mtime_ns for path in paths.root.rglob("*")} == before
 
 
@@ -204,11 +206,11 @@ def test_looking_writes_nothing(study):
     ("seconds", "said"), [(5, "5 s"), (100, "2 min"), (7199, "2.0 h"), (200_000, "2.3 days")]
 )
 def test_times_are_said_as_people_say_them(seconds, said):
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said
 
 
 def test_the_last_line_of_a_log_is_the_last_that_says_anything():
-    assert last_line(b"one\ntwo\n\n  \n") == "two"
-    assert last_line(b"0%\r50%\r") == "50%"
-    assert last_line(b"\xff\n") == "\ufffd"
-    assert last_line(b"") == "an empty log"
+    assert find_last_line(b"one\ntwo\n\n  \n") == "two"
+    assert find_last_line(b"0%\r50%\r") == "50%"
+    assert find_last_line(b"\xff\n") == "\ufffd"
+    assert find_last_line(b"") == "an empty log"

@@ -4,7 +4,7 @@ import hashlib
 
 from threespo.envs.alfworld.text import alfworld_prompt
 from threespo.envs.parsing import parse_response
-from threespo.envs.webshop.text import WEBSHOP_LONGEST_PROMPT, webshop_prompt
+from threespo.envs.webshop.text import MAX_PROMPT_LENGTH, webshop_prompt
 from threespo.verify import projection, prompts
 
 
@@ -62,8 +62,8 @@ def test_an_over_long_webshop_prompt_loses_its_history():
     def prompt(length):
         return webshop_prompt("g", "o" * length, ["click[a]"], [("'Search'", "search[a]")], 2)
 
-    fits = WEBSHOP_LONGEST_PROMPT - len(prompt(0))
-    assert len(prompt(fits)) == WEBSHOP_LONGEST_PROMPT
+    fits = MAX_PROMPT_LENGTH - len(prompt(0))
+    assert len(prompt(fits)) == MAX_PROMPT_LENGTH
     assert prompt(fits + 1) == webshop_prompt("g", "o" * (fits + 1), ["click[a]"], [], 2)
 
 

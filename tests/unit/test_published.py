@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from threespo.errors import InputError
-from threespo.results import published
+from threespo.results.analysis import published
+from threespo.results.analysis.published import COLUMNS, compare_with_published, read_published
+from threespo.results.analysis.statistics import adjust_by_holm, difference_interval, seeds_needed
 from threespo.results.collect import RUN_COLUMNS
-from threespo.results.published import COLUMNS, beside, read_published
-from threespo.results.statistics import difference, holm, seeds_needed
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs
 from workflow.publish import differences, per_run
@@ -48,7 +48,7 @@ def test_rows_stand_beside_those_of_the_same_method_split_and_model():
     )
     alike = row("grpo", 56.0, split="valid_seen"), row("grpo", 77.0, env="webshop", split="test")
     ours = pd.DataFrame([row("grpo", 55.0), *alike])
-    found = beside(SMOKE, ours, theirs)
+    found = compare_with_published(SMOKE, ours, theirs)
     assert found["places"] == [
         {"env": "alfworld", "split": "valid_unseen"},
         {"env": "webshop", "split": "test"},
@@ -69,8 +69,8 @@ def test_rows_stand_beside_those_of_the_same_method_split_and_model():
 
 def test_nothing_is_shown_beside_the_published_study_itself_or_where_nothing_is_published():
     rows = pd.DataFrame([row("grpo", 40.0)])
-    assert beside(MINI, rows, rows) is None
-    assert beside(SMOKE, rows, rows.iloc[:0]) is None
+    assert compare_with_published(MINI, rows, rows) is None
+    assert compare_with_published(SMOKE, rows, rows.iloc[:0]) is None
 
 
 def test_the_file_in_the_repository_has_the_rows_of_the_study():
@@ -105,7 +105,7 @@ def test_the_file_in_the_repository_has_the_rows_of_the_study():
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, monkeypatch, text, says):
-    monkeypatch.setattr(published, "PUBLISHED", tmp_path / "mini.csv")
+    monkeypatch.setattr(published, "PUBLISHED_MINI", tmp_path / "mini.csv")
     (tmp_path / "mini.csv").write_text(text)
     with pytest.raises(InputError, match=says):
         read_published()
@@ -205,7 +205,7 @@ def test_the_published_differences_are_those_of_the_published_runs(folder):
     assert len(found)
     of_row = runs.groupby(["env", "policy", "split", "method"])["success_percent"].apply(list)
     gaps = [
-        difference(
+        difference_interval(
             *(of_row[row["env"], row["policy"], row["split"], row[side]] for side in ("first", "second"))
         )
         for row in found.to_dict("records")
@@ -213,7 +213,7 @@ def test_the_published_differences_are_those_of_the_published_runs(folder):
     assert found["points"].to_list() == pytest.approx([gap.estimate for gap in gaps], abs=1e-3)
     assert found["low"].to_list() == pytest.approx([gap.low for gap in gaps], abs=1e-3)
     assert found["high"].to_list() == pytest.approx([gap.high for gap in gaps], abs=1e-3)
-    adjusted = holm([gap.p for gap in gaps])
+    adjusted = adjust_by_holm([gap.p for gap in gaps])
     assert found["p_holm"].to_list() == pytest.approx(adjusted, rel=1e-2)
     for p, gap, side in zip(adjusted, gaps, found["side"], strict=True):
         assert side == ("undecided" if p >= 0.05 else "above" if gap.estimate > 0 else "below")

@@ -23,14 +23,19 @@ from threespo.learner import backend, memory
 from threespo.learner import checkpoint as files
 from threespo.learner.critic import DeepSpeedCritic
 from threespo.learner.engine import DeepSpeedLearner
-from threespo.learner.forward import Group, ResponseScorer, cut, pack, spread
-from threespo.learner.optim import STATE_BYTES
+from threespo.learner.forward import (
+    Group,
+    ResponseScorer,
+    balance_micro_batches,
+    cut_micro_batches,
+    pack_groups,
+)
+from threespo.learner.optim import CHECKPOINT_BYTES
 from threespo.policy.sampler import TorchSampler
 from threespo.protocol import LossSettings, SampleRequest, UpdateRequest
 from threespo.runs import checkpoint
-from threespo.runs.launch import gpus_here
-from threespo.runs.nodes import HOSTFILE, Node, nodes
-from threespo.runs.parts import ShardedSampler, shares
+from threespo.runs.launch import HOSTFILE, Node, gpus_on_first_machine, list_nodes
+from threespo.runs.parts import ShardedSampler, assign_requests
 from threespo.study.load import parse_study
 
 
@@ -55,7 +60,7 @@ def test_a_batch_is_spread_whole_within_its_limit_and_in_no_more_passes(
     sizes: list[tuple[int, list[int]]], limit: int, ranks: int
 ) -> None:
     groups = groups_of(sizes)
-    whole, parts = cut(groups, limit), spread(groups, limit, ranks)
+    whole, parts = cut_micro_batches(groups, limit), balance_micro_batches(groups, limit, ranks)
     rows_of = [
         sorted(row for part in found for group in part for row in group.rows) for found in (whole, parts)
     ]
@@ -70,7 +75,7 @@ def test_a_batch_is_spread_whole_within_its_limit_and_in_no_more_passes(
 
 
 def test_no_rows_are_no_micro_batches(tmp_path: Path) -> None:
-    assert spread([], 100, 1) == spread([], 100, 2) == []
+    assert balance_micro_batches([], 100, 1) == balance_micro_batches([], 100, 2) == []
     assert learner(tmp_path).logprobs([]) == []
 
 
@@ -82,7 +87,7 @@ def test_one_states_responses_give_every_rank_work(
 
     Of two tokens at least: a response of one has no token of its own in a pack, and stays where the others are.
     """
-    parts = spread(groups_of([(prompt, [length] * count)]), 10_000, ranks)
+    parts = balance_micro_batches(groups_of([(prompt, [length] * count)]), 10_000, ranks)
     sizes = [sum(len(group.rows) for group in part) for part in parts]
     assert max(sizes) == -(-count // ranks)
     assert len(parts) == -(-count // max(sizes))
@@ -95,7 +100,7 @@ def test_one_states_responses_give_every_rank_work(
 def test_each_request_is_answered_at_one_rank_those_of_one_prompt_together(
     asked: list[tuple[str, int]], ranks: int
 ) -> None:
-    parts = shares(
+    parts = assign_requests(
         [SampleRequest(prompt, count, (number,)) for number, (prompt, count) in enumerate(asked)], ranks
     )
     assert sorted(number for part in parts for number in part) == list(range(len(asked)))
@@ -115,11 +120,11 @@ def test_a_sample_does_not_depend_on_who_draws_it(
 
     drawn: list[Any] = []
     for rank in range(3):
-        monkeypatch.setattr("threespo.learner.backend.rank", lambda rank=rank: rank)
-        monkeypatch.setattr("threespo.learner.backend.world_size", lambda: 3)
-        monkeypatch.setattr("threespo.learner.backend.gathered_objects", lambda own: [*drawn, own])
+        monkeypatch.setattr("threespo.learner.backend.get_rank", lambda rank=rank: rank)
+        monkeypatch.setattr("threespo.learner.backend.get_world_size", lambda: 3)
+        monkeypatch.setattr("threespo.learner.backend.gather_objects", lambda own: [*drawn, own])
         if rank < 2:
-            numbers = shares(asked, 3)[rank]
+            numbers = assign_requests(asked, 3)[rank]
             own = TorchSampler(policy(0), 10, 64, 100).sample(
                 tuple(asked[n] for n in numbers), seed=1, temperature=1.0
             )
@@ -136,7 +141,7 @@ def test_masks_are_those_of_the_definition() -> None:
     inputs = [len(response) - 1 for response in group.responses]
     owner = [number for number, count in enumerate(inputs) for _ in range(count)]
     for dtype in (torch.float32, torch.bfloat16):
-        (span,) = pack([group], torch.device("cpu"), dtype).spans
+        (span,) = pack_groups([group], torch.device("cpu"), dtype).spans
         expected = [
             [0.0] * 5
             + [0.0 if owner[i] == owner[j] and j <= i else float("-inf") for j in range(len(owner))]
@@ -166,7 +171,7 @@ def test_gradients_in_bfloat16_add_up_in_float32(tmp_path: Path, stage: int) -> 
     total = [
         torch.zeros_like(parameter, dtype=torch.float32) for parameter in plain.policy.model.parameters()
     ]
-    for part in cut(flat.groups, 1):
+    for part in cut_micro_batches(flat.groups, 1):
         plain.policy.model.zero_grad()
         plain._micro_batch(part, flat, loss)[1].backward()
         for whole, parameter in zip(total, plain.policy.model.parameters(), strict=True):
@@ -230,19 +235,22 @@ def test_out_of_memory_names_the_settings(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("threespo.learner.backend.step", fail)
+    monkeypatch.setattr("threespo.learner.backend.take_optimizer_step", fail)
     with pytest.raises(
         InputError,
         match=r"update 0: out of memory.*micro_batch_tokens \(now 100\).*gradient_checkpointing",
     ):
         trainer.update(UpdateRequest((rows(0, 2, 2),), LossSettings()))
-    with pytest.raises(InputError, match="sampling: out of memory"), memory.told("sampling", SETTINGS):
+    with (
+        pytest.raises(InputError, match="sampling: out of memory"),
+        memory.explain_out_of_memory("sampling", SETTINGS),
+    ):
         torch.empty(1 << 60)
-    with pytest.raises(RuntimeError, match="other"), memory.told("sampling", SETTINGS):
+    with pytest.raises(RuntimeError, match="other"), memory.explain_out_of_memory("sampling", SETTINGS):
         raise RuntimeError("other")
 
 
-@pytest.mark.parametrize(("stage", "dtype"), sorted((stage, dtype) for dtype, stage in STATE_BYTES))
+@pytest.mark.parametrize(("stage", "dtype"), sorted((stage, dtype) for dtype, stage in CHECKPOINT_BYTES))
 def test_the_computed_size_of_a_checkpoint_is_that_of_its_files(
     tmp_path: Path, stage: int, dtype: str
 ) -> None:
@@ -263,12 +271,12 @@ def test_too_little_disk_is_refused_before_anything_is_written(
     trained = {"learner": learner(tmp_path), "critic": critic}
     each = sum(one.size() for one in trained.values())
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2 * each))
-    checkpoint.check_disk(tmp_path / "not" / "there", trained, 2)
+    checkpoint.check_disk_space(tmp_path / "not" / "there", trained, 2)
     with pytest.raises(InputError, match=r"3 checkpoint\(s\) of \d\.\d MB each.*Free disk space"):
-        checkpoint.check_disk(tmp_path / "not" / "there", trained, 3)
+        checkpoint.check_disk_space(tmp_path / "not" / "there", trained, 3)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(InputError, match="1 checkpoint"):
-        checkpoint.save(tmp_path / "run", checkpoint.Progress("x"), trained)
+        checkpoint.save_checkpoint(tmp_path / "run", checkpoint.Progress("x"), trained)
     assert not (tmp_path / "run").exists()
 
 
@@ -288,22 +296,22 @@ def test_large_files_are_hashed_in_blocks(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_checkpoint_of_another_number_of_ranks_is_refused_with_the_reason(tmp_path: Path) -> None:
     trained = {"learner": learner(tmp_path)}
-    checkpoint.save(tmp_path / "run", checkpoint.Progress("x", ranks=2, epoch=1), trained)
+    checkpoint.save_checkpoint(tmp_path / "run", checkpoint.Progress("x", ranks=2, epoch=1), trained)
     with pytest.raises(
         InputError, match=r"made by 2 rank\(s\), and this run has 1: .* Set ranks_per_run: 2"
     ):
-        checkpoint.load(tmp_path / "run", "y", trained, 1)
+        checkpoint.load_checkpoint(tmp_path / "run", "y", trained, 1)
 
 
 def test_a_host_file_says_where_the_ranks_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert nodes(3) == [Node("localhost", 3)]
+    assert list_nodes(3) == [Node("localhost", 3)]
     file = tmp_path / "hosts"
     file.write_text("# machines\nnode-1 slots=4\n\nnode-2 slots=4  # the other\nnode-3 slots=4\n")
     monkeypatch.setenv(HOSTFILE, str(file))
-    assert nodes(4) == [Node("node-1", 4)]
-    assert nodes(6) == [Node("node-1", 4), Node("node-2", 2)]
+    assert list_nodes(4) == [Node("node-1", 4)]
+    assert list_nodes(6) == [Node("node-1", 4), Node("node-2", 2)]
     job: Any = SimpleNamespace(ranks=6, gpus=6)
-    assert gpus_here(job) == 4
+    assert gpus_on_first_machine(job) == 4
     for content, said in (
         (None, "cannot be read"),
         ("node-1\n", "line 1: found 'node-1', expected 'HOST slots=N'"),
@@ -315,7 +323,7 @@ def test_a_host_file_says_where_the_ranks_are(tmp_path: Path, monkeypatch: pytes
         if content is not None:
             file.write_text(content)
         with pytest.raises(InputError, match=said):
-            nodes(6)
+            list_nodes(6)
 
 
 def test_the_nodes_of_a_slurm_job_share_the_ranks(
@@ -326,9 +334,9 @@ def test_the_nodes_of_a_slurm_job_share_the_ranks(
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
-    assert nodes(8) == [Node("node-1", 4), Node("node-2", 4)]
+    assert list_nodes(8) == [Node("node-1", 4), Node("node-2", 4)]
     with pytest.raises(InputError, match="2 nodes of the Slurm job cannot share evenly"):
-        nodes(3)
+        list_nodes(3)
 
 
 def test_a_policys_size_decides_for_that_policy() -> None:

@@ -13,14 +13,14 @@ from threespo.paths import Paths
 from threespo.pipeline import perform as performing
 from threespo.pipeline import reuse
 from threespo.pipeline.perform import perform
-from threespo.pipeline.plan import check, plan
-from threespo.pipeline.stages import Job, jobs
-from threespo.pipeline.workflow_run import WorkflowRun, hold, unlock
+from threespo.pipeline.plan import check_study, plan_jobs
+from threespo.pipeline.stages import Job, list_jobs
+from threespo.pipeline.workflow_run import WorkflowRun, lock_study, unlock
 from threespo.provenance import digests as module
 from threespo.provenance import records
-from threespo.provenance.digests import Digests, file_digest, meaning_digest
+from threespo.provenance.digests import DigestCache, file_digest, semantic_digest
 from threespo.study.load import dump_study, load_study
-from threespo.study.resolve import resolve
+from threespo.study.resolve import resolve_study
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA, POLICY = Job("data", "alfworld"), Job("policy", "alfworld/tiny-s")
@@ -61,21 +61,22 @@ def do(study, paths, job, done=None):
 
 def states(study, paths):
     return {
-        str(verdict.job): verdict.lines()[0].split(": ")[1] for verdict in plan(study, paths, Digests())
+        str(verdict.job): verdict.lines()[0].split(": ")[1]
+        for verdict in plan_jobs(study, paths, DigestCache())
     }
 
 
 def test_digests_of_a_folder_ignore_markers_of_tools_and_name_every_file(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a").write_text("1")
-    before = Digests().of(tmp_path)
+    before = DigestCache().digests_of(tmp_path)
     # SHA-256 of "1", from another implementation.
     assert before == {"deep/a": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"}
     (tmp_path / ".marker").write_text("x")
-    assert Digests().of(tmp_path) == before
+    assert DigestCache().digests_of(tmp_path) == before
     (tmp_path / "deep" / "a").write_text("2")
-    assert Digests().of(tmp_path) != before
-    assert Digests().of(tmp_path / "nowhere") == {}
+    assert DigestCache().digests_of(tmp_path) != before
+    assert DigestCache().digests_of(tmp_path / "nowhere") == {}
 
 
 def test_a_known_file_is_not_read_again_until_it_changes_even_with_its_times_put_back(
@@ -84,27 +85,27 @@ def test_a_known_file_is_not_read_again_until_it_changes_even_with_its_times_put
     memory, file = tmp_path / "memory.json", tmp_path / "weights"
     file.write_text("before")
     monkeypatch.setattr(module, "_RECENT_SECONDS", -1)
-    first = Digests(memory)
-    expected = first.of(file)
+    first = DigestCache(memory)
+    expected = first.digests_of(file)
     first.save()
     read = []
     monkeypatch.setattr(module, "file_digest", lambda path: read.append(path) or file_digest(path))
-    assert Digests(memory).of(file) == expected
+    assert DigestCache(memory).digests_of(file) == expected
     assert not read
     times = file.stat()
     file.write_text("beware")
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert Digests(memory).of(file) != expected
+    assert DigestCache(memory).digests_of(file) != expected
     assert read == [file]
     memory.write_text("[1")
-    assert Digests(memory).of(file) == {"": file_digest(file)}
+    assert DigestCache(memory).digests_of(file) == {"": file_digest(file)}
 
 
 def test_a_file_that_has_just_changed_is_not_remembered(tmp_path):
     memory, file = tmp_path / "memory.json", tmp_path / "weights"
     file.write_text("before")
-    digests = Digests(memory)
-    digests.of(file)
+    digests = DigestCache(memory)
+    digests.digests_of(file)
     digests.save()
     assert not memory.exists()
 
@@ -127,7 +128,7 @@ def test_a_repository_file_counts_by_what_it_says(tmp_path, name, text, same, ot
     found = []
     for content in (text, same, other):
         (tmp_path / name).write_text(content)
-        found.append(meaning_digest(tmp_path / name))
+        found.append(semantic_digest(tmp_path / name))
     assert found[0] == found[1] != found[2]
 
 
@@ -198,14 +199,14 @@ def test_results_of_another_study_are_taken_only_if_their_records_agree_and_they
 
 
 def test_check_names_what_is_wrong_and_deep_reads_what_size_and_times_hide(study, paths, monkeypatch):
-    lines, well = check(study, paths, deep=False)
+    lines, well = check_study(study, paths, deep=False)
     assert not well, "most of the study has not run"
     assert lines[-1].startswith(
-        f"{paths.root}: 2 of {len(jobs(study))} jobs have their results as recorded (2 files)"
+        f"{paths.root}: 2 of {len(list_jobs(study))} jobs have their results as recorded (2 files)"
     )
     monkeypatch.setattr(module, "_RECENT_SECONDS", -1)
-    memory = Digests(paths.digests)
-    plan(study, paths, memory)
+    memory = DigestCache(paths.digests)
+    plan_jobs(study, paths, memory)
     memory.save()
     # Bits that fall over on the disk leave no trace in times; here the memory is told that they did not change.
     file = paths.policy("alfworld", "tiny-s") / "deep" / "file"
@@ -216,16 +217,16 @@ def test_check_names_what_is_wrong_and_deep_reads_what_size_and_times_hide(study
     known[name][0] = [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
     paths.digests.write_text(json.dumps(known))
     said = "policy alfworld/tiny-s: policy/alfworld/tiny-s/deep/file: damaged or edited"
-    assert not any(line.startswith(said) for line in check(study, paths, deep=False)[0])
-    assert any(line.startswith(said) for line in check(study, paths, deep=True)[0])
+    assert not any(line.startswith(said) for line in check_study(study, paths, deep=False)[0])
+    assert any(line.startswith(said) for line in check_study(study, paths, deep=True)[0])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"stage": "data"}', "\x00", '{"code": 3}'])
 def test_a_garbage_record_is_one_message_and_a_reason_to_run(study, paths, text):
     paths.record("data", "alfworld").write_text(text)
     with pytest.raises(InputError, match="not a stage's record"):
-        records.read(paths, DATA)
-    verdict = plan(study, paths, Digests())[0]
+        records.read_record(paths, DATA)
+    verdict = plan_jobs(study, paths, DigestCache())[0]
     damaged = "  stages/data/alfworld.json: the job's record is damaged, or of an older version"
     assert verdict.lines() == ["data alfworld: changed", damaged]
 
@@ -239,11 +240,11 @@ def test_one_workflow_at_a_time_holds_a_study_and_clears_locks_only_when_nobody_
     left.write_text(f"{paths.root}/report.html\n")
     others = left.with_name("1.output.lock")
     others.write_text(f"{paths.root}-other/report.html\n")
-    with hold(paths):
+    with lock_study(paths):
         with pytest.raises(
             InputError, match=r"another call of the workflow \(process \d+ on .*\) is at work"
         ):
-            hold(paths)
+            lock_study(paths)
         with pytest.raises(InputError, match="is at work"):
             unlock(paths)
     assert unlock(paths) == [left]
@@ -273,7 +274,9 @@ def test_what_is_edited_while_a_job_runs_is_noted_so_that_it_runs_again(study, p
 
     before = file.read_text()
     perform(study, paths, POLICY, work)
-    assert records.read(paths, POLICY).input == {"data/alfworld/deep/file": "changed while the job ran"}
+    assert records.read_record(paths, POLICY).input == {
+        "data/alfworld/deep/file": "changed while the job ran"
+    }
     file.write_text(before)
     assert states(study, paths)["policy alfworld/tiny-s"] == "changed"
 
@@ -285,7 +288,7 @@ def test_a_job_that_leaves_out_a_result_has_no_record(study, paths):
         RuntimeError, match="policy alfworld/tiny-s has ended, but policy/alfworld/tiny-s: missing"
     ):
         perform(study, paths, POLICY, lambda: None)
-    assert records.read(paths, POLICY) is None
+    assert records.read_record(paths, POLICY) is None
 
 
 def test_a_record_that_lacks_a_result_or_is_another_jobs_does_not_hide_that(study, paths):
@@ -293,11 +296,11 @@ def test_a_record_that_lacks_a_result_or_is_another_jobs_does_not_hide_that(stud
     text = file.read_text()
     shutil.rmtree(paths.policy("alfworld", "tiny-s"))
     file.write_text(json.dumps({**json.loads(text), "output": {}}))
-    assert "  policy/alfworld/tiny-s: missing" in plan(study, paths, Digests())[1].lines()
+    assert "  policy/alfworld/tiny-s: missing" in plan_jobs(study, paths, DigestCache())[1].lines()
     for change in ({"name": "alfworld/tiny-m"}, {"made": {"commit": "\ud800"}}):
         file.write_text(json.dumps({**json.loads(text), **change}))
         with pytest.raises(InputError, match="not a stage's record"):
-            records.read(paths, POLICY)
+            records.read_record(paths, POLICY)
 
 
 def test_a_folder_in_the_place_of_a_file_is_replaced(study, paths):
@@ -319,9 +322,9 @@ def test_another_study_that_goes_on_while_its_results_are_taken_is_noticed(
 
     def goes_on(*arguments):
         (paths.data("alfworld") / "deep" / "file").write_text("made with other settings")
-        reuse.take(*arguments)
+        reuse.link_results(*arguments)
 
-    monkeypatch.setattr(performing, "take", goes_on)
+    monkeypatch.setattr(performing, "link_results", goes_on)
     do(study, twin, DATA, done)
     assert done == [str(DATA)]
     assert (twin.data("alfworld") / "deep" / "file").read_text() == "data"
@@ -333,7 +336,7 @@ def test_another_study_of_the_same_name_is_refused(paths, tmp_path, monkeypatch)
         (tmp_path / f"{name}.yaml").write_text((ROOT / "config" / "studies" / "ci.yaml").read_text())
 
     def begin(**config):
-        run = WorkflowRun(resolve({"results": str(tmp_path / "results"), **config}, None))
+        run = WorkflowRun(resolve_study({"results": str(tmp_path / "results"), **config}, None))
         try:
             run.begin(execute=True)
         finally:
@@ -368,8 +371,8 @@ def test_what_tables_read_of_a_record_is_covered_by_it(study, paths, part, name,
     with pytest.raises(
         InputError, match=r"alfworld\.json: not a stage's record \('took' or 'made' was edited"
     ):
-        records.read(paths, DATA)
-    lines, well = check(study, paths, deep=True)
+        records.read_record(paths, DATA)
+    lines, well = check_study(study, paths, deep=True)
     assert (
         "data alfworld: stages/data/alfworld.json: the job's record is damaged, or of an older version"
         in lines
@@ -381,7 +384,7 @@ def test_what_tables_read_of_a_record_is_covered_by_it(study, paths, part, name,
     # Layout and order of the file say nothing.
     values = json.loads(file.read_text())
     file.write_text(json.dumps(dict(reversed(values.items()))))
-    assert records.read(paths, DATA).took["seconds"] == values["took"]["seconds"]
+    assert records.read_record(paths, DATA).cost["seconds"] == values["took"]["seconds"]
 
 
 @pytest.mark.parametrize("field", ["format", "digest_of_took_and_made", "accepted"])
@@ -391,17 +394,19 @@ def test_a_record_of_an_earlier_version_is_refused(paths, field):
     del values[field]
     file.write_text(json.dumps(values))
     with pytest.raises(InputError, match="older version" if field == "format" else field):
-        records.read(paths, DATA)
+        records.read_record(paths, DATA)
 
 
 @pytest.mark.parametrize("spoiled", [b"{}", b"", b"\xff", b'{"name": "ci"}', b"another"])
 def test_a_study_that_is_not_as_the_workflow_wrote_it_is_found(paths, tmp_path, spoiled):
     """Whatever became of it: edited, cut off, one bad bit, another study's."""
-    resolved = resolve({"study": "ci", "results": str(tmp_path)}, None)
+    resolved = resolve_study({"study": "ci", "results": str(tmp_path)}, None)
     assert resolved.paths == paths
     with contextlib.suppress(InputError):
         WorkflowRun(resolved).begin(execute=True)
-    assert not [line for line in check(resolved.study, paths, deep=False)[0] if "study.json" in line]
+    assert not [
+        line for line in check_study(resolved.study, paths, deep=False)[0] if "study.json" in line
+    ]
     text = paths.study.read_bytes()
     other = dump_study(load_study(ROOT / "config" / "studies" / "mini.yaml")).encode()
     for content in (
@@ -411,7 +416,7 @@ def test_a_study_that_is_not_as_the_workflow_wrote_it_is_found(paths, tmp_path, 
         text + b" ",
     ):
         paths.study.write_bytes(content)
-        lines, well = check(resolved.study, paths, deep=False)
+        lines, well = check_study(resolved.study, paths, deep=False)
         assert lines[0].startswith(f"{paths.study}: damaged or edited")
         assert not well
 
@@ -422,7 +427,7 @@ def test_links_in_the_place_of_results_are_replaced_and_never_followed(study, pa
     elsewhere.mkdir()
     (elsewhere / "mine.txt").write_text("mine")
     folder = DATA.outputs(paths).paths()[0]
-    expected = Digests().of(folder)
+    expected = DigestCache().digests_of(folder)
     targets = {
         "elsewhere": elsewhere,
         "itself": paths.root,
@@ -431,15 +436,15 @@ def test_links_in_the_place_of_results_are_replaced_and_never_followed(study, pa
     }
     shutil.rmtree(folder)
     folder.symlink_to(targets[leads_to])
-    assert Digests().of(folder) == (
+    assert DigestCache().digests_of(folder) == (
         {"": file_digest(elsewhere / "mine.txt")} if leads_to == "file" else {}
     )
-    lines, _ = check(study, paths, deep=True)
+    lines, _ = check_study(study, paths, deep=True)
     if leads_to in ("elsewhere", "itself"):
         assert "data alfworld: data/alfworld: a link to a folder, which is not followed" in lines
     do(study, paths, DATA)
     assert not folder.is_symlink()
-    assert Digests().of(folder) == expected
+    assert DigestCache().digests_of(folder) == expected
     assert [path.name for path in elsewhere.iterdir()] == ["mine.txt"]
     assert (elsewhere / "mine.txt").read_text() == "mine"
 
@@ -458,5 +463,5 @@ def test_a_link_in_the_place_of_a_file_of_results_is_replaced(study, paths, tmp_
     )
     do(study, paths, DATA)
     assert not file.is_symlink()
-    assert records.read(paths, DATA) is not None
+    assert records.read_record(paths, DATA) is not None
     assert [path.name for path in mine.iterdir()] == ["deep"]

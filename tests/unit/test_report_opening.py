@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from threespo.results.opening import opening
-from threespo.results.statistics import LEVEL
+from threespo.results.analysis.opening import build_opening
+from threespo.results.analysis.statistics import LEVEL
 from threespo.study.load import load_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ def row(shown, method):
 
 def test_differences_are_welchs_and_the_paper_has_its_own(study):
     wins = {"base": [2], "grpo": [20, 22, 24], "threespo-calibrated": [30, 33, 31], "strong": [36]}
-    shown = opening(study, tables(study, wins))
+    shown = build_opening(study, tables(study, wins))
     cell = row(shown, "threespo-calibrated")
     percent = {name: [100 * won / GAMES for won in seeds] for name, seeds in wins.items()}
     test = stats.ttest_ind(percent["threespo-calibrated"], percent["grpo"], equal_var=False)
@@ -87,7 +87,8 @@ def test_a_difference_is_said_only_where_holms_correction_leaves_it(study):
     two = study.model_copy(update={"methods": twin})
     wins = {"grpo": [20, 22, 24], "threespo-calibrated": [26, 29, 28], "twin": [20, 24, 23]}
     alone, beside = (
-        opening(one, tables(one, {name: wins[name] for name in one.methods})) for one in (study, two)
+        build_opening(one, tables(one, {name: wins[name] for name in one.methods}))
+        for one in (study, two)
     )
     assert LEVEL / 2 < row(alone, "threespo-calibrated")["p"] < LEVEL
     assert (row(alone, "threespo-calibrated")["side"], row(beside, "threespo-calibrated")["side"]) == (
@@ -100,7 +101,7 @@ def test_a_difference_is_said_only_where_holms_correction_leaves_it(study):
 
 def test_two_seeds_decide_nothing_and_that_is_the_first_thing_said(study):
     two = study.model_copy(update={"seeds": (0, 1)})
-    shown = opening(two, tables(two, {"grpo": [20, 21], "threespo-calibrated": [39, 40]}))
+    shown = build_opening(two, tables(two, {"grpo": [20, 21], "threespo-calibrated": [39, 40]}))
     assert row(shown, "threespo-calibrated")["side"] == "undecided"
     assert shown["doubt"].startswith("2 training seeds: intervals and verdicts need at least 3")
 
@@ -120,7 +121,7 @@ def test_claims_are_counted_once_each(study):
         ("own-g", "formula", "fails", True),
     ]
     wins = {"grpo": [20, 22, 24], "threespo-calibrated": [30, 33, 31]}
-    assert opening(study, tables(study, wins, claims))["verdicts"] == [
+    assert build_opening(study, tables(study, wins, claims))["verdicts"] == [
         "Of the paper's 6 claims its own equations, text and numbers settle 2 (1 fail, 1 are vacuous).",
         "This study's runs speak to 3: 1 hold wherever they were judged, 1 fail in at least one place, 1 are undecided. "
         "The other 1 need rows, splits or models that are not here.",

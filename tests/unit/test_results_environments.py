@@ -15,11 +15,11 @@ from threespo.methods.tree_table import COLUMNS
 from threespo.paths import Paths
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
-from threespo.results.caveats import caveats
-from threespo.results.findings import findings
-from threespo.results.paper import read_results
-from threespo.results.tables import main_results
-from threespo.study.catalogue import files_of, notebooks
+from threespo.results.analysis.caveats import list_caveats
+from threespo.results.analysis.findings import describe_findings
+from threespo.results.paper_numbers import read_results
+from threespo.results.tables import main_results_table
+from threespo.study.catalogue import figure_files_of, notebooks_of
 from threespo.study.confirmatory import Freeze
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, probed_runs, prompted_runs, trained_runs
@@ -295,9 +295,9 @@ def test_the_shops_score_stands_beside_its_success_and_the_papers(both, tmp_path
 def test_rows_that_were_not_run_have_the_splits_of_their_environment(both, tmp_path):
     closed = load_study(CI, {"webshop": SHOP, "agents": {"react": {"agent": "react"}}})
     paths = finish(both, tmp_path)
-    costs = collect.metrics(both, paths)
-    main = main_results(
-        closed, collect.episodes(both, paths), costs, read_results(), prompted_runs(closed)
+    costs = collect.read_metrics(both, paths)
+    main = main_results_table(
+        closed, collect.read_episodes(both, paths), costs, read_results(), prompted_runs(closed)
     )
     absent = main[main["note"] == NOT_RUN]
     assert list(zip(absent["env"], absent["split"], strict=True)) == [
@@ -309,7 +309,7 @@ def test_rows_that_were_not_run_have_the_splits_of_their_environment(both, tmp_p
 def test_findings_name_the_environment_and_never_mix_two(both, tmp_path):
     paths = finish(both, tmp_path)
     write_tables(both, paths)
-    said = findings(both, table(paths, "main"), table(paths, "episodes"))
+    said = describe_findings(both, table(paths, "main"), table(paths, "episodes"))
     assert len(said) == 6
     assert said[0].startswith(
         "ALFWorld, tiny-s: GRPO gains 50.0 points on the base (0.0 % → 50.0 %; no interval of the"
@@ -325,23 +325,23 @@ def test_findings_name_the_environment_and_never_mix_two(both, tmp_path):
     )
     assert "Its task score is 25.0 points above; no interval of the difference" in said[5]
     alone = study_with("alfworld")
-    assert findings(alone, table(paths, "main"), table(paths, "episodes"))[0].startswith(
+    assert describe_findings(alone, table(paths, "main"), table(paths, "episodes"))[0].startswith(
         "tiny-s: GRPO gains 50.0 points"
     )
 
 
 def test_limits_say_what_is_missing_and_only_that(both):
-    one, shop = caveats(study_with("alfworld")), caveats(study_with("webshop"))
+    one, shop = list_caveats(study_with("alfworld")), list_caveats(study_with("webshop"))
     assert "only ALFWorld and the methods above are run; its other rows and WebShop are not." in one[-1]
     assert "only WebShop and the methods above are run; its other rows and ALFWorld are not." in shop[-1]
-    assert "only the methods above are run; its other rows are not." in caveats(both)[-1]
+    assert "only the methods above are run; its other rows are not." in list_caveats(both)[-1]
     assert not any("shop" in sentence for sentence in one[:-1])
     assert not any("household" in sentence or "alfworld=DIR" in sentence for sentence in shop)
     assert any("--config webshop=DIR" in sentence for sentence in shop)
     assert any("repaired one" in sentence for sentence in shop)
     original = load_study(CI, {"webshop": SHOP | {"fidelity": "original"}})
-    assert not any("repaired one" in sentence for sentence in caveats(original))
-    said = " ".join(caveats(both))
+    assert not any("repaired one" in sentence for sentence in list_caveats(original))
+    said = " ".join(list_caveats(both))
     assert "actions cost 0.2 in ALFWorld; 0.1 in WebShop of advantage" in said
     assert (
         "grpo: 0.0003, threespo-calibrated: 3e-05 in ALFWorld; grpo: 0.001, threespo-calibrated: 3e-05 in WebShop"
@@ -427,7 +427,7 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
     write_tables(study, paths)
     names = {"alfworld": "ALFWorld", "webshop": "WebShop"}
     before = [f"{names[env]}, " if len(environments) > 1 else "" for env in environments]
-    drawn = {name: draw(name, paths) for name in notebooks(study)}
+    drawn = {name: draw(name, paths) for name in notebooks_of(study)}
     parts = {"alfworld": ["seen rooms", "unseen rooms"], "webshop": ["test goals", "test goals"]}
     expected = [
         f"{head}tiny-s, {part}"
@@ -464,7 +464,7 @@ def test_report_and_figures_of_any_choice_of_environments(tmp_path, environments
     )
     assert "with a repair" in paths.figure("lemmas", "tex").read_text(encoding="utf-8")
     written = {(path.stem, path.suffix[1:]) for path in paths.figures.iterdir()}
-    assert written == {file for name in notebooks(study) for file in files_of(name)}
+    assert written == {file for name in notebooks_of(study) for file in figure_files_of(name)}
     write_report(study, paths)
     assert "<script>alert(1)" not in paths.report.read_text()
     assert "&lt;script&gt;alert(1)" in paths.report.read_text()
@@ -492,7 +492,7 @@ def test_where_no_tree_was_recorded_the_items_say_so_and_the_report_is_there(tmp
     for run in trained_runs(study):
         write_table(paths.run(run).trees, [], COLUMNS)
     write_tables(study, paths)
-    for name in notebooks(study):
+    for name in notebooks_of(study):
         draw(name, paths)
     write_report(study, paths)
     for name in ("case_study", "scores_by_type"):
@@ -511,7 +511,7 @@ def test_a_table_of_another_version_is_told_and_the_report_stays(tmp_path, name,
     study = study_with("alfworld")
     paths = finish(study, tmp_path)
     write_tables(study, paths)
-    for notebook in notebooks(study):
+    for notebook in notebooks_of(study):
         draw(notebook, paths)
     write_report(study, paths)
     before = paths.report.read_bytes()

@@ -9,21 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from threespo.results.statistics import (
+from threespo.results.analysis.statistics import (
     Interval,
-    against_policy,
+    adjust_by_holm,
     cluster_interval,
-    contrast,
-    difference,
-    equivalent,
-    holm,
+    contrast_interval,
+    difference_interval,
+    difference_to_policy,
+    equivalence_interval,
+    interval_over_policies,
     mean_interval,
-    over_bases,
-    ratio,
-    seeds_for,
+    ratio_interval,
     seeds_needed,
+    seeds_needed_for_contrast,
 )
-from threespo.results.summaries import clusters_of, interval_over, method_difference, summarize
+from threespo.results.analysis.summaries import (
+    interval_unit,
+    method_difference,
+    summarize,
+    task_clusters,
+)
 
 FIRST, SECOND = [61.0, 55.5, 70.0, 63.0], [50.0, 52.0, 49.5, 53.0]
 ALONE = list("abcdefghij")
@@ -42,50 +47,50 @@ def test_the_mean_has_students_interval():
 
 def test_a_difference_is_welchs_with_degrees_of_freedom_rounded_down():
     welch = stats.ttest_ind(FIRST, SECOND, equal_var=False)
-    freedom, found = math.floor(welch.df), difference(FIRST, SECOND)
+    freedom, found = math.floor(welch.df), difference_interval(FIRST, SECOND)
     assert found.estimate == pytest.approx(np.mean(FIRST) - np.mean(SECOND))
     assert found.p == pytest.approx(2 * stats.t.sf(welch.statistic, freedom))
     half = found.estimate / welch.statistic * stats.t.ppf(0.975, freedom)
     assert (found.low, found.high) == pytest.approx((found.estimate - half, found.estimate + half))
     exact = welch.confidence_interval()
     assert found.low < exact.low < exact.high < found.high
-    back = difference(SECOND, FIRST)
+    back = difference_interval(SECOND, FIRST)
     assert (back.low, back.high, back.p) == pytest.approx((-found.high, -found.low, found.p))
 
 
 def test_equal_spreads_have_all_degrees_of_freedom():
     """Where the two variances are equal, Welch's test is Student's."""
     shifted = [value + 4 for value in FIRST]
-    assert difference(shifted, FIRST).p == pytest.approx(stats.ttest_ind(shifted, FIRST).pvalue)
+    assert difference_interval(shifted, FIRST).p == pytest.approx(stats.ttest_ind(shifted, FIRST).pvalue)
 
 
 def test_with_unequal_numbers_the_smaller_one_decides():
     many = [*SECOND, 51.0, 50.5]
-    found, welch = difference(FIRST, many), stats.ttest_ind(FIRST, many, equal_var=False)
+    found, welch = difference_interval(FIRST, many), stats.ttest_ind(FIRST, many, equal_var=False)
     assert found.p == pytest.approx(2 * stats.t.sf(welch.statistic, 3))
 
 
 @pytest.mark.parametrize("few", [[], [50.0], [50.0, 51.0]])
 def test_fewer_than_three_seeds_have_no_interval(few):
     for found in (
-        difference(few, FIRST),
-        difference(FIRST, few),
+        difference_interval(few, FIRST),
+        difference_interval(FIRST, few),
         mean_interval(few),
-        equivalent(FIRST, few, 5),
+        equivalence_interval(FIRST, few, 5),
     ):
         assert all(math.isnan(end) for end in (found.low, found.high, found.p))
     assert mean_interval([50.0, 51.0]).estimate == 50.5
 
 
 def test_arms_without_any_spread_are_compared_exactly():
-    assert difference([0.1] * 3, [0.1] * 3) == Interval(0, 0, 0, 1)
-    found = difference([0.3] * 3, [0.1] * 3)
+    assert difference_interval([0.1] * 3, [0.1] * 3) == Interval(0, 0, 0, 1)
+    found = difference_interval([0.3] * 3, [0.1] * 3)
     assert (found.low, found.high, found.p) == (pytest.approx(0.2), pytest.approx(0.2), 0)
 
 
 def test_a_contrast_of_four_is_the_difference_of_two_differences():
     terms = [(1.0, FIRST), (-1.0, SECOND), (-1.0, SECOND), (1.0, FIRST)]
-    twice, once = contrast(terms), difference(FIRST, SECOND)
+    twice, once = contrast_interval(terms), difference_interval(FIRST, SECOND)
     assert twice.estimate == pytest.approx(2 * once.estimate)
     # Twice the variance of one difference is sqrt(2) times its error, at twice its degrees of freedom.
     freedom = math.floor(2 * stats.ttest_ind(FIRST, SECOND, equal_var=False).df)
@@ -94,43 +99,46 @@ def test_a_contrast_of_four_is_the_difference_of_two_differences():
 
 
 def test_a_ratio_is_a_difference_of_logarithms():
-    found = ratio([200.0, 220.0, 240.0], [100.0, 110.0, 120.0])
+    found = ratio_interval([200.0, 220.0, 240.0], [100.0, 110.0, 120.0])
     assert found.estimate == pytest.approx(2)
     assert found.low * found.high == pytest.approx(4)
-    assert ratio([1.0, 2.0, 4.0], [4.0, 2.0, 1.0]) == Interval(
+    assert ratio_interval([1.0, 2.0, 4.0], [4.0, 2.0, 1.0]) == Interval(
         1, pytest.approx(1 / 8.0, rel=1), pytest.approx(8, rel=1), 1
     )
-    assert math.isnan(ratio([1.0, 0.0, 2.0], [1.0, 2.0, 3.0]).estimate)
+    assert math.isnan(ratio_interval([1.0, 0.0, 2.0], [1.0, 2.0, 3.0]).estimate)
 
 
 def test_equivalence_is_two_one_sided_tests():
     close, margin = [value + 0.5 for value in SECOND], 6.0
-    found, welch = equivalent(close, SECOND, margin), stats.ttest_ind(close, SECOND, equal_var=False)
+    found, welch = (
+        equivalence_interval(close, SECOND, margin),
+        stats.ttest_ind(close, SECOND, equal_var=False),
+    )
     ninety = welch.confidence_interval(0.9)
     assert (found.low, found.high) == pytest.approx((ninety.low, ninety.high))
     sides = [stats.ttest_ind(close, np.add(SECOND, sign * margin), alternative=side).pvalue
              for sign, side in ((1, "less"), (-1, "greater"))]  # fmt: skip
     assert found.p == pytest.approx(max(sides))
-    far = equivalent(FIRST, SECOND, 2.0)
+    far = equivalence_interval(FIRST, SECOND, 2.0)
     assert (far.low > 2, far.p < 0.05) == (True, True)
-    unsure = equivalent(FIRST, SECOND, 11.0)
+    unsure = equivalence_interval(FIRST, SECOND, 11.0)
     assert (unsure.low < 11 < unsure.high, unsure.p > 0.05) == (True, True)
 
 
 def test_holms_correction_of_a_worked_example():
     # Holm (1979): the smallest times 4, the next times 3, never falling, never above 1.
     nan = math.nan
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    found = holm([0.02, nan, 0.9, 0.8])
+    assert adjust_by_holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    found = adjust_by_holm([0.02, nan, 0.9, 0.8])
     assert math.isnan(found[1])
     assert [found[0], *found[2:]] == pytest.approx([0.06, 1.0, 1.0])
-    assert holm([]) == []
+    assert adjust_by_holm([]) == []
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_lies_between_no_correction_and_bonferronis_in_the_same_order(p):
-    adjusted = holm(p)
+    adjusted = adjust_by_holm(p)
     assert all(
         one <= other <= min(1, len(p) * one) + 1e-12 for one, other in zip(p, adjusted, strict=True)
     )
@@ -146,7 +154,7 @@ def test_the_seeds_needed_have_the_power_that_they_promise():
 
     def power(count):
         arms = ((random.normal(12, 8, count), random.normal(0, 4, count)) for _ in range(3000))
-        return np.mean([difference(a, b).p < 0.05 for a, b in arms])
+        return np.mean([difference_interval(a, b).p < 0.05 for a, b in arms])
 
     assert power(needed) > 0.78
     assert power(needed - 2) < 0.78
@@ -160,7 +168,7 @@ def test_what_no_number_of_seeds_decides():
     assert seeds_needed([1.0, 1.0], [2.0, 2.0], null=-1.0) is None
     assert (
         seeds_needed(FIRST, SECOND)
-        == seeds_for([(1.0, FIRST), (-1.0, SECOND)])
+        == seeds_needed_for_contrast([(1.0, FIRST), (-1.0, SECOND)])
         < seeds_needed(FIRST, SECOND, null=5.0)
     )
 
@@ -185,15 +193,15 @@ def test_clusters_of_equal_tasks_count_once():
 def test_a_single_policys_difference_has_both_variances():
     policy, seeds = np.arange(10.0), np.array([[1.0], [2.0], [3.0]]) + np.arange(10.0)
     # The gaps are the same in each task, so only seeds vary.
-    found, plain = against_policy(seeds, policy, ALONE), mean_interval([1.0, 2.0, 3.0])
+    found, plain = difference_to_policy(seeds, policy, ALONE), mean_interval([1.0, 2.0, 3.0])
     assert (found.estimate, found.low, found.high) == pytest.approx((2, plain.low, plain.high))
     # All seeds alike: only tasks vary, and the degrees of freedom stay those of three seeds.
-    equal = against_policy(np.tile(policy * 2, (3, 1)), policy, ALONE)
+    equal = difference_to_policy(np.tile(policy * 2, (3, 1)), policy, ALONE)
     assert equal.high - equal.estimate == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem(policy))
-    both = against_policy(seeds + policy, policy, ALONE)
+    both = difference_to_policy(seeds + policy, policy, ALONE)
     error = math.hypot(stats.sem(policy), stats.sem([1, 2, 3]))
     assert both.high - both.estimate == pytest.approx(stats.t.ppf(0.975, 2) * error)
-    assert math.isnan(against_policy(seeds[:2], policy, ALONE).low)
+    assert math.isnan(difference_to_policy(seeds[:2], policy, ALONE).low)
 
 
 def test_bases_count_once_each():
@@ -201,8 +209,8 @@ def test_bases_count_once_each():
         name: Interval(value, value - 1, value + 1, 0.01)
         for name, value in (("a", 4.0), ("b", 6.0), ("c", 8.0))
     }
-    assert over_bases(each) == mean_interval([4.0, 6.0, 8.0])
-    assert math.isnan(over_bases({"a": each["a"], "b": each["b"]}).low)
+    assert interval_over_policies(each) == mean_interval([4.0, 6.0, 8.0])
+    assert math.isnan(interval_over_policies({"a": each["a"], "b": each["b"]}).low)
 
 
 def test_mean_and_spreads_of_a_worked_example():
@@ -212,13 +220,13 @@ def test_mean_and_spreads_of_a_worked_example():
     assert summary.mean == pytest.approx(62.5)
     assert summary.std == pytest.approx(25 / math.sqrt(2))
     assert summary.evaluation_std == pytest.approx((0 + 50 / math.sqrt(2)) / 2)
-    assert (math.isnan(summary.low), interval_over(2)) == (True, "")
+    assert (math.isnan(summary.low), interval_unit(2)) == (True, "")
 
 
 def test_one_seed_is_a_single_policy_judged_over_clusters():
     success = np.array([[[1, 0] * 50]])
     summary = summarize(success, range(100))
-    assert (math.isnan(summary.std), interval_over(1)) == (True, "clusters of tasks")
+    assert (math.isnan(summary.std), interval_unit(1)) == (True, "clusters of tasks")
     # Binomial, n = 100, p = 0.5: two standard errors of 5 points.
     assert (summary.low, summary.high) == pytest.approx((40, 60), abs=0.1)
     half = summarize(success, [place // 2 for place in range(100)])
@@ -241,7 +249,7 @@ def test_summaries_stay_in_range(seeds, evaluations, games, key, rate):
     ("webshop", ["B01ABC/0", "B01ABC/16", "B01ABC/human-1", "B01ABD/0"], ["B01ABC", "B01ABC", "B01ABC", "B01ABD"]),
 ])  # fmt: skip
 def test_games_of_a_floor_and_goals_of_a_product_are_clusters(env, tasks, clusters):
-    assert clusters_of(env, tasks) == clusters
+    assert task_clusters(env, tasks) == clusters
 
 
 def _played(wins):
@@ -277,12 +285,12 @@ def test_what_is_compared_decides_the_kind_of_interval():
     def found(*pair):
         return method_difference(played, pair, "success", {"ours", "grpo"})
 
-    assert found("ours", "grpo") == difference([87.5, 75.0, 62.5], [25.0, 75.0, 25.0])
+    assert found("ours", "grpo") == difference_interval([87.5, 75.0, 62.5], [25.0, 75.0, 25.0])
     # Floors, not games: gaps of the four floors are 0, 100, 100 and 0.
     assert found("react", "base").low == pytest.approx(mean_interval([0.0, 100.0, 100.0, 0.0]).low)
     clusters = [task.split("/")[0] for task in TASKS]
     gain, loss = found("ours", "base"), found("base", "ours")
-    assert gain == against_policy(100.0 * np.array(ours), 100.0 * np.array(base), clusters)
+    assert gain == difference_to_policy(100.0 * np.array(ours), 100.0 * np.array(base), clusters)
     assert (loss.estimate, loss.low, loss.high, loss.p) == (
         -gain.estimate,
         -gain.high,

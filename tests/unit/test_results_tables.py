@@ -13,22 +13,23 @@ from threespo.cli import main
 from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS
 from threespo.paths import Paths
-from threespo.results import collect, sections
-from threespo.results.caveats import caveats
-from threespo.results.curves import (
+from threespo.results import collect
+from threespo.results.analysis.caveats import list_caveats
+from threespo.results.analysis.curves import (
     UNITS,
-    learning,
-    learning_time,
-    soonest,
-    time_to,
+    learning_table,
+    learning_time_table,
+    time_to_rows,
+    time_to_table,
     training_curves,
-    wall_time,
+    wall_time_table,
 )
+from threespo.results.analysis.findings import describe_findings
 from threespo.results.dvc_files import learning_curves, success_by_method
-from threespo.results.findings import findings
-from threespo.results.paper import NOTHING, read_results
-from threespo.results.tables import main_results
-from threespo.runs.columns import EXAMPLE_COLUMNS
+from threespo.results.paper_numbers import NO_VALUE, read_results
+from threespo.results.report import sections
+from threespo.results.tables import main_results_table
+from threespo.runs.settings import EXAMPLE_COLUMNS
 from threespo.study.catalogue import TABLES
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import learning_runs, probed_runs, reference_runs, trained_runs
@@ -241,7 +242,7 @@ def test_the_trials_of_a_rate_are_shown_with_their_mean():
         {"learning_rate": 1e-4, "success": 30.0, "runs": [40.0, 20.0], "chosen": False},
         {"learning_rate": 1e-3, "success": 40.0, "runs": [35.0, 45.0], "chosen": True},
     ]
-    assert sections.trials(trials) == [{**same, "rates": rates}]
+    assert sections.tried_rates(trials) == [{**same, "rates": rates}]
 
 
 def test_states_and_generations_stand_beside_the_papers(study, paths):
@@ -279,7 +280,7 @@ def test_the_main_table_has_ours_and_the_papers_values(study, paths):
 
 
 def test_curves_are_the_mean_of_straight_lines_where_all_seeds_have_values(study, paths):
-    curves = training_curves(collect.metrics(study, paths))
+    curves = training_curves(collect.read_metrics(study, paths))
     grpo = curves[curves["method"] == "grpo"]
     # Seed 0 has points (100, .1) (200, .2) (300, .3); seed 1 the same 50 generations later.
     assert (grpo["generations"].iloc[0], grpo["generations"].iloc[-1]) == (150.0, 300.0)
@@ -313,7 +314,7 @@ def test_equal_wall_time_is_when_the_first_method_has_spent_its_budget():
         for epoch, (before, end) in enumerate(zip([0, *times], times, strict=False), 1)
     ]
     frame = pd.DataFrame(rows)
-    found = wall_time(
+    found = wall_time_table(
         frame.drop(columns=["seconds", "stage"]), frame.sample(frac=1.0, random_state=0)
     ).set_index("method")
     assert list(found.index) == ["fast", "slow", "idle"]
@@ -332,8 +333,8 @@ def test_equal_wall_time_is_when_the_first_method_has_spent_its_budget():
 
 
 def test_learning_curves_begin_with_the_base_and_are_read_against_everything(study, paths):
-    timing = collect.timing(study, paths)
-    points = learning(study, collect.snapshots(study, paths))
+    timing = collect.read_timing(study, paths)
+    points = learning_table(study, collect.read_snapshots(study, paths))
     grpo = points[(points["method"] == "grpo") & (points["training_seed"] == 1)]
     assert grpo["success"].tolist() == [0.25, 0.5, 0.75, 1.0]
     assert grpo[["snapshot", "generations", "epochs", "optimizer_steps"]].to_numpy().tolist() == [
@@ -343,11 +344,11 @@ def test_learning_curves_begin_with_the_base_and_are_read_against_everything(stu
     names = points.groupby("method")[["paper_row", "preset"]].first()
     assert names.to_numpy().tolist() == [["grpo", ""], ["3spo", "calibrated"]]
     assert points.groupby(["method", "training_seed"]).size().tolist() == [4] * 4
-    seconds = learning_time(points, timing)
+    seconds = learning_time_table(points, timing)
     # Two seconds an epoch.
     assert seconds["seconds"].tolist() == [0.0, 2.0, 4.0, 6.0] * 4
 
-    soon = time_to(points, seconds).set_index(["method", "goal", "unit"])
+    soon = time_to_table(points, seconds).set_index(["method", "goal", "unit"])
     assert set(soon.index.get_level_values("goal")) == {"60 %", "80 %", "GRPO's end"}
     # GRPO has 0.6 at 0.4 of the way from its first to its second snapshot, 3SPO at 0.7 from its second to its third.
     assert soon.loc[("grpo", "60 %"), "mean"].to_dict() == pytest.approx(
@@ -364,7 +365,7 @@ def test_learning_curves_begin_with_the_base_and_are_read_against_everything(stu
         [1.0, 300.0]
     )
     assert soon.loc["grpo", "speedup"].isna().all(), "not compared with itself"
-    rows = soonest(soon.reset_index())
+    rows = time_to_rows(soon.reset_index())
     assert [(row["method"], row["goal"], row["reached"]) for row in rows if row["method"] != "grpo"] == [
         ("threespo-calibrated", "60 %", "2 of 2"),
         ("threespo-calibrated", "80 %", "0 of 2"),
@@ -405,7 +406,7 @@ def test_a_ratio_of_times_has_its_interval_and_needs_every_seed():
     rows += [{**row, "success": row["success"] + 0.5} for row in curves("begun", [100] * 3)]
     frame = pd.DataFrame(rows)
     clock = frame[["env", "policy", "method", "training_seed", "snapshot", "seconds"]]
-    found = time_to(frame.drop(columns="seconds"), clock).set_index(["method", "goal", "unit"])
+    found = time_to_table(frame.drop(columns="seconds"), clock).set_index(["method", "goal", "unit"])
     quick = found.loc[("quick", "60 %", "generations")]
     assert (quick["reached"], quick["seeds"]) == (3, 3)
     assert quick["mean"] == pytest.approx(200.0)
@@ -428,7 +429,11 @@ def test_curves_are_drawn_as_means_with_intervals_or_seed_by_seed():
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from threespo.results.learning_figure import curves_of_methods, curves_of_uniform, draw
+    from threespo.results.paper.learning_figure import (
+        draw_curves,
+        select_paper_methods,
+        select_uniform_rows,
+    )
 
     rows = [
         {
@@ -445,10 +450,10 @@ def test_curves_are_drawn_as_means_with_intervals_or_seed_by_seed():
         for snapshot in (range(3) if seed else (0, 1))
     ]  # fmt: skip
     points = pd.DataFrame(rows)
-    assert set(curves_of_methods(points)["method"]) == {"grpo", "a", "b"}
-    assert set(curves_of_methods(points[points["method"] == "own"])["method"]) == {"own"}
-    assert set(curves_of_uniform(points)["method"]) == {"a", "u", "g"}
-    figure, means = draw(curves_of_uniform(points), ["generations"])
+    assert set(select_paper_methods(points)["method"]) == {"grpo", "a", "b"}
+    assert set(select_paper_methods(points[points["method"] == "own"])["method"]) == {"own"}
+    assert set(select_uniform_rows(points)["method"]) == {"a", "u", "g"}
+    figure, means = draw_curves(select_uniform_rows(points), ["generations"])
     # The second snapshot lacks a seed. The base is one policy: no interval over copies of it.
     assert means[means["method"] == "u"][["snapshot", "seeds", "at", "mean"]].to_numpy().tolist() == [
         [0, 3, 0.0, 0.25], [1, 3, 101.0, pytest.approx(0.6)]
@@ -459,13 +464,15 @@ def test_curves_are_drawn_as_means_with_intervals_or_seed_by_seed():
     half = 4.302653 * (0.07 / 3) ** 0.5
     assert ends[1].tolist() == pytest.approx([0.6 - half, 0.6 + half], abs=1e-5)
     assert len(figure.axes[0].lines) == 3
-    seeds, few = draw(points[(points["method"] == "u") & (points["training_seed"] < 2)], ["generations"])
+    seeds, few = draw_curves(
+        points[(points["method"] == "u") & (points["training_seed"] < 2)], ["generations"]
+    )
     assert len(seeds.axes[0].lines) == 2
     assert few["low"].isna().all()
 
 
 def test_methods_own_columns_are_empty_for_others(study, paths):
-    metrics = collect.metrics(study, paths)
+    metrics = collect.read_metrics(study, paths)
     assert {"detail_gated", "detail_state_met"} <= set(metrics.columns[-4:])
     assert metrics.groupby("method")["detail_gated"].count().to_dict() == {
         "grpo": 0,
@@ -508,9 +515,9 @@ def test_incomplete_and_doubled_evaluations_are_refused(study, paths):
 
 
 def test_findings_follow_the_numbers_either_way(study, paths):
-    episodes = collect.episodes(study, paths)
-    main = main_results(study, episodes, collect.metrics(study, paths), read_results())
-    said = " ".join(findings(study, main, episodes))
+    episodes = collect.read_episodes(study, paths)
+    main = main_results_table(study, episodes, collect.read_metrics(study, paths), read_results())
+    said = " ".join(describe_findings(study, main, episodes))
     assert "GRPO gains 62.5 points on the base (0.0 % → 62.5 %" in said
     assert "3SPO calibrated is 37.5 points below GRPO" in said
     other = episodes.assign(
@@ -524,12 +531,16 @@ def test_findings_follow_the_numbers_either_way(study, paths):
     )
     other = pd.concat([other, third], ignore_index=True)
     said = " ".join(
-        findings(study, main_results(study, other, collect.metrics(study, paths), read_results()), other)
+        describe_findings(
+            study,
+            main_results_table(study, other, collect.read_metrics(study, paths), read_results()),
+            other,
+        )
     )
     # Each wins one game of four, but not the same one.
     assert "is 0.0 points above GRPO" in said
     assert "which includes zero: not a clear difference" in said
-    assert any("un-learning" in sentence for sentence in caveats(study))
+    assert any("un-learning" in sentence for sentence in list_caveats(study))
 
 
 def test_the_papers_table_is_read_as_printed():
@@ -541,15 +552,15 @@ def test_the_papers_table_is_read_as_printed():
     assert paper.value("3spo_alpha_35", "qwen2.5-1.5b-instruct", "alfworld", "valid_seen").mean == 93.0
     ours = paper.value("3spo", "qwen2.5-7b-instruct", "alfworld", "valid_unseen")
     assert (ours.mean, ours.std) == (95.93, 0.67)
-    assert paper.value("ppo", "qwen2.5-1.5b-instruct", "alfworld", "valid_unseen") == NOTHING
-    assert paper.value("nothing", "qwen2.5-1.5b-instruct", "alfworld", "valid_seen") == NOTHING
-    assert paper.value("grpo", "qwen2.5-1.5b-instruct", "alfworld", "calibration") == NOTHING
+    assert paper.value("ppo", "qwen2.5-1.5b-instruct", "alfworld", "valid_unseen") == NO_VALUE
+    assert paper.value("nothing", "qwen2.5-1.5b-instruct", "alfworld", "valid_seen") == NO_VALUE
+    assert paper.value("grpo", "qwen2.5-1.5b-instruct", "alfworld", "calibration") == NO_VALUE
     shop = [
         paper.value("hgpo", "qwen2.5-7b-instruct", "webshop", "test", name)
         for name in ("score", "success")
     ]
     assert [(value.mean, value.std) for value in shop] == [(88.96, 1.04), (78.51, 1.4)]
-    assert paper.value("hgpo", "qwen2.5-7b-instruct", "alfworld", "valid_seen", "score") == NOTHING
+    assert paper.value("hgpo", "qwen2.5-7b-instruct", "alfworld", "valid_seen", "score") == NO_VALUE
 
 
 def test_the_digitised_curve_ends_where_the_papers_text_says():
@@ -569,10 +580,12 @@ def test_a_variant_is_compared_with_the_preset_that_it_varies(study, paths):
     whole = study.methods["threespo-calibrated"]
     varied = whole.model_copy(update={"options": {"preset": "calibrated", "novelty": "none"}})
     more = study.model_copy(update={"methods": {**study.methods, "wo-novelty": varied}})
-    episodes = collect.episodes(study, paths)
+    episodes = collect.read_episodes(study, paths)
     calibrated = episodes[episodes["method"] == "threespo-calibrated"]
     both = pd.concat([episodes, calibrated.assign(method="wo-novelty", success=True)], ignore_index=True)
-    said = findings(more, main_results(more, both, collect.metrics(study, paths), read_results()), both)
+    said = describe_findings(
+        more, main_results_table(more, both, collect.read_metrics(study, paths), read_results()), both
+    )
     assert [line for line in said if "w/o R_novel is" in line] == [
         line for line in said if "above 3SPO calibrated" in line
     ]

@@ -7,7 +7,7 @@ import torch
 
 from tests.models import naive_logprobs, policy
 from threespo.errors import InputError
-from threespo.policy.model import bundle, load_policy
+from threespo.policy.model import load_policy, make_policy
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_prompt_is_set_into_the_chat_template(folder: Path) -> None:
 def test_without_a_chat_template_a_prompt_is_encoded_plainly(folder: Path) -> None:
     loaded = load_policy(folder)
     loaded.tokenizer.chat_template = None
-    source = bundle(loaded.model, loaded.tokenizer, "without")
+    source = make_policy(loaded.model, loaded.tokenizer, "without")
     assert source.tokenizer.convert_ids_to_tokens(source.encode_prompt("w1 w2")) == ["w1", "w2"]
 
 

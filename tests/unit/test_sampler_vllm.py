@@ -17,7 +17,12 @@ from threespo.errors import InputError
 from threespo.policy import vllm_engine
 from threespo.policy.model import Policy
 from threespo.policy.settings import VllmSettings
-from threespo.policy.vllm_engine import Asked, Reply, cache_bytes, check_unpacked
+from threespo.policy.vllm_engine import (
+    EngineRequest,
+    EngineResponse,
+    check_weights_not_repacked,
+    kv_cache_bytes,
+)
 from threespo.policy.vllm_sampler import VllmSampler
 from threespo.policy.weight_sync import CopyPlan, SyncError
 from threespo.protocol import SampleRequest
@@ -60,15 +65,15 @@ class Recording:
 
     def __init__(self, source: Policy) -> None:
         self.model: nn.Module = Fused(source.model)
-        self.asked: list[list[Asked]] = []
+        self.asked: list[list[EngineRequest]] = []
         self.resets = 0
         self.idle = True
         self.meanwhile = lambda: None
 
-    def generate(self, asked: list[Asked], temperature: float) -> list[list[Reply]]:
+    def generate(self, asked: list[EngineRequest], temperature: float) -> list[list[EngineResponse]]:
         self.asked.append(list(asked))
         self.meanwhile()
-        return [[Reply((5,), (-0.5,), False)] * one.count for one in asked]
+        return [[EngineResponse((5,), (-0.5,), False)] * one.count for one in asked]
 
     def reset_prefix_cache(self) -> bool:
         self.resets += 1
@@ -315,7 +320,7 @@ def test_requests_without_samples_and_policies_in_turn() -> None:
     assert sampler.sample((empty, *requests(1, 1)), seed=1, temperature=1.0)[0] == []
     assert same(engine.model, source)
     # Of the same version, and yet other weights.
-    sampler.use(other)
+    sampler.set_policy(other)
     sampler.sample(requests(1, 1), seed=1, temperature=1.0)
     assert same(engine.model, other)
     assert not same(engine.model, source)
@@ -362,7 +367,7 @@ def test_vllm_is_there_in_the_tested_version(
     homes = {"vllm": ["vllm"]} if version else {}
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: homes)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
-    for ask in (vllm_engine.check_installed, lambda: vllm_engine.VllmEngine(policy(), 8, 100)):
+    for ask in (vllm_engine.check_vllm_installed, lambda: vllm_engine.VllmEngine(policy(), 8, 100)):
         with pytest.raises(InputError, match=says) as error:
             ask()
         assert "\n" not in str(error.value)
@@ -372,32 +377,32 @@ def test_builds_of_the_tested_version_are_accepted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         importlib.metadata, "packages_distributions", lambda: {"vllm": ["somebodys-vllm"]}
     )
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{vllm_engine.TESTED}+cpu")
-    vllm_engine.check_installed()
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{vllm_engine.TESTED_VERSION}+cpu")
+    vllm_engine.check_vllm_installed()
 
 
 def test_the_tested_version_is_the_pinned_one() -> None:
     pins = (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
-    assert f"vllm=={vllm_engine.TESTED}" in pins
+    assert f"vllm=={vllm_engine.TESTED_VERSION}" in pins
 
 
 def test_repacked_weights_are_refused() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     for part in model:
         part.cpu_linear = F.linear
-    check_unpacked(model)
+    check_weights_not_repacked(model)
     model[1].cpu_linear = lambda *_: None
     with pytest.raises(InputError, match=r"repacked weights \(1 and 0 more\)"):
-        check_unpacked(model)
+        check_weights_not_repacked(model)
 
 
 def test_the_cache_fits_what_is_asked_for() -> None:
     source = policy()
     # Three layers of two heads of eight numbers, keys and values, four bytes each.
     token = 2 * 3 * 2 * 8 * 4
-    assert cache_bytes(source, 200) >= 256 * 200 * token
-    assert cache_bytes(source, 200) <= 256 * 400 * token
-    assert cache_bytes(source, 10**9) == 8 * 2**30
+    assert kv_cache_bytes(source, 200) >= 256 * 200 * token
+    assert kv_cache_bytes(source, 200) <= 256 * 400 * token
+    assert kv_cache_bytes(source, 10**9) == 8 * 2**30
 
 
 # The field

@@ -11,13 +11,21 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from threespo.learner.forward import Group, ResponseScorer, pack
-from threespo.scaling.memory import BUCKET, Settings, kept, memory, states
-from threespo.scaling.shapes import KNOWN, Shape
+from threespo.learner.forward import Group, ResponseScorer, pack_groups
+from threespo.scaling.memory import (
+    BUCKET,
+    MemorySettings,
+    activation_bytes,
+    estimate_memory,
+    state_bytes,
+)
+from threespo.scaling.shapes import KNOWN_SHAPES, ModelShape
 
 ROOT = Path(__file__).resolve().parents[2]
-SHAPE = Shape(layers=3, hidden=256, heads=8, kv_heads=2, mlp=768, vocabulary=512, head_dim=32, tied=True)
-PLAIN = Settings(
+SHAPE = ModelShape(
+    layers=3, hidden=256, heads=8, kv_heads=2, mlp=768, vocabulary=512, head_dim=32, tied=True
+)
+PLAIN = MemorySettings(
     ranks=1, zero_stage=0, wide=True, micro_batch_tokens=64, scored=32, checkpointing=False, offload=False, reference=False,
     critic=False, entropy=False, colocated=False, cache=0.0,
 )  # fmt: skip
@@ -30,7 +38,7 @@ import deepspeed, torch
 from tests.models import rows, tokenizer
 from threespo.learner import backend, engine
 from threespo.learner.optim import OptimSettings
-from threespo.policy.model import bundle
+from threespo.policy.model import make_policy
 from threespo.protocol import LossSettings
 from tests.unit.test_scaling_memory import model, SHAPE
 
@@ -56,7 +64,7 @@ def initialize(*arguments, config, **rest):
 start, deepspeed.initialize, pack, step = deepspeed.initialize, initialize, engine.pack, backend.step
 for stage, dtype in json.loads(sys.argv[1]):
     before, seen = held(), []
-    policy = bundle(model(SHAPE, getattr(torch, dtype)), tokenizer(), "random")
+    policy = make_policy(model(SHAPE, getattr(torch, dtype)), tokenizer(), "random")
     learner = engine.DeepSpeedLearner(policy, None, OptimSettings(zero_stage=stage, dtype=dtype, micro_batch_tokens=64))
     # The optimizer's moments are there from the second step on.
     learner.step(rows(0, 4, 4, version=0), LossSettings(kl_coef=0.0))
@@ -98,7 +106,7 @@ def test_parameters_are_counted_as_the_stock_model_has_them(tied):
 def test_known_models_have_the_sizes_that_their_cards_say():
     # https://huggingface.co/Qwen: 0.49, 1.54, 3.09, 7.61 and 14.7 billion.
     cards = (0.49, 1.54, 3.09, 7.61, 14.7)
-    assert [shape.parameters / 1e9 for shape in KNOWN.values()] == pytest.approx(cards, rel=0.01)
+    assert [shape.parameters / 1e9 for shape in KNOWN_SHAPES.values()] == pytest.approx(cards, rel=0.01)
 
 
 @pytest.mark.slow
@@ -135,9 +143,9 @@ def test_states_are_within_a_tenth_of_what_deepspeed_holds(tmp_path, ranks):
         # The buffer of gradients has the size that a GPU's has, whatever the model's; so it is compared apart.
         bucket = BUCKET * settings.size
         whole = held > bucket
-        assert not whole or memory(SHAPE, settings).buffers == bucket
+        assert not whole or estimate_memory(SHAPE, settings).buffers == bucket
         assert whole or stage < 3
-        planned = sum(states(SHAPE.parameters, settings))
+        planned = sum(state_bytes(SHAPE.parameters, settings))
         assert planned == pytest.approx(held - bucket * whole, rel=0.1), (stage, dtype)
 
 
@@ -158,7 +166,7 @@ def test_kept_activations_are_within_a_tenth_of_what_autograd_keeps(kv_heads, ch
         Group(prompt, tuple(map(tuple, drawn[at : at + 4])), tuple(range(at, at + 4)))
         for at, prompt in zip((0, 4), prompts, strict=True)
     ]
-    packed = pack(groups, torch.device("cpu"), dtype)
+    packed = pack_groups(groups, torch.device("cpu"), dtype)
 
     own = {weight.untyped_storage().data_ptr() for weight in stock.parameters()}
     found: dict[int, int] = {}
@@ -180,11 +188,11 @@ def test_kept_activations_are_within_a_tenth_of_what_autograd_keeps(kv_heads, ch
         scored=len(packed.targets),
         checkpointing=checkpointing,
     )
-    planned = kept(shape, settings)
+    planned = activation_bytes(shape, settings)
     if checkpointing:
         # The layer that is computed anew is no part of what the forward pass keeps.
         two, one = (
-            kept(replace(shape, layers=layers), replace(settings, checkpointing=False))
+            activation_bytes(replace(shape, layers=layers), replace(settings, checkpointing=False))
             for layers in (2, 1)
         )
         planned -= two - one
@@ -192,15 +200,15 @@ def test_kept_activations_are_within_a_tenth_of_what_autograd_keeps(kv_heads, ch
 
 
 def test_ranks_and_stages_divide_what_they_say():
-    seven = KNOWN["Qwen/Qwen2.5-7B-Instruct"]
+    seven = KNOWN_SHAPES["Qwen/Qwen2.5-7B-Instruct"]
     settings = replace(
         PLAIN, wide=False, reference=True, colocated=True, cache=6e9, micro_batch_tokens=4096, scored=768
     )
     settings = replace(settings, checkpointing=True, entropy=True)
-    one = memory(seven, settings)
+    one = estimate_memory(seven, settings)
     assert not one.fits(141e9)
-    assert memory(seven, replace(settings, ranks=2, zero_stage=2)).fits(141e9)
-    assert not memory(seven, replace(settings, ranks=2, zero_stage=1)).fits(141e9)
-    assert memory(seven, replace(settings, ranks=4, zero_stage=3)).fits(80e9)
-    assert not memory(seven, replace(settings, ranks=4, zero_stage=2)).fits(80e9)
-    assert memory(seven, replace(settings, offload=True)).host == one.optimizer
+    assert estimate_memory(seven, replace(settings, ranks=2, zero_stage=2)).fits(141e9)
+    assert not estimate_memory(seven, replace(settings, ranks=2, zero_stage=1)).fits(141e9)
+    assert estimate_memory(seven, replace(settings, ranks=4, zero_stage=3)).fits(80e9)
+    assert not estimate_memory(seven, replace(settings, ranks=4, zero_stage=2)).fits(80e9)
+    assert estimate_memory(seven, replace(settings, offload=True)).host == one.optimizer

@@ -13,12 +13,12 @@ import pytest
 from threespo import cli
 from threespo.errors import InputError
 from threespo.scaling import doctor, rates
-from threespo.scaling.cells import cells
-from threespo.scaling.estimate import Machine, estimate, machine_of, unfit
-from threespo.scaling.page import number
-from threespo.scaling.rates import GPUS, Rates, keep, stored
-from threespo.scaling.shapes import KNOWN, shape_of
-from threespo.scaling.workload import playing, text_of, training
+from threespo.scaling.estimate import Machine, choose_machine, does_not_fit, estimate_study
+from threespo.scaling.job_groups import group_jobs
+from threespo.scaling.page import format_number
+from threespo.scaling.rates import GPUS, Rates, read_rates, save_rates
+from threespo.scaling.shapes import KNOWN_SHAPES, shape_of
+from threespo.scaling.workload import playing_work, text_lengths, training_work
 from threespo.study.load import load_study
 from threespo.study.matrix import trained_runs
 
@@ -51,7 +51,7 @@ def study(name, **changes):
 
 
 def on(name, which, count=4, **changes):
-    return estimate(study(name, **changes), Machine(which, GPUS.get(which), count, {}))
+    return estimate_study(study(name, **changes), Machine(which, GPUS.get(which), count, {}))
 
 
 def line_of(found, name):
@@ -71,8 +71,8 @@ def test_smoke_is_planned_within_a_quarter_of_its_measured_processor_time():
 def test_work_of_episodes_is_counted_in_closed_form():
     paper = study("paper")
     run = next(run for run in trained_runs(paper) if (run.method, run.env) == ("grpo", "alfworld"))
-    text = text_of("alfworld", paper.policies[run.policy], (500, 100))
-    work = training(paper, run, text)
+    text = text_lengths("alfworld", paper.policies[run.policy], (500, 100))
+    work = training_work(paper, run, text)
     assert work.generations == 400 * 16 * 8 * 50
     assert work.drawn == 100 * work.generations
     assert work.packed == 600 * work.generations
@@ -86,18 +86,18 @@ def test_a_capped_search_finishes_its_path_with_single_samples():
     run = next(
         run for run in trained_runs(paper) if (run.method, run.env) == ("threespo-literal", "alfworld")
     )
-    work = training(paper, run, text_of("alfworld", paper.policies[run.policy]))
+    work = training_work(paper, run, text_lengths("alfworld", paper.policies[run.policy]))
     # 70 generations at 5.6 a state are 12.5 states; 37.5 more follow, one sample each.
     assert work.generations == pytest.approx(6400 * (70 + 37.5))
     assert work.ticks == pytest.approx(400 * 50)
 
 
 def test_operations_are_those_of_the_usual_rule_for_a_large_model():
-    shape = KNOWN["Qwen/Qwen2.5-7B-Instruct"]
-    assert shape.forward(1000, 1000, 0) == pytest.approx(
+    shape = KNOWN_SHAPES["Qwen/Qwen2.5-7B-Instruct"]
+    assert shape.forward_flops(1000, 1000, 0) == pytest.approx(
         2 * 1000 * (shape.parameters - shape.head), rel=0.01
     )
-    assert shape.cached() == 2 * 28 * 4 * 128 * 2
+    assert shape.cache_bytes() == 2 * 28 * 4 * 128 * 2
 
 
 def test_what_cannot_fit_is_refused_with_what_would():
@@ -109,7 +109,7 @@ def test_what_cannot_fit_is_refused_with_what_would():
         "micro_batch_tokens": 16384,
         **cache,
     }
-    refused = list(unfit(on("paper", "h100-80", policies={"qwen25-7b": alone})))
+    refused = list(does_not_fit(on("paper", "h100-80", policies={"qwen25-7b": alone})))
     seven = next(sentence for sentence in refused if "qwen25-7b/rloo" in sentence)
     assert "2 x 141 GB with zero_stage: 2" in seven
     assert "4 x 80 GB with zero_stage: 3" in seven
@@ -121,10 +121,12 @@ def test_what_cannot_fit_is_refused_with_what_would():
         **cache,
     }
     found = on("paper", "h100-80", policies={"qwen25-7b": four})
-    assert line_of(found, "alfworld/qwen25-7b/rloo").beside == 1
-    assert line_of(found, "alfworld/qwen25-7b/ppo").beside == 0, "its critic is a second model"
+    assert line_of(found, "alfworld/qwen25-7b/rloo").runs_per_device == 1
+    assert line_of(found, "alfworld/qwen25-7b/ppo").runs_per_device == 0, "its critic is a second model"
     assert (
-        line_of(on("paper", "h200-141", policies={"qwen25-7b": four}), "alfworld/qwen25-7b/ppo").beside
+        line_of(
+            on("paper", "h200-141", policies={"qwen25-7b": four}), "alfworld/qwen25-7b/ppo"
+        ).runs_per_device
         == 1
     )
 
@@ -134,7 +136,9 @@ def test_runs_that_share_a_gpu_use_what_one_leaves_idle():
     shared = line_of(on("paper", "h200-141", runs_per_gpu=2), "alfworld/qwen25-1b5/threespo-literal")
     assert alone.device_hours / 2 <= shared.device_hours <= alone.device_hours
     assert shared.hours >= alone.hours
-    assert any("do not share" in sentence for sentence in unfit(on("paper", "h200-141", runs_per_gpu=3)))
+    assert any(
+        "do not share" in sentence for sentence in does_not_fit(on("paper", "h200-141", runs_per_gpu=3))
+    )
 
 
 def test_more_ranks_are_sooner_and_dearer():
@@ -150,7 +154,7 @@ def test_more_ranks_are_sooner_and_dearer():
 
 def test_disk_energy_and_wall_time_follow_their_formulas():
     found = on("paper", "h200-141")
-    shape = KNOWN["Qwen/Qwen2.5-1.5B-Instruct"]
+    shape = KNOWN_SHAPES["Qwen/Qwen2.5-1.5B-Instruct"]
     assert line_of(found, "alfworld/qwen25-1b5/grpo").cell.kept == pytest.approx(
         8 * 2 * shape.parameters, rel=0.01
     )
@@ -166,19 +170,19 @@ def test_measured_rates_replace_assumed_ones():
     mini = study("ci")
     shape = shape_of(mini.policies["tiny-s"], "alfworld")
     slow = Rates(origin="measured on this machine", read=1, step=1, draw=1, update=1, learn=1, head=1)
-    keep({rates.key("cpu", shape): slow})
-    found = estimate(mini, machine_of(None, None, mini, stored(), []))
+    save_rates({rates.rates_key("cpu", shape): slow})
+    found = estimate_study(mini, choose_machine(None, None, mini, read_rates(), []))
     assert {line.origin for line in found.lines} == {"measured on this machine"}
     assert found.device_hours > 100 * on("ci", "cpu").device_hours
-    rates.store().write_text('{"cpu/x": {"read": -1}}')
+    rates.rates_file().write_text('{"cpu/x": {"read": -1}}')
     with pytest.raises(InputError, match="not the rates of a machine"):
-        stored()
+        read_rates()
 
 
 def test_cells_count_every_job_that_takes_time():
     for name in ("smoke", "mini", "paper", "ablations"):
         whole = study(name)
-        found = cells(whole)
+        found = group_jobs(whole)
         assert sum(cell.runs for cell in found if cell.stage == "train") == len(trained_runs(whole))
         assert len({replace(cell, runs=0) for cell in found}) == len(found), (
             "those that cost the same stand together"
@@ -217,7 +221,7 @@ def test_the_command_prints_every_cell_and_refuses_what_does_not_fit(capsys):
         "rates: measured on one core",
     ):
         assert word in said
-    assert cli.main(["plan", "paper", "--gpu", "h100-80"]) == cli.BAD_INPUT
+    assert cli.main(["plan", "paper", "--gpu", "h100-80"]) == cli.EXIT_BAD_INPUT
     said = capsys.readouterr()
     assert "DOES NOT FIT" in said.out
     assert "some runs do not fit on h100-80" in said.err
@@ -235,7 +239,7 @@ def test_plan_and_doctor_start_without_torch_and_in_seconds():
 
 
 def test_doctor_says_in_ten_lines_what_is_lacking(tmp_path):
-    lines = doctor.report(tmp_path / "results")
+    lines = doctor.report_machine(tmp_path / "results")
     assert [line.split()[0] for line in lines] == [
         "machine", "GPUs", "disk", "compiler", "packages", "data", "models", "keys", "can", "cannot",
     ]  # fmt: skip
@@ -244,22 +248,24 @@ def test_doctor_says_in_ten_lines_what_is_lacking(tmp_path):
     assert "paper" in cannot
     assert "GPU(s) a run, here" in cannot
     installed = dict.fromkeys(doctor.PACKAGES, "1")
-    assert doctor.lacks(study("ci"), [], 1e12, installed) == []
-    assert doctor.lacks(study("ci"), [], 1e3, installed)[0].endswith("GB of disk")
-    assert doctor.lacks(study("ci"), [], 1e12, {**installed, "torch": None}) == ["torch (make install)"]
+    assert doctor.explain_missing(study("ci"), [], 1e12, installed) == []
+    assert doctor.explain_missing(study("ci"), [], 1e3, installed)[0].endswith("GB of disk")
+    assert doctor.explain_missing(study("ci"), [], 1e12, {**installed, "torch": None}) == [
+        "torch (make install)"
+    ]
 
 
 @pytest.mark.slow
 def test_measuring_gives_rates_that_are_used(capsys):
     assert cli.main(["plan", "ci", "--measure"]) == 0
     assert "rates: measured on this machine" in capsys.readouterr().out
-    (found,) = stored().values()
+    (found,) = read_rates().values()
     assert 1e-6 < found.read < 1e-2
     assert 1e-6 < found.learn < 1e-2
 
 
 def test_numbers_are_shown_with_three_digits():
-    assert [number(value) for value in (0, 5, 1234, 2_560_000, 3.2e9)] == [
+    assert [format_number(value) for value in (0, 5, 1234, 2_560_000, 3.2e9)] == [
         "-",
         "5",
         "1.23k",
@@ -269,7 +275,7 @@ def test_numbers_are_shown_with_three_digits():
 
 
 def test_whole_episodes_read_a_prompt_for_each_step():
-    text = text_of("alfworld", study("smoke").policies["tiny-s"])
-    work = playing(100, 10, text, 32)
+    text = text_lengths("alfworld", study("smoke").policies["tiny-s"])
+    work = playing_work(100, 10, text, 32)
     assert work.generations == pytest.approx(100 * 10 * text.episode)
     assert work.steps == work.packed == 0

@@ -85,7 +85,7 @@ def test_group_advantages_are_centred_and_order_free(rewards):
 def test_counts_follow_the_rows_of_the_pipeline_figure():
     table = StateTable()
     for row, won in (("1265", 1), ("1268", 0), ("1375", 1), ("1375", 1), ("1376", 0)):
-        table.complete(tuple(row), bool(won))
+        table.add_path(tuple(row), bool(won))
     assert table.get("1") == (0, 0), "paths count from the next commit on"
     table.commit()
     assert {key: table.get(key) for key in "1238"} == {

@@ -5,9 +5,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threespo.methods.threespo_options import ThreespoOptions
 
 from tests.toy import answer, common, drive, make_task, start
-from threespo.methods.threespo import Threespo, ThreespoOptions
+from threespo.methods.threespo import Threespo
 
 # The pipeline figure: s1 -> s2, s3; s2 -> s5 (won), s6; s6 -> s5 (won), s8 (dead end); s3 -> s7; s7 -> s5, s6.
 FIGURE = {
@@ -36,7 +37,7 @@ def cycle_all(graph):
 
 def search(graph, goals, *, max_steps=10, choose=None, seed=0, group_size=8, **options):
     method = Threespo(ThreespoOptions(**options), common(seed, group_size))
-    steps = method.epoch(0, [start(make_task(graph, goals, "s1"), max_steps)])
+    steps = method.train_epoch(0, [start(make_task(graph, goals, "s1"), max_steps)])
     result, updates, batches = drive(steps, choose or cycle_all(graph))
     return method, result, updates, [observed(request) for batch in batches for request in batch]
 
@@ -84,8 +85,8 @@ def test_a_mastered_state_is_sampled_once_and_not_learned_from():
     graph = {"s1": {"a": "s2"}, "s2": {"win": "s5"}}
     method = Threespo(ThreespoOptions(), common())
     task = make_task(graph, {"s5"}, "s1")
-    drive(method.epoch(0, [start(task)]), cycle_all(graph))
-    _, updates, batches = drive(method.epoch(1, [start(task)]), cycle_all(graph))
+    drive(method.train_epoch(0, [start(task)]), cycle_all(graph))
+    _, updates, batches = drive(method.train_epoch(1, [start(task)]), cycle_all(graph))
     assert [[request.count for request in batch] for batch in batches] == [[8], [1]], (
         "the root has S = 1 at t = 1"
     )
@@ -99,7 +100,7 @@ def test_a_gated_root_ends_the_search_under_literal_and_not_under_calibrated():
         task = make_task(graph, set(), "s1")
         key = "s1" if preset == "literal" else "reach the goal.\ns1"
         method.table.counts[key] = (40.0, 0.0)
-        result, _, batches = drive(method.epoch(0, [start(task, 1)]), cycle_all(graph))
+        result, _, batches = drive(method.train_epoch(0, [start(task, 1)]), cycle_all(graph))
         assert len(batches) == requests
         assert result.details["gated_roots"] == 1 - requests
 
@@ -119,7 +120,9 @@ def test_tick_unit_pools_the_groups_of_one_tick():
     tasks = [make_task(graph, {"s5"}, "s1", name) for name in ("one", "two")]
     for unit, sizes in (("state", [8, 8]), ("tick", [16])):
         method = Threespo(ThreespoOptions(update_unit=unit), common())
-        _, updates, _ = drive(method.epoch(0, [start(task, 1) for task in tasks]), cycle_all(graph))
+        _, updates, _ = drive(
+            method.train_epoch(0, [start(task, 1) for task in tasks]), cycle_all(graph)
+        )
         assert [len(update) for update in updates] == sizes
 
 
@@ -166,7 +169,9 @@ def test_search_ends_within_its_caps_and_counts_like_a_recount(graph, seed, cap,
             raise AssertionError(request.prompt)
         return [answer(rng.choice(sorted(graph[observed(request)]))) for _ in range(request.count)]
 
-    result, _, batches = drive(method.epoch(0, [start(make_task(graph, {goal}, "s1"), depth)]), choose)
+    result, _, batches = drive(
+        method.train_epoch(0, [start(make_task(graph, {goal}, "s1"), depth)]), choose
+    )
     generations = sum(request.count for batch in batches for request in batch)
     # At a cap the current path is finished with one sample a step: at most depth - 1 more, and 4 in the step before.
     assert generations <= cap + 4 + depth
@@ -178,5 +183,5 @@ def test_search_ends_within_its_caps_and_counts_like_a_recount(graph, seed, cap,
     assert method.table.pending == []
     again = Threespo(method.options, method.common)
     rng.seed(seed)
-    drive(again.epoch(0, [start(make_task(graph, {goal}, "s1"), depth)]), choose)
+    drive(again.train_epoch(0, [start(make_task(graph, {goal}, "s1"), depth)]), choose)
     assert again.table == method.table, "same seed, same tree"

@@ -5,17 +5,23 @@ import math
 import numpy as np
 import pytest
 
-from threespo.results.schematics import places
-from threespo.results.search_example import LATER, REWARD, completed_paths, example_trees, views
+from threespo.results.paper.schematics import node_positions
+from threespo.results.paper.search_example import (
+    LATER_EPOCH,
+    REWARD,
+    advantages_by_method,
+    completed_paths,
+    run_example_search,
+)
 
 
 @pytest.fixture(scope="module")
 def trees():
-    return example_trees()
+    return run_example_search()
 
 
 def test_the_papers_example_occurs_once_and_every_open_state_has_its_samples(trees):
-    later = trees[LATER]
+    later = trees[LATER_EPOCH]
     example = later[
         (later["expanded"] >= 0) & (later["rollouts"] == 2) & np.isclose(later["score"], 0.2, atol=1e-4)
     ]
@@ -35,14 +41,14 @@ def test_the_papers_example_occurs_once_and_every_open_state_has_its_samples(tre
 
 
 def test_gated_states_have_failed_ten_times(trees):
-    gated = trees[LATER][trees[LATER]["gated"]]
+    gated = trees[LATER_EPOCH][trees[LATER_EPOCH]["gated"]]
     assert len(gated)
     assert (gated["visits"] - gated["successes"] >= 10).all()
     assert (gated["expanded"] == -1).all()
 
 
 def test_grpo_compares_whole_paths_and_3spo_siblings(trees):
-    rows = views(trees[1])
+    rows = advantages_by_method(trees[1])
     paths = completed_paths(trees[1])
     ends = trees[1].set_index("node")["end"]
     won = np.array([ends[path[-1]] == "won" for path in paths])
@@ -69,7 +75,7 @@ def test_grpo_compares_whole_paths_and_3spo_siblings(trees):
 
 
 def test_gigpo_adds_a_comparison_of_steps_from_the_same_state(trees):
-    rows = views(trees[1]).set_index(["path", "child"])
+    rows = advantages_by_method(trees[1]).set_index(["path", "child"])
     gigpo, grpo = rows[rows["view"] == "GiGPO"], rows[rows["view"] == "GRPO"]
     added = gigpo["advantage"] - grpo["advantage"]
     # Advantages of a group sum up to zero; a step that nobody shares a state with has none of its own.
@@ -79,12 +85,12 @@ def test_gigpo_adds_a_comparison_of_steps_from_the_same_state(trees):
 
 def test_no_two_nodes_stand_in_one_place_and_children_are_below_their_parents(trees):
     for tree in trees.values():
-        where = places(tree)
+        where = node_positions(tree)
         assert len(set(where.values())) == len(tree)
         for row in tree[tree["parent"] >= 0].itertuples():
             assert where[row.node][1] == where[row.parent][1] - 1
 
 
 def test_the_search_is_the_same_every_time(trees):
-    again = example_trees()
+    again = run_example_search()
     assert all(trees[epoch].equals(again[epoch]) for epoch in trees)

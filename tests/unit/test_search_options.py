@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threespo.methods.threespo_options import ThreespoOptions
 
 from tests.toy import answer, common, drive, make_task, start
 from tests.unit.test_search import cycle_all, observed, random_graphs, search
 from threespo.methods.state_graph import StateGraph
-from threespo.methods.threespo import Threespo, ThreespoOptions
+from threespo.methods.threespo import Threespo
 from threespo.protocol import Sample
 from threespo.scoring.table import StateTable
 
@@ -28,7 +29,7 @@ def root_rewards(before=None, *, graph=FORK, goals=(), number=0, kinds=("a", "b"
     def choose(request):
         return [answer(kinds[i % len(kinds)], tokens=i + 1) for i in range(request.count)]
 
-    steps = method.epoch(number, [start(make_task(graph, set(goals), "s1"), depth)])
+    steps = method.train_epoch(number, [start(make_task(graph, set(goals), "s1"), depth)])
     _, updates, _ = drive(steps, choose)
     values = {len(row.tokens): row.advantages[0] for row in updates[0]} if updates else {}
     return [values.get(place + 1, 0.0) for place in range(len(kinds))]
@@ -72,7 +73,7 @@ def test_the_clock_of_completed_paths():
     )
     method.table.counts.update(KNOWN)
     method.table.paths = 9
-    steps = method.epoch(0, [start(make_task(FORK, set(), "s1"), 1)])
+    steps = method.train_epoch(0, [start(make_task(FORK, set(), "s1"), 1)])
     _, updates, _ = drive(steps, cycle_all(FORK))
     spread = max(row.advantages[0] for row in updates[0]) - min(row.advantages[0] for row in updates[0])
     assert spread == pytest.approx((0.5 - omega(4)) * (1 - 10 ** (-2 / 3)), abs=1e-5)
@@ -107,7 +108,7 @@ def test_novelty_is_not_on_the_path_or_not_the_last_observation():
             if observed(request) == "s1"
             else [answer(kind, tokens=i + 1) for i, kind in enumerate("abc")]
         )
-        _, updates, _ = drive(method.epoch(0, [start(make_task(graph, set(), "s1"), 2)]), choose)
+        _, updates, _ = drive(method.train_epoch(0, [start(make_task(graph, set(), "s1"), 2)]), choose)
         rows = sorted(updates[-1], key=lambda row: len(row.tokens)) if updates else []
         rewards[reading] = [row.advantages[0] for row in rows]
     assert rewards["path"] == pytest.approx([-1 / 6, 1 / 3, -1 / 6])
@@ -195,7 +196,11 @@ def test_a_path_that_ends_at_a_gate_is_learned_from_then():
             ThreespoOptions(update_unit=unit, tie_break="first", alpha=1.0), common(group_size=2)
         )
         method.table.counts.update({"s1": (20.0, 10.0), "s2": (40.0, 0.0)})
-        steps, pattern, reply = method.epoch(0, [start(make_task(graph, set(), "s1"), 3)]), "", None
+        steps, pattern, reply = (
+            method.train_epoch(0, [start(make_task(graph, set(), "s1"), 3)]),
+            "",
+            None,
+        )
         while True:
             try:
                 request = steps.send(reply)
@@ -218,7 +223,7 @@ def trace(graph, unit, **options):
         ThreespoOptions(update_unit=unit, tie_break="first", **options), common(group_size=4)
     )
     steps, pattern, sizes, reply = (
-        method.epoch(0, [start(make_task(graph, {"goal"}, "s1"), 3)]),
+        method.train_epoch(0, [start(make_task(graph, {"goal"}, "s1"), 3)]),
         "",
         [],
         None,
@@ -241,14 +246,14 @@ def test_uniform_allocation_with_and_without_the_gate():
         method = Threespo(ThreespoOptions(clock="depth_plus_1", **options), common())
         method.table.counts["s1"] = (9.0, 9.0)
         _, _, batches = drive(
-            method.epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph)
+            method.train_epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph)
         )
         assert [request.count for batch in batches for request in batch] == counts
     for gate, asked in ((True, 0), (False, 8)):
         method = Threespo(ThreespoOptions(uniform=True, gate=gate), common())
         method.table.counts["s1"] = (40.0, 0.0)
         result, _, _ = drive(
-            method.epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph)
+            method.train_epoch(0, [start(make_task(graph, set(), "s1"), 1)]), cycle_all(graph)
         )
         assert result.env_steps == asked
 
@@ -260,7 +265,9 @@ def test_gates_reopen_by_decay_reset_or_probe():
         method = Threespo(ThreespoOptions(**options), common())
         method.table.counts["s1"] = (40.0, 0.0)
         task = [start(make_task(graph, set(), "s1"), 1)]
-        return [drive(method.epoch(number, task), cycle_all(graph))[0].env_steps for number in range(4)]
+        return [
+            drive(method.train_epoch(number, task), cycle_all(graph))[0].env_steps for number in range(4)
+        ]
 
     assert epochs() == [0, 0, 0, 0]
     assert epochs(gate_decay=0.6) == [0, 0, 0, 8], "40 x 0.6^3 = 8.64 failures are fewer than 10"
@@ -281,7 +288,7 @@ def test_gates_reopen_by_decay_reset_or_probe():
 def test_what_a_path_adds_to_the_counts(options, root, goal):
     graph = {"s1": {"a": "goal", "b": "s2"}, "s2": {"a": "s2", "b": "s3"}}
     method = Threespo(ThreespoOptions(tie_break="first", gate=False, **options), common(group_size=4))
-    drive(method.epoch(0, [start(make_task(graph, {"goal"}, "s1"), 2)]), winning_first(graph))
+    drive(method.train_epoch(0, [start(make_task(graph, {"goal"}, "s1"), 2)]), winning_first(graph))
     assert method.table.get("s1")[0] >= root[0]
     assert method.table.get("s1")[1] == root[1]
     assert method.table.get("goal") == goal
@@ -310,7 +317,7 @@ def test_a_path_into_a_gated_state_counts_if_asked():
     for counted in (False, True):
         method = Threespo(ThreespoOptions(count_gated=counted), common(group_size=2))
         method.table.counts["s2"] = (40.0, 0.0)
-        drive(method.epoch(0, [start(make_task(graph, set(), "s1"), 5)]), cycle_all(graph))
+        drive(method.train_epoch(0, [start(make_task(graph, set(), "s1"), 5)]), cycle_all(graph))
         assert method.table.get("s1")[0] == counted
 
 
@@ -408,10 +415,10 @@ def test_credit_by_the_graph_is_the_distance_from_success():
         options = ThreespoOptions(credit="graph", graph_memory=memory, **settings_)
         method = Threespo(options, common(group_size=2))
         task = make_task(BINARY, {"s5"}, "s1")
-        drive(method.epoch(0, [start(task, 2)]), cycle_all(BINARY))
+        drive(method.train_epoch(0, [start(task, 2)]), cycle_all(BINARY))
         restored = Threespo(options, common(group_size=2))
         restored.restore(json.loads(json.dumps(method.dump())))
-        _, updates, _ = drive(restored.epoch(1, [start(task, 1)]), cycle_all(BINARY))
+        _, updates, _ = drive(restored.train_epoch(1, [start(task, 1)]), cycle_all(BINARY))
         assert len(updates) == learned
 
 
@@ -446,7 +453,7 @@ def test_the_penalty_comes_off_the_reward_or_off_the_advantage():
         method = Threespo(
             ThreespoOptions(normalise=False, difference=False, **options), common(group_size=2)
         )
-        steps = method.epoch(0, [start(make_task(FORK, set(goals), "s1"), 1)])
+        steps = method.train_epoch(0, [start(make_task(FORK, set(goals), "s1"), 1)])
         _, updates, _ = drive(steps, lambda _: [answer("a"), malformed])
         return [row.advantages[0] for row in updates[0]] if updates else None
 
@@ -465,7 +472,7 @@ def test_groups_without_a_signal_are_skipped_or_pulled_back_to_the_reference():
             common(group_size=2, inadmissible_penalty=0.2),
         )
         # One of the two actions does not exist: groups that teach nothing must not learn from that either.
-        steps_of = method.epoch(0, [start(make_task(FORK, set(), "s1"), 2)])
+        steps_of = method.train_epoch(0, [start(make_task(FORK, set(), "s1"), 2)])
         _, updates, _ = drive(steps_of, lambda _: [answer("a"), answer("nowhere")])
         assert len(updates) == steps
         assert {value for rows in updates for row in rows for value in row.advantages} <= {0.0}
@@ -480,7 +487,7 @@ class SeenTable(StateTable):
 
     def complete(self, path, success):
         self.seen.append(self.get("s1")[0])
-        super().complete(path, success)
+        super().add_path(path, success)
 
 
 def test_a_path_counts_after_the_tick_or_at_once():
@@ -490,7 +497,7 @@ def test_a_path_counts_after_the_tick_or_at_once():
         seen = []
         method.table = SeenTable(seen=seen)
         starts = [start(make_task(FORK, set(), "s1", name), 1) for name in ("one", "two")]
-        drive(method.epoch(0, starts), cycle_all(FORK))
+        drive(method.train_epoch(0, starts), cycle_all(FORK))
         assert seen[2] == total, "what the second task's first path finds"
 
 
@@ -552,7 +559,7 @@ def test_any_combination_ends_within_its_caps_repeats_itself_and_loses_no_group(
         trees = []
         for number in range(2):
             result, updates, batches = drive(
-                method.epoch(number, [start(make_task(graph, {"s2"}, "s1"), depth)]), choose
+                method.train_epoch(number, [start(make_task(graph, {"s2"}, "s1"), depth)]), choose
             )
             generations = sum(request.count for batch in batches for request in batch)
             assert result.env_steps == generations <= cap + 4 + depth

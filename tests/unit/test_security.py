@@ -21,6 +21,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from threespo.results.labels import shown_task_types
 
 from tests import webshop_mini
 from tests.chat_server import ChatServer, answers, completion
@@ -29,20 +30,20 @@ from tests.unit import test_results_environments as made
 from threespo import cli, files
 from threespo.envs.alfworld import official, sources
 from threespo.envs.base import Transition
-from threespo.envs.episode import EpisodeSetup, begin
+from threespo.envs.episode import EpisodeSetup, start_episode
 from threespo.envs.webshop.data import load_goals
 from threespo.envs.webshop.sources import read_products
 from threespo.errors import InputError
 from threespo.paths import Paths
 from threespo.pipeline.stages import STAGES, Job, check_job
 from threespo.policy.cassette import read_replies
-from threespo.results.csv_files import csv_text
-from threespo.results.figures import save_figure, shown_task_types
+from threespo.results.paper.csv_files import csv_text
+from threespo.results.paper.figures import save_figure
 from threespo.study import catalogue
 from threespo.study.load import dump_study, parse_study
-from threespo.study.resolve import resolve
+from threespo.study.resolve import resolve_study
 from threespo.tables import read_table, write_table
-from threespo.terminal import printable
+from threespo.terminal import escape_controls
 from threespo.verify import read_cases
 from threespo.watch import play
 
@@ -211,7 +212,7 @@ def test_no_name_of_a_study_can_leave_its_folder(name):
             parse_study({**STUDY, **changed}, "test")
     if name.strip():
         with pytest.raises(InputError, match="for a folder's name"):
-            resolve({"study": "ci", "name": name}, None)
+            resolve_study({"study": "ci", "name": name}, None)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ GAME = "train/a/b/game.tw-pddl"
 def test_archives_with_paths_or_links_that_lead_elsewhere_are_refused(tmp_path, member, said):
     archive = placed(tmp_path / "here", zipfile.ZipInfo(GAME), member, text="../../escape")
     with pytest.raises(InputError, match=f"{said} .*do not use this file") as refused:
-        official.fetch(tmp_path / "here", [archive], progress=False)
+        official.fetch_release(tmp_path / "here", [archive], progress=False)
     assert str(refused.value).isprintable()
     assert not (tmp_path / "here" / "games").exists()
     assert not (tmp_path / "escape").exists()
@@ -280,13 +281,13 @@ def test_archives_with_paths_or_links_that_lead_elsewhere_are_refused(tmp_path, 
 def test_archives_of_an_absurd_size_are_refused_before_they_are_unpacked(tmp_path):
     archive = placed(tmp_path, zipfile.ZipInfo(GAME), size=1 << 45)
     with pytest.raises(InputError, match="would unpack to 1 files of 35,184,372,088,832 bytes"):
-        official.fetch(tmp_path, [archive], progress=False)
+        official.fetch_release(tmp_path, [archive], progress=False)
     assert not (tmp_path / "games").exists()
 
 
 READERS = {
     "cassette": ("replies.jsonl.xz", read_replies),
-    "games": ("train.jsonl.xz", lambda path: sources.load(path.parent, "train")),
+    "games": ("train.jsonl.xz", lambda path: sources.load_games(path.parent, "train")),
     "catalogue": ("items.json.xz", lambda path: list(read_products(path.parent))),
     "instructions": ("instructions.json.xz", lambda path: list(read_products(path.parent))),
     "goals": ("train.jsonl.xz", lambda path: load_goals(path.parent, "train")),
@@ -296,7 +297,7 @@ READERS = {
 
 @pytest.mark.parametrize("kind", READERS)
 def test_compressed_files_that_expand_beyond_measure_are_refused(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(files, "_SMALL", 1 << 20)
+    monkeypatch.setattr(files, "_ALWAYS_ALLOWED_EXPANSION", 1 << 20)
     name, read = READERS[kind]
     webshop_mini.write_files(tmp_path)
     (tmp_path / "items.json").rename(tmp_path / "items_shuffle.json")
@@ -469,9 +470,9 @@ def shop_results(tmp_path_factory):
         paths = made.finish(study, tmp_path_factory.mktemp("shop"))
         write_tables(study, paths)
         paths.figures.mkdir()
-        for item in catalogue.figures(study):
+        for item in catalogue.figures_of(study):
             paths.figure(item.name, "svg").write_text("<svg/>")
-        for item in catalogue.texts(study):
+        for item in catalogue.texts_of(study):
             paths.figure(item.name, "csv").write_text("lemma,verdict\nx,holds\n")
         write_report(study, paths)
     return study, paths
@@ -587,11 +588,11 @@ def controls(text: str) -> list[str]:
 
 def test_printable_text_is_left_alone_and_any_other_is_spelled_out():
     for plain in ("", "a\nb\tc", "–·“ü€ 日本 \U0001f600", "no-break\xa0space"):
-        assert printable(plain) == plain
-    assert printable("\x1b[31m\u202e\x9b\r\ud800") == r"\x1b[31m\u202e\x9b\r\ud800"
+        assert escape_controls(plain) == plain
+    assert escape_controls("\x1b[31m\u202e\x9b\r\ud800") == r"\x1b[31m\u202e\x9b\r\ud800"
     everything = "".join(map(chr, range(sys.maxunicode + 1)))
     assert controls(everything)
-    assert not controls(printable(everything))
+    assert not controls(escape_controls(everything))
 
 
 class Hostile:
@@ -623,18 +624,20 @@ def test_no_text_of_a_game_or_model_can_control_the_terminal(player):
     response = SimpleNamespace(text=f"<think>{CONTROLS}</think><action>look {CONTROLS}</action>")
     sampler = SimpleNamespace(sample=lambda *_, **__: [[response]])
     chooses = (
-        play.ask(iter(["look", "quit"]), out)
+        play.make_human_player(iter(["look", "quit"]), out)
         if player == "a person"
-        else play.sampled(sampler, 0.0, out)
+        else play.make_sampling_player(sampler, 0.0, out)
     )
-    play.play_task(begin(EpisodeSetup(Hostile(), 2, 0), task), chooses, out)
+    play.play_task(start_episode(EpisodeSetup(Hostile(), 2, 0), task), chooses, out)
     assert out.getvalue().count(r"\x1b[2J") >= 6
     assert not controls(out.getvalue())
 
 
 def test_error_messages_and_reasons_cannot_control_the_terminal(tmp_path, monkeypatch, capsys):
     assert cli.main(["view", str(tmp_path / "\x1b[2Jtrees.parquet")]) == 2
-    monkeypatch.setattr("threespo.pipeline.plan.why", lambda _: [f"data: {CONTROLS}", "  more"])
+    monkeypatch.setattr(
+        "threespo.pipeline.plan.explain_changes", lambda _: [f"data: {CONTROLS}", "  more"]
+    )
     assert cli.main(["why", "results"]) == 0
     shown = capsys.readouterr()
     assert "\\x1b[2Jtrees.parquet" in shown.err

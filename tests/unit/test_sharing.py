@@ -215,13 +215,13 @@ def test_a_commit_that_git_does_not_tell_is_so_for_the_reason_that_git_has(tmp_p
     from threespo.provenance import records
 
     monkeypatch.setattr(records, "__file__", str(tmp_path / "records.py"))
-    assert records.commit() == run("rev-parse", "HEAD")
+    assert records.current_commit() == run("rev-parse", "HEAD")
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    assert records.commit().startswith(
+    assert records.current_commit().startswith(
         "unknown (git: fatal: detected dubious ownership in repository at "
     )
     monkeypatch.delenv("GIT_TEST_ASSUME_DIFFERENT_OWNER")
     (tmp_path / ".git").rename(tmp_path / "git")
-    assert records.commit() == "unknown (not a git checkout)"
+    assert records.current_commit() == "unknown (not a git checkout)"
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert records.commit() == "unknown (not a git checkout)"
+    assert records.current_commit() == "unknown (not a git checkout)"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from threespo.errors import InputError
-from threespo.pipeline.stages import jobs, jobs_of
+from threespo.pipeline.stages import list_jobs, list_jobs_of_part
 from threespo.study.load import load_study, parse_study
 from threespo.study.matrix import (
     base_policies,
@@ -14,12 +14,12 @@ from threespo.study.matrix import (
     learning_runs,
     prompted_runs,
     reference_runs,
-    runs_of,
+    runs_of_part,
     trained_runs,
     trial_runs,
 )
 from threespo.study.parts import PARTS
-from threespo.study.resolve import resolve
+from threespo.study.resolve import resolve_study
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = ROOT / "config" / "studies"
@@ -77,29 +77,31 @@ def test_a_row_runs_where_one_of_its_parts_does_and_once():
     assert cells(runs) == {(*place, method) for place in everywhere for method in ("grpo", "full")} | {
         (env, "small", "without") for env in ("alfworld", "webshop")
     }
-    assert cells(runs_of(study, "ablation")) == {
+    assert cells(runs_of_part(study, "ablation")) == {
         (env, "small", method)
         for env in ("alfworld", "webshop")
         for method in ("full", "without", "base", "strong")
     }
-    assert cells(runs_of(study, "figures")) == {
+    assert cells(runs_of_part(study, "figures")) == {
         ("alfworld", "small", method) for method in ("full", "base", "strong")
     }
-    assert cells(runs_of(study, "main")) >= cells(prompted_runs(study))
+    assert cells(runs_of_part(study, "main")) >= cells(prompted_runs(study))
     with pytest.raises(
         InputError, match="no rows in the part 'sensitivity'; it has: main, ablation, figures"
     ):
-        jobs_of(study, "sensitivity")
+        list_jobs_of_part(study, "sensitivity")
 
 
 def test_the_jobs_of_all_parts_are_those_of_the_study():
     study = parse_study(values(), "x")
-    parts = {job for part in ("main", "ablation", "figures") for job in jobs_of(study, part)}
-    assert {job for job in jobs(study) if job.stage == "evaluate"} == {
+    parts = {job for part in ("main", "ablation", "figures") for job in list_jobs_of_part(study, part)}
+    assert {job for job in list_jobs(study) if job.stage == "evaluate"} == {
         job for job in parts if job.stage == "evaluate"
     }
     curves = {job.name for job in parts if job.stage == "learning"}
-    assert curves == {run.run_id for run in learning_runs(study) if run in runs_of(study, "figures")}
+    assert curves == {
+        run.run_id for run in learning_runs(study) if run in runs_of_part(study, "figures")
+    }
 
 
 def test_a_part_that_is_left_out_takes_its_rows_policies_and_agents_with_it():
@@ -115,7 +117,7 @@ def test_a_part_that_is_left_out_takes_its_rows_policies_and_agents_with_it():
         ("alfworld", "small", "strong"),
     }
     assert prompted_runs(study) == []
-    assert {job.name for job in jobs(study) if job.stage == "policy"} == {"alfworld/small"}
+    assert {job.name for job in list_jobs(study) if job.stage == "policy"} == {"alfworld/small"}
 
 
 def test_trials_are_of_the_rows_that_run():
@@ -149,7 +151,7 @@ def test_an_entry_is_like_another_but_for_its_own_fields_and_labels():
     assert "alpha" not in study.at("alfworld").methods["without"].options
 
     # What is set for one call reaches the entries like it.
-    changed = resolve(
+    changed = resolve_study(
         {"study": "paper", "set": {"methods": {"threespo-literal": {"options": {"alpha": 7.0}}}}}, 4
     ).study
     assert changed.methods["wo-novelty"].options["alpha"] == 7.0
@@ -182,10 +184,10 @@ def test_a_study_extends_another_and_keeps_some_of_its_entries(tmp_path):
 
 def test_the_core_of_the_paper_are_runs_of_the_paper_with_the_same_keys():
     """So that each takes the other's results where both lie beside each other."""
-    paper, core = (resolve({"study": name}, 4) for name in ("paper", "paper-core"))
+    paper, core = (resolve_study({"study": name}, 4) for name in ("paper", "paper-core"))
     runs = [
         job
-        for job in jobs(core.study)
+        for job in list_jobs(core.study)
         if job.stage in ("train", "evaluate", "learning", "policy", "data")
     ]
     assert len(trained_runs(core.study)) == 6
@@ -200,7 +202,7 @@ def test_the_whole_paper_has_all_four_parts_with_at_least_its_three_seeds(name):
     study = load_study(STUDIES / f"{name}.yaml")
     assert len(study.seeds) >= 3
     for part in PARTS:
-        assert jobs_of(study, part)
+        assert list_jobs_of_part(study, part)
     fair = load_study(STUDIES / "paper-fair.yaml")
     assert [*fair.methods] == [*load_study(STUDIES / "paper.yaml").methods]
     assert all(entry.options.get("max_generations_per_task") is None for entry in fair.methods.values())

@@ -9,10 +9,10 @@ import pytest
 from tests.jobs import key_of
 from threespo.errors import InputError
 from threespo.paths import Paths, Run
-from threespo.pipeline.stages import jobs
+from threespo.pipeline.stages import list_jobs
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import prompted_runs, trained_runs, trial_runs
-from threespo.study.resolve import present_study, resolve
+from threespo.study.resolve import current_study, resolve_study
 
 ROOT = Path(__file__).resolve().parents[2]
 GRPO = Run("alfworld", "tiny-s", "grpo", 0)
@@ -38,7 +38,7 @@ def study(**changes):
     ("gpus", "name"), [(None, "smoke"), (0, "smoke"), (1, CORE), (3, CORE), (4, "paper"), (8, "paper")]
 )
 def test_auto_follows_the_gpus(gpus, name):
-    resolved = resolve({"study": "auto"}, gpus)
+    resolved = resolve_study({"study": "auto"}, gpus)
     assert resolved.study.name == name
     assert resolved.paths.root == Path("results") / name
     assert "chosen because" in resolved.reason
@@ -65,7 +65,7 @@ def test_changes_and_real_games_are_merged_into_the_study(tmp_path):
         "real": settings,
         "set": {"alfworld": {"games": {"train": 3}}},
     }
-    resolved = resolve(config, None)
+    resolved = resolve_study(config, None)
     assert re.fullmatch("results/ci-games-[0-9a-f]{8}", str(resolved.paths.root))
     assert resolved.study.alfworld.source == "path"
     assert resolved.study.alfworld.path == tmp_path
@@ -82,7 +82,7 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
         "methods": {"grpo": {"paper_row": "null"}},
         "description": "a: text, not a mapping",
     }
-    resolved = resolve({"study": "ci", "set": changes, "policy_build": "false"}, None)
+    resolved = resolve_study({"study": "ci", "set": changes, "policy_build": "false"}, None)
     assert resolved.study.seeds == (3,)
     assert resolved.study.methods["grpo"].paper_row is None
     assert resolved.study.description == "a: text, not a mapping"
@@ -155,7 +155,7 @@ def test_nested_values_that_come_as_text_are_numbers_and_nulls_again():
 )
 def test_wrong_requests_are_refused(config, gpus, said):
     with pytest.raises(InputError, match=said):
-        resolve(config, gpus)
+        resolve_study(config, gpus)
 
 
 def test_trials_depend_on_their_own_rate_and_budget_only():
@@ -184,7 +184,7 @@ def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch
         "alfworld/gpt/direct/seed-0",
     ]
     assert trained_runs(mixed) == trained_runs(study())
-    names = {str(job) for job in jobs(mixed)} - {str(job) for job in jobs(study())}
+    names = {str(job) for job in list_jobs(mixed)} - {str(job) for job in list_jobs(study())}
     assert names == {f"evaluate {run.run_id}" for run in prompted_runs(mixed)}
     # A key that appears lets the row run that had none; the key itself is in no setting.
     run = prompted_runs(mixed)[1]
@@ -221,7 +221,7 @@ def test_closed_models_play_agents_and_are_neither_trained_nor_built(monkeypatch
 
 
 def folder_of(**config) -> str:
-    return resolve({"study": "ci", **config}, None).paths.root.name
+    return resolve_study({"study": "ci", **config}, None).paths.root.name
 
 
 def test_a_changed_study_has_a_folder_of_its_own_and_the_same_change_the_same_one():
@@ -229,7 +229,7 @@ def test_a_changed_study_has_a_folder_of_its_own_and_the_same_change_the_same_on
     assert re.fullmatch("ci-[0-9a-f]{8}", changed)
     assert folder_of(set={"seeds": ["5"]}) == changed
     assert folder_of(set={"seeds": [6]}) not in (changed, "ci")
-    assert resolve({"study": "ci", "set": {"seeds": [5]}}, None).study.name == changed
+    assert resolve_study({"study": "ci", "set": {"seeds": [5]}}, None).study.name == changed
     # What is set as it was, or decides no result, changes no study.
     assert (
         folder_of(set={"seeds": [0, 1]}) == folder_of(set={"training": {"checkpoint_every": 7}}) == "ci"
@@ -243,7 +243,7 @@ def test_a_changed_study_has_a_folder_of_its_own_and_the_same_change_the_same_on
 
 def test_what_is_set_for_all_reaches_an_environment_with_a_value_of_its_own_unless_it_is_named_apart():
     def generations(**fields):
-        found = resolve({"study": "smoke", "set": fields}, None)
+        found = resolve_study({"study": "smoke", "set": fields}, None)
         return {
             env: found.study.at(env).training.generations for env in found.study.environments
         }, found.notes
@@ -262,8 +262,8 @@ def test_what_is_set_for_all_reaches_an_environment_with_a_value_of_its_own_unle
 
 
 def test_a_budget_below_one_epoch_is_said():
-    assert resolve({"study": "smoke"}, None).notes == []
-    notes = resolve({"study": "smoke", "set": {"training": {"generations": 400}}}, None).notes
+    assert resolve_study({"study": "smoke"}, None).notes == []
+    notes = resolve_study({"study": "smoke", "set": {"training": {"generations": 400}}}, None).notes
     said = "training.generations is 400 in alfworld, where an epoch of 16 tasks may take 1920: the first epoch has 3"
     assert said in notes
 
@@ -271,23 +271,23 @@ def test_a_budget_below_one_epoch_is_said():
 def test_the_present_study_is_that_of_the_call_as_long_as_there_is_one(tmp_path, monkeypatch):
     file = tmp_path / "mine.yaml"
     file.write_text((ROOT / "config" / "studies" / "ci.yaml").read_text())
-    found = resolve({"study": str(file), "results": str(tmp_path), "set": {"seeds": [3]}}, None)
+    found = resolve_study({"study": str(file), "results": str(tmp_path), "set": {"seeds": [3]}}, None)
     found.paths.root.mkdir()
     found.paths.study.write_text(dump_study(found.study))
     found.paths.call.write_text(json.dumps(found.call))
     file.write_text(file.read_text().replace("a tiny", "another").replace("3.0e-4", "9.0e-4"))
     # The hash in the folder's name stands for other settings now.
-    assert present_study(found.paths) == found.study
-    named = resolve({"study": str(file), "results": str(tmp_path), "name": "mine"}, None)
+    assert current_study(found.paths) == found.study
+    named = resolve_study({"study": str(file), "results": str(tmp_path), "name": "mine"}, None)
     named.paths.root.mkdir()
     named.paths.call.write_text(json.dumps(named.call))
     file.write_text(file.read_text().replace("9.0e-4", "8.0e-4"))
-    assert present_study(named.paths).methods["grpo"].learning_rate == 8e-4
+    assert current_study(named.paths).methods["grpo"].learning_rate == 8e-4
     file.write_text("name: [")
     with pytest.raises(InputError, match="not valid YAML"):
-        present_study(named.paths)
+        current_study(named.paths)
     file.unlink()
-    assert present_study(found.paths) == found.study
+    assert current_study(found.paths) == found.study
 
 
 def _settings(one):
@@ -365,9 +365,9 @@ def test_trained_runs_cover_the_matrix():
 
 def test_beside_real_data_embedded_environments_are_left_out(tmp_path):
     (tmp_path / "items.json").touch()
-    both = resolve({"study": "smoke"}, None)
+    both = resolve_study({"study": "smoke"}, None)
     assert list(both.study.environments) == ["alfworld", "webshop"]
-    shop = resolve(
+    shop = resolve_study(
         {"study": "smoke", "webshop": str(tmp_path), "real": {"policy": {"max_response_tokens": 64}}},
         None,
     )
@@ -375,4 +375,4 @@ def test_beside_real_data_embedded_environments_are_left_out(tmp_path):
     assert shop.paths.root.name == "smoke-shop"
     assert shop.study.policies["tiny-s"].max_response_tokens == 64
     with pytest.raises(InputError, match="has no section 'webshop'"):
-        resolve({"study": "ablations", "webshop": str(tmp_path)}, None)
+        resolve_study({"study": "ablations", "webshop": str(tmp_path)}, None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from threespo.surroundings import settle_user
+from threespo.process_environment import ensure_user_folders
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHES = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR")
@@ -21,7 +21,7 @@ cli._parser = type("", (), {"parse_args": lambda *_: __import__("argparse").Name
 def draw(_):
     from matplotlib.figure import Figure
     import pandas as pd
-    from threespo.results.figures import save_figure
+    from threespo.results.paper.figures import save_figure
     save_figure(Figure(figsize=(3.3, 2)), os.environ["OUT"], "x", pd.DataFrame({"a": [1]}))
     print("won – 好")
     return 0
@@ -51,8 +51,8 @@ def test_variables_of_other_programs_change_nothing(tmp_path):
 
 LAUNCHED = """
 import json, os
-from threespo.surroundings import settle
-settle()
+from threespo.process_environment import isolate_process
+isolate_process()
 print(json.dumps(sorted(name for name in os.environ if "RANK" in name or name.endswith("WORLD_SIZE") or "MASTER" in name)))
 """
 
@@ -111,7 +111,7 @@ def test_without_a_home_that_can_be_written_caches_lie_elsewhere(home, spoil, mo
     else:
         spoil(home)
         monkeypatch.setenv("HOME", str(home))
-    settle_user()
+    ensure_user_folders()
     own = home.parent / "tmp" / f"threespo-{os.getuid()}"
     assert all(Path(os.environ[name]).is_relative_to(own) for name in CACHES)
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
@@ -124,7 +124,7 @@ def no_entry(number: int) -> None:
 
 def test_a_home_that_can_be_written_is_left_alone(home, monkeypatch):
     monkeypatch.setenv("HOME", str(home))
-    settle_user()
+    ensure_user_folders()
     assert not [name for name in (*CACHES, "HF_HOME") if name in os.environ]
     assert not list((home.parent / "tmp").iterdir())
 
@@ -133,7 +133,7 @@ def test_models_that_a_home_has_are_still_read(home, monkeypatch):
     monkeypatch.setenv("HOME", str(home))
     (home / ".cache" / "huggingface").mkdir(parents=True)
     monkeypatch.setattr("os.access", lambda *_: False)
-    settle_user()
+    ensure_user_folders()
     assert os.environ["HF_HOME"] == str(home / ".cache" / "huggingface")
 
 
@@ -142,7 +142,7 @@ def test_a_folder_of_somebody_else_is_not_taken_for_ones_own(home, monkeypatch):
     theirs = home.parent / "tmp" / f"threespo-{os.getuid()}"
     theirs.mkdir(mode=0o777)
     theirs.chmod(0o777)
-    settle_user()
+    ensure_user_folders()
     assert not Path(os.environ["XDG_CACHE_HOME"]).is_relative_to(theirs)
 
 
@@ -155,7 +155,7 @@ def test_a_user_without_an_entry_has_a_name(home, monkeypatch):
     monkeypatch.setenv("HOME", str(home))
     with pytest.raises(KeyError):
         getpass.getuser()
-    settle_user()
+    ensure_user_folders()
     assert getpass.getuser() == str(os.getuid())
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, Qwen2Config
 
 from threespo.envs.alfworld import Alfworld, compile_game
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.episode import EpisodeSetup
 from threespo.imitation.alfworld.curriculum import NOISY
 from threespo.imitation.alfworld.expert import CAREFUL, decide
@@ -17,7 +17,7 @@ from threespo.imitation.tokenizer import PROMPT, RESPONSE, build_tokenizer, shop
 
 @pytest.fixture(scope="module")
 def games():
-    return [compile_game(record) for record in generate("train", 60, 5, "small")]
+    return [compile_game(record) for record in generate_games("train", 60, 5, "small")]
 
 
 @pytest.fixture(scope="module")

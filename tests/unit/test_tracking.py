@@ -8,8 +8,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.followed import GRPO, SEARCH, going_on, judged, metrics, study_in, timing, trained
 from threespo.errors import InputError
 from threespo.study.load import dump_study
-from threespo.watch.tracking.follow import track
-from threespo.watch.tracking.rows import rows, tracked_runs
+from threespo.watch.tracking.follow import copy_runs
+from threespo.watch.tracking.rows import find_tracked_runs, read_rows
 
 BASE = "alfworld/tiny-s/base/seed-0"
 
@@ -29,8 +29,8 @@ def curves(folder):
 
 
 def values_of(paths, run):
-    (tracked,) = tracked_runs(paths.run(run).folder)
-    return [(row.step, row.values) for row in rows(tracked)]
+    (tracked,) = find_tracked_runs(paths.run(run).folder)
+    return [(row.step, row.values) for row in read_rows(tracked)]
 
 
 def test_a_finished_run_has_the_curves_of_verl_agent(study, tmp_path):
@@ -38,7 +38,7 @@ def test_a_finished_run_has_the_curves_of_verl_agent(study, tmp_path):
     trained(paths, GRPO, 3)
     judged(paths, BASE, [0])
     judged(paths, GRPO, [2, 3])
-    assert track(paths.root, "tensorboard", tmp_path / "tb") == 3 + 3 + 1
+    assert copy_runs(paths.root, "tensorboard", tmp_path / "tb") == 3 + 3 + 1
     found = curves(tmp_path / "tb" / "ci" / GRPO)
     assert found["episode/success_rate"] == [(1, 0.25), (2, 0.5), (3, 0.75)]
     assert found["episode/pick_and_place_success_rate"] == [(1, 0.25), (2, 0.5), (3, 0.75)]
@@ -70,15 +70,15 @@ def test_a_second_call_writes_nothing_and_a_later_one_only_what_is_new(study, tm
     _, paths = study
     place, run = tmp_path / "tb", tmp_path / "tb" / "ci" / GRPO
     going_on(paths, GRPO, [1, 2])
-    assert track(paths.root, "tensorboard", place) == 2
+    assert copy_runs(paths.root, "tensorboard", place) == 2
     files = sorted(run.iterdir())
-    assert track(paths.root, "tensorboard", place) == 0
+    assert copy_runs(paths.root, "tensorboard", place) == 0
     assert sorted(run.iterdir()) == files
 
     # The run ends: its rows are the same, whatever its last look had been.
     trained(paths, GRPO, 3)
     shutil.rmtree(paths.root / "checkpoints")
-    assert track(paths.root, "tensorboard", place) == 1
+    assert copy_runs(paths.root, "tensorboard", place) == 1
     assert curves(run)["episode/success_rate"] == [(1, 0.25), (2, 0.5), (3, 0.75)]
 
 
@@ -96,25 +96,25 @@ def test_evaluations_wait_for_those_before_them(study):
 def test_another_training_takes_the_place_of_the_one_before(study, tmp_path):
     study_, paths = study
     trained(paths, GRPO, 3)
-    track(paths.root, "tensorboard", tmp_path / "tb")
+    copy_runs(paths.root, "tensorboard", tmp_path / "tb")
     grpo = study_.methods["grpo"].model_copy(update={"learning_rate": 1.0})
     faster = study_.model_copy(update={"methods": {**study_.methods, "grpo": grpo}})
     paths.study.write_text(dump_study(faster))
     trained(paths, GRPO, 2)
-    assert track(paths.root, "tensorboard", tmp_path / "tb") == 2
+    assert copy_runs(paths.root, "tensorboard", tmp_path / "tb") == 2
     assert curves(tmp_path / "tb" / "ci" / GRPO)["episode/success_rate"] == [(1, 0.25), (2, 0.5)]
 
 
 def test_times_of_the_machine_make_no_other_training(study, tmp_path):
     """An epoch that is played again after a kill takes another time."""
     _, paths = study
-    (tracked,) = tracked_runs(paths.run(GRPO).folder)
+    (tracked,) = find_tracked_runs(paths.run(GRPO).folder)
     going_on(paths, GRPO, [1])
-    before = tracked.identity(next(rows(tracked)))
+    before = tracked.identity(next(read_rows(tracked)))
     artifacts = tracked.live
     assert artifacts is not None
-    artifacts.watched(1, metrics(1), {**timing(1), "seconds": 99.0, "peak_memory_mb": 1.0})
-    assert tracked.identity(next(rows(tracked))) == before
+    artifacts.write_progress(1, metrics(1), {**timing(1), "seconds": 99.0, "peak_memory_mb": 1.0})
+    assert tracked.identity(next(read_rows(tracked))) == before
 
 
 def test_a_run_is_followed_to_its_end(study, tmp_path):
@@ -130,7 +130,8 @@ def test_a_run_is_followed_to_its_end(study, tmp_path):
     )
     run = paths.run(GRPO).folder
     assert (
-        track(run, "tensorboard", tmp_path / "tb", follow=True, wait=lambda: next(looks)()) == 3 + 2 + 1
+        copy_runs(run, "tensorboard", tmp_path / "tb", follow=True, wait=lambda: next(looks)())
+        == 3 + 2 + 1
     )
     assert next(looks, None) is None, "it waits until all has been evaluated"
     assert curves(tmp_path / "tb" / "ci" / GRPO)["val/success_rate"] == [(0, 0.5), (3, 0.5)]
@@ -140,20 +141,20 @@ def test_nothing_is_written_into_the_results(study, tmp_path):
     _, paths = study
     trained(paths, GRPO, 1)
     before = {path: path.stat().st_mtime_ns for path in paths.root.rglob("*")}
-    track(paths.root, "tensorboard", tmp_path / "tb")
+    copy_runs(paths.root, "tensorboard", tmp_path / "tb")
     assert {path: path.stat().st_mtime_ns for path in paths.root.rglob("*")} == before
 
 
 def test_what_cannot_be_copied_is_said(study, tmp_path):
     _, paths = study
     with pytest.raises(InputError, match="no run has ended an epoch yet"):
-        track(paths.root, "tensorboard", tmp_path / "tb")
+        copy_runs(paths.root, "tensorboard", tmp_path / "tb")
     with pytest.raises(InputError, match=r"trains no such run; it trains: alfworld/tiny-s/grpo/seed-0"):
-        track(paths.run("alfworld/tiny-s/grpo/seed-7").folder, "tensorboard", tmp_path / "tb")
+        copy_runs(paths.run("alfworld/tiny-s/grpo/seed-7").folder, "tensorboard", tmp_path / "tb")
     trained(paths, GRPO, 1)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="not a folder"):
-        track(paths.root, "tensorboard", tmp_path / "file")
+        copy_runs(paths.root, "tensorboard", tmp_path / "file")
     paths.run(GRPO).metrics.write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"metrics\.parquet: not a readable table"):
-        track(paths.root, "tensorboard", tmp_path / "tb")
+        copy_runs(paths.root, "tensorboard", tmp_path / "tb")

@@ -6,13 +6,14 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threespo.methods.threespo_options import ThreespoOptions
 
 from tests.toy import answer, common, drive, make_task, start
 from tests.unit.test_search import observed, random_graphs
-from threespo.envs.episode import act
-from threespo.methods.threespo import Threespo, ThreespoOptions
+from threespo.envs.episode import take_action
+from threespo.methods.search_records import SearchLog
+from threespo.methods.threespo import Threespo
 from threespo.methods.tree_table import COLUMNS
-from threespo.methods.trees import SearchLog
 
 
 def recorded(graph, goals=("s2",), *, epochs=1, max_steps=4, record=True, **options):
@@ -28,7 +29,7 @@ def recorded(graph, goals=("s2",), *, epochs=1, max_steps=4, record=True, **opti
         return [answer(actions[i % len(actions)]) for i in range(request.count)]
 
     for number in range(epochs):
-        result, updates, _ = drive(method.epoch(number, [begun]), choose)
+        result, updates, _ = drive(method.train_epoch(number, [begun]), choose)
         trees.append((result, result.trees, updates))
     return begun, trees, requests
 
@@ -48,7 +49,7 @@ def test_a_tree_replays_every_episode_and_agrees_with_the_counts(graph, frontier
         for row in rows:
             assert tuple(row) == COLUMNS[1:]
             parent = episodes[row["parent"]]
-            episode = act(parent, row["action"]) if parent else begun
+            episode = take_action(parent, row["action"]) if parent else begun
             episodes[row["node"]] = episode
             assert (episode.observation, episode.steps + 1) == (row["observation"], row["depth"])
             assert row["end"] == ("won" if episode.won else "limit" if episode.done else "")
@@ -95,7 +96,7 @@ def test_a_gated_state_is_in_the_tree_and_has_no_children():
     task = make_task(graph, set(), "s1")
     method.common = common(group_size=2, recorded=frozenset({task.task_id}))
     result, _, _ = drive(
-        method.epoch(0, [start(task, 5)]), lambda request: [answer("a")] * request.count
+        method.train_epoch(0, [start(task, 5)]), lambda request: [answer("a")] * request.count
     )
     rows = result.trees
     gated = [row for row in rows if row["gated"]]
@@ -112,7 +113,7 @@ def test_numbers_of_task_types_add_up_to_those_of_the_epoch():
     typed = [_as(begun, kind) for begun, kind in zip(starts, kinds, strict=True)]
     method = Threespo(ThreespoOptions(), common(group_size=2))
     result, _, _ = drive(
-        method.epoch(0, typed), lambda request: [answer("a"), answer("b")][: request.count]
+        method.train_epoch(0, typed), lambda request: [answer("a"), answer("b")][: request.count]
     )
     assert list(result.by_type) == ["heat", "put"]
     for name in ("expansions", "skipped_groups", "learned_groups", "n_2"):
@@ -151,7 +152,7 @@ def test_a_type_whose_tasks_are_all_given_up_has_its_row():
     method = Threespo(ThreespoOptions(), common(group_size=2))
     method.table.counts["s1"] = (40.0, 0.0)
     given_up = _as(start(make_task({"s1": {"a": "s1"}}, set(), "s1"), 4), "put")
-    result, _, _ = drive(method.epoch(0, [given_up]), lambda _: [])
+    result, _, _ = drive(method.train_epoch(0, [given_up]), lambda _: [])
     assert (result.by_type["put"]["gated_roots"], result.by_type["put"]["n_0"]) == (1.0, 1.0)
     assert (result.by_type["put"]["env_steps"], result.env_steps) == (0, 0)
 
@@ -183,6 +184,6 @@ def test_merged_logs_are_the_log_of_everything():
         SearchLog(histogram={1: 2, 3: 1}, capped=1, visited={"a"}),
         SearchLog(histogram={3: 4}, visited={"a", "b"}),
     )
-    whole = SearchLog.merged([one, other])
+    whole = SearchLog.merge_logs([one, other])
     assert (whole.histogram, whole.capped, whole.visited) == ({1: 2, 3: 5}, 1, {"a", "b"})
     assert (one.histogram, other.visited) == ({1: 2, 3: 1}, {"a", "b"}), "the parts are left alone"

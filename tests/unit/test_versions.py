@@ -8,7 +8,7 @@ import torch
 
 from tests.toy import common
 from threespo.decision_trees.tabular import TabularCritic, TabularPolicy
-from threespo.envs.episode import EpisodeSetup, begin
+from threespo.envs.episode import EpisodeSetup, start_episode
 from threespo.envs.tree import TreeEnv, TreeTask
 from threespo.methods.registry import METHODS, make_method
 from threespo.protocol import UpdateRequest, UpdateStats
@@ -66,8 +66,8 @@ def play(method: str, options: dict[str, Any]) -> Witness:
     made = make_method(method, options, common(seed=1, kl_coef=0.0, minibatch=16))
     for epoch in range(3):
         driver = Driver(policy, witness, TabularCritic(1.0), 7, 1.0)
-        driver.drive(
-            made, epoch, [begin(EpisodeSetup(TreeEnv(), task.depth, 0), task) for task in tasks]
+        driver.run_epoch(
+            made, epoch, [start_episode(EpisodeSetup(TreeEnv(), task.depth, 0), task) for task in tasks]
         )
         # An action of a tree is one token, so that both are counted alike; those of skipped groups too.
         assert driver.tokens == driver.generations > 0

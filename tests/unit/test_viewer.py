@@ -11,7 +11,7 @@ from tests.trees import frame, small, tree
 from threespo import cli
 from threespo.errors import InputError
 from threespo.methods.tree_table import COLUMNS, read_trees
-from threespo.results.viewer import render_trees, write_view
+from threespo.results.report.viewer import render_trees, write_view
 from threespo.tables import write_table
 
 HOSTILE = "</script><script>owned=1</script><!-- <img src=x onerror=owned=1> & \u2028 \u2029 ' \" \\ \U0001f600 ]]>"

@@ -11,7 +11,7 @@ GRAPH = {"s1": {"a": "s2"}, "s2": {"win": "goal"}}
 def run(method, script, episodes):
     """Answer from ``script`` by the request's key; return the updates, all requests and the result."""
     result, updates, batches = drive(
-        method.epoch(0, episodes), lambda request: [answer(script(request.key))]
+        method.train_epoch(0, episodes), lambda request: [answer(script(request.key))]
     )
     return updates, [request for batch in batches for request in batch], result
 

@@ -9,14 +9,24 @@ import pytest
 
 from tests.webshop_mini import HUMAN, INSTRUCTIONS, ITEMS, goal, item, open_mini, write_files
 from threespo.envs.webshop import Catalogue, ShopState, WebShop, compile_catalogue
-from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
+from threespo.envs.webshop.data import load_goals, prepare_shop, read_shop_products
 from threespo.envs.webshop.embedded import generate
-from threespo.envs.webshop.goals import goal_from_row, original_goals, original_order, repaired_goals
-from threespo.envs.webshop.heuristics import choose
+from threespo.envs.webshop.goals import (
+    goal_from_row,
+    make_original_goals,
+    make_repaired_goals,
+    original_order,
+)
+from threespo.envs.webshop.heuristics import choose_action
 from threespo.envs.webshop.prepare import prepare
 from threespo.envs.webshop.settings import WebshopTasks
 from threespo.envs.webshop.sources import read_array, read_products
-from threespo.envs.webshop.splits import also_trained_on, original_splits, split_goals, trained_on_by_any
+from threespo.envs.webshop.splits import (
+    count_training_overlap,
+    original_splits,
+    split_goals,
+    trained_on_by_any,
+)
 from threespo.errors import InputError
 
 
@@ -173,7 +183,7 @@ def test_a_goal_of_a_missing_product_is_refused(tmp_path):
 
 def test_goals_of_the_small_shop(tmp_path):
     catalogue = open_mini(tmp_path)
-    goals = repaired_goals(catalogue, 0, human=False)
+    goals = make_repaired_goals(catalogue, 0, human=False)
     assert [found.options for found in goals[:2]] == [
         (("color", "red"), ("size", "large")),
         (("color", "red"), ("size", "xx-large")),
@@ -185,7 +195,7 @@ def test_goals_of_the_small_shop(tmp_path):
     )
     assert goals[0].price_upper in (30.0, 40.0, 50.0)
     assert goals[-1].price_upper > 30.0, "the bound lies above the highest price"
-    people = repaired_goals(catalogue, 0, human=True)
+    people = make_repaired_goals(catalogue, 0, human=True)
     assert len(people) == 1, "a wish without attributes is no goal"
     assert people[0].goal.startswith("i want a red lamp, and price lower than ")
     assert people[0].options == ("red", "large")
@@ -208,7 +218,9 @@ def test_splits_are_disjoint_and_one_for_all(embedded):
 
 def test_the_originals_splits_are_positions_in_the_orders_of_two_workers(embedded):
     splits = original_splits(embedded, False)
-    (training, _), (validation, prices) = (original_goals(embedded, seed, False) for seed in (0, 1000))
+    (training, _), (validation, prices) = (
+        make_original_goals(embedded, seed, False) for seed in (0, 1000)
+    )
     assert Counter(found.task_id for found in training).most_common(1)[0][1] == 1
     assert len(validation) > 2500
     assert [found.task_id for found in splits.test] == [found.task_id for found in validation[:500]]
@@ -247,11 +259,14 @@ def test_what_of_the_originals_test_split_is_trained_on_is_counted(embedded):
     splits = original_splits(embedded, False)
     trained = {found.task_id for found in splits.train}
     both = [found for found in splits.test if found.task_id in trained]
-    assert also_trained_on(splits)["test"] == len(both) > 400
-    assert also_trained_on(splits._replace(train=splits.train[:0])) == {"calibration": 0, "test": 0}
+    assert count_training_overlap(splits)["test"] == len(both) > 400
+    assert count_training_overlap(splits._replace(train=splits.train[:0])) == {
+        "calibration": 0,
+        "test": 0,
+    }
     # Of the sixteen training workers each leaves out 500 goals of its own, so no test goal escapes all of them.
     orders = [
-        [found.task_id for found in original_goals(embedded, seed, False)[0]] for seed in range(16)
+        [found.task_id for found in make_original_goals(embedded, seed, False)[0]] for seed in range(16)
     ]
     anywhere = {name for order in orders for name in order[500:]}
     assert trained_on_by_any(len(orders[0])) == sum(found.task_id in anywhere for found in splits.test)
@@ -266,9 +281,9 @@ def test_what_of_the_originals_test_split_is_trained_on_is_counted(embedded):
 def test_every_embedded_goal_can_be_found_and_met(embedded, fidelity, human):
     env = WebShop(embedded, fidelity=fidelity)
     goals = (
-        repaired_goals(embedded, 0, human)
+        make_repaired_goals(embedded, 0, human)
         if fidelity == "repaired"
-        else original_goals(embedded, 0, human)[0]
+        else make_original_goals(embedded, 0, human)[0]
     )
     searched: dict[str, set[int]] = {}
     for found in goals[:: 1 if human else 3]:
@@ -299,7 +314,7 @@ def test_the_scripted_shopper_scores_over_nine_tenths(embedded, fidelity, human)
     for found in goals:
         state, history = env.initial(found), []
         while not state.done and len(history) < 15:
-            action = choose(found.goal, history, state.observation, env.admissible(state))
+            action = choose_action(found.goal, history, state.observation, env.admissible(state))
             history.append((state.observation, action))
             state = env.step(state, action).state
         total += state.score
@@ -323,7 +338,9 @@ def test_the_embedded_shop_is_deterministic_and_bounded():
 
 
 def test_prepared_data(tmp_path):
-    manifest = prepare_shop(tmp_path / "shop", products_of("embedded", count=500), limits={"train": 30})
+    manifest = prepare_shop(
+        tmp_path / "shop", read_shop_products("embedded", count=500), limits={"train": 30}
+    )
     assert manifest["goals"]["train"] == 30
     catalogue = Catalogue(tmp_path / "shop" / "catalogue")
     loaded = {
@@ -360,10 +377,12 @@ def test_prepared_data_in_the_originals_order_say_how_much_of_the_test_set_is_tr
 
 def test_prepare_says_what_is_missing(tmp_path):
     with pytest.raises(InputError, match="needs the field 'path'"):
-        products_of("path")
+        read_shop_products("path")
     with pytest.raises(InputError, match=r"no items\.json or items\.json\.xz there"):
-        list(products_of("official", path=tmp_path))
+        list(read_shop_products("official", path=tmp_path))
     write_files(tmp_path / "files", ITEMS, INSTRUCTIONS, HUMAN)
     with pytest.raises(InputError, match="too few"):
-        prepare_shop(tmp_path / "out", products_of("path", path=tmp_path / "files"), goals="human")
+        prepare_shop(
+            tmp_path / "out", read_shop_products("path", path=tmp_path / "files"), goals="human"
+        )
     assert not (tmp_path / "out").exists()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from threespo.envs.episode import EpisodeSetup, act, begin
+from threespo.envs.episode import EpisodeSetup, start_episode, take_action
 from threespo.envs.webshop import Catalogue, WebShop
-from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
+from threespo.envs.webshop.data import load_goals, prepare_shop, read_shop_products
 from threespo.imitation.webshop.curriculum import HASTY
 from threespo.imitation.webshop.expert import CAREFUL, decide, wanted_words
 from threespo.rng import generator
@@ -16,18 +16,18 @@ def shop(tmp_path_factory):
     found = {}
     for kind in ("synthetic", "human"):
         out = tmp_path_factory.mktemp(kind) / "shop"
-        prepare_shop(out, products_of("embedded", count=500), goals=kind)
+        prepare_shop(out, read_shop_products("embedded", count=500), goals=kind)
         catalogue = Catalogue(out / "catalogue")
         found[kind] = EpisodeSetup(WebShop(catalogue), 15, 0), load_goals(out, "test", catalogue)[:100]
     return found
 
 
 def play(setup, goal, faults=CAREFUL):
-    rng, episode, turns = generator("shopper", goal.task_id), begin(setup, goal), []
+    rng, episode, turns = generator("shopper", goal.task_id), start_episode(setup, goal), []
     while not episode.done:
         decision = decide(episode, rng, faults)
         turns.append((episode, decision))
-        episode = act(episode, decision.action)
+        episode = take_action(episode, decision.action)
     return episode, turns
 
 
@@ -82,8 +82,8 @@ def test_a_short_memory_is_enough(shop):
 def test_it_recovers_from_a_bad_search_and_from_a_wrong_product(shop):
     setup, goals = shop["synthetic"]
     goal = next(goal for goal in goals if wanted_words(goal.goal).endswith("table lamp"))
-    lost = act(begin(setup, goal), "search[salad dressing]")
-    wrong = act(
+    lost = take_action(start_episode(setup, goal), "search[salad dressing]")
+    wrong = take_action(
         lost,
         next(action for action in setup.env.admissible(lost.state) if action.startswith("click[e0")),
     )

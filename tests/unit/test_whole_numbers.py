@@ -11,7 +11,7 @@ import torch
 from threespo.adapters.verl_agent import build_alfworld_envs, build_webshop_envs
 from threespo.errors import InputError
 from threespo.gym import ALFWorldEnv, ALFWorldVectorEnv, WebShopEnv
-from threespo.gym.numbers import as_whole, plain
+from threespo.gym.numbers import to_python, to_whole_number
 
 
 class Index:
@@ -147,8 +147,8 @@ def test_verl_agents_environments_say_what_they_do_not_take(change):
 
 def test_single_values_become_pythons_and_others_stay():
     values = (np.float32(0.5), np.True_, np.str_("a"), torch.tensor(2))
-    assert [type(plain(value)) for value in values] == [float, bool, str, int]
+    assert [type(to_python(value)) for value in values] == [float, bool, str, int]
     several = np.array([1, 2])
-    assert plain(several) is several
-    assert plain("text") == "text"
-    assert as_whole("3") is None
+    assert to_python(several) is several
+    assert to_python("text") == "text"
+    assert to_whole_number("3") is None

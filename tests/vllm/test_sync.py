@@ -85,7 +85,7 @@ def test_policies_take_turns_on_one_engine(sampler: VllmSampler, engine: VllmEng
     requests = asked(4, 2)
     sampler.sample(requests, seed=1, temperature=1.0)
     strong = load_policy(SHIPPED / "strong")
-    sampler.use(strong)
+    sampler.set_policy(strong)
     assert gap(strong, requests, sampler.sample(requests, seed=1, temperature=1.0)) < 1e-4
     assert differing(engine.model, strong) == 0
 
@@ -187,7 +187,7 @@ def test_mutant_with_repacked_weights(
         with pytest.raises(InputError, match="vLLM computes with repacked weights"):
             started(policy)
         return
-    monkeypatch.setattr(vllm_engine, "check_unpacked", lambda model: None)
+    monkeypatch.setattr(vllm_engine, "check_weights_not_repacked", lambda model: None)
     engine = started(policy)
     with pytest.raises(InputError, match="vLLM cannot take its weights in place"):
         VllmSampler(policy, engine, NEW, LONGEST).sync()
@@ -203,7 +203,7 @@ def test_mutant_with_a_repacked_head(policy: Policy, monkeypatch: pytest.MonkeyP
         (plain if remove_weight else original)(layer, remove_weight)
 
     monkeypatch.setattr(vllm_engine, "_plain_linear", of_the_head)
-    monkeypatch.setattr(vllm_engine, "check_unpacked", lambda model: None)
+    monkeypatch.setattr(vllm_engine, "check_weights_not_repacked", lambda model: None)
     engine = started(policy)
     sampler = VllmSampler(policy, engine, NEW, LONGEST)
     sampler.sync()

@@ -21,12 +21,12 @@ from pydantic import Field
 from threespo import __version__
 from threespo.adapters.tools import Player
 from threespo.errors import InputError
-from threespo.gym.environment import observed
-from threespo.gym.numbers import seed_of
-from threespo.gym.stream import task_at
+from threespo.gym.environment import render_observation
+from threespo.gym.numbers import check_seed
+from threespo.gym.stream import pick_task
 from threespo.panels.panel import load_panel
 
-SESSIONS = 256
+MAX_SESSIONS = 256
 
 
 class TextAction(Action):  # type: ignore[misc]
@@ -99,7 +99,9 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
         player = self._of(split) if split is not None else self._player
         which = index if task is None else task
         player.begin(
-            task_at(seed_of(seed or 0), 0, len(player.tasks), "shuffled") if which is None else which
+            pick_task(check_seed(seed or 0), 0, len(player.tasks), "shuffled")
+            if which is None
+            else which
         )
         self._player, self._episode_id = player, episode_id
         return self._observation(None)
@@ -116,7 +118,7 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
     def _observation(self, reward: float | None) -> TextObservation:
         episode = self._player.current
         return TextObservation(
-            text=observed(episode),
+            text=render_observation(episode),
             goal=episode.task.goal,
             admissible_commands=list(self._player.admissible),
             task=episode.task.task_id,
@@ -164,7 +166,7 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
 
 
 def make_app(
-    environment: str = "alfworld", split: str = "train", sessions: int = SESSIONS, **options: Any
+    environment: str = "alfworld", split: str = "train", sessions: int = MAX_SESSIONS, **options: Any
 ) -> FastAPI:
     """Return the server's application.
 
@@ -208,7 +210,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="folder of official games or of the original's shop (none: generated)",
     )
     parser.add_argument(
-        "--sessions", type=int, default=SESSIONS, help=f"at most so many at a time (default: {SESSIONS})"
+        "--sessions",
+        type=int,
+        default=MAX_SESSIONS,
+        help=f"at most so many at a time (default: {MAX_SESSIONS})",
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from threespo.envs.episode import Episode, act
+from threespo.envs.episode import Episode, take_action
 from threespo.errors import InputError
-from threespo.gym.environment import observed
+from threespo.gym.environment import render_observation
 from threespo.gym.tasks import Tasks, open_tasks
 
 
@@ -53,20 +53,20 @@ class Player:
             raise InputError(f"action: expected a text, found {type(command).__name__}")
         if self.current.done:
             raise InputError(
-                f"the episode is over ({outcome(self.current)}); no further action is taken"
+                f"the episode is over ({describe_outcome(self.current)}); no further action is taken"
             )
-        self.episode = act(self.current, command)
+        self.episode = take_action(self.current, command)
         return self.episode
 
-    def shown(self) -> str:
+    def render_page(self) -> str:
         """Return what the environment says now, and what can be done."""
         if self.current.done:
-            return f"{observed(self.current)}\n\nThe episode is over: {outcome(self.current)}."
+            return f"{render_observation(self.current)}\n\nThe episode is over: {describe_outcome(self.current)}."
         listed = "\n".join(action for action in self.admissible if action != "help")
-        return f"{observed(self.current)}\n\nAdmissible actions:\n{listed}"
+        return f"{render_observation(self.current)}\n\nAdmissible actions:\n{listed}"
 
 
-def outcome(episode: Episode) -> str:
+def describe_outcome(episode: Episode) -> str:
     """Return how an episode has ended, in words."""
     if episode.won:
         return "the task is done"

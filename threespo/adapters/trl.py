@@ -13,7 +13,7 @@ from threespo.gym.tasks import ALFWORLD, WEBSHOP, open_tasks
 SYSTEM_PROMPT = "You act in a text environment by calling tools, one at a time, until the task is done."
 
 
-def rows(environment: str, **options: Any) -> list[dict[str, Any]]:
+def make_dataset_rows(environment: str, **options: Any) -> list[dict[str, Any]]:
     """Return a row for each task of a split, for ``datasets.Dataset.from_list``: ``prompt`` (messages) and ``task`` (its
     id).
 
@@ -48,7 +48,7 @@ class _Tools:
             task: id or place of the task; the further columns of the dataset's row are not read.
         """
         episode = self._player.begin(task)
-        return f"Your task is to: {episode.task.goal}\n\n{self._player.shown()}"
+        return f"Your task is to: {episode.task.goal}\n\n{self._player.render_page()}"
 
     def get_reward(self) -> float:
         """Return the score: 1 for success; in a shop, the reward of the purchase."""
@@ -58,7 +58,7 @@ class _Tools:
         # A model that goes on after the end is told so; its tool call has not failed.
         if not self._player.current.done:
             self._player.act(command)
-        return self._player.shown()
+        return self._player.render_page()
 
 
 class WebShopTools(_Tools):

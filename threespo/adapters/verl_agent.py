@@ -16,10 +16,17 @@ from threespo.adapters.verl_envs import PANEL, RELEASED, AlfworldEnvs, WebshopEn
 from threespo.envs.alfworld import Alfworld, compile_game, sources
 from threespo.envs.episode import EpisodeSetup
 from threespo.envs.webshop import Catalogue, WebShop
-from threespo.envs.webshop.goals import original_goals
+from threespo.envs.webshop.goals import make_original_goals
 from threespo.errors import InputError
-from threespo.gym.numbers import seed_of
-from threespo.gym.tasks import ALFWORLD, WEBSHOP, Tasks, alfworld_tasks, shop_folder, webshop_tasks
+from threespo.gym.numbers import check_seed
+from threespo.gym.tasks import (
+    ALFWORLD,
+    WEBSHOP,
+    Tasks,
+    open_alfworld_tasks,
+    open_webshop_tasks,
+    prepare_shop_folder,
+)
 from threespo.panels.comparison import compare_folder
 from threespo.panels.panel import HELD_OUT, content_hash
 
@@ -79,7 +86,9 @@ def build_alfworld_envs(
     if order == RELEASED and path is not None:
         # The release has no calibration games: it trains on all.
         records = [
-            record for name in _parts(Path(path), split) for record in sources.load(Path(path), name)
+            record
+            for name in _parts(Path(path), split)
+            for record in sources.load_games(Path(path), name)
         ]
         records.sort(key=lambda record: record.game_id)
         contents = {record.game_id: content_hash(record) for record in records}
@@ -90,7 +99,7 @@ def build_alfworld_envs(
             ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), comparison=compared
         )
     else:
-        games = alfworld_tasks(split, path and str(path), steps)
+        games = open_alfworld_tasks(split, path and str(path), steps)
     return AlfworldEnvs(games, seed, env_num, group_n, order)
 
 
@@ -98,7 +107,7 @@ def _parts(folder: Path, split: str) -> list[str]:
     """Return the splits of a folder that together are a split of the release."""
     return (
         ["train", "calibration"]
-        if split == "train" and "calibration" in sources.splits(folder)
+        if split == "train" and "calibration" in sources.find_splits(folder)
         else [split]
     )
 
@@ -139,21 +148,25 @@ def build_webshop_envs(
         bool(given.get("human_goals", False)),
         _order(given),
     )
-    env_num, seed = counted(env_num, "env_num"), seed_of(seed, "verl-agent: seed")
+    env_num, seed = counted(env_num, "env_num"), check_seed(seed, "verl-agent: seed")
     if order == PANEL:
-        goals = webshop_tasks("train" if is_train else "test", path, _MOST_STEPS, 0, human_goals=human)
+        goals = open_webshop_tasks(
+            "train" if is_train else "test", path, _MOST_STEPS, 0, human_goals=human
+        )
         return WebshopEnvs([goals] * env_num, [range(len(goals))] * env_num, seed, group_n, order)
 
     warnings.warn(
         "tasks='released': test goals are trained on (docs/panels.md); tasks='panel' has others",
         stacklevel=2,
     )
-    catalogue = Catalogue(shop_folder(path, human) / "catalogue")
+    catalogue = Catalogue(prepare_shop_folder(path, human) / "catalogue")
     workers, positions = [], []
     for worker in range(seed, seed + env_num):
         # A shop for each worker: it draws prices of its own.
         shop = WebShop(catalogue, fidelity="original", price_seed=worker)
-        found = [replace(goal, worker=worker) for goal in original_goals(catalogue, worker, human)[0]]
+        found = [
+            replace(goal, worker=worker) for goal in make_original_goals(catalogue, worker, human)[0]
+        ]
         names = [f"{goal.task_id}@{place}" for place, goal in enumerate(found)]
         setup = EpisodeSetup(shop, _MOST_STEPS, 0)
         workers.append(Tasks(WEBSHOP, "train" if is_train else "test", setup, names, found.__getitem__))

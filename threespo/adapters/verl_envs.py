@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from threespo.envs.alfworld import sources
-from threespo.envs.episode import FREE_TEXT, Episode, act
+from threespo.envs.episode import FREE_TEXT, Episode, take_action
 from threespo.errors import InputError
-from threespo.gym.environment import observed
-from threespo.gym.numbers import as_whole, seed_of
+from threespo.gym.environment import render_observation
+from threespo.gym.numbers import check_seed, to_whole_number
 from threespo.gym.tasks import Tasks
 
 RELEASED, PANEL = "released", "panel"
@@ -27,7 +27,7 @@ def counted(value: Any, where: str) -> int:
     Raises:
         InputError: if it is no whole number of 1 or more.
     """
-    found = as_whole(value)
+    found = to_whole_number(value)
     if found is None or found < 1:
         raise InputError(f"verl-agent: {where}: expected a whole number of 1 or more, found {value!r}")
     return found
@@ -53,7 +53,7 @@ class _Envs:
                 )
         # Managers go on sending actions to episodes that are over and mask what comes of them.
         self._episodes = [
-            e if e.done else act(e, a) for e, a in zip(self._episodes, actions, strict=True)
+            e if e.done else take_action(e, a) for e, a in zip(self._episodes, actions, strict=True)
         ]
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class AlfworldEnvs(_Envs):
 
     def __init__(self, games: Tasks, seed: int, env_num: int, group_n: int, order: str) -> None:
         super().__init__(env_num, group_n)
-        seed = seed_of(seed, "verl-agent: seed")
+        seed = check_seed(seed, "verl-agent: seed")
         self._games, self._order, self._round = games, order, 0
         # Each of the release's workers shuffles all games by a seed of its own, the same within a group.
         self._workers = [_Shuffled(len(games), seed + place) for place in range(self.env_num)]
@@ -146,7 +146,7 @@ class WebshopEnvs(_Envs):
     ) -> None:
         super().__init__(len(worker_goals), group_n)
         self._goals, self.goal_idxs, self._order, self._round = worker_goals, positions[0], order, 0
-        self._rng = np.random.RandomState(seed_of(seed, "verl-agent: seed"))
+        self._rng = np.random.RandomState(check_seed(seed, "verl-agent: seed"))
 
     def reset(self, tasks: Sequence[int | str] | None = None) -> tuple[list[str], list[dict[str, Any]]]:
         """Begin new episodes.
@@ -163,7 +163,7 @@ class WebshopEnvs(_Envs):
             raise InputError(f"verl-agent: expected {self.env_num} tasks, found {len(tasks)}")
         started = [goals.begin(which) for goals, which in zip(self._goals, tasks, strict=True)]
         self._episodes = [episode for episode in started for _ in range(self.group_n)]
-        return [observed(episode) for episode in self._episodes], self._infos(at_reset=True)
+        return [render_observation(episode) for episode in self._episodes], self._infos(at_reset=True)
 
     def _next(self) -> list[int]:
         if self._order == RELEASED:
@@ -181,7 +181,7 @@ class WebshopEnvs(_Envs):
         self._act(actions)
         rewards = [WON if episode.won else 0 for episode in self._episodes]
         dones = [episode.ended for episode in self._episodes]
-        return [observed(episode) for episode in self._episodes], rewards, dones, self._infos()
+        return [render_observation(episode) for episode in self._episodes], rewards, dones, self._infos()
 
     def _infos(self, at_reset: bool = False) -> list[dict[str, Any]]:
         infos = []

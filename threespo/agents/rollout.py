@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from threespo.envs.base import Task
-from threespo.envs.episode import Episode, EpisodeSetup, begin, respond
+from threespo.envs.episode import Episode, EpisodeSetup, respond, start_episode
 from threespo.protocol import Counters, Sample, Sampler, SampleRequest
 
 _TAG = re.compile("</?(?:think|action)>", re.IGNORECASE)
@@ -36,7 +36,7 @@ class EpisodeRecord:
         """The best score of all attempts, as success is that of any."""
         return max(self.episode.score, self.earlier_score)
 
-    def after(self, earlier: "EpisodeRecord | None") -> "EpisodeRecord":
+    def add_earlier_attempts(self, earlier: "EpisodeRecord | None") -> "EpisodeRecord":
         """Return the record with the steps, faults and score of an earlier attempt added."""
         if earlier is None:
             return self
@@ -54,7 +54,7 @@ class Prompter(Protocol):
         """Return the prompt for the next action."""
         ...
 
-    def heard(self, place: int, response: str) -> bool:
+    def note_response(self, place: int, response: str) -> bool:
         """Take note of a response to the prompt.
 
         Args:
@@ -93,12 +93,14 @@ def play_episodes(
     Returns:
         The finished episodes, in the order of ``tasks``.
     """
-    starts = [begin(setup, task) for task in tasks]
+    starts = [start_episode(setup, task) for task in tasks]
     names: list[Counters] = [(*key, task.task_id) for task in tasks]
-    return play_on(starts, sampler, seed=seed, temperature=temperature, keys=names, prompter=prompter)
+    return continue_episodes(
+        starts, sampler, seed=seed, temperature=temperature, keys=names, prompter=prompter
+    )
 
 
-def play_on(
+def continue_episodes(
     starts: Sequence[Episode],
     sampler: Sampler,
     *,
@@ -137,11 +139,13 @@ def play_on(
         for index, (sample,) in zip(
             active, sampler.sample(requests, seed=seed, temperature=temperature), strict=True
         ):
-            response = whole_response(sample)
+            response = full_response_text(sample)
             outcome = respond(episodes[index], response)
             episodes[index] = outcome.episode
             said[index].append(response)
-            faults[index][0] += not (prompter.heard(index, response) if prompter else outcome.valid)
+            faults[index][0] += not (
+                prompter.note_response(index, response) if prompter else outcome.valid
+            )
             faults[index][1] += not outcome.admissible
             faults[index][2] += outcome.nothing_happens
 
@@ -153,7 +157,7 @@ def play_on(
     ]
 
 
-def whole_response(sample: Sample) -> str:
+def full_response_text(sample: Sample) -> str:
     """Return the response as it would stand if no server had split the model's thought off.
 
     So the thought counts as the tag that the prompt asks for, and no more: without its angle brackets, no word of it is

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from threespo.agents.prompts import direct_prompt, react_prompt, reflection_prompt
 from threespo.agents.rollout import EpisodeRecord, play_episodes
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, EpisodeSetup
@@ -53,7 +52,7 @@ class _Prompter:
         thoughts = self.thoughts[place] if self.agent.thoughts_in_history else None
         return react_prompt(episode, thoughts, self.notes[place])
 
-    def heard(self, place: int, response: str) -> bool:
+    def note_response(self, place: int, response: str) -> bool:
         found = _THOUGHT.search(response)
         self.thoughts[place].append(" ".join(found.group(1).split()) if found else "")
         if self.agent.name == "direct":
@@ -106,7 +105,9 @@ def play_trials(
         for place, record in zip(left, played, strict=True):
             earlier = records.get(place)
             first = record.episode.won if earlier is None else earlier.first_won
-            records[place] = replace(record.after(earlier), trials=trial + 1, first_won=first)
+            records[place] = replace(
+                record.add_earlier_attempts(earlier), trials=trial + 1, first_won=first
+            )
 
         left = [place for place in left if not records[place].episode.won]
         if left and agent.name == "reflexion" and trial + 1 < agent.trials:

@@ -44,7 +44,7 @@ class Allocation(NamedTuple):
         }
 
 
-def allocation(
+def measure_allocation(
     rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask], truth: Probabilities
 ) -> Allocation:
     """Measure one epoch's recorded trees.
@@ -74,7 +74,7 @@ def allocation(
     return total
 
 
-def looks(tasks: Sequence[TreeTask], truth: Probabilities) -> int:
+def count_observations(tasks: Sequence[TreeTask], truth: Probabilities) -> int:
     """Return how many different observations the trees can show.
 
     Args:

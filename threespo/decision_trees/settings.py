@@ -7,18 +7,18 @@ from pydantic import Field, model_validator
 from threespo.job_settings import JobSettings
 from threespo.settings import Settings
 
-MOST_LEAVES = 100_000
+MAX_LEAVES = 100_000
 """Every node has an entry in the tabular policy."""
 
 
-class TreeFamily(Settings):
+class DecisionTreeFamily(Settings):
     """A family of decision trees (threespo/envs/tree.py) and how long a method may learn on them."""
 
     depth: int = Field(default=4, ge=1, le=8)
     """Actions to a leaf."""
     branching: int = Field(default=3, ge=2, le=100)
     """Actions in every node."""
-    solutions: int = Field(default=4, ge=1, le=MOST_LEAVES)
+    solutions: int = Field(default=4, ge=1, le=MAX_LEAVES)
     """Leaves that are won."""
     dead_ends: float = Field(default=0.0, ge=0, le=1)
     """Share of inner nodes, off the way to the first solution, that lead nowhere."""
@@ -44,9 +44,9 @@ class TreeFamily(Settings):
                 f"trees_per_epoch: expected at most trees ({self.trees}), found {self.trees_per_epoch}"
             )
         leaves = self.branching**self.depth
-        if leaves > MOST_LEAVES:
+        if leaves > MAX_LEAVES:
             raise ValueError(
-                f"branching, depth: expected at most {MOST_LEAVES:,} leaves, found {leaves:,}; lower one"
+                f"branching, depth: expected at most {MAX_LEAVES:,} leaves, found {leaves:,}; lower one"
             )
         if leaves < self.solutions:
             raise ValueError(f"solutions: a tree has {leaves} leaves, found {self.solutions}")
@@ -59,7 +59,7 @@ class DecisionTreeSettings(JobSettings):
     family: str
     name: str
     """The row's name in the study."""
-    trees: TreeFamily
+    trees: DecisionTreeFamily
     method: str
     options: dict[str, Any]
     learning_rates: tuple[float, ...]

@@ -10,10 +10,15 @@ from typing import Any
 
 import torch
 
-from threespo.decision_trees.allocation import Allocation, Probabilities, allocation, looks
-from threespo.decision_trees.settings import DecisionTreeSettings, TreeFamily
+from threespo.decision_trees.allocation import (
+    Allocation,
+    Probabilities,
+    count_observations,
+    measure_allocation,
+)
+from threespo.decision_trees.settings import DecisionTreeFamily, DecisionTreeSettings
 from threespo.decision_trees.tabular import TabularCritic, TabularPolicy
-from threespo.envs.episode import EpisodeSetup, begin
+from threespo.envs.episode import EpisodeSetup, start_episode
 from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities, tree_prompt
 from threespo.methods.base import CommonSettings
 from threespo.methods.registry import make_method
@@ -60,11 +65,16 @@ def train_on_family(settings: DecisionTreeSettings) -> None:
 
 
 def run_on_trees(
-    method: str, options: dict[str, Any], settings: TreeFamily, *, learning_rate: float, seed: int
+    method: str,
+    options: dict[str, Any],
+    settings: DecisionTreeFamily,
+    *,
+    learning_rate: float,
+    seed: int,
 ) -> list[dict[str, float]]:
     """Train a method once.
 
-    Columns: ``generations`` and ``optimizer_steps`` so far; ``success``, the probability with which the present policy
+    Columns: ``generations`` and ``optimizer_steps`` so far; ``mean_success``, the probability with which the present policy
     wins, exactly, averaged over the trees; ``coverage``, the share of all observations that the run has met so far; of
     searches ``allocation`` and ``regret`` so far (``threespo.decision_trees.allocation``), else NaN.
 
@@ -99,19 +109,19 @@ def run_on_trees(
     critic = TabularCritic(settings.critic_learning_rate) if made.critic_rate else None
 
     generations = steps = idle = epoch = 0
-    spent, truth = Allocation(), probabilities(policy, tasks)
-    most = looks(tasks, truth)
+    spent, truth = Allocation(), compute_success_probabilities(policy, tasks)
+    most = count_observations(tasks, truth)
     none = {"coverage": 0.0, "allocation": math.nan, "regret": math.nan}
-    rows = [{"generations": 0, "optimizer_steps": 0, "success": success(truth), **none}]
+    rows = [{"generations": 0, "optimizer_steps": 0, "success": mean_success(truth), **none}]
 
     # Where all roots are gated no epoch samples anything, so the budget would never be spent.
     while generations < settings.generations and idle < settings.trees:
         drawn = generator(seed, "trees", epoch).sample(tasks, settings.trees_per_epoch)
         driver = Driver(policy, policy, critic, derive(seed, "training"), 1.0)
-        result = driver.drive(made, epoch, [begin(setup, task) for task in drawn])
+        result = driver.run_epoch(made, epoch, [start_episode(setup, task) for task in drawn])
 
-        spent = spent.plus(allocation(result.trees, by_id, truth))
-        truth = probabilities(policy, tasks)
+        spent = spent.plus(measure_allocation(result.trees, by_id, truth))
+        truth = compute_success_probabilities(policy, tasks)
         epoch, generations, steps = (
             epoch + 1,
             generations + driver.generations,
@@ -125,18 +135,23 @@ def run_on_trees(
             **(spent.measures() if spent.samples else {}),
         }
         rows.append(
-            {"generations": generations, "optimizer_steps": steps, "success": success(truth), **found}
+            {
+                "generations": generations,
+                "optimizer_steps": steps,
+                "success": mean_success(truth),
+                **found,
+            }
         )
 
     return rows
 
 
-def probabilities(policy: TabularPolicy, tasks: list[TreeTask]) -> Probabilities:
+def compute_success_probabilities(policy: TabularPolicy, tasks: list[TreeTask]) -> Probabilities:
     """Return the probability that the policy wins from each node of each tree."""
     return {task.task_id: success_probabilities(task, _chooser(policy, task)) for task in tasks}
 
 
-def success(truth: Probabilities) -> float:
+def mean_success(truth: Probabilities) -> float:
     """Return the probability of winning a tree, averaged over all."""
     return sum(nodes[()] for nodes in truth.values()) / len(truth)
 
@@ -149,7 +164,7 @@ def _chooser(policy: TabularPolicy, task: TreeTask) -> Any:
     return choose
 
 
-def _common(settings: TreeFamily, seed: int, recorded: frozenset[str]) -> CommonSettings:
+def _common(settings: DecisionTreeFamily, seed: int, recorded: frozenset[str]) -> CommonSettings:
     return CommonSettings(
         seed=seed,
         group_size=settings.group_size,

@@ -94,7 +94,7 @@ class Outcome:
     """ALFWorld says so; elsewhere the state is what it was before."""
 
 
-def begin(setup: EpisodeSetup, task: Task) -> Episode:
+def start_episode(setup: EpisodeSetup, task: Task) -> Episode:
     """Return the start of an episode of ``task``."""
     return Episode(setup, task, setup.env.initial(task))
 
@@ -111,7 +111,7 @@ def respond(episode: Episode, response: str) -> Outcome:
     allowed = is_admissible(parsed.action, env.admissible(episode.state))
 
     # A command that is not admissible is taken all the same: the environment's answer to it is the next observation.
-    after = act(episode, parsed.action)
+    after = take_action(episode, parsed.action)
     idle = after.state == episode.state if env.text.idle is None else after.observation == env.text.idle
     return Outcome(after, parsed.action, parsed.valid, allowed, idle)
 
@@ -133,7 +133,7 @@ def is_admissible(action: str, admissible: Sequence[str]) -> bool:
     )
 
 
-def act(episode: Episode, action: str) -> Episode:
+def take_action(episode: Episode, action: str) -> Episode:
     """Take an action and return the episode after it.
 
     Args:

@@ -40,7 +40,7 @@ def parse_response(response: str, fallback_length: int) -> ParsedAction:
     return ParsedAction(action, well_formed)
 
 
-def opened_thought(text: str) -> str:
+def unclosed_thought(text: str) -> str:
     """Return the thought that a text leaves open at its end, from its tag on; nothing if it leaves none open.
 
     Args:

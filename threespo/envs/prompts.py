@@ -34,7 +34,7 @@ class PromptTemplate(Protocol):
         ...
 
 
-def history_lines(history: Sequence[tuple[str, str]], count: int) -> list[str]:
+def format_history(history: Sequence[tuple[str, str]], count: int) -> list[str]:
     """Return the templates' lines of the last pairs of a history, numbered from its beginning.
 
     Args:

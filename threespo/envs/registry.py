@@ -66,7 +66,7 @@ def _module(name: str, part: str) -> Any:
     return importlib.import_module(module)
 
 
-def recognised(path: Path) -> EnvironmentSpec:
+def environment_for_path(path: Path) -> EnvironmentSpec:
     """Return the environment whose task, file or data folder ``path`` is.
 
     Raises:

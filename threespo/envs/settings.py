@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from threespo.settings import Execution, LearningRate, Name, Settings
 
-MOST_STEPS = 1000
+MAX_EPISODE_STEPS = 1000
 """Of an episode; the paper's longest have 50, and every step is a generation."""
 
 
@@ -51,9 +51,9 @@ class TaskSettings(Settings):
 class EpisodeSettings(Settings):
     """How an episode runs."""
 
-    max_steps: int = Field(ge=1, le=MOST_STEPS)
+    max_steps: int = Field(ge=1, le=MAX_EPISODE_STEPS)
     """Steps per episode T_max."""
-    history_length: int = Field(default=2, ge=0, le=MOST_STEPS)
+    history_length: int = Field(default=2, ge=0, le=MAX_EPISODE_STEPS)
     """Past observation-action pairs in the prompt (verl-agent's setting; the paper does not say)."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from threespo.envs.base import Environment, TextInterface
-from threespo.envs.panels import PANELS
+from threespo.envs.optional_splits import OPTIONAL_SPLITS
 from threespo.envs.settings import EnvironmentSettings, EpisodeSettings, TaskSettings
 
 Prepare = Callable[[Any, Path], None]
@@ -22,25 +22,27 @@ Contents = Callable[[Path, str], dict[str, str]]
 TRAINING, CALIBRATION, REPORTING = "training", "calibration", "reporting"
 
 
-def purpose(split: str) -> str:
+def split_purpose(split: str) -> str:
     """Return what the tasks of a split are for.
 
     ``calibration``: choosing rates and base policies; ``development``: choosing between variants; ``confirmation``: nothing
     is ever chosen on it; ``reporting``: the published test sets, whose results are shown and may have been looked at before.
     """
-    return {"train": TRAINING, **{name: name for name in (CALIBRATION, *PANELS)}}.get(split, REPORTING)
+    return {"train": TRAINING, **{name: name for name in (CALIBRATION, *OPTIONAL_SPLITS)}}.get(
+        split, REPORTING
+    )
 
 
 class RealData(NamedTuple):
     """A folder of real data that ``snakemake --config ENVIRONMENT=DIR`` can give for embedded tasks."""
 
-    ending: str
+    results_suffix: str
     """What the name of the results' folder ends with, after the study's name."""
     holds: str
     """What the folder must hold, for error messages."""
     files: tuple[str, ...]
     """Patterns of the files that decide the tasks; they count by content."""
-    lacks: Callable[[Path], str | None]
+    explain_missing: Callable[[Path], str | None]
     """What a folder lacks, in words; ``None`` if the data are there. It looks for files and reads none."""
     listed: tuple[str, ...] = ()
     """Names of files at any depth that count by place and size where there is none of ``files``: thousands, too many to
@@ -68,7 +70,7 @@ class EnvironmentSpec:
     tasks: type[TaskSettings]
     episode: type[EpisodeSettings]
     splits: tuple[str, ...]
-    """All splits that its tasks may have; ``train`` and ``calibration`` are among them. What they are for: ``purpose``."""
+    """All splits that its tasks may have; ``train`` and ``calibration`` are among them. What they are for: ``split_purpose``."""
     evaluated: tuple[str, ...]
     """Splits that results are reported on, unless the study's ``evaluation.splits`` names some of the environment's."""
     text: TextInterface
@@ -92,7 +94,7 @@ class EnvironmentSpec:
     has_curriculum: bool = False
     """Whether ``threespo.imitation`` has a curriculum for its embedded base policies; if not, studies must use other
     policies here."""
-    unlearnable: Callable[[Any], str | None] = field(default=lambda _: None)
+    explain_unlearnable: Callable[[Any], str | None] = field(default=lambda _: None)
     """The section of a study -> what in it no embedded base policy could learn from, and why; ``None``: all is well."""
 
 

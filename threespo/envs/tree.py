@@ -55,7 +55,7 @@ class TreeTask:
     def _way(self) -> Node:
         return min(self.goals, key=lambda leaf: self._hash("leaf", leaf))
 
-    def dead(self, node: Node) -> bool:
+    def is_dead_end(self, node: Node) -> bool:
         """Return whether nothing leads on from ``node``."""
         inner = 0 < len(node) < self.depth and node != self._way[: len(node)]
         return inner and self._share("dead", node) < self.dead_ends
@@ -63,7 +63,7 @@ class TreeTask:
     def look(self, node: Node) -> str:
         """Return what ``node`` looks like."""
         if 0 < len(node) < self.depth and self._share("alias", node) < self.aliased:
-            return DEAD_END if self.dead(node) else CORRIDOR
+            return DEAD_END if self.is_dead_end(node) else CORRIDOR
         return f"room {self.number}:" + "-".join(map(str, node))
 
     def _hash(self, what: str, node: Node) -> int:
@@ -101,7 +101,7 @@ class TreeEnv:
 
     def step(self, state: TreeState, action: str) -> Transition[TreeState]:
         after = state
-        if action in self.admissible(state) and not state.task.dead(state.node):
+        if action in self.admissible(state) and not state.task.is_dead_end(state.node):
             after = TreeState(state.task, (*state.node, int(action)))
         return Transition(after, after.observation, int(self.won(after)), self.won(after))
 
@@ -130,7 +130,7 @@ def success_probabilities(
     known: dict[Node, float] = {}
 
     def visit(node: Node) -> float:
-        if len(node) == task.depth or task.dead(node):
+        if len(node) == task.depth or task.is_dead_end(node):
             value = float(node in task.goals)
         else:
             probabilities = choose(task.look(node))

@@ -5,21 +5,21 @@ from typing import Any, ClassVar, Self
 import gymnasium
 from gymnasium import spaces
 
-from threespo.envs.episode import Episode, act, is_admissible
+from threespo.envs.episode import Episode, is_admissible, take_action
 from threespo.errors import InputError
-from threespo.gym.numbers import seed_of
+from threespo.gym.numbers import check_seed
 from threespo.gym.snapshots import Snapshot, from_bytes, to_bytes
-from threespo.gym.stream import check_order, task_at
+from threespo.gym.stream import check_order, pick_task
 from threespo.gym.tasks import ALFWORLD, WEBSHOP, Tasks, open_tasks
 
-LONGEST_TEXT = 1 << 20
+MAX_TEXT_LENGTH = 1 << 20
 """Characters of an observation or an action, as the spaces have it. Nothing is ever cut."""
 
 
 class AnyText(spaces.Text):
     """Texts of any characters; samples are of printable ASCII."""
 
-    def __init__(self, max_length: int = LONGEST_TEXT) -> None:
+    def __init__(self, max_length: int = MAX_TEXT_LENGTH) -> None:
         super().__init__(max_length, min_length=0, charset="".join(map(chr, range(32, 127))))
 
     def contains(self, x: Any) -> bool:
@@ -43,12 +43,12 @@ class AnyText(spaces.Text):
         )
 
 
-def observed(episode: Episode) -> str:
+def render_observation(episode: Episode) -> str:
     """Return what the original environment returns here: in a shop, the page with the instruction."""
     return str(getattr(episode.state, "page", None) or episode.observation)
 
 
-def information(episode: Episode, admissible: list[str], tasks: Tasks) -> dict[str, Any]:
+def make_info(episode: Episode, admissible: list[str], tasks: Tasks) -> dict[str, Any]:
     """Return the ``info`` of a step or reset; every call makes its own objects."""
     task: Any = episode.task
     info = {
@@ -95,7 +95,7 @@ class TextEnv(gymnasium.Env[str, str]):
             environment: ``alfworld`` or ``webshop``.
             order: ``shuffled`` or ``listed`` (the panel's order).
             render_mode: ``ansi``, or ``None``.
-            options: arguments of ``threespo.gym.tasks.alfworld_tasks`` or ``webshop_tasks``: ``split``, ``path``,
+            options: arguments of ``threespo.gym.tasks.open_alfworld_tasks`` or ``webshop_tasks``: ``split``, ``path``,
                 ``max_steps``, …
 
         Raises:
@@ -143,7 +143,7 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: for an unknown task or option, or after ``close``.
         """
-        seed = None if seed is None else seed_of(seed)
+        seed = None if seed is None else check_seed(seed)
         super().reset(seed=seed)
         if self._closed:
             raise InputError("the environment is closed; make another")
@@ -153,10 +153,12 @@ class TextEnv(gymnasium.Env[str, str]):
             self._seed, self._played = seed, 0
         which = (options or {}).get("task")
         if which is None:
-            which = task_at(self._seed, self._played, len(self.tasks), self.order)
+            which = pick_task(self._seed, self._played, len(self.tasks), self.order)
             self._played += 1
         self._set(self.tasks.begin(which))
-        return observed(self.episode), information(self.episode, list(self._admissible), self.tasks)
+        return render_observation(self.episode), make_info(
+            self.episode, list(self._admissible), self.tasks
+        )
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take an action: any text, as in the original engines.
@@ -172,11 +174,11 @@ class TextEnv(gymnasium.Env[str, str]):
                 f"the episode of task {before.task.task_id!r} is over after {before.steps} steps: call reset()"
             )
         allowed = is_admissible(action, self._admissible)
-        after = act(before, action)
+        after = take_action(before, action)
         self._set(after)
-        info = {**information(after, list(self._admissible), self.tasks), "admissible": allowed}
+        info = {**make_info(after, list(self._admissible), self.tasks), "admissible": allowed}
         return (
-            observed(after),
+            render_observation(after),
             float(after.score - before.score),
             after.ended,
             after.done and not after.ended,
@@ -187,7 +189,7 @@ class TextEnv(gymnasium.Env[str, str]):
         """Return the present point as a text: goal, observation, admissible commands."""
         episode = self.episode
         commands = (f"  {command}" for command in self._admissible)
-        return "\n".join([f"Task: {episode.task.goal}", observed(episode), *commands])
+        return "\n".join([f"Task: {episode.task.goal}", render_observation(episode), *commands])
 
     def close(self) -> None:
         """Let the episode go; harmless when repeated."""

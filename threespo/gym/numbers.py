@@ -9,7 +9,7 @@ _TRUTH = ("bool", "torch.bool")
 """What arrays and tensors call the type of truth values; a tensor's would pass for 0 or 1."""
 
 
-def as_whole(value: Any) -> int | None:
+def to_whole_number(value: Any) -> int | None:
     """Return a whole number as Python's; ``None`` for anything else, truth values and fractions among them."""
     if isinstance(value, bool) or str(getattr(value, "dtype", "")) in _TRUTH:
         return None
@@ -19,15 +19,15 @@ def as_whole(value: Any) -> int | None:
         return None
 
 
-def plain(value: Any) -> Any:
+def to_python(value: Any) -> Any:
     """Return a single value of numpy or torch, or a whole number of any library, as Python's; anything else as it is."""
     if hasattr(value, "item") and getattr(value, "shape", None) in ((), None):
         value = value.item()
-    found = as_whole(value)
+    found = to_whole_number(value)
     return value if found is None else found
 
 
-def seed_of(value: Any, where: str = "seed") -> int:
+def check_seed(value: Any, where: str = "seed") -> int:
     """Return a seed as Python's number.
 
     Args:
@@ -37,7 +37,7 @@ def seed_of(value: Any, where: str = "seed") -> int:
     Raises:
         InputError: if it is no whole number of 0 or more.
     """
-    found = as_whole(value)
+    found = to_whole_number(value)
     if found is None or found < 0:
         raise InputError(f"{where}: expected a whole number of 0 or more, found {value!r}")
     return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from threespo.envs.alfworld import Game, GameState
-from threespo.envs.alfworld.model import Facts
+from threespo.envs.alfworld.model import WorldState
 from threespo.envs.episode import Episode
 from threespo.envs.webshop import ShopGoal, ShopState, WebShop
 from threespo.errors import InputError
@@ -41,7 +41,7 @@ def to_bytes(snapshot: Snapshot, tasks: Tasks) -> bytes:
         tasks: they are named, not stored; a task's content is stored as a hash.
     """
     values: dict[str, Any] = {
-        "made": _made(tasks),
+        "made": _describe_tasks(tasks),
         "seed": snapshot.seed,
         "played": snapshot.played,
         "task": None,
@@ -50,7 +50,7 @@ def to_bytes(snapshot: Snapshot, tasks: Tasks) -> bytes:
         values |= {
             "task": episode.task.task_id,
             "content": tasks.content(episode.task.task_id),
-            "state": _dump(episode.state),
+            "state": _dump_state(episode.state),
             "history": episode.history,
             "won": episode.won,
             "score": episode.score,
@@ -80,7 +80,7 @@ def from_bytes(data: bytes, tasks: Tasks) -> Snapshot:
         raise InputError(f"snapshot is damaged or cut off ({len(body)} bytes); {_REMEDY}")
 
     values = json.loads(body)
-    if values["made"] != (mine := _made(tasks)):
+    if values["made"] != (mine := _describe_tasks(tasks)):
         raise InputError(f"snapshot of {values['made']}, but this environment is {mine}; {_REMEDY}")
     if values["task"] is None:
         return Snapshot(None, values["seed"], values["played"])
@@ -91,7 +91,7 @@ def from_bytes(data: bytes, tasks: Tasks) -> Snapshot:
         )
 
     history = tuple((seen, action) for seen, action in values["history"])
-    state = _load(task, values["state"])
+    state = _load_state(task, values["state"])
     episode = Episode(tasks.setup, task, state, history, values["won"], values["score"], values["ended"])
     return Snapshot(episode, values["seed"], values["played"])
 
@@ -100,7 +100,7 @@ def _checksum(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:32]
 
 
-def _made(tasks: Tasks) -> dict[str, Any]:
+def _describe_tasks(tasks: Tasks) -> dict[str, Any]:
     """Return what two environments must have in common for one to go on where the other was."""
     made = {"environment": tasks.name, "split": tasks.split, "max_steps": tasks.setup.max_steps}
     env = tasks.setup.env
@@ -111,7 +111,7 @@ def _made(tasks: Tasks) -> dict[str, Any]:
     return made
 
 
-def _dump(state: Any) -> Any:
+def _dump_state(state: Any) -> Any:
     if isinstance(state, GameState):
         return {"facts": state.facts, "observation": state.observation, "won": state._won}
     if isinstance(state, ShopState):
@@ -120,9 +120,9 @@ def _dump(state: Any) -> Any:
     raise InputError(f"states of {type(state).__name__} cannot be written as bytes")
 
 
-def _load(task: Any, values: dict[str, Any]) -> Any:
+def _load_state(task: Any, values: dict[str, Any]) -> Any:
     if isinstance(task, Game):
-        facts = Facts._make(
+        facts = WorldState._make(
             tuple(value) if isinstance(value, list) else value for value in values["facts"]
         )
         return GameState(task, facts, values["observation"], values["won"])

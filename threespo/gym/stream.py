@@ -8,7 +8,7 @@ from threespo.rng import generator
 ORDERS = ("shuffled", "listed")
 
 
-def task_at(seed: int, number: int, count: int, order: str) -> int:
+def pick_task(seed: int, number: int, count: int, order: str) -> int:
     """Return the place of the task that comes at a point of a stream.
 
     Args:
@@ -18,7 +18,7 @@ def task_at(seed: int, number: int, count: int, order: str) -> int:
         order: ``shuffled``: another order in each pass, drawn from the seed; ``listed``: the panel's, whatever the seed.
     """
     sweep, place = divmod(number, count)
-    return place if order == "listed" else _shuffled(seed, sweep, count)[place]
+    return place if order == "listed" else _shuffle_tasks(seed, sweep, count)[place]
 
 
 def check_order(order: str) -> None:
@@ -28,7 +28,7 @@ def check_order(order: str) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _shuffled(seed: int, sweep: int, count: int) -> list[int]:
+def _shuffle_tasks(seed: int, sweep: int, count: int) -> list[int]:
     places = list(range(count))
     generator("gym order", seed, sweep).shuffle(places)
     return places

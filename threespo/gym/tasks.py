@@ -17,21 +17,21 @@ from threespo.envs.alfworld import Alfworld, compile_game, embedded, sources
 from threespo.envs.alfworld.experts import Expert, make_expert
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.settings import AlfworldEpisode
-from threespo.envs.episode import Episode, EpisodeSetup, begin
+from threespo.envs.episode import Episode, EpisodeSetup, start_episode
 from threespo.envs.settings import EpisodeSettings
 from threespo.envs.webshop import Catalogue, WebShop
 from threespo.envs.webshop.catalogue import is_catalogue
-from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
+from threespo.envs.webshop.data import load_goals, prepare_shop, read_shop_products
 from threespo.envs.webshop.pages import SESSION
 from threespo.envs.webshop.settings import WebshopEpisode
 from threespo.errors import InputError
-from threespo.gym.numbers import as_whole, plain
+from threespo.gym.numbers import to_python, to_whole_number
 from threespo.panels.comparison import Comparison, compare_folder
 from threespo.panels.panel import GENERATED_SEED, PRODUCTS, content_hash, load_panel
 from threespo.rng import derive
 
 ALFWORLD, WEBSHOP = "alfworld", "webshop"
-_REMEMBERED = 512
+_MAX_CACHED_TASKS = 512
 """Compiled games that are kept; one takes up to a megabyte."""
 
 
@@ -64,8 +64,8 @@ class Tasks:
         self.name, self.split, self.setup, self.ids = name, split, setup, tuple(ids)
         self.expert, self.comparison = expert, comparison
         self._load, self._contents = load, contents
-        self._checked = functools.lru_cache(maxsize=_REMEMBERED)(self._load_checked)
-        self._content = functools.lru_cache(maxsize=_REMEMBERED)(
+        self._checked = functools.lru_cache(maxsize=_MAX_CACHED_TASKS)(self._load_checked)
+        self._content = functools.lru_cache(maxsize=_MAX_CACHED_TASKS)(
             lambda place: content_hash(self._checked(place))
         )
         self._places = {task_id: place for place, task_id in enumerate(self.ids)}
@@ -82,11 +82,11 @@ class Tasks:
         Raises:
             InputError: if there is none, or it is not what the panel says.
         """
-        return self._checked(self.place(which))
+        return self._checked(self.find_index(which))
 
     def content(self, which: int | str) -> str:
         """Return the hash of a task's content, given its place or its id (``threespo.panels.panel.content_hash``)."""
-        return self._content(self.place(which))
+        return self._content(self.find_index(which))
 
     def _load_checked(self, place: int) -> Any:
         task = self._load(place)
@@ -97,7 +97,7 @@ class Tasks:
             )
         return task
 
-    def place(self, which: int | str) -> int:
+    def find_index(self, which: int | str) -> int:
         """Return the place of a task, given its place or its id.
 
         Raises:
@@ -105,7 +105,7 @@ class Tasks:
         """
         if isinstance(which, str) and which in self._places:
             return self._places[which]
-        place = as_whole(which)
+        place = to_whole_number(which)
         if place is not None and 0 <= place < len(self.ids):
             return place
         raise InputError(
@@ -115,11 +115,11 @@ class Tasks:
 
     def begin(self, which: int | str) -> Episode:
         """Return the start of an episode of a task, given its place or its id."""
-        return begin(self.setup, self.task(which))
+        return start_episode(self.setup, self.task(which))
 
 
 @functools.lru_cache(maxsize=32)
-def alfworld_tasks(
+def open_alfworld_tasks(
     split: str = "train",
     path: str | None = None,
     max_steps: int = 50,
@@ -144,15 +144,15 @@ def alfworld_tasks(
     Raises:
         InputError: if there is no such split, folder or expert, a number is out of range, or the extra is missing.
     """
-    setup = _setup(Alfworld(), AlfworldEpisode, max_steps=max_steps, history_length=history_length)
+    setup = _make_setup(Alfworld(), AlfworldEpisode, max_steps=max_steps, history_length=history_length)
     adviser = make_expert(expert)
     if path is None:
         if human_goals:
             raise InputError(
                 "alfworld: human_goals needs path: generated games have no annotations by people"
             )
-        listed = _generated("alfworld-generated", split)
-        make = functools.partial(embedded.game, split, GENERATED_SEED, "full")
+        listed = _read_generated_panel("alfworld-generated", split)
+        make = functools.partial(embedded.generate_game, split, GENERATED_SEED, "full")
         return Tasks(
             ALFWORLD,
             split,
@@ -163,7 +163,7 @@ def alfworld_tasks(
             adviser,
         )
 
-    records = _real_games(Path(path), split, human_goals, goal_seed)
+    records = _read_games(Path(path), split, human_goals, goal_seed)
     ids = [record.game_id for record in records]
     contents = {record.game_id: content_hash(record) for record in records}
     compared = compare_folder(ALFWORLD, path, [split], contents, quiet=human_goals > 0)
@@ -172,12 +172,12 @@ def alfworld_tasks(
     )
 
 
-def _real_games(folder: Path, split: str, human_goals: float, goal_seed: int) -> list[GameRecord]:
+def _read_games(folder: Path, split: str, human_goals: float, goal_seed: int) -> list[GameRecord]:
     """Return a folder's games in the panel's order, those for calibration held out of the training games."""
     held_out = {task.task_id for task in load_panel("alfworld-official").splits["calibration"]}
-    own = "calibration" in sources.splits(folder)
+    own = "calibration" in sources.find_splits(folder)
     read = "train" if split == "calibration" and not own else split
-    records = sources.load(folder, read, human_goals=human_goals, goal_seed=goal_seed)
+    records = sources.load_games(folder, read, human_goals=human_goals, goal_seed=goal_seed)
     if not own and split in ("train", "calibration"):
         records = [
             replace(r, split=split)
@@ -193,7 +193,7 @@ def _real_games(folder: Path, split: str, human_goals: float, goal_seed: int) ->
 
 
 @functools.lru_cache(maxsize=32)
-def webshop_tasks(
+def open_webshop_tasks(
     split: str = "train",
     path: str | None = None,
     max_steps: int = 15,
@@ -219,12 +219,12 @@ def webshop_tasks(
         InputError: if there is no such split or folder, or an argument is out of range.
     """
     limits = {"max_steps": max_steps, "history_length": history_length}
-    listed = _generated("webshop-generated", split) if path is None else None
+    listed = _read_generated_panel("webshop-generated", split) if path is None else None
     if path is None and human_goals:
         raise InputError("webshop: human_goals needs path: the generated panel has synthetic goals")
-    folder = shop_folder(path, human_goals)
-    shop = _shop(folder, mode, fidelity, session)
-    setup = _setup(shop, WebshopEpisode, mode=mode, fidelity=fidelity, **limits)
+    folder = prepare_shop_folder(path, human_goals)
+    shop = _open_shop(folder, mode, fidelity, session)
+    setup = _make_setup(shop, WebshopEpisode, mode=mode, fidelity=fidelity, **limits)
     if not (folder / f"{split}.jsonl.xz").is_file():
         there = (
             ", ".join(sorted(file.name.split(".")[0] for file in folder.glob("*.jsonl.xz"))) or "none"
@@ -242,12 +242,12 @@ def webshop_tasks(
 
 
 @functools.lru_cache(maxsize=16)
-def _shop(folder: Path, mode: Any, fidelity: Any, session: str) -> WebShop:
+def _open_shop(folder: Path, mode: Any, fidelity: Any, session: str) -> WebShop:
     return WebShop(Catalogue(folder / "catalogue"), mode=mode, fidelity=fidelity, session=session)
 
 
 @functools.lru_cache(maxsize=16)
-def shop_folder(path: str | None, human_goals: bool = False) -> Path:
+def prepare_shop_folder(path: str | None, human_goals: bool = False) -> Path:
     """Return the folder of a prepared shop; where nothing is prepared, one that is removed when the process ends.
 
     Args:
@@ -257,23 +257,26 @@ def shop_folder(path: str | None, human_goals: bool = False) -> Path:
     if path is not None and is_catalogue(Path(path) / "catalogue"):
         return Path(path)
     source = (
-        products_of("path", path=Path(path))
+        read_shop_products("path", path=Path(path))
         if path
-        else products_of("embedded", count=PRODUCTS, seed=GENERATED_SEED)
+        else read_shop_products("embedded", count=PRODUCTS, seed=GENERATED_SEED)
     )
     temporary = Path(tempfile.mkdtemp(prefix="threespo-shop-"))
     # A forked process must not remove what its parent uses.
-    atexit.register(_remove, temporary, os.getpid())
+    atexit.register(_remove_if_owner, temporary, os.getpid())
     prepare_shop(temporary / "shop", source, goals="human" if human_goals else "synthetic")
     return temporary / "shop"
 
 
-def _remove(folder: Path, owner: int) -> None:
+def _remove_if_owner(folder: Path, owner: int) -> None:
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-TASKS: dict[str, Callable[..., Tasks]] = {ALFWORLD: alfworld_tasks, WEBSHOP: webshop_tasks}
+TASK_OPENERS: dict[str, Callable[..., Tasks]] = {
+    ALFWORLD: open_alfworld_tasks,
+    WEBSHOP: open_webshop_tasks,
+}
 """By the environment's name in ``threespo.envs.registry``."""
 
 
@@ -287,11 +290,11 @@ def open_tasks(environment: str, **options: Any) -> Tasks:
     Raises:
         InputError: if there is no such environment, option, split or folder.
     """
-    if environment not in TASKS:
-        raise InputError(f"no environment {environment!r}; there are: {', '.join(TASKS)}")
+    if environment not in TASK_OPENERS:
+        raise InputError(f"no environment {environment!r}; there are: {', '.join(TASK_OPENERS)}")
     # A folder may come as a path; one that is given twice in two ways is opened twice, and no harm is done.
     given = {
-        name: os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
+        name: os.fspath(value) if isinstance(value, os.PathLike) else to_python(value)
         for name, value in options.items()
     }
     for name, value in given.items():
@@ -300,14 +303,14 @@ def open_tasks(environment: str, **options: Any) -> Tasks:
                 f"{environment}: {name}: expected one value, found a {type(value).__name__}"
             )
     try:
-        return TASKS[environment](**given)
+        return TASK_OPENERS[environment](**given)
     except TypeError as error:
         raise InputError(
-            f"{environment}: {error}".replace(f"{TASKS[environment].__name__}() ", "")
+            f"{environment}: {error}".replace(f"{TASK_OPENERS[environment].__name__}() ", "")
         ) from error
 
 
-def _generated(name: str, split: str) -> tuple[list[str], list[str]]:
+def _read_generated_panel(name: str, split: str) -> tuple[list[str], list[str]]:
     """Return ids and content hashes of a split of a panel of generated tasks."""
     panel = load_panel(name)
     if split not in panel.splits:
@@ -316,7 +319,7 @@ def _generated(name: str, split: str) -> tuple[list[str], list[str]]:
     return [task.task_id for task in tasks], [task.content for task in tasks]
 
 
-def _setup(env: Any, settings: type[EpisodeSettings], **values: Any) -> EpisodeSetup:
+def _make_setup(env: Any, settings: type[EpisodeSettings], **values: Any) -> EpisodeSetup:
     try:
         episode = settings.model_validate(values)
     except ValidationError as error:

@@ -7,12 +7,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from threespo.envs.episode import Episode, act, is_admissible
+from threespo.envs.episode import Episode, is_admissible, take_action
 from threespo.errors import InputError
-from threespo.gym.environment import AnyText, information, observed
-from threespo.gym.numbers import as_whole, seed_of
+from threespo.gym.environment import AnyText, make_info, render_observation
+from threespo.gym.numbers import check_seed, to_whole_number
 from threespo.gym.snapshots import Snapshot, from_bytes, to_bytes
-from threespo.gym.stream import check_order, task_at
+from threespo.gym.stream import check_order, pick_task
 from threespo.gym.tasks import ALFWORLD, WEBSHOP, open_tasks
 
 Step = tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -47,13 +47,13 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
             num_envs: how many episodes.
             order: ``shuffled`` or ``listed`` (the panel's order).
             autoreset: begin the next episode where one is over.
-            options: arguments of ``threespo.gym.tasks.alfworld_tasks`` or ``webshop_tasks``.
+            options: arguments of ``threespo.gym.tasks.open_alfworld_tasks`` or ``webshop_tasks``.
 
         Raises:
             InputError: if an argument is out of range, or the tasks are not there.
         """
         check_order(order)
-        count = as_whole(num_envs)
+        count = to_whole_number(num_envs)
         if count is None or count < 1:
             raise InputError(f"num_envs: expected a whole number of 1 or more, found {num_envs!r}")
         num_envs = count
@@ -112,7 +112,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
                 f"tasks: expected one for each of {len(chosen)} episodes that begin, found {len(tasks)}"
             )
         if seed is not None:
-            self._seed, self._played = seed_of(seed), [0] * self.num_envs
+            self._seed, self._played = check_seed(seed), [0] * self.num_envs
 
         for position, place in enumerate(chosen):
             self._begin(place, None if tasks is None else tasks[position])
@@ -140,7 +140,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
             if not isinstance(action, str):
                 raise InputError(f"actions[{place}]: expected a text, found {type(action).__name__}")
             allowed[place] = is_admissible(action, self._admissible[place])
-            after = act(episode, action)
+            after = take_action(episode, action)
             rewards[place] = after.score - episode.score
             self._set(place, after)
 
@@ -219,7 +219,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
     def _begin(self, place: int, which: int | str | None) -> None:
         if which is None:
             number = self._played[place] * self.num_envs + place
-            which = task_at(self._seed, number, len(self.tasks), self.order)
+            which = pick_task(self._seed, number, len(self.tasks), self.order)
             self._played[place] += 1
         self._set(place, self.tasks.begin(which))
 
@@ -230,11 +230,11 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         )
 
     def _texts(self) -> tuple[str, ...]:
-        return tuple(map(observed, self.episodes))
+        return tuple(map(render_observation, self.episodes))
 
     def _information(self) -> dict[str, Any]:
         rows = [
-            information(e, list(listed), self.tasks)
+            make_info(e, list(listed), self.tasks)
             for e, listed in zip(self.episodes, self._admissible, strict=True)
         ]
         info: dict[str, Any] = {}

@@ -4,7 +4,7 @@
 Hugging Face folder with tokenizer and chat template.
 
 The recipe has two parts. *Strong*: behaviour cloning of a scripted expert until the policy acts on what the prompt shows
-(measured by ``binding``). *Base*: a policy whose success rate is low, from which all reinforcement learning starts. It comes
+(measured by ``measure_binding``). *Base*: a policy whose success rate is low, from which all reinforcement learning starts. It comes
 in two kinds, ``weakness`` in a study. ``planted``: the strong policy, fine-tuned briefly on a careless expert. It is still
 able to do what the strong policy does but seldom does it, so there is something to gain; part of the gain is to undo the
 planted faults, and the report says so. ``early``: the clone as it was when its success rate first passed a target on the way
@@ -21,18 +21,18 @@ from typing import Any
 
 from threespo.agents.rollout import play_episodes
 from threespo.envs.base import Task
-from threespo.envs.episode import act, begin
+from threespo.envs.episode import start_episode, take_action
 from threespo.envs.parsing import parse_response
 from threespo.envs.registry import environment
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, copy_folder, read_json
+from threespo.files import copy_folder, read_json, replace_folder, write_json
 from threespo.hub import fetch_model
 from threespo.imitation.curriculum import (
     Curriculum,
     EarlyStop,
     Recipe,
-    Shape,
     Stage,
+    TinyModelShape,
     Turn,
     curriculum_of,
 )
@@ -40,14 +40,14 @@ from threespo.imitation.settings import BasePolicySettings
 from threespo.paths import POLICY_FILE
 from threespo.rng import derive, generator
 
-WELL_FORMED = 0.95
+MIN_WELL_FORMED = 0.95
 """A base policy has at least this share of well-formed responses at temperature 1.0."""
 
 
-def provide(settings: BasePolicySettings) -> None:
+def provide_policy(settings: BasePolicySettings) -> None:
     """The policy stage: put ``base/``, ``strong/`` and ``policy.json`` into the policy's folder.
 
-    A shipped policy is used if it was made by exactly this recipe for these games, unless ``build`` is set; otherwise
+    A shipped policy is used if it was made by exactly this recipe for these games, unless ``build_policy`` is set; otherwise
     the recipe runs. A pretrained model is not copied: ``policy.json`` names it. One of a hub is fetched into the hub's
     cache, once, and ``policy.json`` has its commit and the sizes of its files.
 
@@ -57,21 +57,21 @@ def provide(settings: BasePolicySettings) -> None:
     env, name, paths = settings.env, settings.policy, settings.paths
     out = paths.policy(env, name)
     if settings.kind == "pretrained":
-        atomic_json(out / POLICY_FILE, {"kind": "pretrained", **_pretrained(settings)})
+        write_json(out / POLICY_FILE, {"kind": "pretrained", **_pretrained(settings)})
         return
 
     curriculum = curriculum_of(settings)
     fingerprint = recipe_fingerprint(curriculum)
-    with atomic_folder(out) as folder:
+    with replace_folder(out) as folder:
         if not settings.build and _matches(curriculum.shipped, fingerprint):
             print(f"policy {name}: the shipped one was made by this recipe and is used", file=sys.stderr)
             copy_folder(curriculum.shipped, folder)
         else:
             print(f"policy {name}: built from its recipe", file=sys.stderr)
-            facts = build(
+            facts = build_policy(
                 curriculum, environment(env).load_tasks(paths.data(env), "calibration"), folder
             )
-            atomic_json(folder / POLICY_FILE, {"kind": "tiny", "fingerprint": fingerprint, **facts})
+            write_json(folder / POLICY_FILE, {"kind": "tiny", "fingerprint": fingerprint, **facts})
 
 
 def _pretrained(settings: BasePolicySettings) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _pretrained(settings: BasePolicySettings) -> dict[str, Any]:
     return {"source": source, "revision": model.revision, "files": model.files}
 
 
-def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict[str, Any]:
+def build_policy(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict[str, Any]:
     """Run the recipe, write ``strong/`` and ``base/``, and return what was measured.
 
     Args:
@@ -93,21 +93,21 @@ def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict
     """
     import torch
 
-    from threespo.imitation.cloning import Cloner, Watch
+    from threespo.imitation.cloning import Cloner, TrainingHook
     from threespo.policy import linear
 
-    plan = curriculum.plan
+    plan = curriculum.recipe
     # Sums depend on the number of threads: with one the result does not depend on how many cores a machine has.
     torch.set_num_threads(1)
     torch.manual_seed(derive(plan.seed, "weights") % 2**63)
 
     tokenizer = _tokenizer(curriculum)
     model = new_model(plan.shape, tokenizer)
-    linear.install(model)
+    linear.use_onednn(model)
 
     def played_by(name: str) -> dict[str, float]:
-        save(model, tokenizer, folder / name)
-        return measure(folder / name, curriculum, calibration, plan.seed)
+        save_policy(model, tokenizer, folder / name)
+        return measure_policy(folder / name, curriculum, calibration, plan.seed)
 
     cloner, weakening = Cloner(model, tokenizer, curriculum), plan.weakening
     passed: dict[str, float] = {}
@@ -116,19 +116,19 @@ def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict
         if isinstance(weakening, EarlyStop) and tokens >= weakening.first and not passed:
             played = played_by("base")
             print(f"clone of {tokens:,} tokens: {played}", file=sys.stderr)
-            if played["success_t1.0"] > plan.target and played["valid_format_t1.0"] >= WELL_FORMED:
+            if played["success_t1.0"] > plan.target and played["valid_format_t1.0"] >= MIN_WELL_FORMED:
                 passed.update({"tokens": tokens, **played})
 
-    watch = Watch(weakening.every, look) if isinstance(weakening, EarlyStop) else None
+    watch = TrainingHook(weakening.every, look) if isinstance(weakening, EarlyStop) else None
     for stage in plan.stages:
-        cloner.run(stage, watch)
+        cloner.train_stage(stage, watch)
 
     facts: dict[str, Any] = {"recipe": asdict(plan)}
     facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     played = played_by("strong")
     facts["strong"] = {
         **played,
-        "binding": binding(folder / "strong", curriculum, calibration, plan.seed),
+        "binding": measure_binding(folder / "strong", curriculum, calibration, plan.seed),
     }
     print(f"strong policy: {facts['strong']}", file=sys.stderr)
 
@@ -137,29 +137,29 @@ def build(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict
         found = passed or {"tokens": cloner.tokens, **played_by("base")}
         facts["base"] = {
             **found,
-            "binding": binding(folder / "base", curriculum, calibration, plan.seed),
+            "binding": measure_binding(folder / "base", curriculum, calibration, plan.seed),
         }
         return facts
 
     steps = 0
     # A step may also damage the form of responses, which the next one repairs.
     while not _weak_enough(played, plan) and steps < plan.most_weakening_steps:
-        cloner.run(weakening)
+        cloner.train_stage(weakening)
         steps += 1
         played = played_by("base")
         print(f"base policy, {steps} steps weaker: {played}", file=sys.stderr)
     if not steps:
-        save(model, tokenizer, folder / "base")
+        save_policy(model, tokenizer, folder / "base")
 
     facts["base"] = {"weakening_steps": steps, **played}
     return facts
 
 
 def _weak_enough(played: dict[str, float], plan: Recipe) -> bool:
-    return played["success_t1.0"] <= plan.target and played["valid_format_t1.0"] >= WELL_FORMED
+    return played["success_t1.0"] <= plan.target and played["valid_format_t1.0"] >= MIN_WELL_FORMED
 
 
-def new_model(shape: Shape, tokenizer: Any) -> Any:
+def new_model(shape: TinyModelShape, tokenizer: Any) -> Any:
     """Return a randomly initialised Qwen2 model.
 
     Args:
@@ -184,13 +184,15 @@ def new_model(shape: Shape, tokenizer: Any) -> Any:
     return Qwen2ForCausalLM(config)
 
 
-def save(model: Any, tokenizer: Any, folder: Path) -> None:
+def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a Hugging Face folder."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def measure(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) -> dict[str, float]:
+def measure_policy(
+    folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int
+) -> dict[str, float]:
     """Play tasks once at temperatures 1.0 and 0.4; return success, format validity and admissibility at each.
 
     Args:
@@ -214,7 +216,9 @@ def measure(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) 
     return facts
 
 
-def binding(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) -> dict[str, float]:
+def measure_binding(
+    folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int
+) -> dict[str, float]:
     """Test whether the policy acts on what the prompt shows, in states of the careful expert.
 
     Args:
@@ -227,12 +231,12 @@ def binding(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) 
 
     expert, setup, states = curriculum.expert, curriculum.setup, []
     for task in tasks:
-        rng, episode = generator(seed, "binding", task.task_id), begin(setup, task)
+        rng, episode = generator(seed, "binding", task.task_id), start_episode(setup, task)
         while not episode.done:
             decision = expert(episode, rng)
-            if curriculum.telling(decision):
+            if curriculum.is_diagnostic(decision):
                 states.append((episode, decision.action))
-            episode = act(episode, decision.action)
+            episode = take_action(episode, decision.action)
 
     requests = tuple(
         SampleRequest(episode.prompt, 1, ("binding", i)) for i, (episode, _) in enumerate(states)
@@ -243,7 +247,7 @@ def binding(folder: Path, curriculum: Curriculum, tasks: list[Task], seed: int) 
         for (episode, wanted), (sample,) in zip(states, samples, strict=True)
     ]
 
-    return curriculum.understanding(turns)
+    return curriculum.grounding_metrics(turns)
 
 
 def recipe_fingerprint(curriculum: Curriculum) -> str:
@@ -254,7 +258,7 @@ def recipe_fingerprint(curriculum: Curriculum) -> str:
     """
     from threespo.imitation.cloning import demonstrations
 
-    plan = curriculum.plan
+    plan = curriculum.recipe
     digest = hashlib.sha256(json.dumps(asdict(plan), sort_keys=True).encode())
     weakening = [plan.weakening] if isinstance(plan.weakening, Stage) else []
     for number, stage in enumerate((*plan.stages, *weakening)):
@@ -269,7 +273,7 @@ def _tokenizer(curriculum: Curriculum) -> Any:
     from threespo.imitation.cloning import demonstrations
     from threespo.imitation.tokenizer import build_tokenizer
 
-    plan = curriculum.plan
+    plan = curriculum.recipe
     tasks = list(itertools.islice(curriculum.tasks(derive(plan.seed, "tokenizer"), 0.0), 600))
     noisy = replace(plan.stages[0], labels=None)
     played = demonstrations(curriculum.expert, curriculum.setup, iter(tasks), noisy, plan.seed)

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from threespo.envs.base import Task
-from threespo.envs.episode import EpisodeSetup, act, begin
+from threespo.envs.episode import EpisodeSetup, start_episode, take_action
 from threespo.imitation.curriculum import Curriculum, Decision, Expert, Stage
 from threespo.rng import derive, generator
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class TrainingExample:
     """One training sequence."""
 
     tokens: tuple[int, ...]
@@ -54,16 +54,16 @@ def demonstrations(
     """
     for number, task in enumerate(tasks):
         rng = generator(seed, "demonstration", number)
-        episode = begin(setup, task)
+        episode = start_episode(setup, task)
         while not episode.done:
             played = expert(episode, rng, stage.executed)
             label = played if stage.labels is None else expert(episode, rng, stage.labels)
             yield episode.prompt, response_text(label)
-            episode = act(episode, played.action)
+            episode = take_action(episode, played.action)
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class TrainingHook:
     """Looks at a model while it is trained, without changing it."""
 
     every: int
@@ -87,11 +87,11 @@ class Cloner:
             model,
             tokenizer,
             curriculum,
-            curriculum.plan.seed,
+            curriculum.recipe.seed,
         )
         self.stages, self.tokens = 0, 0
 
-    def run(self, stage: Stage, watch: Watch | None = None) -> None:
+    def run(self, stage: Stage, watch: TrainingHook | None = None) -> None:
         """Train for one stage, showing progress on stderr.
 
         Args:
@@ -135,7 +135,7 @@ class Cloner:
 
         self.model.eval()
 
-    def _examples(self, stage: Stage, offset: int = 0) -> Iterator[Example]:
+    def _examples(self, stage: Stage, offset: int = 0) -> Iterator[TrainingExample]:
         stream = derive(self.seed, "clone", self.stages, offset)
         curriculum = self.curriculum
         tasks = curriculum.tasks(stream, stage.generated_share)
@@ -147,7 +147,7 @@ class Cloner:
         sample = list(itertools.islice(self._examples(stage, offset=1), 512))
         return sum(len(example.tokens) for example in sample) / len(sample)
 
-    def _batches(self, stage: Stage) -> Iterator[list[Example]]:
+    def _batches(self, stage: Stage) -> Iterator[list[TrainingExample]]:
         """Yield batches of similar lengths out of a shuffled pool of many episodes."""
         rng = random.Random(derive(self.seed, "batches", self.stages))
         examples = self._examples(stage)
@@ -159,7 +159,7 @@ class Cloner:
             rng.shuffle(batches)
             yield from batches
 
-    def _loss(self, batch: list[Example], stage: Stage) -> Tensor:
+    def _loss(self, batch: list[TrainingExample], stage: Stage) -> Tensor:
         width = max(len(example.tokens) for example in batch)
         tokens = torch.zeros((len(batch), width), dtype=torch.long)
         weights = torch.zeros((len(batch), width))
@@ -186,7 +186,7 @@ class Cloner:
 
 def encode_pairs(
     tokenizer: Any, pairs: list[tuple[str, str]], decides: Literal["thought", "response"] = "thought"
-) -> list[Example]:
+) -> list[TrainingExample]:
     """Turn (prompt, response) texts into training sequences through the tokenizer's chat template.
 
     Args:
@@ -212,7 +212,7 @@ def encode_pairs(
         # The tail is "<think>", the goal noun, the deciding tokens up to the one that closes the thought, the action.
         stop = next((i for i, token in enumerate(tail) if token in closing), len(tail) - 1)
         span = (len(head) + 2, len(head) + (stop + 1 if decides == "thought" else len(tail)))
-        examples.append(Example((*head, *tail), len(head), span, "<action>take " in response))
+        examples.append(TrainingExample((*head, *tail), len(head), span, "<action>take " in response))
     return examples
 
 

@@ -12,8 +12,7 @@ from typing import Any, Literal, Protocol
 
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, EpisodeSetup
-from threespo.imitation.settings import BasePolicySettings
-from threespo.imitation.sizes import PolicySize
+from threespo.imitation.settings import BasePolicySettings, PolicySize
 
 TaskStream = Callable[[int, float], Iterator[Task]]
 """(stream number, share of generated tasks) -> endless training tasks; the number keeps stages apart."""
@@ -36,7 +35,7 @@ class Expert(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TinyModelShape:
     """Shape of a Qwen2 model."""
 
     hidden: int
@@ -45,7 +44,7 @@ class Shape:
     mlp: int
 
     @classmethod
-    def of(cls, size: PolicySize) -> "Shape":
+    def from_size(cls, size: PolicySize) -> "Shape":
         """Return the shape of a size."""
         return cls(size.hidden, size.layers, size.heads, size.mlp)
 
@@ -90,7 +89,7 @@ class EarlyStop:
 class Recipe:
     """Everything that decides a base policy, besides the tasks."""
 
-    shape: Shape
+    shape: TinyModelShape
     stages: tuple[Stage, ...]
     weakening: Stage | EarlyStop
     """What makes the base weak. A stage is one step of fine-tuning the strong policy on a careless expert; it is repeated
@@ -113,11 +112,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """All that :func:`threespo.imitation.base_policy.build` needs to know of an environment."""
+    """All that :func:`threespo.imitation.base_policy.build_policy` needs to know of an environment."""
 
     shipped: Path
     """Folder of the policy that comes with the repository for these tasks and this size; it need not exist."""
-    plan: Recipe
+    recipe: Recipe
     setup: EpisodeSetup
     expert: Expert
     tasks: TaskStream
@@ -129,9 +128,9 @@ class Curriculum:
     """Where the deciding tokens end: with the thought, or with the action, in which a shop's agent writes a query."""
     response_tokens: int
     """The longest response that is sampled when the policy is measured."""
-    telling: Callable[[Decision], bool]
+    is_diagnostic: Callable[[Decision], bool]
     """Whether a decision of the careful expert is one by which ``understanding`` is measured."""
-    understanding: Callable[[list[Turn]], dict[str, float]]
+    grounding_metrics: Callable[[list[Turn]], dict[str, float]]
     """Measures of whether the policy acts on what the prompt shows, from such states of whole episodes."""
 
 

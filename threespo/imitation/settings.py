@@ -5,7 +5,6 @@ from typing import Literal
 from pydantic import SerializeAsAny
 
 from threespo.envs.settings import EpisodeSettings, TaskSettings
-from threespo.imitation.sizes import PolicySize, Weakness
 from threespo.job_settings import JobSettings
 
 

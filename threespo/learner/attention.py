@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from threespo.errors import InputError
-from threespo.policy.architecture import text_config
+from threespo.policy.model import text_config
 
-NAME = "shared_prefix"
+ATTENTION_NAME = "shared_prefix"
 """Name under which the implementation is registered."""
 
 _REFUSED = ("softcap", "s_aux", "position_bias", "sliding_window")
@@ -24,7 +24,7 @@ _REFUSED = ("softcap", "s_aux", "position_bias", "sliding_window")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class GroupSpan:
     """A group's place in the pack: ``prompt`` tokens followed by ``responses`` tokens of all its responses together."""
 
     prompt: int
@@ -38,7 +38,7 @@ class Span:
         return self.prompt + self.responses
 
 
-def install(model: nn.Module) -> None:
+def install_attention(model: nn.Module) -> None:
     """Make the model use this implementation; calls without ``spans`` behave as with ``sdpa``.
 
     Raises:
@@ -56,10 +56,10 @@ def install(model: nn.Module) -> None:
             "trained here; choose a model with full attention in all layers (Qwen2, Qwen2.5, Qwen3, Llama 3)."
         )
 
-    AttentionInterface.register(NAME, _attend)
+    AttentionInterface.register(ATTENTION_NAME, _attend)
     # The masks of calls without ``spans``, which are sdpa's.
-    AttentionMaskInterface.register(NAME, sdpa_mask)
-    stock.set_attn_implementation(NAME)
+    AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
+    stock.set_attn_implementation(ATTENTION_NAME)
 
 
 def _attend(
@@ -68,7 +68,7 @@ def _attend(
     key: Float[Tensor, "1 kv_heads tokens dim"],
     value: Float[Tensor, "1 kv_heads tokens dim"],
     attention_mask: Tensor | None,
-    spans: tuple[Span, ...] | None = None,
+    spans: tuple[GroupSpan, ...] | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     **kwargs: Any,
@@ -105,7 +105,7 @@ def _attend(
 
 
 def _attend_group(
-    span: Span,
+    span: GroupSpan,
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -27,16 +27,16 @@ _LAUNCHER = {
 }
 _MEETING = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
-TOGETHER = timedelta(hours=2)
+COLLECTIVE_TIMEOUT = timedelta(hours=2)
 """How far apart ranks may come to a common operation: one may have a hundred gigabytes to write before it."""
-PATIENCE = timedelta(days=30)
+CALL_TIMEOUT = timedelta(days=30)
 """How long ranks wait for a call: rank 0 plays environments as long as it likes. Their launcher notices a dead one."""
 
 # Objects travel between hosts: through the network and not through GPUs, which would be blocked as long as a rank waits.
 _objects: distributed.ProcessGroup | None = None
 
 
-def start(module: nn.Module, settings: "OptimSettings") -> Any:
+def start_engine(module: nn.Module, settings: "OptimSettings") -> Any:
     """Return a DeepSpeed engine around a module.
 
     The optimizer is ``torch.optim.AdamW``: DeepSpeed's own compiled Adam takes 40 s to build and does not resume
@@ -92,7 +92,7 @@ def _start(module: nn.Module, settings: "OptimSettings", device: torch.device, a
     return engine
 
 
-def step(engine: Any) -> float:
+def take_optimizer_step(engine: Any) -> float:
     """Take the optimizer step on the accumulated gradients; return their norm before clipping.
 
     If the norm is not finite the step is not taken, except with bfloat16 or at ZeRO 1 to 3: there the norm is known only
@@ -111,13 +111,13 @@ def step(engine: Any) -> float:
     return float(engine.get_global_grad_norm())
 
 
-def set_rate(engine: Any, rate: float) -> None:
+def set_learning_rate(engine: Any, rate: float) -> None:
     """Take the next steps with this learning rate."""
     for group in engine.optimizer.param_groups:
         group["lr"] = rate
 
 
-def join(cuda: bool) -> None:
+def join_process_group(cuda: bool) -> None:
     """Join the other processes that a launcher has started; each has the GPU of its number on this machine, if any."""
     global _objects
     if cuda:
@@ -125,7 +125,7 @@ def join(cuda: bool) -> None:
     device = torch.device("cuda" if cuda else "cpu")
     _import_deepspeed(device)
     _join(device, alone=False)
-    _objects = distributed.new_group(backend="gloo", timeout=PATIENCE)
+    _objects = distributed.new_group(backend="gloo", timeout=CALL_TIMEOUT)
 
 
 def _see_own_gpu() -> None:
@@ -136,7 +136,7 @@ def _see_own_gpu() -> None:
     os.environ["LOCAL_RANK"] = "0"
 
 
-def leave() -> None:
+def leave_process_group() -> None:
     """Part from the other processes; the backend's threads must not outlive the interpreter."""
     global _objects
     distributed.barrier(group=_objects)
@@ -144,28 +144,28 @@ def leave() -> None:
     _objects = None
 
 
-def rank() -> int:
+def get_rank() -> int:
     """Return the number of this process."""
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 
-def world_size() -> int:
+def get_world_size() -> int:
     """Return the number of processes."""
     return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
-def share(parts: Sequence[T]) -> list[tuple[T, bool]]:
+def share_of_rank(parts: Sequence[T]) -> list[tuple[T, bool]]:
     """Return this rank's parts, each with whether it counts.
 
     Every rank must do the same number of passes, since ZeRO communicates in each: those with fewer parts repeat the
     first one without counting it.
     """
-    passes = -(-len(parts) // world_size())
-    own = [(part, True) for part in parts[rank() :: world_size()]]
+    passes = -(-len(parts) // get_world_size())
+    own = [(part, True) for part in parts[get_rank() :: get_world_size()]]
     return own + [(part, False) for part in parts[:1]] * (passes - len(own))
 
 
-def accumulate(
+def accumulate_gradients(
     engine: Any, parts: Sequence[T], loss_of: Callable[[T], tuple[Tensor, Tensor]], device: torch.device
 ) -> Tensor:
     """Add up the gradients of a batch's parts, each rank doing its share.
@@ -179,7 +179,7 @@ def accumulate(
     Returns:
         The sum of the parts' statistics over all ranks.
     """
-    shares = share(parts)
+    shares = share_of_rank(parts)
     total: Tensor | None = None
     for number, (part, counts) in enumerate(shares):
         sums, objective = loss_of(part)
@@ -188,33 +188,33 @@ def accumulate(
             total += sums
         engine.set_gradient_accumulation_boundary(number + 1 == len(shares))
         # DeepSpeed averages over ranks; the batch's loss is the sum of their shares.
-        engine.backward(objective * (world_size() if counts else 0.0), scale_wrt_gas=False)
+        engine.backward(objective * (get_world_size() if counts else 0.0), scale_wrt_gas=False)
 
     assert total is not None, "a batch has at least one part"
-    return summed(total, device)
+    return sum_over_ranks(total, device)
 
 
-def summed(values: Tensor, device: torch.device) -> Tensor:
+def sum_over_ranks(values: Tensor, device: torch.device) -> Tensor:
     """Return the sum over all ranks of ``values``, which are on the CPU; they are exchanged on ``device``."""
-    if world_size() == 1:
+    if get_world_size() == 1:
         return values
     total = values.to(device)
     distributed.all_reduce(total)
     return total.cpu()
 
 
-def gathered_objects(value: T) -> list[T]:
+def gather_objects(value: T) -> list[T]:
     """Return the ``value`` of every rank."""
-    if world_size() == 1:
+    if get_world_size() == 1:
         return [value]
-    box: list[Any] = [None] * world_size()
+    box: list[Any] = [None] * get_world_size()
     distributed.all_gather_object(box, value, group=_objects)
     return box
 
 
-def from_first(value: T) -> T:
+def broadcast_object(value: T) -> T:
     """Return the ``value`` of rank 0."""
-    if world_size() == 1:
+    if get_world_size() == 1:
         return value
     box = [value]
     distributed.broadcast_object_list(box, group=_objects)
@@ -222,7 +222,7 @@ def from_first(value: T) -> T:
 
 
 @contextlib.contextmanager
-def gathered(engine: Any) -> Iterator[None]:
+def gather_parameters(engine: Any) -> Iterator[None]:
     """Make whole parameters readable inside the block on all ranks (they are scattered at ZeRO 3).
 
     Ranks may call the modules as often as each likes there.
@@ -236,7 +236,7 @@ def gathered(engine: Any) -> Iterator[None]:
         yield
 
 
-def each_gathered(engine: Any, named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def gather_one_by_one(engine: Any, named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """Yield parameters one by one, each whole until the next is asked for: all at once may be more than memory holds."""
     if engine.zero_optimization_stage() < 3:
         yield from named
@@ -303,5 +303,5 @@ def _join(device: torch.device, alone: bool) -> None:
     if alone and not distributed.is_initialized():
         distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     deepspeed.init_distributed(
-        dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=TOGETHER
+        dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=COLLECTIVE_TIMEOUT
     )

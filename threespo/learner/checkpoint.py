@@ -11,9 +11,9 @@ from typing import Any
 from torch import distributed, nn
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json
+from threespo.files import replace_folder, write_json
 from threespo.learner import backend
-from threespo.learner.optim import STATE_BYTES, OptimSettings
+from threespo.learner.optim import CHECKPOINT_BYTES, OptimSettings
 
 _MANIFEST = "learner.json"
 _TAG = "state"
@@ -22,7 +22,7 @@ _BLOCK = 1 << 28
 """Bytes that are hashed as one piece; larger files are hashed piece by piece, several at a time."""
 
 
-def save(engine: Any, folder: Path, identity: dict[str, Any], steps: int) -> None:
+def save_engine(engine: Any, folder: Path, identity: dict[str, Any], steps: int) -> None:
     """Write the engine's whole state into a folder, whole or not at all, by all ranks together.
 
     Args:
@@ -34,40 +34,40 @@ def save(engine: Any, folder: Path, identity: dict[str, Any], steps: int) -> Non
     Raises:
         InputError: if the folder cannot be written.
     """
-    if backend.rank() == 0:
-        with atomic_folder(folder) as temporary:
+    if backend.get_rank() == 0:
+        with replace_folder(folder) as temporary:
             # All ranks write their parts into the temporary folder, whose name only rank 0 knows.
-            backend.from_first(str(temporary))
+            backend.broadcast_object(str(temporary))
             _write(engine, temporary)
             names = _files(temporary)
             files = dict(zip(names, _digests([temporary / name for name in names]), strict=True))
-            atomic_json(temporary / _MANIFEST, {"identity": identity, "steps": steps, "files": files})
+            write_json(temporary / _MANIFEST, {"identity": identity, "steps": steps, "files": files})
     else:
-        _write(engine, Path(backend.from_first("")))
+        _write(engine, Path(backend.broadcast_object("")))
     _wait()
 
 
-def state_bytes(module: nn.Module, settings: OptimSettings) -> int:
+def checkpoint_bytes(module: nn.Module, settings: OptimSettings) -> int:
     """Return the bytes that a checkpoint of a module takes, computed; the files' own headers come on top."""
     # At ZeRO 3 a parameter is empty between passes and keeps its size beside it.
     numbers = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in module.parameters())
-    return numbers * STATE_BYTES[settings.dtype, settings.zero_stage]
+    return numbers * CHECKPOINT_BYTES[settings.dtype, settings.zero_stage]
 
 
-def load(engine: Any, folder: Path, identity: dict[str, Any]) -> int:
+def load_engine(engine: Any, folder: Path, identity: dict[str, Any]) -> int:
     """Put the engine into the saved state; return the number of steps taken until then.
 
     Args:
         engine: DeepSpeed's, of the same model and settings.
-        folder: what ``save`` wrote.
-        identity: as it was given to ``save``.
+        folder: what ``save_engine`` wrote.
+        identity: as it was given to ``save_engine``.
 
     Raises:
         InputError: if the checkpoint is missing, broken, or does not fit ``identity``.
     """
     # Looked at once, for all ranks: they go on or refuse together.
-    steps, refused = _steps(folder, identity) if backend.rank() == 0 else (0, None)
-    steps, refused = backend.from_first((steps, refused))
+    steps, refused = _steps(folder, identity) if backend.get_rank() == 0 else (0, None)
+    steps, refused = backend.broadcast_object((steps, refused))
     if refused:
         raise InputError(refused)
 
@@ -161,5 +161,5 @@ def _shown(found: Any, expected: Any) -> str:
 
 
 def _wait() -> None:
-    if backend.world_size() > 1:
+    if backend.get_world_size() > 1:
         distributed.barrier()

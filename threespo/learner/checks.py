@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.files import atomic_json
+from threespo.files import write_json
 from threespo.learner import backend
 from threespo.learner.optim import OptimSettings
 from threespo.protocol import Row
@@ -59,10 +59,10 @@ def check_rows(rows: Sequence[Row], present: int) -> None:
             )
 
 
-def not_finite(file: Path, what: str, step: int, batch: dict[str, Any]) -> InputError:
+def not_finite_error(file: Path, what: str, step: int, batch: dict[str, Any]) -> InputError:
     """Save the batch of an update that failed and return the error that says so."""
-    if backend.rank() == 0:
-        atomic_json(file, {"found": what, "step": step, **batch})
+    if backend.get_rank() == 0:
+        write_json(file, {"found": what, "step": step, **batch})
     return InputError(
         f"update {step}: {what} is not finite; training stops. The batch is in {file}. "
         "Look for infinite advantages, returns or log-probabilities there, or lower the learning rate."

@@ -15,14 +15,13 @@ from torch import Tensor, nn
 
 from threespo.errors import InputError
 from threespo.learner import attention, backend, checkpoint, memory
-from threespo.learner.checks import check_settings, not_finite
-from threespo.learner.engine import identity
-from threespo.learner.forward import Group, Pack, group_rows, pack, spread
+from threespo.learner.checks import check_settings, not_finite_error
+from threespo.learner.engine import checkpoint_identity
+from threespo.learner.forward import Group, Pack, balance_micro_batches, group_by_prompt, pack_groups
 from threespo.learner.loss import value_losses
 from threespo.learner.optim import OptimSettings
 from threespo.policy import linear
-from threespo.policy.architecture import text_config
-from threespo.policy.model import Policy, parse_dtype
+from threespo.policy.model import Policy, parse_dtype, text_config
 from threespo.protocol import ValueRequest, ValueRow, ValueStats, ValueUpdateRequest
 
 
@@ -32,8 +31,8 @@ class ValueScorer(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         stock: Any = model
-        attention.install(stock)
-        linear.install(stock)
+        attention.install_attention(stock)
+        linear.use_onednn(stock)
         self.backbone: nn.Module = stock.base_model
         like = next(stock.parameters())
         self.head = nn.Linear(
@@ -76,13 +75,13 @@ class DeepSpeedCritic:
         self.policy, self.settings, self._inspect = policy, settings, inspect
         self._dtype = parse_dtype(settings.dtype)
         self._scorer = ValueScorer(policy.model)
-        with memory.told("the start of the critic", settings):
-            self._engine = backend.start(self._scorer, settings)
+        with memory.explain_out_of_memory("the start of the critic", settings):
+            self._engine = backend.start_engine(self._scorer, settings)
         self.steps = 0
 
     def scale_rate(self, factor: float) -> None:
         """Take the next steps with ``factor`` times the learning rate of the settings."""
-        backend.set_rate(self._engine, self.settings.lr * factor)
+        backend.set_learning_rate(self._engine, self.settings.lr * factor)
 
     def values(self, request: ValueRequest) -> list[list[float]]:
         """Return V before each token and after the last one, len(tokens) + 1 values for each response."""
@@ -92,14 +91,16 @@ class DeepSpeedCritic:
 
         known: dict[int, list[float]] = {}
         with torch.no_grad():
-            for groups, counts in backend.share(self._spread(group_rows(prompts, responses))):
+            for groups, counts in backend.share_of_rank(
+                self._spread(group_by_prompt(prompts, responses))
+            ):
                 packed = self._pack(groups)
                 values = self._engine(packed).split(packed.lengths)
                 if counts:
                     known |= {row: part.tolist() for row, part in zip(packed.rows, values, strict=True)}
 
         # Each rank has computed its share of the rows.
-        for part in backend.gathered_objects(known):
+        for part in backend.gather_objects(known):
             known |= part
         return [known[row] for row in range(len(responses))]
 
@@ -109,16 +110,18 @@ class DeepSpeedCritic:
         Raises:
             InputError: if a row is malformed, or loss or gradient is not finite (the batch is saved then).
         """
-        with memory.told(f"update {self.steps} of the critic", self.settings):
+        with memory.explain_out_of_memory(f"update {self.steps} of the critic", self.settings):
             return [self._step(rows, request.clip) for rows in request.batches]
 
     def size(self) -> int:
         """Return the bytes that ``save`` writes, by all ranks together."""
-        return checkpoint.state_bytes(self._scorer, self.settings)
+        return checkpoint.checkpoint_bytes(self._scorer, self.settings)
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer state and step count into ``folder``, whole or not at all."""
-        checkpoint.save(self._engine, folder, identity(self._scorer, self.settings), self.steps)
+        checkpoint.save_engine(
+            self._engine, folder, checkpoint_identity(self._scorer, self.settings), self.steps
+        )
 
     def load(self, folder: Path) -> None:
         """Go on bit-exactly from what ``save`` wrote.
@@ -126,12 +129,14 @@ class DeepSpeedCritic:
         Raises:
             InputError: if the checkpoint is missing, truncated, or of another model or other settings.
         """
-        self.steps = checkpoint.load(self._engine, folder, identity(self._scorer, self.settings))
+        self.steps = checkpoint.load_engine(
+            self._engine, folder, checkpoint_identity(self._scorer, self.settings)
+        )
 
     def _step(self, rows: Sequence[ValueRow], clip: float) -> ValueStats:
         _check_rows(rows)
         prompts = [self.policy.encode_prompt(row.prompt) for row in rows]
-        groups = group_rows(prompts, [row.tokens for row in rows])
+        groups = group_by_prompt(prompts, [row.tokens for row in rows])
         tokens = sum(len(row.tokens) for row in rows)
 
         def loss_of(part: list[Group]) -> tuple[Tensor, Tensor]:
@@ -147,12 +152,14 @@ class DeepSpeedCritic:
             objective = losses.sum() / tokens
             return torch.stack((objective.detach(), clipped.sum().float())).double().cpu(), objective
 
-        sums = backend.accumulate(self._engine, self._spread(groups), loss_of, self.policy.device)
+        sums = backend.accumulate_gradients(
+            self._engine, self._spread(groups), loss_of, self.policy.device
+        )
         loss, clipped = sums.tolist()
         if not math.isfinite(loss):
             raise self._failure(rows, f"the critic's loss {loss}")
 
-        norm = backend.step(self._engine)
+        norm = backend.take_optimizer_step(self._engine)
         if not math.isfinite(norm):
             raise self._failure(rows, f"the critic's gradient norm {norm}")
 
@@ -160,14 +167,14 @@ class DeepSpeedCritic:
         return ValueStats(loss, clipped / tokens, norm, tokens)
 
     def _spread(self, groups: Sequence[Group]) -> list[list[Group]]:
-        return spread(groups, self.settings.micro_batch_tokens, backend.world_size())
+        return balance_micro_batches(groups, self.settings.micro_batch_tokens, backend.get_world_size())
 
     def _pack(self, groups: Sequence[Group]) -> Pack:
-        return pack(groups, self.policy.device, self._dtype)
+        return pack_groups(groups, self.policy.device, self._dtype)
 
     def _failure(self, rows: Sequence[ValueRow], what: str) -> InputError:
         batch = {"rows": [dataclasses.asdict(row) for row in rows]}
-        return not_finite(
+        return not_finite_error(
             self._inspect / f"critic-update-{self.steps:06d}.json", what, self.steps, batch
         )
 

@@ -13,10 +13,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder
+from threespo.files import replace_folder
 from threespo.learner import backend, checkpoint, memory
-from threespo.learner.checks import check_rows, check_settings, not_finite
-from threespo.learner.forward import Group, Pack, ResponseScorer, group_rows, pack, spread
+from threespo.learner.checks import check_rows, check_settings, not_finite_error
+from threespo.learner.forward import (
+    Group,
+    Pack,
+    ResponseScorer,
+    balance_micro_batches,
+    group_by_prompt,
+    pack_groups,
+)
 from threespo.learner.loss import k3, policy_losses, token_weights
 from threespo.learner.optim import OptimSettings
 from threespo.policy.model import Policy, parse_dtype
@@ -81,8 +88,8 @@ class DeepSpeedLearner:
         if settings.gradient_checkpointing:
             model: Any = policy.model
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        with memory.told("the start of training", settings):
-            self._engine = backend.start(scorer, settings)
+        with memory.explain_out_of_memory("the start of training", settings):
+            self._engine = backend.start_engine(scorer, settings)
         self._reference: ResponseScorer | None = None
         if reference is not None:
             self._reference = (
@@ -105,7 +112,7 @@ class DeepSpeedLearner:
             InputError: if a row is malformed or does not say which weights drew it, the penalty has no reference, or loss or
                 gradient is not finite (the batch is saved then; do not go on with this learner).
         """
-        with memory.told(f"update {self.steps}", self.settings):
+        with memory.explain_out_of_memory(f"update {self.steps}", self.settings):
             return self._update(request)
 
     def _update(self, request: UpdateRequest) -> list[UpdateStats]:
@@ -147,16 +154,18 @@ class DeepSpeedLearner:
 
         check_rows(rows, self.steps)
         batch = self._batch(rows, loss, recompute)
-        sums = backend.accumulate(
+        sums = backend.accumulate_gradients(
             self._engine,
-            spread(batch.groups, self.settings.micro_batch_tokens, backend.world_size()),
+            balance_micro_batches(
+                batch.groups, self.settings.micro_batch_tokens, backend.get_world_size()
+            ),
             lambda groups: self._micro_batch(groups, batch, loss),
             self.policy.device,
         )
 
         if not bool(torch.isfinite(sums[0])):
             raise self._failure(rows, loss, f"loss {float(sums[0])}")
-        norm = backend.step(self._engine)
+        norm = backend.take_optimizer_step(self._engine)
         if not math.isfinite(norm):
             raise self._failure(rows, loss, f"gradient norm {norm}")
         self.policy.version += 1
@@ -164,31 +173,33 @@ class DeepSpeedLearner:
 
     def scale_rate(self, factor: float) -> None:
         """Take the next steps with ``factor`` times the learning rate of the settings."""
-        backend.set_rate(self._engine, self.settings.lr * factor)
+        backend.set_learning_rate(self._engine, self.settings.lr * factor)
 
     def logprobs(self, rows: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
         """Return the log-probability of each token of (prompt, response tokens) rows under the current weights."""
         encoded = [self.policy.encode_prompt(prompt) for prompt, _ in rows]
         known: dict[int, list[float]] = {}
-        groups_of_rows = group_rows(encoded, [tokens for _, tokens in rows])
-        micro_batches = spread(groups_of_rows, self.settings.micro_batch_tokens, backend.world_size())
+        groups_of_rows = group_by_prompt(encoded, [tokens for _, tokens in rows])
+        micro_batches = balance_micro_batches(
+            groups_of_rows, self.settings.micro_batch_tokens, backend.get_world_size()
+        )
         with torch.no_grad():
-            for groups, counts in backend.share(micro_batches):
-                packed = pack(groups, self.policy.device, self._dtype)
+            for groups, counts in backend.share_of_rank(micro_batches):
+                packed = pack_groups(groups, self.policy.device, self._dtype)
                 values = self._engine(packed, self.settings.temperature)[0].split(packed.lengths)
                 if counts:
                     known |= {row: part.tolist() for row, part in zip(packed.rows, values, strict=True)}
-        for part in backend.gathered_objects(known):
+        for part in backend.gather_objects(known):
             known |= part
         return [known[row] for row in range(len(rows))]
 
     def size(self) -> int:
         """Return the bytes that ``save`` writes, by all ranks together, without the files' headers."""
-        return checkpoint.state_bytes(self.policy.model, self.settings)
+        return checkpoint.checkpoint_bytes(self.policy.model, self.settings)
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer state and step count into ``folder``, whole or not at all."""
-        checkpoint.save(self._engine, folder, self._identity(), self.steps)
+        checkpoint.save_engine(self._engine, folder, self._identity(), self.steps)
 
     def load(self, folder: Path) -> None:
         """Go on bit-exactly from what ``save`` wrote.
@@ -196,24 +207,24 @@ class DeepSpeedLearner:
         Raises:
             InputError: if the checkpoint is missing, truncated, or of another model or other settings.
         """
-        self.policy.version = checkpoint.load(self._engine, folder, self._identity())
+        self.policy.version = checkpoint.load_engine(self._engine, folder, self._identity())
 
     @contextlib.contextmanager
-    def whole_weights(self) -> Iterator[None]:
+    def gather_weights(self) -> Iterator[None]:
         """Hold the policy's weights whole on every rank while sampling from it; needed at ZeRO 3, free below."""
-        with backend.gathered(self._engine):
+        with backend.gather_parameters(self._engine):
             yield
 
-    def each_weight(self) -> Iterator[tuple[str, Tensor]]:
+    def gathered_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the policy's weights by name, each whole on every rank until the next is asked for."""
-        return backend.each_gathered(self._engine, self.policy.model.named_parameters())
+        return backend.gather_one_by_one(self._engine, self.policy.model.named_parameters())
 
     def export(self, folder: Path) -> None:
         """Write the policy as a plain Hugging Face folder: configuration, safetensors weights, tokenizer."""
         model: Any = self.policy.model
-        with self.whole_weights():
-            if backend.rank() == 0:
-                with atomic_folder(folder) as temporary:
+        with self.gather_weights():
+            if backend.get_rank() == 0:
+                with replace_folder(folder) as temporary:
                     model.save_pretrained(temporary)
                     self.policy.tokenizer.save_pretrained(temporary)
 
@@ -221,7 +232,7 @@ class DeepSpeedLearner:
         self, groups: list[Group], batch: _Batch, loss: LossSettings
     ) -> tuple[Tensor, Tensor]:
         """Return the sums of statistics and the objective (this micro-batch's share of the batch's loss)."""
-        packed = pack(groups, self.policy.device, self._dtype)
+        packed = pack_groups(groups, self.policy.device, self._dtype)
         places = batch.places(packed)
         weights = batch.weights[places]
         logprobs, entropy = self._engine(packed, self.settings.temperature, loss.entropy_coef != 0.0)
@@ -259,7 +270,7 @@ class DeepSpeedLearner:
         weights = token_weights(lengths, row_weights, loss.aggregation, width)
         ends = lengths.cumsum(0)
         return _Batch(
-            groups=group_rows([self._prompt(row) for row in rows], [row.tokens for row in rows]),
+            groups=group_by_prompt([self._prompt(row) for row in rows], [row.tokens for row in rows]),
             starts=(ends - lengths).tolist(),
             old_logprobs=torch.tensor([x for row in rows for x in row.old_logprobs], device=device),
             advantages=torch.tensor([x for row in rows for x in row.advantages], device=device),
@@ -279,14 +290,14 @@ class DeepSpeedLearner:
         return ids
 
     def _identity(self) -> dict[str, Any]:
-        return identity(self.policy.model, self.settings)
+        return checkpoint_identity(self.policy.model, self.settings)
 
     def _failure(self, rows: Sequence[Row], loss: LossSettings, what: str) -> InputError:
         batch = {"rows": [dataclasses.asdict(row) for row in rows], "loss": dataclasses.asdict(loss)}
-        return not_finite(self._inspect / f"update-{self.steps:06d}.json", what, self.steps, batch)
+        return not_finite_error(self._inspect / f"update-{self.steps:06d}.json", what, self.steps, batch)
 
 
-def identity(model: nn.Module, settings: OptimSettings) -> dict[str, Any]:
+def checkpoint_identity(model: nn.Module, settings: OptimSettings) -> dict[str, Any]:
     """Return what a checkpoint must agree on with whoever loads it, as JSON values."""
     # At ZeRO 3 a parameter is empty between passes and keeps its shape beside it.
     shapes = [
@@ -298,7 +309,7 @@ def identity(model: nn.Module, settings: OptimSettings) -> dict[str, Any]:
         "parameters": shapes,
         "zero_stage": settings.zero_stage,
         "dtype": settings.dtype,
-        "world_size": backend.world_size(),
+        "world_size": backend.get_world_size(),
     }
 
 

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from threespo.errors import InputError
 from threespo.learner import attention
-from threespo.learner.attention import Span
+from threespo.learner.attention import GroupSpan
 from threespo.policy import linear
-from threespo.policy.architecture import text_config, vocabulary_of
-from threespo.policy.stock import rounding
+from threespo.policy.model import read_vocabulary_size, text_config
+from threespo.policy.stock import rounding_tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Pack:
 
     tokens: Int[Tensor, "1 T"]
     positions: Int[Tensor, "1 T"]
-    spans: tuple[Span, ...]
+    spans: tuple[GroupSpan, ...]
     predictors: Int[Tensor, " N"]
     """Index of the token whose logits predict each response token."""
     targets: Int[Tensor, " N"]
@@ -50,7 +50,7 @@ class Pack:
     """Response tokens of each row."""
 
 
-def group_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]]) -> list[Group]:
+def group_by_prompt(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]]) -> list[Group]:
     """Gather rows with equal prompts, in the order in which the prompts first occur.
 
     Args:
@@ -66,7 +66,7 @@ def group_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[in
     ]
 
 
-def cut(groups: Sequence[Group], limit: int) -> list[list[Group]]:
+def cut_micro_batches(groups: Sequence[Group], limit: int) -> list[list[Group]]:
     """Cut groups into micro-batches.
 
     A group that does not fit alone is split, its prompt repeated; a single row over the limit stands alone.
@@ -87,8 +87,8 @@ def cut(groups: Sequence[Group], limit: int) -> list[list[Group]]:
     return batches
 
 
-def spread(groups: Sequence[Group], limit: int, ranks: int) -> list[list[Group]]:
-    """Cut groups into micro-batches for several ranks: as even as possible, and no more passes than ``cut`` makes them do.
+def balance_micro_batches(groups: Sequence[Group], limit: int, ranks: int) -> list[list[Group]]:
+    """Cut groups into micro-batches for several ranks: as even as possible, and no more passes than ``cut_micro_batches`` makes them do.
 
     A single prompt's responses are spread too, the prompt repeated. With fewer rows than ranks some have nothing.
 
@@ -97,7 +97,7 @@ def spread(groups: Sequence[Group], limit: int, ranks: int) -> list[list[Group]]
         limit: most packed tokens of a micro-batch.
         ranks: that take the micro-batches in turn.
     """
-    batches = cut(groups, limit)
+    batches = cut_micro_batches(groups, limit)
     if ranks == 1 or not batches:
         return batches
     most = ranks * -(-len(batches) // ranks)
@@ -105,7 +105,7 @@ def spread(groups: Sequence[Group], limit: int, ranks: int) -> list[list[Group]]
     low, high = 1, min(limit, max(sum(group.tokens for group in batch) for batch in batches))
     while low < high:
         middle = (low + high) // 2
-        finer = cut(groups, middle)
+        finer = cut_micro_batches(groups, middle)
         if len(finer) <= most:
             batches, high = finer, middle
         else:
@@ -124,7 +124,7 @@ def _split(group: Group, limit: int) -> list[Group]:
     return parts
 
 
-def pack(groups: Sequence[Group], device: torch.device, dtype: torch.dtype) -> Pack:
+def pack_groups(groups: Sequence[Group], device: torch.device, dtype: torch.dtype) -> Pack:
     """Lay groups out in one sequence.
 
     Args:
@@ -160,18 +160,18 @@ def pack(groups: Sequence[Group], device: torch.device, dtype: torch.dtype) -> P
     )
 
 
-def _span(group: Group, device: torch.device, dtype: torch.dtype) -> Span:
+def _span(group: Group, device: torch.device, dtype: torch.dtype) -> GroupSpan:
     prompt, total = len(group.prompt), group.tokens
     inputs = [len(response) - 1 for response in group.responses]
     if len(inputs) == 1 or total == prompt:
-        return Span(prompt, total - prompt, None)
+        return GroupSpan(prompt, total - prompt, None)
 
     # A response token sees the whole prompt, and of the responses its own up to itself. Only the owners, one number a token,
     # come from the host; what has a row for each token is made where the model is.
     owner = torch.repeat_interleave(torch.arange(len(inputs)), torch.tensor(inputs)).to(device)
     mask = torch.zeros(len(owner), total, dtype=dtype, device=device)
     mask[:, prompt:].masked_fill_(~(owner[:, None] == owner).tril_(), float("-inf"))
-    return Span(prompt, total - prompt, mask)
+    return GroupSpan(prompt, total - prompt, mask)
 
 
 class ResponseScorer(nn.Module):
@@ -179,10 +179,10 @@ class ResponseScorer(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        attention.install(model)
-        linear.install(model)
+        attention.install_attention(model)
+        linear.use_onednn(model)
         self.model = model
-        check_packs(self)
+        check_packed_logprobs(self)
 
     def forward(
         self, packed: Pack, temperature: float, entropy_gradient: bool = False
@@ -216,7 +216,7 @@ class ResponseScorer(nn.Module):
         return logprobs, entropy
 
 
-def check_packs(scorer: ResponseScorer) -> None:
+def check_packed_logprobs(scorer: ResponseScorer) -> None:
     """Check that a model gives responses in a pack the log-probabilities that it gives each alone.
 
     Few architectures complain of positions, masks or groups that they do not know; they would learn from others' tokens.
@@ -231,7 +231,7 @@ def check_packs(scorer: ResponseScorer) -> None:
         gap = _gap(scorer)
         fault = (
             ""
-            if gap <= rounding(stock)
+            if gap <= rounding_tolerance(stock)
             else f"log-probabilities in a pack are others than alone, by {gap:.2g}"
         )
     except torch.OutOfMemoryError:
@@ -252,13 +252,13 @@ def check_packs(scorer: ResponseScorer) -> None:
 def _gap(scorer: ResponseScorer) -> float:
     """Return the mean difference of log-probabilities between a pack of three responses and plain forwards."""
     stock: Any = scorer.model
-    size, like = vocabulary_of(stock.config), next(scorer.model.parameters())
+    size, like = read_vocabulary_size(stock.config), next(scorer.model.parameters())
     few, more = [5, 9, 6, 8], [7, 5, 12, 8, 6, 10, 9]
     rows = [(few, [11, 6, 7]), (more, [6, 13]), (more, [9, 9, 5, 7])]
     prompts = [[token % size for token in prompt] for prompt, _ in rows]
     responses = [[token % size for token in response] for _, response in rows]
 
-    packed = pack(group_rows(prompts, responses), like.device, like.dtype)
+    packed = pack_groups(group_by_prompt(prompts, responses), like.device, like.dtype)
     found = scorer(packed, 1.0)[0]
     alone = torch.cat([_alone(stock, prompts[row], responses[row], like.device) for row in packed.rows])
     return float((found - alone).abs().mean().nan_to_num(torch.inf))

@@ -13,7 +13,7 @@ from torch import Tensor
 from threespo.errors import InputError
 from threespo.protocol import Aggregation, LossSettings
 
-KL_CAP = 10.0
+MAX_KL = 10.0
 """k3 is capped here per token; the gradient above is zero."""
 
 
@@ -65,7 +65,7 @@ def k3(
         reference: log pi_ref of each token, (tokens,).
     """
     difference = reference - logprobs
-    return torch.clamp(torch.exp(difference) - difference - 1.0, max=KL_CAP)
+    return torch.clamp(torch.exp(difference) - difference - 1.0, max=MAX_KL)
 
 
 def value_losses(

@@ -8,12 +8,12 @@ import torch
 from threespo.errors import InputError
 from threespo.learner.optim import OptimSettings
 
-CACHE = "Lower policies.NAME.vllm.kv_cache_memory_bytes first. "
+LOWER_CACHE_FIRST = "Lower policies.NAME.vllm.kv_cache_memory_bytes first. "
 """Of a draw by an engine, whose cache is the largest thing that only it needs."""
 
 
 @contextlib.contextmanager
-def told(doing: str, settings: OptimSettings, first: str = "") -> Iterator[None]:
+def explain_out_of_memory(doing: str, settings: OptimSettings, first: str = "") -> Iterator[None]:
     """Turn running out of memory, the GPU's or the host's, into an ``InputError`` that names what to change.
 
     Args:
@@ -27,11 +27,11 @@ def told(doing: str, settings: OptimSettings, first: str = "") -> Iterator[None]
         if not _exhausted(error):
             raise
         raise InputError(
-            f"{doing}: out of memory ({_first_line(error)}). {first}{remedy(settings)}"
+            f"{doing}: out of memory ({_first_line(error)}). {first}{memory_remedy(settings)}"
         ) from error
 
 
-def remedy(settings: OptimSettings) -> str:
+def memory_remedy(settings: OptimSettings) -> str:
     """Return which settings would need less memory than those in force."""
     more = [f"lower micro_batch_tokens (now {settings.micro_batch_tokens})"]
     more += [] if settings.gradient_checkpointing else ["set gradient_checkpointing: true"]

@@ -51,12 +51,12 @@ Estimator = Callable[[Groups], list[list[list[float]]]]
 """From the episodes of an epoch to an advantage for each group, episode and step."""
 
 
-def by_group(estimator: Callable[[Sequence[Steps]], list[list[float]]]) -> Estimator:
+def estimate_by_group(estimator: Callable[[Sequence[Steps]], list[list[float]]]) -> Estimator:
     """Return the estimator that treats each group by itself."""
     return lambda groups: [estimator(group) for group in groups]
 
 
-def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
+def discounted_returns(rewards: Sequence[float], gamma: float) -> list[float]:
     """Return G_s = sum over u >= s of gamma^(u - s) r_u for every step s.
 
     Args:
@@ -71,7 +71,7 @@ def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
     return returns
 
 
-def grpo(
+def grpo_advantages(
     group: Sequence[Steps],
     *,
     population: Population = "trajectories",
@@ -99,7 +99,9 @@ def grpo(
     return [[(score - mean) / divisor for score in episode.scores] for episode in group]
 
 
-def rloo(group: Sequence[Steps], *, population: Population = "trajectories") -> list[list[float]]:
+def rloo_advantages(
+    group: Sequence[Steps], *, population: Population = "trajectories"
+) -> list[list[float]]:
     """RLOO: A = x - mean of the others = (x - mean) n / (n - 1), x the step's score; a population of one has A = x.
 
     Args:
@@ -114,7 +116,7 @@ def rloo(group: Sequence[Steps], *, population: Population = "trajectories") -> 
     return [[(score - mean) * factor for score in episode.scores] for episode in group]
 
 
-def gigpo(
+def gigpo_advantages(
     group: Sequence[Steps],
     *,
     population: Population = "trajectories",
@@ -127,7 +129,7 @@ def gigpo(
     A_E is GRPO's. A_S compares the steps of the group that start from the same observation (anchor), those of one
     trajectory included: A_S = (G - mean) / (std + eps), or G - mean; 0 where there is no other. G is the discounted
     return from the step on, std has ddof 1. With ``trajectories`` steps whose returns are equal are not divided, as in
-    ``grpo``.
+    ``grpo_advantages``.
 
     Args:
         group: the episodes of one task.
@@ -139,7 +141,7 @@ def gigpo(
     Returns:
         The advantage of each step, per episode.
     """
-    advantages = grpo(group, population=population, normalise=normalise, eps=eps)
+    advantages = grpo_advantages(group, population=population, normalise=normalise, eps=eps)
 
     clusters: dict[Hashable, list[tuple[int, int]]] = {}
     for place, episode, step in _places(group):
@@ -155,7 +157,7 @@ def gigpo(
     return advantages
 
 
-def hgpo(
+def hgpo_advantages(
     group: Sequence[Steps],
     *,
     population: Population = "rows",
@@ -185,7 +187,9 @@ def hgpo(
     """
     items: list[list[list[tuple[float, float]]]] = [[[] for _ in episode.scores] for episode in group]
     if base_group:
-        for place, values in enumerate(grpo(group, population=population, normalise=normalise, eps=eps)):
+        for place, values in enumerate(
+            grpo_advantages(group, population=population, normalise=normalise, eps=eps)
+        ):
             for step, value in enumerate(values):
                 if value != 0.0:
                     items[place][step].append((1.0, value))
@@ -210,7 +214,7 @@ def hgpo(
     return [[_weighted(found, eps) for found in episode] for episode in items]
 
 
-def reinforce_pp(
+def reinforce_pp_advantages(
     groups: Groups, *, population: Population = "trajectories", eps: float = 1e-8
 ) -> list[list[list[float]]]:
     """REINFORCE++: A = (x - mean) / sqrt(var + eps), one mean and variance (ddof 1) for the whole epoch, no groups.

@@ -54,7 +54,7 @@ class Method(Protocol):
         """Learning rate of the method's critic, as a multiple of the policy's; ``None`` if it has no critic."""
         ...
 
-    def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
+    def train_epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         """Yield the requests of one epoch and return what happened.
 
         Args:
@@ -89,7 +89,7 @@ class Tally:
     states: StateStatistics
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def turn(self, outcome: Outcome) -> None:
+    def count_turn(self, outcome: Outcome) -> None:
         """Count one generation and its environment step."""
         counts = self._of(outcome.episode)
         counts["env_steps"] += 1
@@ -98,12 +98,12 @@ class Tally:
         counts["inadmissible"] += not outcome.admissible
         counts["nothing_happens"] += outcome.nothing_happens
 
-    def path(self, last: Episode) -> None:
+    def count_path(self, last: Episode) -> None:
         """Count one completed path, given its end."""
         counts = self._of(last)
         counts["completed_paths"] += 1
         counts["successes"] += last.won
-        self.states.path(last)
+        self.states.count_path(last)
 
     def close(
         self,
@@ -157,7 +157,7 @@ def make_row(
     return Row(turn.prompt, tokens, turn.sample.logprobs, ours, weight, turn.sample.version)
 
 
-def loss_settings(
+def make_loss_settings(
     common: CommonSettings, aggregation: Aggregation, clip_high: float | None = None
 ) -> LossSettings:
     """Return the loss that all methods share.
@@ -173,7 +173,7 @@ def loss_settings(
     )
 
 
-def minibatches(rows: Sequence[T], size: int, seed: int, epoch: int) -> list[tuple[T, ...]]:
+def split_into_minibatches(rows: Sequence[T], size: int, seed: int, epoch: int) -> list[tuple[T, ...]]:
     """Shuffle rows and cut them into mini-batches of about ``size``, as equal as possible.
 
     Args:

@@ -8,16 +8,16 @@ from typing import Any
 from pydantic import Field
 
 from threespo.envs.episode import Episode
-from threespo.methods.advantages import by_group, grpo
+from threespo.methods.advantages import estimate_by_group, grpo_advantages
 from threespo.methods.base import (
     CommonSettings,
     MethodEntry,
     MethodOptions,
     Tally,
-    loss_settings,
-    minibatches,
+    make_loss_settings,
+    split_into_minibatches,
 )
-from threespo.methods.episodes import estimated_rows, play
+from threespo.methods.episodes import make_episode_rows, play_episodes
 from threespo.methods.states import StateStatistics
 from threespo.protocol import MethodSteps, Row, UpdateRequest
 
@@ -50,20 +50,22 @@ class Dapo:
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        groups = yield from play(number, starts, self.common.group_size, tally)
+        groups = yield from play_episodes(number, starts, self.common.group_size, tally)
         telling = [group for group in groups if len({rollout.episode.won for rollout in group}) > 1]
 
         # Here a group with a spread is one with wins and losses, whatever the statistics are taken over.
-        self.waiting += estimated_rows(
-            telling, by_group(partial(grpo, population=self.common.statistics)), self.common
+        self.waiting += make_episode_rows(
+            telling,
+            estimate_by_group(partial(grpo_advantages, population=self.common.statistics)),
+            self.common,
         )
         self.groups, self.epochs = self.groups + len(telling), self.epochs + 1
 
         if self.groups >= len(starts) or self.epochs >= self.options.most_epochs:
             ripe, self.waiting, self.groups, self.epochs = self.waiting, [], 0, 0
             if ripe:
-                batches = minibatches(ripe, self.common.minibatch, self.common.seed, number)
-                loss = loss_settings(self.common, "token-mean", self.options.clip_high)
+                batches = split_into_minibatches(ripe, self.common.minibatch, self.common.seed, number)
+                loss = make_loss_settings(self.common, "token-mean", self.options.clip_high)
                 yield UpdateRequest(
                     tuple(batches), loss if self.options.kl else replace(loss, kl_coef=0.0)
                 )

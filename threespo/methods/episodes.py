@@ -5,8 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from threespo.envs.episode import Episode, respond
-from threespo.methods.advantages import Estimator, Steps, discounted
-from threespo.methods.base import CommonSettings, Tally, Turn, loss_settings, make_row, minibatches
+from threespo.methods.advantages import Estimator, Steps, discounted_returns
+from threespo.methods.base import (
+    CommonSettings,
+    Tally,
+    Turn,
+    make_loss_settings,
+    make_row,
+    split_into_minibatches,
+)
 from threespo.methods.states import RemembersStates
 from threespo.protocol import MethodSteps, Request, Row, SampleRequest, UpdateRequest
 
@@ -37,14 +44,14 @@ class EpisodeMethod(RemembersStates):
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        groups = yield from play(number, starts, self.common.group_size, tally)
-        rows = estimated_rows(groups, self.estimator, self.common, self.gamma)
-        batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
-        yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
+        groups = yield from play_episodes(number, starts, self.common.group_size, tally)
+        rows = make_episode_rows(groups, self.estimator, self.common, self.gamma)
+        batches = split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
+        yield UpdateRequest(tuple(batches), make_loss_settings(self.common, "token-mean"))
         return tally.close()
 
 
-def play(
+def play_episodes(
     number: int, starts: Sequence[Episode], group_size: int, tally: Tally, stream: str = "rollout"
 ) -> Generator[Request, Any, list[list[Rollout]]]:
     """Play ``group_size`` episodes from every start to their ends, all in lock-step.
@@ -78,13 +85,13 @@ def play(
             outcome = respond(rollout.episode, sample.text)
             rollout.turns.append(Turn(rollout.episode, request.prompt, sample, outcome))
             rollout.episode = outcome.episode
-            tally.turn(outcome)
+            tally.count_turn(outcome)
             if outcome.episode.done:
                 tally.path(outcome.episode)
     return groups
 
 
-def estimated_rows(
+def make_episode_rows(
     groups: Sequence[Sequence[Rollout]], estimator: Estimator, common: CommonSettings, gamma: float = 1.0
 ) -> list[Row]:
     """Return a training row for every step, with the advantage that ``estimator`` gives it.
@@ -95,7 +102,9 @@ def estimated_rows(
         common: settings of the study.
         gamma: discount of step returns, per step.
     """
-    estimated = estimator([[describe(rollout, common, gamma) for rollout in group] for group in groups])
+    estimated = estimator(
+        [[describe_episode(rollout, common, gamma) for rollout in group] for group in groups]
+    )
     return [
         make_row(turn, advantage, common)
         for group, advantages in zip(groups, estimated, strict=True)
@@ -104,7 +113,7 @@ def estimated_rows(
     ]
 
 
-def describe(rollout: Rollout, common: CommonSettings, gamma: float = 1.0) -> Steps:
+def describe_episode(rollout: Rollout, common: CommonSettings, gamma: float = 1.0) -> Steps:
     """Return what estimators know of an episode: the reward of success at its end, penalties for malformed responses.
 
     Args:
@@ -118,7 +127,7 @@ def describe(rollout: Rollout, common: CommonSettings, gamma: float = 1.0) -> St
         keys=[turn.before.observation for turn in rollout.turns],
         scores=[sum(rewards) - penalty for penalty in penalties],
         step_returns=[
-            g - penalty for g, penalty in zip(discounted(rewards, gamma), penalties, strict=True)
+            g - penalty for g, penalty in zip(discounted_returns(rewards, gamma), penalties, strict=True)
         ],
         episode_return=sum(rewards),
         lengths=[len(turn.sample.tokens) for turn in rollout.turns],

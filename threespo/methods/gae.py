@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 
-def gae(
+def generalised_advantages(
     rewards: Sequence[float],
     values: Sequence[float],
     *,
@@ -33,7 +33,7 @@ def gae(
     return advantages, [advantage + value for advantage, value in zip(advantages, values, strict=True)]
 
 
-def whitened(rows: Sequence[Sequence[float]], eps: float = 1e-8) -> list[list[float]]:
+def whiten_advantages(rows: Sequence[Sequence[float]], eps: float = 1e-8) -> list[list[float]]:
     """Return (x - mean) / sqrt(var + eps) with mean and variance (ddof 1) over all values of all rows.
 
     Args:

@@ -4,7 +4,7 @@ from functools import partial
 
 from pydantic import Field
 
-from threespo.methods.advantages import by_group, gigpo
+from threespo.methods.advantages import estimate_by_group, gigpo_advantages
 from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
@@ -23,9 +23,12 @@ class GigpoOptions(MethodOptions):
 def make(options: GigpoOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = A_E + step_weight * A_S."""
     estimator = partial(
-        gigpo, population=common.statistics, normalise=options.normalise, step_weight=options.step_weight
+        gigpo_advantages,
+        population=common.statistics,
+        normalise=options.normalise,
+        step_weight=options.step_weight,
     )
-    return EpisodeMethod(common, by_group(estimator), options.gamma)
+    return EpisodeMethod(common, estimate_by_group(estimator), options.gamma)
 
 
 METHOD = MethodEntry(make, GigpoOptions)

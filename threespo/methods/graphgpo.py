@@ -13,10 +13,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from threespo.methods.advantages import Population, Steps, by_group, grpo, mean_std
+from threespo.methods.advantages import Population, Steps, estimate_by_group, grpo_advantages, mean_std
 from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
-from threespo.methods.state_graph import steps_to
+from threespo.methods.state_graph import shortest_distances
 
 
 class GraphgpoOptions(MethodOptions):
@@ -49,17 +49,17 @@ Edge = tuple[Hashable, Hashable]
 def make(options: GraphgpoOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = A_E + step_weight * A_S."""
     estimator = partial(
-        graphgpo,
+        graphgpo_advantages,
         population=common.statistics,
         reward=common.success_reward * (options.omega if options.worth == "printed" else 1.0),
         omega=options.omega,
         nodes=options.nodes,
         step_weight=options.step_weight,
     )
-    return EpisodeMethod(common, by_group(estimator))
+    return EpisodeMethod(common, estimate_by_group(estimator))
 
 
-def graphgpo(
+def graphgpo_advantages(
     group: Sequence[Steps],
     *,
     population: Population = "trajectories",
@@ -87,9 +87,9 @@ def graphgpo(
     Returns:
         The advantage of each step, per episode.
     """
-    advantages = grpo(group, population=population, eps=eps)
+    advantages = grpo_advantages(group, population=population, eps=eps)
     paths = [_edges(episode, nodes) for episode in group]
-    distance = distances(edge for path in paths for edge in path)
+    distance = distances_to_success(edge for path in paths for edge in path)
     if not distance:
         return advantages
 
@@ -107,7 +107,7 @@ def graphgpo(
     return advantages
 
 
-def distances(edges: Iterable[Edge]) -> dict[Hashable, int]:
+def distances_to_success(edges: Iterable[Edge]) -> dict[Hashable, int]:
     """Return the number of edges on a shortest way from each node to ``SUCCESS``; nothing if no edge leads there.
 
     Nodes without a way are one step further than the furthest that has one.
@@ -123,7 +123,7 @@ def distances(edges: Iterable[Edge]) -> dict[Hashable, int]:
     if SUCCESS not in met:
         return {}
 
-    found = steps_to([SUCCESS], sources)
+    found = shortest_distances([SUCCESS], sources)
     beyond = found[next(reversed(found))] + 1
     return {node: found.get(node, beyond) for node in met}
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from threespo.methods.advantages import by_group, grpo
+from threespo.methods.advantages import estimate_by_group, grpo_advantages
 from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
@@ -16,8 +16,8 @@ class GrpoOptions(MethodOptions):
 
 def make(options: GrpoOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = (R - mean) / (std + eps) over the group's episode returns."""
-    estimator = partial(grpo, population=common.statistics, normalise=options.normalise)
-    return EpisodeMethod(common, by_group(estimator))
+    estimator = partial(grpo_advantages, population=common.statistics, normalise=options.normalise)
+    return EpisodeMethod(common, estimate_by_group(estimator))
 
 
 METHOD = MethodEntry(make, GrpoOptions)

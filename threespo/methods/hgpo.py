@@ -4,7 +4,7 @@ from functools import partial
 
 from pydantic import Field
 
-from threespo.methods.advantages import by_group, hgpo
+from threespo.methods.advantages import estimate_by_group, hgpo_advantages
 from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
@@ -28,14 +28,14 @@ class HgpoOptions(MethodOptions):
 def make(options: HgpoOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = sum w_k a_k / sum w_k over the levels at which other steps match."""
     estimator = partial(
-        hgpo,
+        hgpo_advantages,
         population=common.statistics,
         normalise=options.normalise,
         history=options.history,
         alpha=options.alpha,
         base_group=options.base_group,
     )
-    return EpisodeMethod(common, by_group(estimator), options.gamma)
+    return EpisodeMethod(common, estimate_by_group(estimator), options.gamma)
 
 
 METHOD = MethodEntry(make, HgpoOptions)

@@ -17,12 +17,12 @@ from threespo.methods.base import (
     MethodOptions,
     Tally,
     Turn,
-    loss_settings,
+    make_loss_settings,
     make_row,
-    minibatches,
+    split_into_minibatches,
 )
-from threespo.methods.episodes import describe, play
-from threespo.methods.gae import explained_variance, gae, whitened
+from threespo.methods.episodes import describe_episode, play_episodes
+from threespo.methods.gae import explained_variance, generalised_advantages, whiten_advantages
 from threespo.methods.states import RemembersStates
 from threespo.protocol import (
     MethodSteps,
@@ -62,14 +62,16 @@ class Ppo(RemembersStates):
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        groups = yield from play(number, starts, self.common.group_size, tally)
+        groups = yield from play_episodes(number, starts, self.common.group_size, tally)
         rollouts = [rollout for group in groups for rollout in group]
         turns = [turn for rollout in rollouts for turn in rollout.turns]
-        scores = [score for rollout in rollouts for score in describe(rollout, self.common).scores]
+        scores = [
+            score for rollout in rollouts for score in describe_episode(rollout, self.common).scores
+        ]
 
         values = yield ValueRequest(tuple((turn.prompt, turn.sample.tokens) for turn in turns))
         estimates = [
-            gae(
+            generalised_advantages(
                 # Only the last token is rewarded; ``known`` has one value more than there are tokens.
                 [*[0.0] * (len(known) - 2), score],
                 known[:-1],
@@ -81,11 +83,11 @@ class Ppo(RemembersStates):
         ]
 
         learned = yield self._critic_update(number, turns, values, [returns for _, returns in estimates])
-        advantages = whitened([row for row, _ in estimates])
+        advantages = whiten_advantages([row for row, _ in estimates])
 
         rows = [make_row(turn, row, self.common) for turn, row in zip(turns, advantages, strict=True)]
-        batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
-        yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
+        batches = split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
+        yield UpdateRequest(tuple(batches), make_loss_settings(self.common, "token-mean"))
 
         before = list(chain.from_iterable(known[:-1] for known in values))
         targets = list(chain.from_iterable(returns for _, returns in estimates))
@@ -106,7 +108,7 @@ class Ppo(RemembersStates):
         ]
         size = self.options.critic_minibatch or self.common.minibatch
         return ValueUpdateRequest(
-            tuple(minibatches(rows, size, self.common.seed, number)), self.options.value_clip
+            tuple(split_into_minibatches(rows, size, self.common.seed, number)), self.options.value_clip
         )
 
 

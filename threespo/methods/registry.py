@@ -50,10 +50,10 @@ def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
     """
     if method not in METHODS:
         raise ValueError(f"no method {method!r}; there are: {', '.join(METHODS)}")
-    return typed_options(method, options)
+    return parse_options(method, options)
 
 
-def typed_options(method: str, options: dict[str, Any]) -> MethodOptions:
+def parse_options(method: str, options: dict[str, Any]) -> MethodOptions:
     """Return the typed options of a method that there is.
 
     Raises:
@@ -80,18 +80,18 @@ def full_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return all options of a method as JSON values, with those that presets and defaults fill in.
 
     Raises:
-        ValueError: as ``typed_options`` does.
+        ValueError: as ``parse_options`` does.
     """
-    return typed_options(method, options).model_dump(mode="json")
+    return parse_options(method, options).model_dump(mode="json")
 
 
 def make_method(method: str, options: dict[str, Any], common: CommonSettings) -> Method:
     """Return a fresh method for a run, which remembers nothing yet.
 
     Raises:
-        ValueError: as ``typed_options`` does.
+        ValueError: as ``parse_options`` does.
     """
-    return method_entry(method).make(typed_options(method, options), common)
+    return method_entry(method).make(parse_options(method, options), common)
 
 
 def searches(method: str) -> bool:

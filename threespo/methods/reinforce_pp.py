@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from threespo.methods.advantages import reinforce_pp
+from threespo.methods.advantages import reinforce_pp_advantages
 from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
@@ -13,7 +13,7 @@ class ReinforcePpOptions(MethodOptions):
 
 def make(options: ReinforcePpOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = (R - mean) / std over all episodes of the epoch. The KL term stays in the loss, as for all."""
-    return EpisodeMethod(common, partial(reinforce_pp, population=common.statistics))
+    return EpisodeMethod(common, partial(reinforce_pp_advantages, population=common.statistics))
 
 
 METHOD = MethodEntry(make, ReinforcePpOptions)

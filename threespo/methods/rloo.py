@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from threespo.methods.advantages import by_group, rloo
+from threespo.methods.advantages import estimate_by_group, rloo_advantages
 from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 
@@ -13,7 +13,9 @@ class RlooOptions(MethodOptions):
 
 def make(options: RlooOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = R - mean of the other episodes' returns."""
-    return EpisodeMethod(common, by_group(partial(rloo, population=common.statistics)))
+    return EpisodeMethod(
+        common, estimate_by_group(partial(rloo_advantages, population=common.statistics))
+    )
 
 
 METHOD = MethodEntry(make, RlooOptions)

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from threespo.envs.episode import Episode
 from threespo.methods.base import Method, MethodOptions
-from threespo.methods.states import state_key
+from threespo.methods.states import normalise_observation
 from threespo.scoring.reward import RewardTerms, novelty_weight, step_reward
 from threespo.scoring.state import ScoreSettings, StateScore, state_score
 from threespo.scoring.table import StateTable
@@ -22,7 +22,7 @@ class SearchOptions(MethodOptions):
     released code), or the epoch's number."""
     next_clock: Literal["t", "t_plus_1"] = "t_plus_1"
     """Whether S(s_t+1) in eq. 2 is taken at its own t, or at that of s_t (sec. 3.3 writes lambda(t))."""
-    state_key: Literal["obs", "task_obs", "history"] = "obs"
+    normalise_observation: Literal["obs", "task_obs", "history"] = "obs"
     """What a state is: the observation alone, shared by all tasks (sec. 3.1, sec. 4.4); goal and observation; or goal,
     observation and the last ``key_history`` steps."""
     key_history: int = Field(default=2, ge=1, le=1000)
@@ -138,9 +138,9 @@ class StateScorer:
     table: StateTable
     settings: SearchSettings
 
-    def key(self, episode: Episode) -> str:
+    def state_key(self, episode: Episode) -> str:
         """Return what the statistics know a state by."""
-        observation = state_key(episode.observation)
+        observation = normalise_observation(episode.observation)
         match self.settings.state_key:
             case "task_obs":
                 return f"{episode.task.goal}\n{observation}"
@@ -149,7 +149,7 @@ class StateScorer:
                 return "\n".join(
                     [
                         episode.task.goal,
-                        *(f"{state_key(seen)} > {act}" for seen, act in recent),
+                        *(f"{normalise_observation(seen)} > {act}" for seen, act in recent),
                         observation,
                     ]
                 )
@@ -219,8 +219,8 @@ class StateScorer:
             case "path":
                 return child.path[-1] not in node.path
             case "observation":
-                return state_key(child.episode.observation) not in {
-                    state_key(seen) for seen, _ in child.episode.history
+                return normalise_observation(child.episode.observation) not in {
+                    normalise_observation(seen) for seen, _ in child.episode.history
                 }
             case "changed":
                 return child.path[-1] != node.path[-1]
@@ -233,6 +233,6 @@ class StateScorer:
 class SearchMethod(Method, Protocol):
     """A method that searches: its state scores can be read at any time (``threespo probe``)."""
 
-    def scorer(self, number: int) -> StateScorer:
+    def scorer_at_epoch(self, number: int) -> StateScorer:
         """Return how states are scored in an epoch."""
         ...

@@ -15,8 +15,8 @@ from typing import Any
 from threespo.envs.episode import Episode, respond
 from threespo.methods.base import CommonSettings, Tally, Turn, make_row
 from threespo.methods.scorer import Node, SearchSettings, StateScorer, Subtree
+from threespo.methods.search_records import SearchLog, TreeRecord
 from threespo.methods.state_graph import StateGraph
-from threespo.methods.trees import SearchLog, TreeRecord
 from threespo.protocol import Row, SampleRequest
 from threespo.rng import generator
 from threespo.scoring.reward import RewardTerms, group_advantages
@@ -79,11 +79,11 @@ class Search:
     @property
     def settings(self) -> SearchSettings:
         """How the search is read."""
-        return self.scorer.settings
+        return self.scorer_at_epoch.settings
 
     def run(self, start: Episode) -> Expansion:
         """Search from ``start`` until nothing is left to try or a cap is reached (Algorithm 1)."""
-        root = Node(start, (self.scorer.key(start),))
+        root = Node(start, (self.scorer_at_epoch.state_key(start),))
         if self.record:
             self.record.root(start, root.path[-1])
 
@@ -122,10 +122,10 @@ class Search:
         self, node: Node, frontier: list[Node]
     ) -> Generator[SampleRequest | Groups, Any, tuple[list[Node], bool]]:
         """Sample from a state and learn from the children; return the frontier, and whether the path goes on."""
-        score = self.scorer.score(node)
+        score = self.scorer_at_epoch.score(node)
         rollouts = self._rollouts(node, score)
         if self.record:
-            self.record.counts(node.number, self.scorer.table.get(node.path[-1]), score)
+            self.record.counts(node.number, self.scorer_at_epoch.table.get(node.path[-1]), score)
 
         if not rollouts:
             self.log.gated_roots += len(node.path) == 1
@@ -136,14 +136,14 @@ class Search:
                 yield self._released()
             return frontier, False
 
-        self.log.expansion(node.path[-1], score, self.scorer.table.get(node.path[-1])[0])
+        self.log.expansion(node.path[-1], score, self.scorer_at_epoch.table.get(node.path[-1])[0])
         self.tally.states.visit(node.episode, rollouts)
         if self.record:
             self.record.expansion(node.number, self.expansions, rollouts)
 
         prompt = node.episode.prompt
         samples = yield SampleRequest(
-            prompt, rollouts, ("search", self.scorer.number, self.slot, self.expansions)
+            prompt, rollouts, ("search", self.scorer_at_epoch.number, self.slot, self.expansions)
         )
         self.expansions += 1
         self.generations += rollouts
@@ -189,7 +189,12 @@ class Search:
     def _probes(self) -> bool:
         """Return whether a gated state is sampled all the same."""
         draw = generator(
-            self.common.seed, "probe", self.scorer.number, self.slot, self.expansions, self.probes
+            self.common.seed,
+            "probe",
+            self.scorer_at_epoch.number,
+            self.slot,
+            self.expansions,
+            self.probes,
         )
         self.probes += 1
         return draw.random() < self.settings.gate_probe
@@ -203,8 +208,8 @@ class Search:
         below: dict[str, Subtree] = {}
         for sample in samples:
             outcome = respond(node.episode, sample.text)
-            self.tally.turn(outcome)
-            key = self.scorer.key(outcome.episode)
+            self.tally.count_turn(outcome)
+            key = self.scorer_at_epoch.state_key(outcome.episode)
 
             # Of children in the same state only one is tried: what it leads to counts for all of them.
             above = (*node.above, below.setdefault(key, Subtree()))
@@ -212,7 +217,7 @@ class Search:
             self.nodes += 1
 
             turn = Turn(node.episode, prompt, sample, outcome)
-            terms = self.scorer.reward(node, score, child)
+            terms = self.scorer_at_epoch.reward(node, score, child)
             penalty = self.common.invalid_penalty * (not outcome.valid)
             ranked = self.settings.penalty == "reward"
             children.append(
@@ -226,7 +231,9 @@ class Search:
                 self.record.child(
                     node.number, child.path, sample.text, outcome, children[-1].reward, terms
                 )
-                self.record.counts(child.number, self.scorer.table.get(key), self.scorer.score(child))
+                self.record.counts(
+                    child.number, self.scorer_at_epoch.table.get(key), self.scorer_at_epoch.score(child)
+                )
         return children
 
     def _rows(self, children: list[Child]) -> tuple[Row, ...]:
@@ -249,7 +256,7 @@ class Search:
         if self.record:
             self.record.learned([child.node.number for child in known], advantages)
         return tuple(
-            make_row(child.turn, advantage - child.handicap, self.common, 1 / len(known))
+            make_row(child.count_turn, advantage - child.handicap, self.common, 1 / len(known))
             for child, advantage in zip(known, advantages, strict=True)
         )
 
@@ -257,7 +264,7 @@ class Search:
         """The rows of a group that teaches nothing: none, or with advantages of 0, which leave the KL penalty alone."""
         if self.settings.without_signal == "skip":
             return ()
-        rows = [make_row(child.turn, 0.0, self.common, 1 / len(children)) for child in children]
+        rows = [make_row(child.count_turn, 0.0, self.common, 1 / len(children)) for child in children]
         # Without the penalty for inadmissible actions, which groups that are skipped do not learn from either.
         return tuple(replace(row, advantages=(0.0,) * len(row.tokens)) for row in rows)
 
@@ -280,9 +287,9 @@ class Search:
         """
         order = list(children)
         if self.settings.tie_break == "random":
-            generator(self.common.seed, "ties", self.scorer.number, self.slot, self.expansions).shuffle(
-                order
-            )
+            generator(
+                self.common.seed, "ties", self.scorer_at_epoch.number, self.slot, self.expansions
+            ).shuffle(order)
         order.sort(key=lambda child: -child.reward)
 
         going: dict[Any, Node] = {}
@@ -305,11 +312,11 @@ class Search:
     def _count(self, node: Node, won: bool) -> None:
         """Count a path that ends at ``node``."""
         gated = not node.episode.done
-        self.scorer.table.complete(
+        self.scorer_at_epoch.table.add_path(
             node.path if gated or self.settings.count_terminal else node.path[:-1], won
         )
         if self.settings.count_at == "path":
-            self.scorer.table.commit()
+            self.scorer_at_epoch.table.commit()
         for subtree in node.above:
             subtree.paths += 1
             subtree.successes += won

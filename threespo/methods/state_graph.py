@@ -13,7 +13,9 @@ from threespo.methods.states import state_id
 NodeT = TypeVar("NodeT", bound=Hashable)
 
 
-def steps_to(goals: Iterable[NodeT], before: Mapping[NodeT, Iterable[NodeT]]) -> dict[NodeT, int]:
+def shortest_distances(
+    goals: Iterable[NodeT], before: Mapping[NodeT, Iterable[NodeT]]
+) -> dict[NodeT, int]:
     """Return the fewest steps from each node to one of the goals, nearest nodes first; without those that have no way.
 
     Args:
@@ -59,7 +61,7 @@ class StateGraph:
     def distance(self, key: str) -> int | None:
         """Return the fewest known steps from a state to success, 0 if it is won; ``None`` if no known way leads there."""
         if self._known is None:
-            self._known = steps_to(self.won, self.before)
+            self._known = shortest_distances(self.won, self.before)
         return self._known.get(state_id(key))
 
     def dump(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _REFERENCE_DEPTH = 10
 """Depth at which all known states are scored: a state in the table has no depth of its own."""
 
 
-def state_key(observation: str) -> str:
+def normalise_observation(observation: str) -> str:
     """Return the observation with every run of blanks as one."""
     return " ".join(observation.split())
 
@@ -50,7 +50,7 @@ class StateStatistics:
             episode: the state.
             samples: how many are sampled there; each counts as a visit.
         """
-        key = state_key(episode.observation)
+        key = normalise_observation(episode.observation)
         self.met.add(derive(key))
         # The clock of eq. 1 is the 1-based depth, the printed reading.
         score = state_score(*self.table.get(key), episode.steps + 1, _PRINTED).score
@@ -60,12 +60,12 @@ class StateStatistics:
 
     def meet(self, episode: Episode) -> None:
         """Note a state that the environment has shown."""
-        self.met.add(derive(state_key(episode.observation)))
+        self.met.add(derive(normalise_observation(episode.observation)))
 
     def path(self, last: Episode) -> None:
         """Note a completed path, given its end."""
-        keys = [state_key(observation) for observation, _ in last.history]
-        self.table.complete([*keys, state_key(last.observation)], last.won)
+        keys = [normalise_observation(observation) for observation, _ in last.history]
+        self.table.add_path([*keys, normalise_observation(last.observation)], last.won)
 
     def close(self) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
         """End the epoch: count its paths.

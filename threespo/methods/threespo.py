@@ -13,12 +13,18 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import CommonSettings, MethodEntry, Tally, loss_settings, minibatches
+from threespo.methods.base import (
+    CommonSettings,
+    MethodEntry,
+    Tally,
+    make_loss_settings,
+    split_into_minibatches,
+)
 from threespo.methods.scorer import SearchOptions, SearchSettings, StateScorer
 from threespo.methods.search import Expansion, Search
+from threespo.methods.search_records import SearchLog, TreeRecord
 from threespo.methods.state_graph import StateGraph
 from threespo.methods.states import StateStatistics
-from threespo.methods.trees import SearchLog, TreeRecord
 from threespo.protocol import MethodSteps, Row, SampleRequest, UpdateRequest
 from threespo.scoring.state import ScoreSettings, state_score
 from threespo.scoring.table import StateTable
@@ -134,7 +140,9 @@ class Threespo:
 
         if kept:
             rows = [row for group in kept for row in group]
-            yield self._request(minibatches(rows, self.common.minibatch, self.common.seed, number))
+            yield self._request(
+                split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
+            )
 
         # What the searches came to after the last tick.
         self.table.commit()
@@ -144,7 +152,7 @@ class Threespo:
         g_max = self.settings.score.g_max
 
         details = {
-            **SearchLog.merged(logs.values()).details(g_max),
+            **SearchLog.merge_logs(logs.values()).details(g_max),
             **known,
             "ticks": float(len(active)),
             "active_tasks": sum(active) / max(1, len(active)),
@@ -171,7 +179,9 @@ class Threespo:
         graph = StateGraph()
         if self.options.credit == "graph" and self.options.graph_memory == "run":
             graph = self.graphs.setdefault(start.task.task_id, graph)
-        return Search(slot, self.scorer(number), self.common, tally, log, cap, graph, record=record)
+        return Search(
+            slot, self.scorer_at_epoch(number), self.common, tally, log, cap, graph, record=record
+        )
 
     def scorer(self, number: int) -> StateScorer:
         """Return how states are scored in epoch ``number``, by the counts as they are when it is used."""
@@ -190,7 +200,8 @@ class Threespo:
 
     def _request(self, batches: list[tuple[Row, ...]]) -> UpdateRequest:
         return UpdateRequest(
-            tuple(batches) * self.options.inner_epochs, loss_settings(self.common, "seq-mean-token-mean")
+            tuple(batches) * self.options.inner_epochs,
+            make_loss_settings(self.common, "seq-mean-token-mean"),
         )
 
     def _forget(self, number: int) -> None:

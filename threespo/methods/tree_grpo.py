@@ -10,16 +10,16 @@ from typing import Any
 from pydantic import Field
 
 from threespo.envs.episode import Episode
-from threespo.methods.advantages import Groups, grpo
+from threespo.methods.advantages import Groups, grpo_advantages
 from threespo.methods.base import (
     CommonSettings,
     MethodEntry,
     MethodOptions,
     Tally,
-    loss_settings,
-    minibatches,
+    make_loss_settings,
+    split_into_minibatches,
 )
-from threespo.methods.episodes import Rollout, estimated_rows, play
+from threespo.methods.episodes import Rollout, make_episode_rows, play_episodes
 from threespo.methods.states import RemembersStates
 from threespo.protocol import MethodSteps, Request, UpdateRequest
 from threespo.rng import generator
@@ -50,7 +50,7 @@ class TreeGrpo(RemembersStates):
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        begun = yield from play(number, starts, self.options.trees, tally)
+        begun = yield from play_episodes(number, starts, self.options.trees, tally)
         forests: list[list[Tree]] = [[[rollout] for rollout in group] for group in begun]
         for turn in range(self.options.rounds):
             yield from self._grow(number, turn, [tree for forest in forests for tree in forest], tally)
@@ -59,9 +59,9 @@ class TreeGrpo(RemembersStates):
         groups = [[rollout for tree in forest for rollout in tree] for forest in forests]
         sizes = [[len(tree) for tree in forest] for forest in forests]
 
-        rows = estimated_rows(groups, lambda steps: self._advantages(steps, sizes), self.common)
-        batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
-        yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
+        rows = make_episode_rows(groups, lambda steps: self._advantages(steps, sizes), self.common)
+        batches = split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
+        yield UpdateRequest(tuple(batches), make_loss_settings(self.common, "token-mean"))
         return tally.close(
             {"branches": float(sum(len(tree) - 1 for forest in forests for tree in forest))}
         )
@@ -77,7 +77,7 @@ class TreeGrpo(RemembersStates):
             chosen += [(tree, *draw.choice(nodes)) for _ in range(self.options.branches if nodes else 0)]
 
         starts = [rollout.turns[step].before for _, rollout, step in chosen]
-        played = yield from play(number, starts, 1, tally, f"branch {turn}")
+        played = yield from play_episodes(number, starts, 1, tally, f"branch {turn}")
         for (tree, rollout, step), (branch,) in zip(chosen, played, strict=True):
             tree.append(Rollout(branch.episode, [*rollout.turns[:step], *branch.turns]))
 
@@ -94,13 +94,13 @@ class TreeGrpo(RemembersStates):
         """Return GRPO's advantage within the tree plus that among all episodes of the task."""
         result = []
         for group, trees in zip(groups, sizes, strict=True):
-            inter = grpo(group, population=self.common.statistics)
+            inter = grpo_advantages(group, population=self.common.statistics)
             intra: list[list[float]] = []
             for size in trees:
                 tree = group[len(intra) : len(intra) + size]
                 # An episode alone in its tree has nothing to be compared with there.
                 alone = [[0.0] * len(episode.scores) for episode in tree]
-                intra += grpo(tree, population=self.common.statistics) if size > 1 else alone
+                intra += grpo_advantages(tree, population=self.common.statistics) if size > 1 else alone
             result.append(
                 [
                     [a + b for a, b in zip(one, other, strict=True)]

@@ -14,12 +14,12 @@ from threespo.methods.base import (
     MethodEntry,
     MethodOptions,
     Tally,
-    loss_settings,
+    make_loss_settings,
     make_row,
-    minibatches,
+    split_into_minibatches,
 )
-from threespo.methods.episodes import Rollout, play
-from threespo.methods.gae import whitened
+from threespo.methods.episodes import Rollout, play_episodes
+from threespo.methods.gae import whiten_advantages
 from threespo.methods.states import RemembersStates
 from threespo.protocol import MethodSteps, Row, UpdateRequest
 
@@ -46,7 +46,7 @@ class Vine(RemembersStates):
 
     def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        groups = yield from play(number, starts, self.options.episodes, tally)
+        groups = yield from play_episodes(number, starts, self.options.episodes, tally)
         rollouts = [rollout for group in groups for rollout in group]
 
         # Equal states of a task with equal histories ask the policy the same, so they are valued once.
@@ -55,20 +55,22 @@ class Vine(RemembersStates):
             for r in rollouts
             for turn in r.turns
         }
-        forked = yield from play(number, list(states.values()), self.options.forks, tally, "fork")
+        forked = yield from play_episodes(
+            number, list(states.values()), self.options.forks, tally, "fork"
+        )
         values = {place: self._mean_return(forks) for place, forks in zip(states, forked, strict=True)}
 
         advantages = [[value] for rollout in rollouts for value in self._advantages(rollout, values)]
         turns = [turn for rollout in rollouts for turn in rollout.turns]
 
-        spread = whitened(advantages) if self.options.whiten else advantages
+        spread = whiten_advantages(advantages) if self.options.whiten else advantages
         rows: list[Row] = [
             make_row(turn, value - self.common.invalid_penalty * (not turn.outcome.valid), self.common)
             for turn, (value,) in zip(turns, spread, strict=True)
         ]
 
-        batches = minibatches(rows, self.common.minibatch, self.common.seed, number)
-        yield UpdateRequest(tuple(batches), loss_settings(self.common, "token-mean"))
+        batches = split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
+        yield UpdateRequest(tuple(batches), make_loss_settings(self.common, "token-mean"))
         return tally.close({"valued_states": float(len(states))})
 
     def _mean_return(self, forks: Sequence[Rollout]) -> float:

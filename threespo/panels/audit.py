@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.panels.logs import Played
+from threespo.panels.logs import LoggedEpisode
 from threespo.panels.panel import HELD_OUT, Panel
 
 _QUANTILE = 1.959963984540054
@@ -25,7 +25,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Number:
+class SplitSuccess:
     """Success on one split of the panel."""
 
     split: str
@@ -55,7 +55,7 @@ class Audit:
     logged: float
     """Mean success as the log has it."""
     findings: tuple[Finding, ...]
-    numbers: tuple[Number, ...]
+    numbers: tuple[SplitSuccess, ...]
     """Of the splits that the log has tasks of."""
     by_name: int = 0
     """Episodes of the panel's tasks whose content the log does not say."""
@@ -97,7 +97,7 @@ class Audit:
         }
 
 
-def audit(episodes: Sequence[Played], panel: Panel, split: str | None = None) -> Audit:
+def audit(episodes: Sequence[LoggedEpisode], panel: Panel, split: str | None = None) -> Audit:
     """Compare a log with a panel.
 
     Args:
@@ -128,11 +128,11 @@ def audit(episodes: Sequence[Played], panel: Panel, split: str | None = None) ->
 
 
 def _findings(
-    judged: Sequence[Played],
-    trained: Sequence[Played],
+    judged: Sequence[LoggedEpisode],
+    trained: Sequence[LoggedEpisode],
     tested: Sequence[str],
     panel: Panel,
-    numbers: Sequence[Number],
+    numbers: Sequence[SplitSuccess],
 ) -> Iterator[Finding]:
     known = [one for one in judged if one.known]
     strange = [one for one in judged if not one.known and not one.changed]
@@ -227,7 +227,7 @@ def _findings(
         yield Finding("bought_anything", len(kind), text)
 
 
-def _wordings(judged: Sequence[Played], own: str) -> Iterator[Finding]:
+def _wordings(judged: Sequence[LoggedEpisode], own: str) -> Iterator[Finding]:
     """Yield what is to be said of ALFWorld's two wordings; ``own`` is that of the panel's data."""
     said = Counter(name for one in judged for name in one.wordings)
     forms = {"put": "put X in/on Y", "move": "move X to Y"}
@@ -240,7 +240,7 @@ def _wordings(judged: Sequence[Played], own: str) -> Iterator[Finding]:
         yield Finding("other_wording", count, text)
 
 
-def _number(split: str, episodes: Sequence[Played], panel: Panel) -> Number | None:
+def _number(split: str, episodes: Sequence[LoggedEpisode], panel: Panel) -> SplitSuccess | None:
     """Return success on a split; ``None`` where the log has none of its tasks."""
     wanted = {task.task_id for task in panel.splits[split]}
     first: dict[tuple[str, str], bool] = {}
@@ -258,7 +258,7 @@ def _number(split: str, episodes: Sequence[Played], panel: Panel) -> Number | No
     success, low, high = _interval(means)
     whole, wins = len(wanted) * len(seeds), sum(first.values())
     missing = whole - len(first)
-    return Number(
+    return SplitSuccess(
         split,
         len(wanted),
         len(by_task),

@@ -14,10 +14,10 @@ from typing import Any
 from threespo.envs.alfworld import Alfworld, compile_game, embedded, sources
 from threespo.envs.alfworld.model import Game
 from threespo.envs.alfworld.prepare import prepare as prepare_games
-from threespo.envs.alfworld.settings import ALWAYS, AlfworldTasks
-from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
-from threespo.files import atomic_text
-from threespo.panels.openings import opening_in
+from threespo.envs.alfworld.settings import BASE_SPLITS, AlfworldTasks
+from threespo.envs.webshop.data import load_goals, prepare_shop, read_shop_products
+from threespo.files import write_text
+from threespo.panels.openings import find_opening
 from threespo.panels.panel import FORMAT, GENERATED_SEED, HELD_OUT, PRODUCTS, content_hash
 from threespo.rng import derive
 
@@ -30,7 +30,7 @@ def generated_games() -> Iterable[tuple[str, Any]]:
     """Yield split and game of the generated games of full size."""
     for split, count in GENERATED_GAMES.items():
         for index in range(count):
-            yield split, compile_game(embedded.game(split, GENERATED_SEED, "full", index))
+            yield split, compile_game(embedded.generate_game(split, GENERATED_SEED, "full", index))
 
 
 def real_games(folder: Path) -> Iterable[tuple[str, Any]]:
@@ -38,9 +38,11 @@ def real_games(folder: Path) -> Iterable[tuple[str, Any]]:
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "games"
         prepare_games(AlfworldTasks(source="path", path=folder), out)
-        for split in ALWAYS:
+        for split in BASE_SPLITS:
             order = "calibration" if split in HELD_OUT else "choice"
-            records = sorted(sources.load(out, split), key=lambda record: derive(order, record.game_id))
+            records = sorted(
+                sources.load_games(out, split), key=lambda record: derive(order, record.game_id)
+            )
             yield from ((split, compile_game(record)) for record in records)
 
 
@@ -49,9 +51,9 @@ def goals(folder: Path | None) -> Iterable[tuple[str, Any]]:
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "shop"
         source = (
-            products_of("path", path=folder)
+            read_shop_products("path", path=folder)
             if folder
-            else products_of("embedded", count=PRODUCTS, seed=GENERATED_SEED)
+            else read_shop_products("embedded", count=PRODUCTS, seed=GENERATED_SEED)
         )
         prepare_shop(out, source)
         yield from ((split, goal) for split in SHOP_SPLITS for goal in load_goals(out, split))
@@ -69,11 +71,11 @@ def write(name: str, facts: Mapping[str, Any], tasks: Iterable[tuple[str, Any]])
     openings: dict[str, list[str]] = {}
     for split, task in tasks:
         splits.setdefault(split, []).append(f"{task.task_id} {content_hash(task)}")
-        if isinstance(task, Game) and (opening := opening_in(Alfworld().initial(task).observation)):
+        if isinstance(task, Game) and (opening := find_opening(Alfworld().initial(task).observation)):
             openings.setdefault(split, []).append(" ".join(opening))
     path = Path(__file__).parent / f"{name}.json"
     said = {"openings": openings} if openings else {}
-    atomic_text(path, json.dumps({"format": FORMAT, **facts, "splits": splits, **said}, indent=0) + "\n")
+    write_text(path, json.dumps({"format": FORMAT, **facts, "splits": splits, **said}, indent=0) + "\n")
     print(path, {split: len(lines) for split, lines in splits.items()}, file=sys.stderr)
 
 

@@ -14,7 +14,7 @@ from threespo.errors import InputError, refuse_ignored
 from threespo.panels.build import GENERATED_GAMES
 from threespo.panels.panel import PRODUCTS
 from threespo.panels.prepared import compare_prepared
-from threespo.terminal import printable
+from threespo.terminal import escape_controls
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -74,7 +74,7 @@ def _audit(parsed: argparse.Namespace) -> int:
 
     panel = load_panel(parsed.panel)
     found = audit(read_log(parsed.log, panel), panel, parsed.split)
-    print(json.dumps(found.values()) if parsed.json else printable("\n".join(found.lines())))
+    print(json.dumps(found.values()) if parsed.json else escape_controls("\n".join(found.lines())))
     return 1 if found.findings else 0
 
 
@@ -98,7 +98,11 @@ def _data(parsed: argparse.Namespace, run_stage: Command) -> int:
     values: dict[str, Any] = (
         _GENERATED.get(name, {}) if parsed.source is None else {"source": "path", "path": parsed.source}
     )
-    if parsed.source is not None and spec.real is not None and (lacks := spec.real.lacks(parsed.source)):
+    if (
+        parsed.source is not None
+        and spec.real is not None
+        and (lacks := spec.real.explain_missing(parsed.source))
+    ):
         raise InputError(f"{parsed.source}: {lacks}; expected {spec.real.holds}")
     try:
         settings = spec.tasks.model_validate(

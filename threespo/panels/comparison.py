@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from threespo.panels.panel import Panel, load_panel, names
-from threespo.terminal import some, warn_once
+from threespo.panels.panel import Panel, load_panel, panel_names
+from threespo.terminal import join_first, warn_once
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Comparison:
     """(id there, id of the panel) of tasks that are the panel's under another name."""
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the tasks are those of the panel, all of them and no others."""
         return self.same == self.expected and not self.extra
 
@@ -42,7 +42,7 @@ class Comparison:
             "not of the panel": self.extra,
             "the panel's under another name": [f"{here} ({name})" for here, name in self.renamed],
         }
-        parts += [f"{len(found)} {kind}: {some(found)}" for kind, found in kinds.items() if found]
+        parts += [f"{len(found)} {kind}: {join_first(found)}" for kind, found in kinds.items() if found]
         return "; ".join(parts)
 
     def values(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Comparison:
         }
 
 
-def compare(
+def compare_with_panel(
     tasks: Mapping[str, str], panel: Panel, splits: Sequence[str], count: int | None = None
 ) -> Comparison:
     """Compare tasks with a panel.
@@ -96,14 +96,14 @@ def compare(
     )
 
 
-def nearest(environment: str, tasks: Mapping[str, str]) -> Panel | None:
+def nearest_panel(environment: str, tasks: Mapping[str, str]) -> Panel | None:
     """Return the panel of an environment that tasks have most contents or names in common with; ``None`` if none.
 
     Args:
         environment: its name.
         tasks: id -> content.
     """
-    panels = [panel for panel in map(load_panel, names()) if panel.environment == environment]
+    panels = [panel for panel in map(load_panel, panel_names()) if panel.environment == environment]
     shared = {
         panel.name: sum(
             name in panel.split_of or content in panel.with_content for name, content in tasks.items()
@@ -129,10 +129,10 @@ def compare_folder(
     Returns:
         The comparison; ``None`` if the tasks have nothing in common with a panel, or a split is none of it.
     """
-    panel = nearest(environment, tasks)
+    panel = nearest_panel(environment, tasks)
     if panel is None or not set(splits) <= panel.splits.keys():
         return None
-    found = compare(tasks, panel, splits)
-    if not found.whole and not quiet:
+    found = compare_with_panel(tasks, panel, splits)
+    if not found.is_complete and not quiet:
         warn_once(f"{path}, {' and '.join(splits)}: {found.words()}")
     return found

@@ -14,8 +14,8 @@ from typing import Any
 from threespo.errors import InputError
 from threespo.panels.log_files import Row
 from threespo.panels.log_forms import TASK, Fields
-from threespo.panels.openings import goals_in, opening_in
-from threespo.panels.responses import opened_before, tagged_actions, wordings_of
+from threespo.panels.openings import find_goals, find_opening
+from threespo.panels.responses import starts_inside_thought, tagged_actions, wordings_of
 
 WON = 10.0
 _HALF = 5.0
@@ -59,7 +59,7 @@ def is_dumped(value: Fields) -> bool:
     return {"input", "output", "score"} <= value.keys() and "success" not in value and "won" not in value
 
 
-def line_of(row: Row) -> Line:
+def parse_line(row: Row) -> Line:
     """Return what a line of a dump says.
 
     Raises:
@@ -74,7 +74,7 @@ def line_of(row: Row) -> Line:
         )
     prompt, response = str(value["input"]), str(value["output"])
     position = _position_in(prompt)
-    opening = opening_in(prompt)
+    opening = find_opening(prompt)
     begins = position is None and bool(_SEARCH.search(prompt) or (opening and opening.room))
     named = next(
         (value[name] for name in TASK if isinstance(value.get(name), str) and value[name].strip()), None
@@ -86,7 +86,7 @@ def line_of(row: Row) -> Line:
             value={name: one for name, one in value.items() if name not in ("input", "output")}
         ),
         prompt=prompt if position in (None, 1) else "",
-        task=named or next(iter(goals_in(prompt)[-1:]), ""),
+        task=named or next(iter(find_goals(prompt)[-1:]), ""),
         position=position,
         begins=begins,
         page=bool(_PAGE.search(prompt)) and not begins,
@@ -94,7 +94,7 @@ def line_of(row: Row) -> Line:
         penalised=penalised,
         actions=tuple(tagged_actions(response)),
         wordings=wordings_of([response]),
-        penalised_thought=penalised and opened_before(response),
+        penalised_thought=penalised and starts_inside_thought(response),
         step=value.get("step") if isinstance(value.get("step"), int) else str(value.get("step")),
         part_of=None if ids is None else str(ids),
     )
@@ -107,7 +107,7 @@ def _position_in(prompt: str) -> int | None:
     return int(now[1]) if now else None
 
 
-def episodes_of(lines: Sequence[Line]) -> Iterator[Row]:
+def join_steps(lines: Sequence[Line]) -> Iterator[Row]:
     """Yield the episodes of a dump, with fields in our own names.
 
     Raises:

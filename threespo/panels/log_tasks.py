@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from threespo.errors import InputError
 from threespo.panels.log_forms import TASK, Fields
-from threespo.panels.openings import goal_hash, goals_in, opening_in
-from threespo.panels.panel import HELD_OUT, Panel, wish_hash
+from threespo.panels.openings import find_goals, find_opening, goal_hash
+from threespo.panels.panel import HELD_OUT, Panel, instruction_hash
 
 _GAME_FILES = ("game.tw-pddl", "traj_data.json", "initial_state.pddl")
 _JOINED = re.compile(r"(.+-\d+)[-_. ](trial_\w+)")
@@ -18,7 +18,7 @@ _INSTRUCTIONS = (
 )
 
 
-class Found(NamedTuple):
+class FoundTask(NamedTuple):
     """The task of an episode."""
 
     task: str
@@ -33,7 +33,7 @@ class Found(NamedTuple):
     """That the log says."""
 
 
-class Tasks:
+class TaskLookup:
     """Looks tasks up in a panel.
 
     A few wishes are those of two products, and some games begin alike. The first episode with such words is taken for the
@@ -44,7 +44,7 @@ class Tasks:
         self._panel = panel
         self._turns: dict[tuple[tuple[str, ...], str], int] = {}
 
-    def find(self, fields: Fields, seed: str, where: str) -> Found:
+    def find(self, fields: Fields, seed: str, where: str) -> FoundTask:
         """Return the task of an episode.
 
         Args:
@@ -66,8 +66,8 @@ class Tasks:
         if content is not None:
             meant = self._panel.with_content.get(content, ())
             if not meant:
-                return Found(ids[0] if ids else said or content, False, bool(ids), True, split)
-            return Found(
+                return FoundTask(ids[0] if ids else said or content, False, bool(ids), True, split)
+            return FoundTask(
                 self._one_of([i for i in ids if i in meant] or meant, split, seed),
                 True,
                 False,
@@ -79,13 +79,15 @@ class Tasks:
         if ids:
             fitting = [one for one in ids if words.fit(one, self._panel)]
             task = self._one_of(fitting, split, seed) if fitting else ids[0]
-            return Found(task, bool(fitting), not fitting, words.are_content(self._panel), split)
+            return FoundTask(task, bool(fitting), not fitting, words.are_content(self._panel), split)
         if named := words.tasks(self._panel):
-            return Found(self._one_of(named, split, seed), True, False, not self._panel.openings, split)
+            return FoundTask(
+                self._one_of(named, split, seed), True, False, not self._panel.openings, split
+            )
         name = said or next(iter(words.instructions), None) or fields.get("item_id")
         if name is None:
             raise InputError(f"{where}: {_no_task(fields)}")
-        return Found(str(name), False, split=split)
+        return FoundTask(str(name), False, split=split)
 
     def _one_of(self, ids: Sequence[str], claimed: str | None, seed: str) -> str:
         if len(ids) == 1:
@@ -106,10 +108,10 @@ class _Words:
         # What is no sentence is a task's type.
         given = [fields[name] for name in ("goal", "instruction") if _is_text(fields.get(name))]
         self._given = [words for words in given if " " in words]
-        self._opening = opening_in(text)
-        in_text = [found for one in _INSTRUCTIONS for found in one.findall(text)[-1:]] + goals_in(text)[
-            -1:
-        ]
+        self._opening = find_opening(text)
+        in_text = [found for one in _INSTRUCTIONS for found in one.findall(text)[-1:]] + find_goals(
+            text
+        )[-1:]
         self.instructions = [*self._given, *in_text, *([said] if said else [])]
 
     def are_content(self, panel: Panel) -> bool:
@@ -119,7 +121,7 @@ class _Words:
     def fit(self, task: str, panel: Panel) -> bool:
         """Return whether nothing here is said of a task that is not so."""
         if not panel.openings:
-            return all(wish_hash(words) == panel.content_of[task] for words in self._given)
+            return all(instruction_hash(words) == panel.content_of[task] for words in self._given)
         known = panel.openings[task]
         goal = goal_hash(self._given[0]) if self._given else self._opening and self._opening.goal
         room = self._opening.room if self._opening else ""
@@ -131,7 +133,7 @@ class _Words:
             return (
                 panel.with_opening.get(self._opening, ()) if self._opening and self._opening.room else ()
             )
-        found = (panel.with_content.get(wish_hash(words), ()) for words in self.instructions)
+        found = (panel.with_content.get(instruction_hash(words), ()) for words in self.instructions)
         return next(filter(None, found), ())
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from threespo.errors import InputError
 from threespo.panels.log_files import Row, read_rows
 from threespo.panels.log_forms import SUCCESS, Fields, episodes_in
-from threespo.panels.log_steps import WON, Line, episodes_of, is_dumped, line_of
-from threespo.panels.log_tasks import Tasks
+from threespo.panels.log_steps import WON, Line, is_dumped, join_steps, parse_line
+from threespo.panels.log_tasks import TaskLookup
 from threespo.panels.panel import Panel
 from threespo.panels.responses import wordings_of
 
@@ -22,7 +22,7 @@ _STEPS = ("steps", "length", "episode_length")
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class LoggedEpisode:
     """An episode of a log."""
 
     line: int
@@ -49,7 +49,7 @@ class Played:
     """Responses that were penalised, and close a thought that the chat template had opened."""
 
 
-def read_log(path: Path, panel: Panel) -> list[Played]:
+def read_log(path: Path, panel: Panel) -> list[LoggedEpisode]:
     """Return the episodes of a log.
 
     Args:
@@ -59,20 +59,20 @@ def read_log(path: Path, panel: Panel) -> list[Played]:
     Raises:
         InputError: if the file is missing or broken, or an entry lacks what an episode needs; names the place and the field.
     """
-    tasks = Tasks(panel)
-    found: list[Played] = []
+    tasks = TaskLookup(panel)
+    found: list[LoggedEpisode] = []
     dumped: list[Line] = []
     counted: dict[tuple[str, str], tuple[Any, str]] = {}
     for entry in read_rows(path):
         for row in episodes_in(entry):
             if is_dumped(row.value):
-                dumped.append(line_of(row))
+                dumped.append(parse_line(row))
                 continue
             played = _played(row, tasks)
             _check_no_step(row, played, counted)
             found.append(played)
     if dumped:
-        found += [_played(row, tasks) for row in episodes_of(dumped)]
+        found += [_played(row, tasks) for row in join_steps(dumped)]
     if not found:
         raise InputError(
             f"{path}: no episode in it; expected a JSON object a line, with task, seed and success"
@@ -80,13 +80,13 @@ def read_log(path: Path, panel: Panel) -> list[Played]:
     return found
 
 
-def _played(row: Row, tasks: Tasks) -> Played:
+def _played(row: Row, tasks: TaskLookup) -> LoggedEpisode:
     fields, where = row.value, row.where
     seed = _seed(fields)
     task = tasks.find(fields, seed, where)
     success, score = _outcome(fields, where)
     ended = next((name for name in ("ended", "done") if fields.get(name) is not None), None)
-    return Played(
+    return LoggedEpisode(
         row.number,
         task.task,
         task.known,
@@ -110,7 +110,9 @@ def _seed(fields: Fields) -> str:
     return str(int(seed)) if isinstance(seed, float) and seed.is_integer() else str(seed)
 
 
-def _check_no_step(row: Row, played: Played, counted: dict[tuple[str, str], tuple[Any, str]]) -> None:
+def _check_no_step(
+    row: Row, played: LoggedEpisode, counted: dict[tuple[str, str], tuple[Any, str]]
+) -> None:
     """Refuse lines that count the steps of one episode, which would each count as an episode."""
     step = row.value.get("step")
     if isinstance(step, bool) or not isinstance(step, int):

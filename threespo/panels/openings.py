@@ -22,14 +22,14 @@ class Opening(NamedTuple):
     """Of the names of the furniture, in any order; empty where a text does not say."""
 
 
-def goals_in(text: str) -> list[str]:
+def find_goals(text: str) -> list[str]:
     """Return the task sentences of a text, without their full stops; of worked examples too, which stand first."""
     return [found.strip() for found in _GOAL.findall(text)]
 
 
-def opening_in(text: str) -> Opening | None:
+def find_opening(text: str) -> Opening | None:
     """Return the opening that a text has, the last one if it has several; ``None`` if there is no task sentence."""
-    goals = goals_in(text)
+    goals = find_goals(text)
     if not goals:
         return None
     # Whoever looks around later sees nothing.

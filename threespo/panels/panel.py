@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from threespo.envs.panels import without_bound
+from threespo.envs.optional_splits import strip_price_clause
 from threespo.errors import InputError
 from threespo.panels.openings import Opening
 
@@ -104,7 +104,7 @@ class Panel:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def names() -> list[str]:
+def panel_names() -> list[str]:
     """Return the names of the panels of this package."""
     return sorted(path.stem for path in Path(__file__).parent.glob("*.json"))
 
@@ -116,8 +116,8 @@ def load_panel(name: str) -> Panel:
     Raises:
         InputError: if there is none of this name.
     """
-    if name not in names():
-        raise InputError(f"no panel {name!r}; there are: {', '.join(names())}")
+    if name not in panel_names():
+        raise InputError(f"no panel {name!r}; there are: {', '.join(panel_names())}")
     values: dict[str, Any] = json.loads(
         (Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8")
     )
@@ -158,9 +158,9 @@ def content_hash(task: Any) -> str:
     return text_hash(content)
 
 
-def wish_hash(text: str) -> str:
+def instruction_hash(text: str) -> str:
     """Return the hash of a shopping instruction without its price clause, which the original draws anew in each process."""
-    return text_hash(without_bound(text))
+    return text_hash(strip_price_clause(text))
 
 
 def text_hash(content: str) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 from threespo.envs.registry import contents as reader_of_contents
 from threespo.envs.registry import environment
 from threespo.envs.settings import TaskSettings
-from threespo.files import atomic_json, read_json
-from threespo.panels.comparison import Comparison, compare, nearest
+from threespo.files import read_json, write_json
+from threespo.panels.comparison import Comparison, compare_with_panel, nearest_panel
 from threespo.panels.panel import HELD_OUT, Panel, text_hash
 from threespo.terminal import warn_once
 
@@ -34,7 +34,7 @@ def compare_prepared(name: str, tasks: TaskSettings, folder: Path) -> dict[str, 
     contents = {}
     for split in tasks.splits or spec.splits:
         contents[split] = {task: text_hash(text) for task, text in read(folder, split).items()}
-    panel = nearest(
+    panel = nearest_panel(
         name, {task: content for found in contents.values() for task, content in found.items()}
     )
     if panel is None:
@@ -45,9 +45,9 @@ def compare_prepared(name: str, tasks: TaskSettings, folder: Path) -> dict[str, 
 
     found = _by_split(contents, panel, tasks)
     for split, one in found.items():
-        if not one.whole:
+        if not one.is_complete:
             warn_once(f"{tasks.path or folder}, {split}: {one.words()}")
-    atomic_json(manifest, {**values, "panel": {split: one.values() for split, one in found.items()}})
+    write_json(manifest, {**values, "panel": {split: one.values() for split, one in found.items()}})
     return found
 
 
@@ -56,9 +56,13 @@ def _by_split(
 ) -> dict[str, Comparison]:
     counts = {split: counted[1] for split in contents if (counted := tasks.tasks_in(split))}
     tested = [split for split in panel.tested if split in contents]
-    found = {split: compare(contents[split], panel, [split], counts.get(split)) for split in tested}
+    found = {
+        split: compare_with_panel(contents[split], panel, [split], counts.get(split)) for split in tested
+    }
 
     # With numbers of their own, training and calibration tasks are divided in another way, and may be fewer.
     held = {task: content for split in HELD_OUT for task, content in contents[split].items()}
-    found["train"] = compare(held, panel, HELD_OUT, len(held) if counts.keys() & set(HELD_OUT) else None)
+    found["train"] = compare_with_panel(
+        held, panel, HELD_OUT, len(held) if counts.keys() & set(HELD_OUT) else None
+    )
     return found

@@ -32,6 +32,6 @@ def _commands(response: str) -> list[str]:
     return tagged_actions(response) or [answer.rpartition("Action:")[2]]
 
 
-def opened_before(response: str) -> bool:
+def starts_inside_thought(response: str) -> bool:
     """Return whether a response begins inside a thought, which the chat template has opened."""
     return "</think>" in response and "<think>" not in response

@@ -19,31 +19,38 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.files import atomic_text, try_lock
+from threespo.files import try_lock, write_text
 from threespo.paths import Paths
 from threespo.pipeline import integrity
-from threespo.pipeline.stages import DRAWN, STAGES, Job, code_digest, digest_of_codes, jobs
-from threespo.pipeline.workflow_run import hold
+from threespo.pipeline.stages import (
+    DRAWING_STAGES,
+    STAGES,
+    Job,
+    code_digest,
+    combine_code_digests,
+    list_jobs,
+)
+from threespo.pipeline.workflow_run import lock_study
 from threespo.provenance import records
-from threespo.provenance.digests import Digests
+from threespo.provenance.digests import DigestCache
 from threespo.provenance.records import Record
 from threespo.study.config import Study
 from threespo.study.load import dump_study, load_study
-from threespo.study.marks import digest
-from threespo.study.resolve import present_study
+from threespo.study.marks import json_digest
+from threespo.study.resolve import current_study
 
 FOLDER = ".accept"
 """In the results: where jobs run again. Hidden, so that it is no result."""
 
-RUNS = ("train", "evaluate")
+RUN_STAGES = ("train", "evaluate")
 """Stages that show whether a method's runs are as they were."""
 
-FOLLOWS = ("mark", "accepted")
+DERIVED_FIELDS = ("mark", "accepted")
 """Settings of results that say what became of the code, and so change with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
+class OutdatedJob:
     """A job whose code or settings have other digests than its record."""
 
     job: Job
@@ -54,12 +61,12 @@ class Stale:
     def kind(self) -> tuple[str, str]:
         """Return what one proof stands for: the stage, and the code and settings of the record but for its seed."""
         settings = {name: value for name, value in self.record.field.items() if name != "run.seed"}
-        return (self.job.stage, digest([dict(self.record.code), settings]))
+        return (self.job.stage, json_digest([dict(self.record.code), settings]))
 
     @property
     def row(self) -> str:
         """Return the method or agent whose run the job trains or evaluates; "" for other jobs."""
-        return self.job.name.split("/")[2] if self.job.stage in RUNS else ""
+        return self.job.name.split("/")[2] if self.job.stage in RUN_STAGES else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +88,8 @@ def accept(paths: Paths) -> Outcome:
         InputError: if the workflow is at work on the study, results are damaged, a setting or an input has another value, or
             a record is of another machine or version.
     """
-    with hold(paths):
-        study = present_study(paths)
+    with lock_study(paths):
+        study = current_study(paths)
         stale = list(_stale(study, paths))
         chosen = _cheapest(stale)
         folder = paths.root / FOLDER
@@ -102,57 +109,62 @@ def accept(paths: Paths) -> Outcome:
     return Outcome([one.job for one in stale], [one.job for one in chosen], ())
 
 
-def _stale(study: Study, paths: Paths) -> Iterator[Stale]:
+def _stale(study: Study, paths: Paths) -> Iterator[OutdatedJob]:
     """Yield the jobs whose code has changed, once all of their results are known to be whole.
 
     Raises:
         InputError: as ``accept`` does.
     """
-    digests = Digests()
-    machine = records.origin()
+    digests = DigestCache()
+    machine = records.describe_environment()
     found, others = 0, list[str]()
-    for job in jobs(study):
+    for job in list_jobs(study):
         # What is drawn the workflow makes anew in less time than a proof takes.
-        record = None if job.stage in DRAWN else records.read(paths, job)
+        record = None if job.stage in DRAWING_STAGES else records.read_record(paths, job)
         # What was edited while it ran is of no known code: the workflow runs it again.
-        if record is None or records.EDITED in (*record.code.values(), *record.input.values()):
+        if record is None or records.EDITED_DURING_JOB in (
+            *record.code.values(),
+            *record.input.values(),
+        ):
             continue
-        if wrong := integrity.damage(paths, job, record, digests):
+        if wrong := integrity.find_damage(paths, job, record, digests):
             raise InputError(
                 f"{paths.root}: {wrong[0]}: only whole results can be accepted; run the workflow to mend them"
             )
 
-        inputs = records.named(paths, job.reads(study, paths), digests)
-        now = integrity.ingredients(study, paths, job, inputs)
+        inputs = records.digest_files(paths, job.input_paths(study, paths), digests)
+        now = integrity.collect_dependencies(study, paths, job, inputs)
         if _is_current(record, now):
             continue
         if difference := _other_result(job, record, now):
             others.append(difference)
             continue
-        if other := [name for name in records.MACHINE if record.made.get(name) != machine[name]]:
+        if other := [
+            name for name in records.MACHINE_FIELDS if record.environment.get(name) != machine[name]
+        ]:
             name = other[0]
             raise InputError(
-                f"{paths.record(job.stage, job.name)}: made with {name} {record.made.get(name, 'unknown')}, and this is "
+                f"{paths.record(job.stage, job.name)}: made with {name} {record.environment.get(name, 'unknown')}, and this is "
                 f"{machine[name]}: equal bytes can be expected on the same machine and versions only; accept it there"
             )
         found += 1
-        yield Stale(job, record, dict(now.code), dict(now.field))
+        yield OutdatedJob(job, record, dict(now.code), dict(now.field))
     if others and not found:
         raise InputError(f"{others[0]}: that is another result and no change of code; run the workflow")
 
 
-def _is_current(record: Record, now: records.Ingredients) -> bool:
+def _is_current(record: Record, now: records.Dependencies) -> bool:
     names = record.field.keys() | now.field.keys()
     changed = {name for name in names if record.field.get(name) != now.field.get(name)}
-    return changed <= set(FOLLOWS) and (record.code, record.input) == (now.code, now.input)
+    return changed <= set(DERIVED_FIELDS) and (record.code, record.input) == (now.code, now.input)
 
 
-def _other_result(job: Job, record: Record, now: records.Ingredients) -> str:
+def _other_result(job: Job, record: Record, now: records.Dependencies) -> str:
     """Return what makes another result by intent: another value of a setting, or another input; "" if nothing does.
 
     Such a job is left to the workflow. Fields that appear or go are a matter of code, unless one takes the place of another.
     """
-    for name in sorted((record.field.keys() & now.field.keys()) - set(FOLLOWS)):
+    for name in sorted((record.field.keys() & now.field.keys()) - set(DERIVED_FIELDS)):
         if record.field[name] != now.field[name]:
             return f"{job}: {name} was {record.field[name]} and is {now.field[name]}"
     gone, new = record.field.keys() - now.field.keys(), now.field.keys() - record.field.keys()
@@ -165,12 +177,12 @@ def _other_result(job: Job, record: Record, now: records.Ingredients) -> str:
     return ""
 
 
-def _cheapest(stale: Sequence[Stale]) -> list[Stale]:
+def _cheapest(stale: Sequence[OutdatedJob]) -> list[OutdatedJob]:
     """Return of every kind the job that took the shortest, in the order of the workflow."""
-    best: dict[tuple[str, str], Stale] = {}
+    best: dict[tuple[str, str], OutdatedJob] = {}
     for one in stale:
         kind = one.kind()
-        if kind not in best or one.record.took.get("seconds", 0) < best[kind].record.took.get(
+        if kind not in best or one.record.cost.get("seconds", 0) < best[kind].record.cost.get(
             "seconds", 0
         ):
             best[kind] = one
@@ -179,12 +191,12 @@ def _cheapest(stale: Sequence[Stale]) -> list[Stale]:
 
 
 def _run_again(
-    study: Study, paths: Paths, apart: Paths, chosen: Sequence[Stale]
+    study: Study, paths: Paths, apart: Paths, chosen: Sequence[OutdatedJob]
 ) -> list[tuple[list[str], str]]:
     """Run jobs again, and return of each what differs from its results, and a digest of what it has written."""
     found = []
     for number, one in enumerate(chosen, 1):
-        took = one.record.took.get("seconds", 0)
+        took = one.record.cost.get("seconds", 0)
         print(
             f"accept: {number} of {len(chosen)}: {one.job} ({took:.0f} s when it was made)",
             file=sys.stderr,
@@ -194,11 +206,11 @@ def _run_again(
     return found
 
 
-def _run_one(study: Study, paths: Paths, apart: Paths, one: Stale) -> tuple[list[str], str]:
+def _run_one(study: Study, paths: Paths, apart: Paths, one: OutdatedJob) -> tuple[list[str], str]:
     shutil.rmtree(apart.root, ignore_errors=True)
     apart.root.mkdir()
-    atomic_text(apart.study, dump_study(study))
-    read = [path for path in one.job.reads(study, paths) if path.is_relative_to(paths.root)]
+    write_text(apart.study, dump_study(study))
+    read = [path for path in one.job.input_paths(study, paths) if path.is_relative_to(paths.root)]
     # Records say in tables what jobs took. Replies of closed models are read, and none is asked for.
     for path in (*read, paths.root / "stages", paths.cassettes, paths.call):
         if path.exists():
@@ -221,40 +233,54 @@ def _run_one(study: Study, paths: Paths, apart: Paths, one: Stale) -> tuple[list
         {
             name: value
             for name, value in values.items()
-            if not any(records.lies_in(name, path) for path in timed)
+            if not any(records.is_inside(name, path) for path in timed)
         }
-        for values in (integrity.outputs(apart, one.job, Digests()), one.record.output)
+        for values in (integrity.digest_outputs(apart, one.job, DigestCache()), one.record.output)
     )
     names = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
-    return [f"{one.job}: {name} comes out differently now" for name in names], digest(now)
+    return [f"{one.job}: {name} comes out differently now" for name in names], json_digest(now)
 
 
 def _note(
-    study: Study, paths: Paths, run: dict[str, str], stale: Sequence[Stale], chosen: Sequence[Stale]
+    study: Study,
+    paths: Paths,
+    run: dict[str, str],
+    stale: Sequence[OutdatedJob],
+    chosen: Sequence[OutdatedJob],
 ) -> dict[str, Any]:
     """Return what records say of the acceptance: the study's code before and after, and what was run again."""
-    counted = {job: records.read_if_whole(paths, job) for job in jobs(study) if job.stage not in DRAWN}
+    counted = {
+        job: records.try_read_record(paths, job)
+        for job in list_jobs(study)
+        if job.stage not in DRAWING_STAGES
+    }
     # A method is proven if a run of it was run again, or if none of its runs has other code than before; and all have ended.
     waiting = {
-        job.name.split("/")[2] for job, record in counted.items() if job.stage in RUNS and record is None
+        job.name.split("/")[2]
+        for job, record in counted.items()
+        if job.stage in RUN_STAGES and record is None
     }
     unproven = {one.row for one in stale} - {one.row for one in chosen}
     return {
         "study": study.name,
-        "from": digest_of_codes(
+        "from": combine_code_digests(
             record.code if record else job.code(study) for job, record in counted.items()
         ),
         "to": code_digest(study),
-        "commit": records.commit(),
+        "commit": records.current_commit(),
         "every_method": not (waiting | unproven) & {*study.methods, *study.agents},
         "run": run,
     }
 
 
-def _write(paths: Paths, one: Stale, note: dict[str, Any]) -> None:
-    field = one.field | {name: one.record.field[name] for name in FOLLOWS if name in one.record.field}
+def _write(paths: Paths, one: OutdatedJob, note: dict[str, Any]) -> None:
+    field = one.field | {
+        name: one.record.field[name] for name in DERIVED_FIELDS if name in one.record.field
+    }
     accepted = (*one.record.accepted, note)
-    records.write(paths, dataclasses.replace(one.record, code=one.code, field=field, accepted=accepted))
+    records.write_record(
+        paths, dataclasses.replace(one.record, code=one.code, field=field, accepted=accepted)
+    )
 
 
 def _run_job(lock: Path, file: Path, stage: str, name: str) -> None:
@@ -262,13 +288,13 @@ def _run_job(lock: Path, file: Path, stage: str, name: str) -> None:
 
     While it lives nobody else begins: who started it may be killed, and the folder is the next one's, too.
     """
-    from threespo.runs.gpus import claim
-    from threespo.runs.launch import gpus_here
+    from threespo.runs.gpus import claim_gpus
+    from threespo.runs.launch import gpus_on_first_machine
 
     settings = Job(stage, name).settings(load_study(file), Paths(file.parent))
     with (
         try_lock(lock, shared=True) or contextlib.nullcontext(),
-        claim(gpus_here(settings), settings.runs_per_gpu),
+        claim_gpus(gpus_on_first_machine(settings), settings.runs_per_gpu),
     ):
         STAGES[stage].run(settings)
 

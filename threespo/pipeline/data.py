@@ -38,7 +38,7 @@ def data_outputs(paths: Paths, name: str) -> Outputs:
     return Outputs({"data": [folder]}, (folder,))
 
 
-def looked_up(_: Study, name: str) -> Sequence[str]:
+def extra_modules(_: Study, name: str) -> Sequence[str]:
     """Return the modules that the environment ``name`` is found in."""
     return environment_module(name, "spec"), environment_module(name, "prepare")
 
@@ -56,7 +56,7 @@ def _digest_of_folder(real: RealData | None, folder: Path | None) -> str | None:
 
 
 STAGE = Stage(
-    about="prepare the tasks of an environment",
+    summary="prepare the tasks of an environment",
     run=run,
     arguments=("env",),
     pattern="{env}",
@@ -64,5 +64,5 @@ STAGE = Stage(
     settings=data_settings,
     inputs=lambda *_: {},
     outputs=data_outputs,
-    looked_up=looked_up,
+    extra_modules=extra_modules,
 )

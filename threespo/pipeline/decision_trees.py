@@ -40,14 +40,14 @@ def decision_tree_outputs(paths: Paths, name: str) -> Outputs:
     return Outputs({"row": [paths.decision_trees(*name.split("/"))]})
 
 
-def looked_up(study: Study, name: str) -> Sequence[str]:
+def extra_modules(study: Study, name: str) -> Sequence[str]:
     """Return the module that a row's method is found in."""
     assert study.laboratory is not None
     return (method_module(study.laboratory.methods[name.split("/")[1]].method),)
 
 
 STAGE = Stage(
-    about="try a method on decision trees, many seeds",
+    summary="try a method on decision trees, many seeds",
     run=run,
     arguments=("family", "method"),
     pattern="{family}/{method}",
@@ -55,5 +55,5 @@ STAGE = Stage(
     settings=decision_tree_settings,
     inputs=lambda *_: {},
     outputs=decision_tree_outputs,
-    looked_up=looked_up,
+    extra_modules=extra_modules,
 )

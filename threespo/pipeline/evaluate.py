@@ -5,13 +5,13 @@ from pathlib import Path
 
 from threespo.agents.settings import AgentSettings
 from threespo.paths import Paths
-from threespo.pipeline.of_run import environment_of, run_fields, run_ids
+from threespo.pipeline.of_run import environment_modules, run_fields, run_ids
 from threespo.pipeline.stage import RUN_PATTERN, Files, Outputs, Stage
-from threespo.policy.endpoint_settings import EndpointSettings
+from threespo.policy.settings import EndpointSettings
 from threespo.provenance.digests import file_digest
 from threespo.runs.settings import EvaluateSettings, EvaluationSettings
 from threespo.study.config import Study
-from threespo.study.matrix import evaluated_runs, find_run, plays_weights_of, trial_runs
+from threespo.study.matrix import evaluated_runs, find_run, trial_runs, weights_source
 
 
 def run(settings: EvaluateSettings) -> None:
@@ -24,7 +24,7 @@ def run(settings: EvaluateSettings) -> None:
 def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings:
     """Return what evaluates the run ``name``: a trial on the calibration tasks alone, once."""
     run = find_run(study, name)
-    policy, weights = study.policies[run.policy], plays_weights_of(study, run)
+    policy, weights = study.policies[run.policy], weights_source(study, run)
     evaluation = EvaluationSettings.part_of(study.at(run.env).evaluation)
     if run.rate is not None:
         evaluation = evaluation.model_copy(
@@ -47,7 +47,7 @@ def evaluate_inputs(study: Study, paths: Paths, name: str) -> Files:
     run = find_run(study, name)
     files = {"data": [paths.data(run.env)]}
     weights = {"run": paths.run(run).weights, "policy": paths.policy(run.env, run.policy)}
-    folder = weights.get(plays_weights_of(study, run))
+    folder = weights.get(weights_source(study, run))
     return {**files, "weights": [folder]} if folder else files
 
 
@@ -71,15 +71,15 @@ def _replies(endpoint: EndpointSettings | None, cassette: Path) -> dict[str, str
         return {}
     # A compressed cassette cannot grow: it is what is played even with a key.
     if os.environ.get(endpoint.key_env) and cassette.suffix != ".xz":
-        return {"model": endpoint.resolved_model(), "address": endpoint.address()}
+        return {"model": endpoint.resolve_model(), "address": endpoint.public_address()}
     return {
-        "model": endpoint.resolved_model(),
+        "model": endpoint.resolve_model(),
         "cassette": file_digest(cassette) if cassette.is_file() else None,
     }
 
 
 STAGE = Stage(
-    about="evaluate one run's final policy",
+    summary="evaluate one run's final policy",
     run=run,
     arguments=("run",),
     pattern=RUN_PATTERN,
@@ -87,5 +87,5 @@ STAGE = Stage(
     settings=evaluate_settings,
     inputs=evaluate_inputs,
     outputs=evaluate_outputs,
-    looked_up=environment_of,
+    extra_modules=environment_modules,
 )

@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 
 from threespo.errors import InputError
-from threespo.files import atomic_text
+from threespo.files import write_text
 from threespo.pipeline.stages import code_digest
-from threespo.provenance.records import commit
-from threespo.study.checks import unconfirmed
+from threespo.provenance.records import current_commit
+from threespo.study.checks import confirmatory_problems
 from threespo.study.confirmatory import RULE, Freeze
 from threespo.study.load import load_study
 from threespo.study.marks import configuration_digest
@@ -41,14 +41,14 @@ def freeze(file: Path, *, again: bool = False) -> Freeze:
             f"{file}: is frozen at commit {study.confirmatory.commit[:12]} already. A new mark would take the place of that "
             "one, and results that were made under it would no longer be confirmatory. If that is meant: --freeze --again"
         )
-    if reasons := [*unconfirmed(study)]:
+    if reasons := [*confirmatory_problems(study)]:
         raise InputError(f"{file}: cannot be frozen as a confirmatory study: {reasons[0]}")
     if (RESULTS / study.name / "runs").exists():
         raise InputError(
             f"{file}: {RESULTS / study.name} has runs of this study already; a study is frozen before it runs. Remove them, "
             "or give the study another name"
         )
-    now = commit()
+    now = current_commit()
     if re.fullmatch("[0-9a-f]{40}", now) is None:
         raise InputError(f"{file}: frozen is a commit, and this one is {now}; commit first")
 
@@ -66,5 +66,5 @@ def freeze(file: Path, *, again: bool = False) -> Freeze:
         raise InputError(
             f"{file}: the earlier mark cannot be replaced as it is written; remove its section by hand"
         )
-    atomic_text(file, marked)
+    write_text(file, marked)
     return mark

@@ -5,27 +5,31 @@ from pathlib import Path
 
 from threespo.errors import InputError
 from threespo.paths import Paths
-from threespo.pipeline.stages import Job, makers
+from threespo.pipeline.stages import Job, map_outputs_to_jobs
 from threespo.provenance import records
-from threespo.provenance.digests import Digests
-from threespo.provenance.records import Ingredients, Record
+from threespo.provenance.digests import DigestCache
+from threespo.provenance.records import Dependencies, Record
 from threespo.study.config import Study
 from threespo.study.load import load_study
 
 
-def ingredients(study: Study, paths: Paths, job: Job, inputs: Mapping[str, str]) -> Ingredients:
+def collect_dependencies(
+    study: Study, paths: Paths, job: Job, inputs: Mapping[str, str]
+) -> Dependencies:
     """Return what the job depends on, with its inputs as given (``records.named``)."""
-    return Ingredients(job.code(study), dict(records.flat(job.settings(study, paths).key())), inputs)
+    return Dependencies(
+        job.code(study), dict(records.flatten_fields(job.settings(study, paths).key())), inputs
+    )
 
 
-def outputs(paths: Paths, job: Job, digests: Digests) -> dict[str, str]:
+def digest_outputs(paths: Paths, job: Job, digests: DigestCache) -> dict[str, str]:
     """Return the digests of what the job has written, as it is now."""
-    return records.named(paths, job.outputs(paths).paths(), digests)
+    return records.digest_files(paths, job.outputs(paths).paths(), digests)
 
 
-def damage(paths: Paths, job: Job, record: Record, digests: Digests) -> list[str]:
+def find_damage(paths: Paths, job: Job, record: Record, digests: DigestCache) -> list[str]:
     """Say what of the job's results is not as its record has it, one line for each file."""
-    now = outputs(paths, job, digests)
+    now = digest_outputs(paths, job, digests)
     # By the record and by what the job is to write: a record may lack something, and a folder without files is in none.
     made = job.outputs(paths)
     linked = [path for path in made.paths() if path.is_symlink() and path.is_dir()]
@@ -46,8 +50,8 @@ def damage(paths: Paths, job: Job, record: Record, digests: Digests) -> list[str
     return list(dict.fromkeys(lines))
 
 
-def check_made(
-    study: Study, paths: Paths, files: Iterable[Path], digests: Digests | None = None
+def check_results(
+    study: Study, paths: Paths, files: Iterable[Path], digests: DigestCache | None = None
 ) -> None:
     """Make sure that results are what their jobs have written, before they are used; every byte of them is read.
 
@@ -60,20 +64,23 @@ def check_made(
     Raises:
         InputError: if one is missing, has no record, or is not as its record has it.
     """
-    made_by = makers(study, paths)
-    digests = digests or Digests()
+    made_by = map_outputs_to_jobs(study, paths)
+    digests = digests or DigestCache()
     for file in files:
         job = made_by.get(file)
         if job is None:
             continue
-        record = records.read(paths, job)
+        record = records.read_record(paths, job)
         if record is None:
             raise InputError(
                 f"{file}: no record of '{job}' says how it was made; run the workflow, which makes it"
             )
 
         name = file.relative_to(paths.root).as_posix()
-        meant, now = records.belonging(name, record.output), records.named(paths, [file], digests)
+        meant, now = (
+            records.select_inside(name, record.output),
+            records.digest_files(paths, [file], digests),
+        )
         wrong = sorted(key for key in meant.keys() | now.keys() if meant.get(key) != now.get(key))
         if wrong or not file.exists():
             what = (
@@ -85,7 +92,7 @@ def check_made(
             )
 
 
-def check_used(file: Path) -> None:
+def check_result_file(file: Path) -> None:
     """Make sure of a result (:func:`check_made`) that is not used by a job; one outside of any study is passed over.
 
     Raises:
@@ -94,4 +101,4 @@ def check_used(file: Path) -> None:
     file = file.absolute()
     root = next((folder for folder in file.parents if Paths(folder).study.is_file()), None)
     if root:
-        check_made(load_study(Paths(root).study), Paths(root), [file])
+        check_results(load_study(Paths(root).study), Paths(root), [file])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from threespo.errors import InputError
-from threespo.files import atomic_text
+from threespo.files import write_text
 from threespo.paths import Paths
 from threespo.pipeline.stages import Job
 
@@ -51,14 +51,14 @@ class Event:
         return None if self.host != socket.gethostname() else self.started == _started(self.process)
 
 
-def begin(paths: Paths, to_run: Iterable[Job], left: Iterable[Job] = ()) -> None:
+def start_journal(paths: Paths, to_run: Iterable[Job], left: Iterable[Job] = ()) -> None:
     """Begin anew: the workflow has been called, these jobs have to run, and those that are left were not asked for."""
     listed, others = (tuple((job.stage, job.name) for job in some) for some in (to_run, left))
-    atomic_text(paths.journal, _line(replace(_now("call", Job("", "")), jobs=listed, left=others)))
+    write_text(paths.journal, _line(replace(_now("call", Job("", "")), jobs=listed, left=others)))
 
 
 @contextlib.contextmanager
-def noted(paths: Paths, job: Job) -> Iterator[None]:
+def log_job(paths: Paths, job: Job) -> Iterator[None]:
     """Write down that a job begins, and whether it ends or fails; a full disk is no reason to fail."""
     _append(paths, _now("began", job))
     try:
@@ -69,7 +69,7 @@ def noted(paths: Paths, job: Job) -> Iterator[None]:
     _append(paths, _now("ended", job))
 
 
-def read(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
+def read_journal(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
     """Return the last call of the workflow, if it has been called, and the last event of every job since then."""
     call, last = None, dict[Job, Event]()
     try:

@@ -1,11 +1,11 @@
 """The stage ``learning``: a run's snapshots, or the untrained policy, play the games of the learning curves."""
 
 from threespo.paths import Paths
-from threespo.pipeline.of_run import environment_of, run_fields, run_ids, snapshot_files
+from threespo.pipeline.of_run import environment_modules, run_fields, run_ids, snapshot_files
 from threespo.pipeline.stage import RUN_PATTERN, Files, Outputs, Stage
 from threespo.runs.settings import LearningRunSettings
 from threespo.study.config import Study
-from threespo.study.matrix import find_run, learning_runs, plays_weights_of
+from threespo.study.matrix import find_run, learning_runs, weights_source
 
 
 def run(settings: LearningRunSettings) -> None:
@@ -21,7 +21,7 @@ def learning_settings(study: Study, paths: Paths, name: str) -> LearningRunSetti
     evaluation = study.at(run.env).evaluation
     return LearningRunSettings(
         **run_fields(study, paths, run, study.policies[run.policy], study.gpus_per_rank),
-        weights="run" if plays_weights_of(study, run) == "run" else "policy",
+        weights="run" if weights_source(study, run) == "run" else "policy",
         learning=evaluation.learning,
         temperature=evaluation.temperature,
     )
@@ -30,7 +30,7 @@ def learning_settings(study: Study, paths: Paths, name: str) -> LearningRunSetti
 def learning_inputs(study: Study, paths: Paths, name: str) -> Files:
     """Return what the evaluation of the snapshots of run ``name`` reads."""
     run = find_run(study, name)
-    own = plays_weights_of(study, run) == "run"
+    own = weights_source(study, run) == "run"
     weights = snapshot_files(paths.run(run)) if own else {"policy": [paths.policy(run.env, run.policy)]}
     return {"data": [paths.data(run.env)], **weights}
 
@@ -41,7 +41,7 @@ def learning_outputs(paths: Paths, name: str) -> Outputs:
 
 
 STAGE = Stage(
-    about="evaluate one run's snapshots on unseen games",
+    summary="evaluate one run's snapshots on unseen games",
     run=run,
     arguments=("run",),
     pattern=RUN_PATTERN,
@@ -49,5 +49,5 @@ STAGE = Stage(
     settings=learning_settings,
     inputs=learning_inputs,
     outputs=learning_outputs,
-    looked_up=environment_of,
+    extra_modules=environment_modules,
 )

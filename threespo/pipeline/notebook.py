@@ -2,18 +2,24 @@
 
 from collections.abc import Sequence
 
-from threespo.paths import NOTEBOOKS, PAPER, Paths
-from threespo.pipeline.of_results import presentations
+from threespo.paths import NOTEBOOKS_FOLDER, PAPER_FOLDER, Paths
+from threespo.pipeline.of_results import presentation_modules
 from threespo.pipeline.stage import Files, Outputs, Stage
-from threespo.provenance.code import imported_by_notebook
+from threespo.provenance.code import notebook_imports
 from threespo.results.settings import NotebookSettings
-from threespo.study.catalogue import TABLE_KINDS, files_of, notebook, notebooks, tables_of
+from threespo.study.catalogue import (
+    TABLE_KINDS,
+    figure_files_of,
+    find_notebook,
+    notebooks_of,
+    tables_made_by,
+)
 from threespo.study.config import Study
 
 
 def run(settings: NotebookSettings) -> None:
     """Execute the notebook."""
-    from threespo.results.notebooks import execute
+    from threespo.results.paper.notebooks import execute
 
     execute(settings)
 
@@ -26,34 +32,34 @@ def notebook_settings(_: Study, paths: Paths, name: str) -> NotebookSettings:
 def notebook_inputs(_: Study, paths: Paths, name: str) -> Files:
     """Return what executing the notebook ``name`` reads."""
     return {
-        "notebook": [NOTEBOOKS / f"{name}.ipynb"],
-        "tables": [paths.table(table) for table in notebook(name).tables],
-        "paper": [PAPER / file for file in notebook(name).paper],
+        "notebook": [NOTEBOOKS_FOLDER / f"{name}.ipynb"],
+        "tables": [paths.table(table) for table in find_notebook(name).tables],
+        "paper": [PAPER_FOLDER / file for file in find_notebook(name).paper],
     }
 
 
 def notebook_outputs(paths: Paths, name: str) -> Outputs:
     """Return what executing the notebook ``name`` writes."""
-    drawn = [paths.figure(item, kind) for item, kind in files_of(name)]
-    written = [paths.paper_table(table, kind) for table in tables_of(name) for kind in TABLE_KINDS]
+    drawn = [paths.figure(item, kind) for item, kind in figure_files_of(name)]
+    written = [paths.paper_table(table, kind) for table in tables_made_by(name) for kind in TABLE_KINDS]
     return Outputs({"figures": drawn, "paper_tables": written, "notebook": [paths.notebook(name)]})
 
 
-def looked_up(study: Study, name: str) -> Sequence[str]:
+def extra_modules(study: Study, name: str) -> Sequence[str]:
     """Return what the notebook's cells import of this package, and where the names of environments are, if it shows any."""
-    shown = presentations(study) if notebook(name).environments else ()
-    return [*imported_by_notebook(NOTEBOOKS / f"{name}.ipynb"), *shown]
+    shown = presentation_modules(study) if find_notebook(name).environments else ()
+    return [*notebook_imports(NOTEBOOKS_FOLDER / f"{name}.ipynb"), *shown]
 
 
 STAGE = Stage(
-    about="execute a notebook on the tables",
+    summary="execute a notebook on the tables",
     run=run,
     arguments=("name",),
     pattern="{name}",
-    jobs=notebooks,
+    jobs=notebooks_of,
     settings=notebook_settings,
     inputs=notebook_inputs,
     outputs=notebook_outputs,
-    looked_up=looked_up,
+    extra_modules=extra_modules,
     reusable=False,
 )

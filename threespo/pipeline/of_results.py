@@ -10,17 +10,17 @@ from threespo.study.config import Study
 from threespo.study.matrix import searching_runs
 
 
-def presentations(study: Study) -> list[str]:
+def presentation_modules(study: Study) -> list[str]:
     """Return the modules that say how the study's environments are named."""
     return [environment_module(env, "presentation") for env in study.environments]
 
 
-def result_code(study: Study, _: str) -> Sequence[str]:
+def result_modules(study: Study, _: str) -> Sequence[str]:
     """Return the modules that tables and report find by the names of a study's environments and methods."""
     rows = [*study.methods.values(), *(study.laboratory.methods.values() if study.laboratory else ())]
     methods = dict.fromkeys(method_module(row.method) for row in rows)
     return [
-        *presentations(study),
+        *presentation_modules(study),
         *(environment_module(env, "spec") for env in study.environments),
         *methods,
     ]

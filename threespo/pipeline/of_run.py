@@ -15,7 +15,7 @@ def run_ids(runs: Sequence[Run]) -> list[str]:
     return [run.run_id for run in runs]
 
 
-def environment_of(_: Study, name: str) -> Sequence[str]:
+def environment_modules(_: Study, name: str) -> Sequence[str]:
     """Return the module that the environment of a job's name is found in."""
     return (environment_module(name.split("/")[0], "spec"),)
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from threespo.errors import InputError
-from threespo.paths import NOTEBOOKS, Paths
+from threespo.paths import NOTEBOOKS_FOLDER, Paths
 from threespo.pipeline import integrity
-from threespo.pipeline.reuse import find
-from threespo.pipeline.stages import Job, jobs, makers
+from threespo.pipeline.reuse import find_reusable
+from threespo.pipeline.stages import Job, list_jobs, map_outputs_to_jobs
 from threespo.provenance import records
-from threespo.provenance.digests import Digests
+from threespo.provenance.digests import DigestCache
 from threespo.study.config import Study
 from threespo.study.configuration import check_study_file
-from threespo.study.resolve import present_study
+from threespo.study.resolve import current_study
 
-SHOWN_REASONS = 12
+MAX_REASONS = 12
 """Most lines of reasons that the workflow prints; ``threespo why`` has all."""
 
 
@@ -68,14 +68,14 @@ class _Standing:
 
     digests: dict[Path, dict[str, str]] = field(default_factory=dict)
     """Of outputs whose jobs do not run, by the names that records have for them."""
-    makers: dict[Path, Job] = field(default_factory=dict)
+    map_outputs_to_jobs: dict[Path, Job] = field(default_factory=dict)
     """The jobs that run, by output."""
-    neighbours: dict[Path, Digests] = field(default_factory=dict)
+    neighbours: dict[Path, DigestCache] = field(default_factory=dict)
     """Digests of the results of studies beside this one."""
 
 
-def plan(
-    study: Study, paths: Paths, digests: Digests | None, among: Sequence[Job] | None = None
+def plan_jobs(
+    study: Study, paths: Paths, digests: DigestCache | None, among: Sequence[Job] | None = None
 ) -> list[Verdict]:
     """Return a verdict on every job of the study, in an order in which they can run.
 
@@ -88,7 +88,7 @@ def plan(
     standing = _Standing()
     return [
         _verdict(study, paths, job, standing, digests)
-        for job in (jobs(study) if among is None else among)
+        for job in (list_jobs(study) if among is None else among)
     ]
 
 
@@ -100,7 +100,7 @@ def check_upstream(study: Study, paths: Paths, job: Job) -> None:
     Raises:
         InputError: if a job that it needs, at any distance, would run again.
     """
-    for verdict in plan(study, paths, None, _behind(study, paths, [job])[:-1]):
+    for verdict in plan_jobs(study, paths, None, _behind(study, paths, [job])[:-1]):
         if reasons := (*verdict.damage, *verdict.changes):
             raise InputError(
                 f"{job}: needs '{verdict.job}', which would come out otherwise now ({' '.join(reasons[0].split())}). "
@@ -110,36 +110,38 @@ def check_upstream(study: Study, paths: Paths, job: Job) -> None:
 
 def _behind(study: Study, paths: Paths, wanted: Sequence[Job]) -> list[Job]:
     """Return these jobs and all that they need, in the order of the workflow."""
-    everything = jobs(study)
-    made_by = makers(study, paths)
+    everything = list_jobs(study)
+    made_by = map_outputs_to_jobs(study, paths)
     found, waiting = set(wanted), list(wanted)
     while waiting:
-        needed = {made_by[path] for path in waiting.pop().reads(study, paths) if path in made_by} - found
+        needed = {
+            made_by[path] for path in waiting.pop().input_paths(study, paths) if path in made_by
+        } - found
         found |= needed
         waiting += needed
     return [job for job in everything if job in found]
 
 
 def _verdict(
-    study: Study, paths: Paths, job: Job, standing: _Standing, digests: Digests | None
+    study: Study, paths: Paths, job: Job, standing: _Standing, digests: DigestCache | None
 ) -> Verdict:
-    read = job.reads(study, paths)
+    read = job.input_paths(study, paths)
     follows = tuple(dict.fromkeys(standing.makers[path] for path in read if path in standing.makers))
     # What is about to be made anew cannot be compared yet.
     settled = [path for path in read if path not in standing.makers]
-    inputs = records.named(
-        paths, [path for path in settled if path not in standing.digests], digests or Digests()
+    inputs = records.digest_files(
+        paths, [path for path in settled if path not in standing.digests], digests or DigestCache()
     )
     for path in settled:
         inputs.update(standing.digests.get(path, {}))
-    now = integrity.ingredients(study, paths, job, inputs)
+    now = integrity.collect_dependencies(study, paths, job, inputs)
 
     verdict = _compared(paths, job, now, follows, digests)
     if (
         verdict.runs
         and not follows
         and digests
-        and (source := find(paths, job, now, standing.neighbours))
+        and (source := find_reusable(paths, job, now, standing.neighbours))
     ):
         verdict = Verdict(job, verdict.damage, verdict.changes, source=source, new=verdict.new)
 
@@ -148,21 +150,25 @@ def _verdict(
     if verdict.runs:
         standing.makers.update(dict.fromkeys(made, job))
     else:
-        record = records.read(verdict.source or paths, job)
+        record = records.read_record(verdict.source or paths, job)
         assert record is not None, "a job that does not run has a record"
         for path in made:
-            standing.digests[path] = records.belonging(
+            standing.digests[path] = records.select_inside(
                 path.relative_to(paths.root).as_posix(), record.output
             )
     return verdict
 
 
 def _compared(
-    paths: Paths, job: Job, now: records.Ingredients, follows: Sequence[Job], digests: Digests | None
+    paths: Paths,
+    job: Job,
+    now: records.Dependencies,
+    follows: Sequence[Job],
+    digests: DigestCache | None,
 ) -> Verdict:
     """Compare a job's record with its results and with its ingredients as they are now."""
     try:
-        record = records.read(paths, job)
+        record = records.read_record(paths, job)
     except InputError:
         file = paths.record(job.stage, job.name).relative_to(paths.root)
         return Verdict(
@@ -176,7 +182,7 @@ def _compared(
         for other in follows
         for path in other.outputs(paths).paths()
     ]
-    awaited = {name for name in record.input if any(records.lies_in(name, path) for path in pending)}
+    awaited = {name for name in record.input if any(records.is_inside(name, path) for path in pending)}
     before = {name: value for name, value in record.input.items() if name not in awaited}
     changes = [
         f"{kind:5}  {name}: {_shown(old.get(name))} -> {_shown(new.get(name))}"
@@ -188,7 +194,7 @@ def _compared(
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]
-    damage = integrity.damage(paths, job, record, digests) if digests else ()
+    damage = integrity.find_damage(paths, job, record, digests) if digests else ()
     accepted = str(record.accepted[-1].get("commit", "unknown")) if record.accepted else ""
     return Verdict(job, tuple(damage), tuple(changes), follows, accepted=accepted)
 
@@ -200,7 +206,7 @@ def _shown(value: str | None) -> str:
     return value[:12] if len(value) == 64 else value
 
 
-def summary(verdicts: Sequence[Verdict]) -> list[str]:
+def summarize(verdicts: Sequence[Verdict]) -> list[str]:
     """Return what will run and why, a line for each reason, however many jobs share it."""
     taken = [verdict for verdict in verdicts if verdict.source]
     new = [verdict for verdict in verdicts if verdict.runs and verdict.new]
@@ -219,9 +225,9 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
         others = f" and {_jobs(len(group) - 1)} like it" if len(group) > 1 else ""
         lines.append(f"{group[0].job}{others}: {' '.join(reason.split())}")
 
-    hidden = len(lines) - SHOWN_REASONS
+    hidden = len(lines) - MAX_REASONS
     if hidden > 1:
-        lines = [*lines[:SHOWN_REASONS], f"and {hidden} reasons more; `threespo why` has all"]
+        lines = [*lines[:MAX_REASONS], f"and {hidden} reasons more; `threespo why` has all"]
     following = sum(verdict.runs and not (verdict.damage or verdict.changes) for verdict in verdicts)
     if following:
         lines.append(f"{_jobs(following)} after these, each only if what it reads comes out differently")
@@ -236,7 +242,7 @@ def _jobs(count: int) -> str:
     return f"{count} job{'' if count == 1 else 's'}"
 
 
-def why(target: Path) -> list[str]:
+def explain_changes(target: Path) -> list[str]:
     """Say for every job behind ``target`` (a file or folder of a study's results) what has changed since it ran.
 
     The record of each job is compared with the results and with the present code, settings and inputs.
@@ -256,10 +262,10 @@ def why(target: Path) -> list[str]:
         )
     _check_folder()
     paths = Paths(root)
-    study = present_study(paths)
+    study = current_study(paths)
 
     # A target may also be a folder that holds results of many jobs, or a file inside a folder that is one result.
-    everything = jobs(study)
+    everything = list_jobs(study)
     wanted = {
         job
         for job in everything
@@ -271,7 +277,7 @@ def why(target: Path) -> list[str]:
             "notebooks/ or report.html in it."
         )
 
-    verdicts = plan(study, paths, Digests(paths.digests), _behind(study, paths, list(wanted)))
+    verdicts = plan_jobs(study, paths, DigestCache(paths.digests), _behind(study, paths, list(wanted)))
     return [line for verdict in verdicts for line in verdict.lines()]
 
 
@@ -280,7 +286,7 @@ def _related(target: Path, output: Path) -> bool:
     return target == output or target in output.parents or output in target.parents
 
 
-def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
+def check_study(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
     """Compare all results of a study with their records.
 
     Args:
@@ -293,13 +299,13 @@ def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
         whether all is well.
     """
     _check_folder()
-    digests = Digests(None if deep else paths.digests)
-    verdicts = plan(study, paths, digests)
+    digests = DigestCache(None if deep else paths.digests)
+    verdicts = plan_jobs(study, paths, digests)
     digests.save()
     wrong = [verdict for verdict in verdicts if verdict.damage]
     well = not any(verdict.runs for verdict in verdicts)
     lines = [f"{verdict.job}: {line}" for verdict in wrong for line in verdict.damage]
-    known = [records.read(paths, verdict.job) for verdict in verdicts if not verdict.damage]
+    known = [records.read_record(paths, verdict.job) for verdict in verdicts if not verdict.damage]
     files = sum(len(record.output) for record in known if record)
     if stale := sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts):
         lines.append(
@@ -320,7 +326,7 @@ def check(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], bool]:
 
 def _check_folder() -> None:
     """Refuse to compare where the files of the repository that jobs read are not to be found."""
-    if not NOTEBOOKS.is_dir():
+    if not NOTEBOOKS_FOLDER.is_dir():
         raise InputError(
             f"{Path.cwd()}: call this in the folder of the repository: jobs read its notebooks/ and config/"
         )

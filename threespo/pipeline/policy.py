@@ -6,11 +6,10 @@ from pathlib import Path
 
 from threespo.envs.registry import environment, environment_module
 from threespo.imitation.curriculum import curriculum_module
-from threespo.imitation.settings import BasePolicySettings
-from threespo.imitation.sizes import SIZES
+from threespo.imitation.settings import SIZES, BasePolicySettings
 from threespo.paths import Paths
 from threespo.pipeline.stage import Files, Outputs, Stage
-from threespo.provenance.digests import file_digest, files_in
+from threespo.provenance.digests import file_digest, list_files
 from threespo.study.config import Study
 from threespo.study.matrix import base_policies
 
@@ -23,9 +22,9 @@ BLOCKS, BLOCK = 64, 4096
 
 def run(settings: BasePolicySettings) -> None:
     """Provide the policy."""
-    from threespo.imitation.base_policy import provide
+    from threespo.imitation.base_policy import provide_policy
 
-    provide(settings)
+    provide_policy(settings)
 
 
 def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySettings:
@@ -60,7 +59,7 @@ def policy_outputs(paths: Paths, name: str) -> Outputs:
     return Outputs({"policy": [folder]}, (folder,))
 
 
-def looked_up(study: Study, name: str) -> Sequence[str]:
+def extra_modules(study: Study, name: str) -> Sequence[str]:
     """Return the modules that a policy's environment and its curriculum are found in."""
     env, policy = name.split("/")
     spec = environment_module(env, "spec")
@@ -78,7 +77,7 @@ def _digest_of_weights(source: str | None) -> str | None:
         return None
     lines = [
         f"{name} {file.stat().st_size} {file_digest(file) if file.stat().st_size < SMALL_FILE else _sampled(file)}"
-        for name, file in files_in(Path(source))
+        for name, file in list_files(Path(source))
     ]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
@@ -94,7 +93,7 @@ def _sampled(file: Path) -> str:
 
 
 STAGE = Stage(
-    about="provide the base policy (and its strong clone) of an environment",
+    summary="provide the base policy (and its strong clone) of an environment",
     run=run,
     arguments=("env", "policy"),
     pattern="{env}/{policy}",
@@ -102,5 +101,5 @@ STAGE = Stage(
     settings=base_policy_settings,
     inputs=policy_inputs,
     outputs=policy_outputs,
-    looked_up=looked_up,
+    extra_modules=extra_modules,
 )

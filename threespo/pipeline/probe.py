@@ -3,7 +3,7 @@
 from threespo.paths import Paths
 from threespo.pipeline.of_run import run_ids, snapshot_files, training_fields
 from threespo.pipeline.stage import RUN_PATTERN, Files, Outputs, Stage
-from threespo.pipeline.train import looked_up
+from threespo.pipeline.train import extra_modules
 from threespo.runs.settings import ProbeRunSettings, ProbeSettings
 from threespo.study.config import Study
 from threespo.study.matrix import find_run, probed_runs
@@ -36,7 +36,7 @@ def probe_outputs(paths: Paths, name: str) -> Outputs:
 
 
 STAGE = Stage(
-    about="set a run's state scores beside true success probabilities",
+    summary="set a run's state scores beside true success probabilities",
     run=run,
     arguments=("run",),
     pattern=RUN_PATTERN,
@@ -44,5 +44,5 @@ STAGE = Stage(
     settings=probe_settings,
     inputs=probe_inputs,
     outputs=probe_outputs,
-    looked_up=looked_up,
+    extra_modules=extra_modules,
 )

@@ -1,16 +1,16 @@
 """The stage ``report``: one page with all tables and figures of a study."""
 
-from threespo.paths import PUBLISHED, Paths
-from threespo.pipeline.of_results import result_code, tree_files
+from threespo.paths import PUBLISHED_MINI, Paths
+from threespo.pipeline.of_results import result_modules, tree_files
 from threespo.pipeline.stage import Files, Outputs, Stage
 from threespo.results.settings import ResultSettings
-from threespo.study.catalogue import ITEMS, REPORT_NUMBERS, TABLES, figures, notebooks, texts
+from threespo.study.catalogue import ITEMS, REPORT_NUMBERS, TABLES, figures_of, notebooks_of, texts_of
 from threespo.study.config import Study
 
 
 def run(settings: ResultSettings) -> None:
     """Write the report."""
-    from threespo.results.report import make_report
+    from threespo.results.report.render import make_report
 
     make_report(settings)
 
@@ -25,11 +25,15 @@ def report_inputs(study: Study, paths: Paths, _: str) -> Files:
     return {
         "tables": [paths.table(name) for name in TABLES],
         "trees": tree_files(study, paths),
-        "notebooks": [paths.notebook(name) for name in notebooks(study)],
-        "figures": [paths.figure(item.name, "svg") for item in figures(study)],
-        "texts": [paths.figure(item.name, "csv") for item in texts(study)],
+        "notebooks": [paths.notebook(name) for name in notebooks_of(study)],
+        "figures": [paths.figure(item.name, "svg") for item in figures_of(study)],
+        "texts": [paths.figure(item.name, "csv") for item in texts_of(study)],
         # Of the published study itself it is made, and not shown in it.
-        "catalogue": [ITEMS, *REPORT_NUMBERS, *([] if study.name == PUBLISHED.stem else [PUBLISHED])],
+        "catalogue": [
+            ITEMS,
+            *REPORT_NUMBERS,
+            *([] if study.name == PUBLISHED_MINI.stem else [PUBLISHED_MINI]),
+        ],
     }
 
 
@@ -39,7 +43,7 @@ def report_outputs(paths: Paths, _: str) -> Outputs:
 
 
 STAGE = Stage(
-    about="write the report from tables and notebooks",
+    summary="write the report from tables and notebooks",
     run=run,
     arguments=(),
     pattern="",
@@ -47,6 +51,6 @@ STAGE = Stage(
     settings=report_settings,
     inputs=report_inputs,
     outputs=report_outputs,
-    looked_up=result_code,
+    extra_modules=result_modules,
     reusable=False,
 )

@@ -12,11 +12,11 @@ from threespo.paths import Paths
 from threespo.pipeline import integrity
 from threespo.pipeline.stages import STAGES, Job
 from threespo.provenance import records
-from threespo.provenance.digests import Digests
+from threespo.provenance.digests import DigestCache
 
 
-def find(
-    paths: Paths, job: Job, made_of: records.Ingredients, known: dict[Path, Digests]
+def find_reusable(
+    paths: Paths, job: Job, made_of: records.Dependencies, known: dict[Path, DigestCache]
 ) -> Paths | None:
     """Return the study beside this one that has the job's results, made of the same, and undamaged; None if none has.
 
@@ -30,28 +30,28 @@ def find(
         return None
     for other in _others(paths):
         try:
-            record = records.read(other, job)
+            record = records.read_record(other, job)
         except InputError:
             continue
-        if record and record.made_of(made_of):
-            digests = known.setdefault(other.root, Digests(other.digests))
-            if not integrity.damage(other, job, record, digests):
+        if record and record.matches(made_of):
+            digests = known.setdefault(other.root, DigestCache(other.digests))
+            if not integrity.find_damage(other, job, record, digests):
                 return other
     return None
 
 
-def take(source: Paths, paths: Paths, job: Job) -> None:
+def link_results(source: Paths, paths: Paths, job: Job) -> None:
     """Take the job's results, and then its record, from another study; whether they fit each other is to be looked at then.
 
     Raises:
         InputError: if the disk is full or the folder cannot be written.
     """
-    record = records.read(source, job)
+    record = records.read_record(source, job)
     assert record is not None, "found by its record"
     made = job.outputs(paths)
     for theirs, ours in zip(job.outputs(source).paths(), made.paths(), strict=True):
         (link_folder if ours in made.folders else link_file)(theirs, ours)
-    records.write(paths, record)
+    records.write_record(paths, record)
 
 
 def _others(paths: Paths) -> Iterator[Paths]:

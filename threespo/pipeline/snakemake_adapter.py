@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from threespo.terminal import printable
+from threespo.terminal import escape_controls
 
 
 def is_main_process(workflow: Any) -> bool:
@@ -28,7 +28,7 @@ def is_main_process(workflow: Any) -> bool:
     return bool(workflow.is_main_process)
 
 
-def executes(workflow: Any) -> bool:
+def will_execute(workflow: Any) -> bool:
     """Return whether jobs are going to run: not so in a dry run, or while something is listed. Known once rules are read."""
     return workflow.executor_plugin is not None and not workflow.dryrun and not workflow.touch
 
@@ -40,7 +40,7 @@ def granted_gpus(workflow: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def runs_here(workflow: Any) -> bool:
+def runs_locally(workflow: Any) -> bool:
     """Return whether jobs run on this machine, and are not submitted to a cluster. Known once rules are read."""
     return bool(workflow.executor_plugin.common_settings.local_exec)
 
@@ -52,7 +52,7 @@ def start_jobs_at_once(workflow: Any) -> None:
     ``mini`` the main process took a third of a core, to look again and again at the files of jobs that wait. To be called
     when the graph is complete.
     """
-    if runs_here(workflow):
+    if runs_locally(workflow):
         workflow.scheduler.job_rate_limiter = None
 
 
@@ -105,7 +105,7 @@ def forget_backups(workflow: Any, results: Path) -> None:
         )
 
 
-def locks(results: Path) -> list[Path]:
+def find_locks(results: Path) -> list[Path]:
     """Return the locks that Snakemake has for files below ``results``, in the working folder; a killed one leaves them."""
     # Snakemake writes the paths as it was given them, and a person may ask with others. Not ``resolve``: results may be
     # reached through a link.
@@ -123,5 +123,5 @@ def _lies_in(root: str, path: str) -> bool:
 
 def refuse(error: Exception) -> NoReturn:
     """End Snakemake with one message and the exit code of bad input; an exception would be shown with its traceback."""
-    print(printable(f"threespo: {error}"), file=sys.stderr, flush=True)
+    print(escape_controls(f"threespo: {error}"), file=sys.stderr, flush=True)
     os._exit(2)

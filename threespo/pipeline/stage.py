@@ -35,7 +35,7 @@ class Outputs:
 class Stage:
     """One stage; functions take the study, its paths and a job's name."""
 
-    about: str
+    summary: str
     """What it does, as the command's help says it."""
     run: Callable[[Any], None]
     """Does a job: called with the job's settings. What it refers to, near or far, is the code of the stage's jobs."""
@@ -49,7 +49,7 @@ class Stage:
     """Files and folders that the job reads."""
     outputs: Callable[[Paths, str], Outputs]
     """Also of a pattern such as ``{env}``, from which the workflow's rules are made."""
-    looked_up: Callable[[Study, str], Sequence[str]] = lambda *_: ()
+    extra_modules: Callable[[Study, str], Sequence[str]] = lambda *_: ()
     """Modules (or ``module:name``) that the job finds by names in its settings, not by import: methods, environments."""
     reusable: bool = True
     """Whether the results of another study may be taken; not where they name the study."""

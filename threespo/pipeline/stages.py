@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from threespo.errors import InputError, listed
+from threespo.errors import InputError, format_names
 from threespo.job_settings import JobSettings
-from threespo.paths import PAPER, JobId, Paths
+from threespo.paths import PAPER_FOLDER, JobId, Paths
 from threespo.pipeline import (
     data,
     decision_trees,
@@ -26,13 +26,13 @@ from threespo.pipeline import (
     tune,
 )
 from threespo.pipeline.stage import Files, Outputs, Stage
-from threespo.provenance.code import code_of, reference
-from threespo.provenance.digests import meaning_digest
-from threespo.provenance.records import read_if_whole
+from threespo.provenance.code import code_of, function_reference
+from threespo.provenance.digests import semantic_digest
+from threespo.provenance.records import try_read_record
 from threespo.results.settings import ResultSettings
 from threespo.study.config import Study
-from threespo.study.marks import Step, digest, mark_in_words
-from threespo.study.matrix import learning_runs, runs_of, trial_runs
+from threespo.study.marks import AcceptedStep, describe_mark, json_digest
+from threespo.study.matrix import learning_runs, runs_of_part, trial_runs
 from threespo.study.parts import PARTS, Part
 
 STAGES: dict[str, Stage] = {
@@ -48,9 +48,9 @@ STAGES: dict[str, Stage] = {
     "notebook": notebook.STAGE,
     "report": report.STAGE,
 }
-"""The stages by name, each after those that it needs (except for trials: see ``jobs``)."""
+"""The stages by name, each after those that it needs (except for trials: see ``list_jobs``)."""
 
-DRAWN = ("notebook", "report")
+DRAWING_STAGES = ("notebook", "report")
 """Stages that only draw what the tables hold; verdicts and intervals are computed for the tables."""
 
 _ANALYSIS = ("claims.yaml", "results.yaml", "efficiency.csv")
@@ -66,10 +66,10 @@ class Job(JobId):
         settings = STAGES[self.stage].settings(study, paths, self.name)
         if isinstance(settings, ResultSettings):
             # What results show of the study's other jobs, and of its mark, which depends on the code of all of them.
-            everything = tuple(jobs(study))
-            notes = accepted_notes(everything, paths)
+            everything = tuple(list_jobs(study))
+            notes = read_acceptances(everything, paths)
             mark = (
-                mark_in_words(study, code_digest(study), steps_of(notes, study))
+                describe_mark(study, code_digest(study), accepted_steps(notes, study))
                 if study.confirmatory
                 else ""
             )
@@ -81,7 +81,7 @@ class Job(JobId):
         """Return the files that the job reads."""
         return STAGES[self.stage].inputs(study, paths, self.name)
 
-    def reads(self, study: Study, paths: Paths) -> list[Path]:
+    def input_paths(self, study: Study, paths: Paths) -> list[Path]:
         """Return the same files without their names."""
         return [path for group in self.inputs(study, paths).values() for path in group]
 
@@ -92,10 +92,10 @@ class Job(JobId):
     def code(self, study: Study) -> dict[str, str]:
         """Return the digest of every part of the package, and of every data file, that the job may run or read."""
         stage = STAGES[self.stage]
-        return code_of(reference(stage.run), tuple(stage.looked_up(study, self.name)))
+        return code_of(function_reference(stage.run), tuple(stage.extra_modules(study, self.name)))
 
 
-def jobs(study: Study) -> list[Job]:
+def list_jobs(study: Study) -> list[Job]:
     """Return all jobs of a study; each comes after those that it needs."""
     everything = [Job(name, job) for name, stage in STAGES.items() for job in stage.jobs(study)]
     # Trials are trained and evaluated before the runs whose learning rates they decide.
@@ -106,17 +106,17 @@ def jobs(study: Study) -> list[Job]:
     )
 
 
-def jobs_of(study: Study, part: Part) -> list[Job]:
+def list_jobs_of_part(study: Study, part: Part) -> list[Job]:
     """Return the last jobs of one part of a study, those that tables read: what they need is made before them.
 
     Raises:
         InputError: if no entry stands in the part.
     """
-    runs = runs_of(study, part)
+    runs = runs_of_part(study, part)
     if not any(run.method in study.methods for run in runs):
         there = [name for name in PARTS if any(name in entry.parts for entry in study.methods.values())]
         raise InputError(
-            f"study {study.name!r} has no rows in the part {part!r}; it has: {listed(there)}"
+            f"study {study.name!r} has no rows in the part {part!r}; it has: {format_names(there)}"
         )
     curves = set(learning_runs(study)) if part == "figures" else set()
     return [Job("evaluate", run.run_id) for run in runs] + [
@@ -124,9 +124,9 @@ def jobs_of(study: Study, part: Part) -> list[Job]:
     ]
 
 
-def makers(study: Study, paths: Paths) -> dict[Path, Job]:
+def map_outputs_to_jobs(study: Study, paths: Paths) -> dict[Path, Job]:
     """Return the jobs of a study by what they write."""
-    return {path: job for job in jobs(study) for path in job.outputs(paths).paths()}
+    return {path: job for job in list_jobs(study) for path in job.outputs(paths).paths()}
 
 
 def check_job(study: Study, job: Job) -> None:
@@ -138,31 +138,33 @@ def check_job(study: Study, job: Job) -> None:
     names = STAGES[job.stage].jobs(study)
     if job.name not in names:
         raise InputError(
-            f"study {study.name!r} has nothing to do for {str(job)!r}; it has: {listed(names)}"
+            f"study {study.name!r} has nothing to do for {str(job)!r}; it has: {format_names(names)}"
         )
 
 
 def code_digest(study: Study) -> str:
     """Return the digest of the code of all jobs up to the tables, and of the rules that decide claims."""
-    return digest_of_codes(job.code(study) for job in jobs(study) if job.stage not in DRAWN)
+    return combine_code_digests(
+        job.code(study) for job in list_jobs(study) if job.stage not in DRAWING_STAGES
+    )
 
 
-def digest_of_codes(codes: Iterable[Mapping[str, str]]) -> str:
+def combine_code_digests(codes: Iterable[Mapping[str, str]]) -> str:
     """Return the digest of the code of several jobs together, and of the rules that decide claims."""
-    found = {name: meaning_digest(PAPER / name) for name in _ANALYSIS}
+    found = {name: semantic_digest(PAPER_FOLDER / name) for name in _ANALYSIS}
     for code in codes:
         found |= code
     # The policies that come with the repository: those of other sizes do not matter, and a run's record has its own.
-    return digest({name: value for name, value in found.items() if "/shipped/" not in name})
+    return json_digest({name: value for name, value in found.items() if "/shipped/" not in name})
 
 
-def accepted_notes(among: Iterable[Job], paths: Paths) -> list[Mapping[str, Any]]:
+def read_acceptances(among: Iterable[Job], paths: Paths) -> list[Mapping[str, Any]]:
     """Return what the records of jobs say of changes of the code that were proven to change no result."""
-    found = [read_if_whole(paths, job) for job in among]
+    found = [try_read_record(paths, job) for job in among]
     return [note for record in found if record for note in record.accepted]
 
 
-def steps_of(notes: Iterable[Mapping[str, Any]], study: Study) -> set[Step]:
+def accepted_steps(notes: Iterable[Mapping[str, Any]], study: Study) -> set[AcceptedStep]:
     """Return the digests of the code before and after each change that every method of this very study was run again for."""
     return {
         (note["from"], note["to"])

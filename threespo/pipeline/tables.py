@@ -1,13 +1,12 @@
 """The stage ``tables``: all runs as tables."""
 
 from threespo.paths import Paths
-from threespo.pipeline.of_results import result_code, tree_files
+from threespo.pipeline.of_results import result_modules, tree_files
 from threespo.pipeline.stage import Files, Outputs, Stage
 from threespo.results.settings import ResultSettings
 from threespo.study.catalogue import PAPER_NUMBERS, TABLES, TIMED
 from threespo.study.config import Study
 from threespo.study.matrix import (
-    choices,
     decision_tree_rows,
     evaluated_runs,
     learning_runs,
@@ -15,6 +14,7 @@ from threespo.study.matrix import (
     shown_runs,
     trained_runs,
     trial_runs,
+    tuned_rows,
 )
 
 
@@ -46,7 +46,7 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
         "probes": [paths.run(run).probe for run in probed_runs(study)],
         "trees": tree_files(study, paths),
         "decision_trees": [paths.decision_trees(*row) for row in decision_tree_rows(study)],
-        "choices": [paths.choice(*choice) for choice in choices(study)],
+        "choices": [paths.choice(*choice) for choice in tuned_rows(study)],
         "paper": [*PAPER_NUMBERS],
     }
 
@@ -60,7 +60,7 @@ def table_outputs(paths: Paths, _: str) -> Outputs:
 
 
 STAGE = Stage(
-    about="gather all runs into tables",
+    summary="gather all runs into tables",
     run=run,
     arguments=(),
     pattern="",
@@ -68,6 +68,6 @@ STAGE = Stage(
     settings=table_settings,
     inputs=table_inputs,
     outputs=table_outputs,
-    looked_up=result_code,
+    extra_modules=result_modules,
     reusable=False,
 )

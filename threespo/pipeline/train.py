@@ -7,10 +7,10 @@ from threespo.methods.registry import method_module
 from threespo.paths import Paths
 from threespo.pipeline.of_run import run_ids, training_fields
 from threespo.pipeline.stage import RUN_PATTERN, Files, Outputs, Stage
-from threespo.provenance.code import code_of, reference
+from threespo.provenance.code import code_of, function_reference
 from threespo.runs.settings import TrainSettings
 from threespo.study.config import Study
-from threespo.study.marks import digest
+from threespo.study.marks import json_digest
 from threespo.study.matrix import find_run, trained_runs, trial_runs
 
 
@@ -25,9 +25,9 @@ def train_settings(study: Study, paths: Paths, name: str) -> TrainSettings:
     """Return what trains the run ``name``."""
     cell = find_run(study, name)
     ranks = study.ranks(cell.policy)
-    code = code_of(reference(run), tuple(looked_up(study, name)))
+    code = code_of(function_reference(run), tuple(extra_modules(study, name)))
     # Only the run itself has several processes; its probe plays with one.
-    own = {"ranks": ranks, "gpus": ranks * study.gpus_per_rank, "code": digest(code)}
+    own = {"ranks": ranks, "gpus": ranks * study.gpus_per_rank, "code": json_digest(code)}
     return TrainSettings(**training_fields(study, paths, cell) | own)
 
 
@@ -54,14 +54,14 @@ def train_outputs(paths: Paths, name: str) -> Outputs:
     return Outputs(files, folders=(run.weights, run.snapshots), timed=(run.timing,))
 
 
-def looked_up(study: Study, name: str) -> Sequence[str]:
+def extra_modules(study: Study, name: str) -> Sequence[str]:
     """Return the modules that a run's environment and method are found in."""
     run = find_run(study, name)
     return environment_module(run.env, "spec"), method_module(study.methods[run.method].method)
 
 
 STAGE = Stage(
-    about="train one run; an interrupted one goes on from its last checkpoint",
+    summary="train one run; an interrupted one goes on from its last checkpoint",
     run=run,
     arguments=("run",),
     pattern=RUN_PATTERN,
@@ -69,5 +69,5 @@ STAGE = Stage(
     settings=train_settings,
     inputs=train_inputs,
     outputs=train_outputs,
-    looked_up=looked_up,
+    extra_modules=extra_modules,
 )

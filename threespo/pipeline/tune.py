@@ -4,14 +4,14 @@ from threespo.paths import Paths
 from threespo.pipeline.stage import Files, Outputs, Stage
 from threespo.runs.settings import TuneSettings
 from threespo.study.config import Study
-from threespo.study.matrix import choices, trials_of
+from threespo.study.matrix import trials_of, tuned_rows
 
 
 def run(settings: TuneSettings) -> None:
     """Choose the rate."""
-    from threespo.runs.tuning import tune
+    from threespo.runs.learning_rate import choose_learning_rate
 
-    tune(settings)
+    choose_learning_rate(settings)
 
 
 def tune_settings(study: Study, paths: Paths, name: str) -> TuneSettings:
@@ -32,11 +32,11 @@ def tune_outputs(paths: Paths, name: str) -> Outputs:
 
 
 STAGE = Stage(
-    about="choose a method's learning rate from its trials",
+    summary="choose a method's learning rate from its trials",
     run=run,
     arguments=("env", "policy", "method"),
     pattern="{env}/{policy}/{method}",
-    jobs=lambda study: ["/".join(choice) for choice in choices(study)],
+    jobs=lambda study: ["/".join(choice) for choice in tuned_rows(study)],
     settings=tune_settings,
     inputs=tune_inputs,
     outputs=tune_outputs,

@@ -7,22 +7,22 @@ from typing import IO, cast
 
 from threespo.errors import InputError
 from threespo.files import (
-    atomic_folder,
-    atomic_json,
-    atomic_text,
     copy_folder,
-    holder_of,
-    note_holder,
+    read_lock_holder,
+    replace_folder,
     try_lock,
+    write_json,
+    write_lock_holder,
+    write_text,
 )
 from threespo.paths import Paths
 from threespo.pipeline import journal
-from threespo.pipeline.plan import Verdict, plan, summary
-from threespo.pipeline.reuse import take
-from threespo.pipeline.snakemake_adapter import locks
+from threespo.pipeline.plan import Verdict, plan_jobs, summarize
+from threespo.pipeline.reuse import link_results
+from threespo.pipeline.snakemake_adapter import find_locks
 from threespo.pipeline.stages import Job
-from threespo.provenance.code import forget
-from threespo.provenance.digests import Digests
+from threespo.provenance.code import clear_caches
+from threespo.provenance.digests import DigestCache
 from threespo.study.configuration import STUDY_DIGEST, read_call
 from threespo.study.load import dump_study
 from threespo.study.resolve import Resolved
@@ -57,19 +57,19 @@ class WorkflowRun:
             InputError: if another call works on the study, or the results cannot be written.
         """
         if execute:
-            self._lock = hold(self._paths)
+            self._lock = lock_study(self._paths)
             _refuse_locked(self._paths)
             self._refuse_other()
-            atomic_text(self._paths.study, dump_study(self._study))
-            atomic_json(self._paths.call, {**self._resolved.call, STUDY_DIGEST: self._resolved.digest})
+            write_text(self._paths.study, dump_study(self._study))
+            write_json(self._paths.call, {**self._resolved.call, STUDY_DIGEST: self._resolved.digest})
             self._copy_cassettes()
 
         self._verdicts = self._plan(save=execute)
-        self.reasons = summary(self._verdicts)
+        self.reasons = summarize(self._verdicts)
         taken = [verdict for verdict in self._verdicts if verdict.source]
         if execute:
             for verdict in taken:
-                take(cast(Paths, verdict.source), self._paths, verdict.job)
+                link_results(cast(Paths, verdict.source), self._paths, verdict.job)
             # The other study may have gone on meanwhile: what was taken is looked at like everything else.
             self._verdicts = self._plan(save=True) if taken else self._verdicts
             self._records = {verdict.job: self._written(verdict.job) for verdict in self._verdicts}
@@ -94,12 +94,12 @@ class WorkflowRun:
             if any(str(path) in made for path in job.outputs(self._paths).paths())
         ]
         left = [job for job in self.to_run if job not in asked]
-        journal.begin(self._paths, asked, left)
+        journal.start_journal(self._paths, asked, left)
         return asked, left
 
     def _plan(self, *, save: bool) -> list[Verdict]:
-        digests = Digests(self._paths.digests)
-        verdicts = plan(self._study, self._paths, digests)
+        digests = DigestCache(self._paths.digests)
+        verdicts = plan_jobs(self._study, self._paths, digests)
         if save:
             digests.save()
         return verdicts
@@ -126,13 +126,13 @@ class WorkflowRun:
         """Copy the recorded replies of the unchanged study: they cost money. No links, since cassettes grow in place."""
         theirs, ours = self._resolved.unchanged.cassettes, self._paths.cassettes
         if theirs.is_dir() and not ours.exists():
-            with atomic_folder(ours) as temporary:
+            with replace_folder(ours) as temporary:
                 copy_folder(theirs, temporary)
 
     def end(self) -> str:
         """Return one line on what has been done, and what is left: not asked for, failed, or edited meanwhile."""
         done = sum(self._written(job) != before for job, before in self._records.items())
-        forget()
+        clear_caches()
         left = {verdict.job for verdict in self._plan(save=True) if verdict.runs or verdict.source}
         stood = sum(verdict.runs and verdict.job not in left for verdict in self._verdicts) - done
         self.complete = not left
@@ -150,7 +150,7 @@ class WorkflowRun:
             return None
 
 
-def hold(paths: Paths) -> IO[str]:
+def lock_study(paths: Paths) -> IO[str]:
     """Hold a study for this process, until it ends.
 
     Raises:
@@ -159,7 +159,7 @@ def hold(paths: Paths) -> IO[str]:
     handle = try_lock(paths.lock)
     if handle is None:
         raise InputError(
-            f"{paths.root}: another call of the workflow ({holder_of(paths.lock)}) is at work on this study. Wait until it "
+            f"{paths.root}: another call of the workflow ({read_lock_holder(paths.lock)}) is at work on this study. Wait until it "
             "ends; a study with other settings (--config set=…) can run beside it."
         )
     if (jobs := try_lock(paths.jobs_lock)) is None:
@@ -169,12 +169,12 @@ def hold(paths: Paths) -> IO[str]:
         )
     jobs.close()
 
-    note_holder(handle)
+    write_lock_holder(handle)
     return handle
 
 
 def _refuse_locked(paths: Paths) -> None:
-    if locks(paths.root):
+    if find_locks(paths.root):
         raise InputError(
             f"{paths.root}: a Snakemake that was killed has left its lock; nobody is at work on this study any more. "
             f"Clear it with: threespo unlock {paths.root}"
@@ -187,8 +187,8 @@ def unlock(paths: Paths) -> list[Path]:
     Raises:
         InputError: if somebody is at work on the study.
     """
-    with hold(paths):
-        found = locks(paths.root)
+    with lock_study(paths):
+        found = find_locks(paths.root)
         for lock in found:
             lock.unlink()
     return found

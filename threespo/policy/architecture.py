@@ -17,7 +17,7 @@ def text_config(config: Any) -> Any:
     return config.get_text_config(decoder=True)
 
 
-def vocabulary_of(config: Any) -> int:
+def read_vocabulary_size(config: Any) -> int:
     """Return the number of tokens that a model of a configuration has.
 
     Raises:
@@ -31,7 +31,7 @@ def vocabulary_of(config: Any) -> int:
     return int(config.vocab_size)
 
 
-def context_of(config: Any, tokenizer: Any) -> int:
+def read_context_length(config: Any, tokenizer: Any) -> int:
     """Return the tokens of prompt and response together that a model can read; models that recur have no limit."""
     stated = [getattr(text_config(config), name, None) for name in _LENGTHS]
     stated.append(getattr(tokenizer, "model_max_length", None))

@@ -19,7 +19,7 @@ from typing import IO, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from threespo.errors import InputError
-from threespo.files import holder_of, note_holder, read_bytes, try_lock
+from threespo.files import read_bytes, read_lock_holder, try_lock, write_lock_holder
 from threespo.protocol import Counters
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ Refusal = Literal[
 The service refused the prompt: by its filter, by its length, or without a reason that is known here. Its filter withheld the
 reply. The model declined in words for the user, not in a reply. It ended its turn without text, or was cut before any."""
 
-IN_WORDS: dict[Refusal, str] = {
+REFUSAL_DESCRIPTIONS: dict[Refusal, str] = {
     "prompt_filtered": "prompt refused by the service's filter",
     "prompt_too_long": "prompt longer than the service takes",
     "prompt_refused": "prompt refused for a reason that is not known",
@@ -49,7 +49,7 @@ class Reply(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     digest: str = Field(pattern=r"^[0-9a-f]{32}$")
-    """What was asked (``digest_of``)."""
+    """What was asked (``request_digest``)."""
     asked: str
     """The model that was asked for."""
     served: str
@@ -76,11 +76,11 @@ class Reply(BaseModel):
         return "cut" if self.finish == "length" else "no_text"
 
 
-def refusals_in_words(replies: Iterable[Reply]) -> str:
+def describe_refusals(replies: Iterable[Reply]) -> str:
     """Return how many of the replies are refusals, and of which kinds; empty if none is."""
     counts = Counter(reply.refusal for reply in replies)
     kinds = ", ".join(
-        f"{IN_WORDS[kind]} ({counts[kind]:,})" for kind in get_args(Refusal) if counts[kind]
+        f"{REFUSAL_DESCRIPTIONS[kind]} ({counts[kind]:,})" for kind in get_args(Refusal) if counts[kind]
     )
     return (
         kinds
@@ -88,7 +88,7 @@ def refusals_in_words(replies: Iterable[Reply]) -> str:
     )
 
 
-def digest_of(
+def request_digest(
     *,
     model: str,
     prompt: str,
@@ -195,7 +195,7 @@ class Cassette:
             self._lock = _lock(path)
 
         try:
-            self.lines, self._end = read_replies(path)
+            self.initial_replies, self._end = read_replies(path)
             if append:
                 self._file = self._open()
         except BaseException:
@@ -203,7 +203,7 @@ class Cassette:
             raise
 
         self.recorded: dict[str, Reply] = {}
-        for reply in self.lines:
+        for reply in self.initial_replies:
             self.recorded.setdefault(reply.digest, reply)
 
     def _open(self) -> IO[bytes]:
@@ -212,7 +212,7 @@ class Cassette:
             file = self.path.open("ab", buffering=0)
             file.truncate(self._end)
             # The last line may be a whole reply that lacks only its line break, e.g. after an edit by hand.
-            if self.lines and not self.path.read_bytes().endswith(b"\n"):
+            if self.initial_replies and not self.path.read_bytes().endswith(b"\n"):
                 self._end += file.write(b"\n")
         except OSError as error:
             raise _cannot_record(self.path, error) from error
@@ -256,10 +256,10 @@ def _lock(path: Path) -> IO[str]:
     handle = try_lock(lock)
     if handle is None:
         raise InputError(
-            f"{path}: another process ({holder_of(lock)}) is adding replies to this cassette. "
+            f"{path}: another process ({read_lock_holder(lock)}) is adding replies to this cassette. "
             "Wait for it or stop it; the lock ends with the process."
         )
-    note_holder(handle)
+    write_lock_holder(handle)
     return handle
 
 

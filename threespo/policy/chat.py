@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from threespo.errors import InputError
-from threespo.policy.cassette import IN_WORDS, Refusal, Reply
+from threespo.policy.cassette import REFUSAL_DESCRIPTIONS, Refusal, Reply
 from threespo.policy.failures import Failure
 from threespo.policy.service import Connection, Service
 from threespo.rng import generator
@@ -30,15 +30,15 @@ _HINTS: dict[Refusal, str] = {
     "cut": "; if many are, raise max_response_tokens",
 }
 
-Wait = Callable[[threading.Event, float], object]
+WaitFunction = Callable[[threading.Event, float], object]
 """Waits some seconds or until the event is set (``threading.Event.wait``)."""
 
 
-class Stopped(Exception):
+class AskCancelled(Exception):
     """The caller gave up meanwhile; nothing was asked."""
 
 
-class Spacing:
+class RateLimiter:
     """Starts requests evenly, at most ``per_minute`` of them in a minute, whichever thread asks."""
 
     def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,16 +62,16 @@ class Spacing:
             return start - now
 
 
-class Chat:
+class ChatClient:
     """Asks a model, one user message at a time; any number of threads may."""
 
     def __init__(
         self,
         service: Service,
-        spacing: Spacing,
+        spacing: RateLimiter,
         *,
         backoff_s: float = 1.0,
-        wait: Wait = threading.Event.wait,
+        wait: WaitFunction = threading.Event.retry_after_s,
     ) -> None:
         """Prepare a client; nothing is sent.
 
@@ -134,7 +134,7 @@ class Chat:
         _log.warning(
             "%s: a reply counts without a full answer: %s%s%s",
             self._service.model,
-            IN_WORDS[kind],
+            REFUSAL_DESCRIPTIONS[kind],
             said,
             hint,
         )
@@ -146,15 +146,15 @@ class Chat:
         service = self._service
         failures: list[Failure] = []
         for attempt in range(1, service.max_attempts + 1):
-            self._pause(stop, self._spacing.delay())
-            outcome = self._connection.attempt(digest, prompt, temperature)
+            self._pause(stop, self._spacing.reserve_start())
+            outcome = self._connection.send_request(digest, prompt, temperature)
             wasted = _sum(failure.tokens for failure in failures)
             if isinstance(outcome, Reply):
                 self._answers = True
                 return _paying(outcome, wasted)
 
             failures.append(outcome)
-            if not outcome.retry or outcome.wait > _LONGEST_WAIT:
+            if not outcome.retry or outcome.retry_after_s > _LONGEST_WAIT:
                 return outcome
             if attempt == service.max_attempts:
                 break
@@ -163,7 +163,7 @@ class Chat:
             jitter = 0.5 + generator("retry", digest, attempt).random() / 2
 
             backoff = min(self._backoff_s * 2 ** (attempt - 1), _LONGEST_BACKOFF) * jitter
-            seconds = max(backoff, outcome.wait)
+            seconds = max(backoff, outcome.retry_after_s)
             _log.warning(
                 "%s: attempt %d of %d failed (%s); next in %.1f s",
                 *(service.model, attempt, service.max_attempts, outcome.reason, seconds),
@@ -201,15 +201,15 @@ class Chat:
         if seconds > 0:
             self._wait(stop, seconds)
         if stop.is_set():
-            raise Stopped
+            raise AskCancelled
 
     def _ending(self, failure: Failure) -> str:
         model = self._service.model
         stays = "What was recorded stays: run again, and the run resumes there."
         if not failure.retry:
             return f"{model}: {failure.reason}. {failure.remedy or f'Check {self._service.variables}.'} {stays}"
-        if failure.wait > _LONGEST_WAIT:
-            return f"{model}: {failure.reason}, come back in {failure.wait:.0f} s. {stays}"
+        if failure.retry_after_s > _LONGEST_WAIT:
+            return f"{model}: {failure.reason}, come back in {failure.retry_after_s:.0f} s. {stays}"
         return (
             f"{model}: no reply after {self._service.max_attempts} attempts, the last one failed: {failure.reason}. {stays} "
             f"If it persists, lower concurrency or requests_per_minute, raise timeout_s or max_attempts, or check "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from threespo.policy.cassette import Refusal, Reply
-from threespo.policy.failures import Failure, ServiceError, error_within
+from threespo.policy.failures import Failure, ServiceError, find_error
 
 _FILTERED = ("content_filter", "safety", "prohibited_content", "recitation", "blocklist", "sensitive")
 """Reasons to end by which services say that a filter did; some have more after a colon."""
@@ -63,7 +63,7 @@ def parse_reply(
 
 
 def _read(value: Any, digest: str, model: str, most: tuple[int, int]) -> Reply | ServiceError | Failure:
-    error = error_within(value) or _error_of_choice(value)
+    error = find_error(value) or _error_of_choice(value)
     if error is not None:
         return error
 
@@ -124,7 +124,7 @@ def _first_choice(value: Any) -> dict[str, Any] | None:
 
 def _error_of_choice(value: Any) -> ServiceError | None:
     choice = _first_choice(value)
-    return error_within({"error": choice.get("error")}) if choice else None
+    return find_error({"error": choice.get("error")}) if choice else None
 
 
 def _read_message(message: dict[str, Any]) -> _Said | None:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from threespo.policy.linear import linear
+from threespo.policy.linear import onednn_linear
 
 MODEL_TYPES = frozenset({"qwen2"})
 """Architectures that this module computes; all others are sampled through their stock forward."""
@@ -66,7 +66,9 @@ class DirectModel:
         fuse = sum(parameter.numel() for parameter in stock.parameters()) < _FUSE_BELOW
         self.layers = [_layer(layer, fuse) for layer in stock.model.layers]
 
-    def rope(self, length: int) -> tuple[Float[Tensor, "{length} D"], Float[Tensor, "{length} D"]]:
+    def rope_tables(
+        self, length: int
+    ) -> tuple[Float[Tensor, "{length} D"], Float[Tensor, "{length} D"]]:
         """Return cosines and sines of positions 0 to ``length - 1``.
 
         The first half of the sines is negated, so that a rotation is two products and a roll (``_rotate``).
@@ -98,7 +100,7 @@ class DirectModel:
         """
         count, length = tokens.shape
         total = known + length
-        cos, sin = (part[known:] for part in self.rope(total))
+        cos, sin = (part[known:] for part in self.rope_tables(total))
 
         causal = None
         if known:
@@ -138,7 +140,7 @@ class DirectModel:
                 hidden = hidden[last]
             hidden = self._finish(layer, hidden, attended.reshape(*hidden.shape[:-1], -1))
 
-        return linear(self._normalise(hidden, self.norm), self.head)
+        return onednn_linear(self._normalise(hidden, self.norm), self.head)
 
     def step(
         self,
@@ -185,14 +187,14 @@ class DirectModel:
             )
             hidden = self._finish(layer, hidden, attended.reshape(slots, lanes, -1))
 
-        return linear(self._normalise(hidden, self.norm), self.head)
+        return onednn_linear(self._normalise(hidden, self.norm), self.head)
 
     def _project(
         self, layer: _Layer, hidden: Tensor, shape: tuple[int, int]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (…, H, D), keys and values (…, K, D)."""
         normed = self._normalise(hidden, layer.norm)
-        parts = [linear(normed, weight, bias) for weight, bias in layer.qkv]
+        parts = [onednn_linear(normed, weight, bias) for weight, bias in layer.qkv]
         if len(parts) == 1:
             heads = parts[0].view(*shape, -1, self.head_dim)
             query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=2)
@@ -201,13 +203,13 @@ class DirectModel:
         return query, key, value
 
     def _finish(self, layer: _Layer, hidden: Tensor, attended: Tensor) -> Tensor:
-        hidden = hidden + linear(attended, layer.out)
+        hidden = hidden + onednn_linear(attended, layer.out)
         normed = self._normalise(hidden, layer.mlp_norm)
         if len(layer.gate_up) == 1:
-            gate, up = linear(normed, layer.gate_up[0]).chunk(2, dim=-1)
+            gate, up = onednn_linear(normed, layer.gate_up[0]).chunk(2, dim=-1)
         else:
-            gate, up = (linear(normed, weight) for weight in layer.gate_up)
-        return hidden + linear(F.silu(gate) * up, layer.down)
+            gate, up = (onednn_linear(normed, weight) for weight in layer.gate_up)
+        return hidden + onednn_linear(F.silu(gate) * up, layer.down)
 
     def _normalise(self, hidden: Tensor, weight: Tensor) -> Tensor:
         # In float32 as in the stock module: squares of bfloat16 lose too many digits.

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from threespo.errors import InputError
-from threespo.policy.cassette import Cassette, Reply, digest_of, read_replies, refusals_in_words
-from threespo.policy.chat import Chat, Spacing, Stopped, Wait
-from threespo.policy.endpoint_settings import EndpointSettings
-from threespo.policy.service import key_of, service_of
+from threespo.policy.cassette import Cassette, Reply, describe_refusals, read_replies, request_digest
+from threespo.policy.chat import AskCancelled, ChatClient, RateLimiter, WaitFunction
+from threespo.policy.service import read_api_key, read_service
+from threespo.policy.settings import EndpointSettings
 from threespo.protocol import Sample, SampleRequest
 
-Availability = Literal["key", "cassette", "none"]
+ReplySource = Literal["key", "cassette", "none"]
 
 NOT_RUN = "not run (no API key)"
 """What is said of a closed model that has no numbers."""
@@ -29,7 +29,7 @@ class NotRun(InputError):
     """There is neither a key nor a recorded reply, so there is no number to report: "not run (no API key)"."""
 
 
-def availability(settings: EndpointSettings, cassette_path: Path) -> Availability:
+def find_reply_source(settings: EndpointSettings, cassette_path: Path) -> ReplySource:
     """Return where replies can come from: a service that a key opens, else recorded replies, else nowhere.
 
     A compressed cassette cannot be added to, so it counts as recorded replies whether or not there is a key.
@@ -90,7 +90,7 @@ class EndpointSampler:
         *,
         offline: bool = False,
         _backoff_s: float = 1.0,
-        _wait: Wait = threading.Event.wait,
+        _wait: WaitFunction = threading.Event.wait,
     ) -> None:
         """Read the cassette and, if there is a key to add replies with, hold its lock; nothing is sent yet.
 
@@ -100,17 +100,17 @@ class EndpointSampler:
             InputError: if another process adds to the cassette, or it cannot be read or written.
         """
         self.settings = settings
-        self.model = settings.resolved_model()
+        self.model = settings.resolve_model()
         can_ask = not offline and _can_ask(settings, cassette_path)
         self._cassette = Cassette(cassette_path, append=can_ask)
-        self.available: Availability = (
-            "key" if can_ask else "cassette" if self._cassette.lines else "none"
+        self.reply_source: ReplySource = (
+            "key" if can_ask else "cassette" if self._cassette.initial_replies else "none"
         )
-        paid = (reply for reply in self._cassette.lines if reply.asked == self.model)
+        paid = (reply for reply in self._cassette.initial_replies if reply.asked == self.model)
         self._bill = _Bill(spent=sum(_dollars(settings, *reply.tokens) for reply in paid))
         self._guard = threading.Lock()
         self._offline = offline
-        self._chat: Chat | None = None
+        self._chat: ChatClient | None = None
         self._chat_options: dict[str, Any] = {"backoff_s": _backoff_s, "wait": _wait}
 
     def __enter__(self) -> Self:
@@ -131,10 +131,10 @@ class EndpointSampler:
                 f"{bill.prompt_tokens:,} prompt and {bill.response_tokens:,} response tokens, ${bill.cost:.2f} now, "
                 f"${bill.spent:.2f} with all that is recorded (max_cost ${self.settings.max_cost:.2f})."
             )
-            refused = refusals_in_words(self._cassette.recorded.values())
+            refused = describe_refusals(self._cassette.recorded.values())
             print(line + (f" In all, {refused}." if refused else ""), file=sys.stderr)
 
-    def announce(self, *, episodes: int, max_steps: int, prompt_tokens: int) -> float:
+    def announce_cost(self, *, episodes: int, max_steps: int, prompt_tokens: int) -> float:
         """Print to stderr what is about to be asked and what it costs at most; return the dollars.
 
         Raises:
@@ -142,7 +142,7 @@ class EndpointSampler:
         """
         settings = self.settings
         requests = episodes * max_steps
-        if self.available != "key":
+        if self.reply_source != "key":
             print(
                 f"{self.model}: no requests; replies come from {self._cassette.path}, free of charge.",
                 file=sys.stderr,
@@ -183,7 +183,7 @@ class EndpointSampler:
         sent = temperature if self.settings.send_temperature else None
         digests = [
             [
-                digest_of(
+                request_digest(
                     model=self.model,
                     prompt=request.prompt,
                     temperature=sent,
@@ -212,11 +212,13 @@ class EndpointSampler:
 
     def _fetch(self, prompts: dict[str, str], temperature: float | None) -> None:
         """Ask for the reply to each prompt (by digest) and record it."""
-        if self.available != "key":
+        if self.reply_source != "key":
             raise self._missing(len(prompts))
         if self._chat is None:
-            spacing = Spacing(self.settings.requests_per_minute)
-            self._chat = Chat(service_of(self.settings, self.model), spacing, **self._chat_options)
+            spacing = RateLimiter(self.settings.requests_per_minute)
+            self._chat = ChatClient(
+                read_service(self.settings, self.model), spacing, **self._chat_options
+            )
 
         chat, stop = self._chat, threading.Event()
         with ThreadPoolExecutor(self.settings.concurrency) as pool:
@@ -231,11 +233,16 @@ class EndpointSampler:
                 stop.set()
                 raise
         for error in (future.exception() for future in futures):
-            if error is not None and not isinstance(error, Stopped):
+            if error is not None and not isinstance(error, AskCancelled):
                 raise error
 
     def _fetch_one(
-        self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event
+        self,
+        chat: ChatClient,
+        digest: str,
+        prompt: str,
+        temperature: float | None,
+        stop: threading.Event,
     ) -> None:
         try:
             self._fetch_or_fail(chat, digest, prompt, temperature, stop)
@@ -245,7 +252,12 @@ class EndpointSampler:
             raise
 
     def _fetch_or_fail(
-        self, chat: Chat, digest: str, prompt: str, temperature: float | None, stop: threading.Event
+        self,
+        chat: ChatClient,
+        digest: str,
+        prompt: str,
+        temperature: float | None,
+        stop: threading.Event,
     ) -> None:
         with self._guard:
             if self._bill.spent > self.settings.max_cost:
@@ -266,7 +278,7 @@ class EndpointSampler:
 
     def _missing(self, count: int) -> InputError:
         path = self._cassette.path
-        if key_of(self.settings) and path.suffix == ".xz" and not self._offline:
+        if read_api_key(self.settings) and path.suffix == ".xz" and not self._offline:
             return InputError(
                 f"{path}: {count} replies are not recorded, and a compressed cassette is read-only; decompress it (xz -dk) "
                 "and name the result."
@@ -282,4 +294,4 @@ def _sample(reply: Reply) -> Sample:
 
 
 def _can_ask(settings: EndpointSettings, cassette_path: Path) -> bool:
-    return cassette_path.suffix != ".xz" and bool(key_of(settings))
+    return cassette_path.suffix != ".xz" and bool(read_api_key(settings))

@@ -53,11 +53,11 @@ class EndpointSettings(Settings):
     higher is refused before its first request; one that spends more stops. Attempts that broke off are not counted, since
     the server reported no usage for them."""
 
-    def resolved_model(self) -> str:
+    def resolve_model(self) -> str:
         """Return the name of the model that is asked."""
         return (os.environ.get(self.model_env, "") if self.model_env else "") or self.model
 
-    def address(self) -> str | None:
+    def public_address(self) -> str | None:
         """Return where the model is asked, for records: without user, password and query, which may be secrets."""
         given = os.environ.get(self.base_url_env)
         try:

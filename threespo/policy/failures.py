@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from threespo.policy.cassette import Refusal, Reply
-from threespo.terminal import printable
+from threespo.terminal import escape_controls
 
 PROXY_LOGIN = "The proxy wants a user and a password: write HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT."
 
@@ -48,7 +48,7 @@ class Failure:
 
     reason: str
     retry: bool
-    wait: float = 0.0
+    retry_after_s: float = 0.0
     """Seconds that the server asked to wait (``Retry-After``)."""
     remedy: str = ""
     """What to do about it; empty if nothing particular is known."""
@@ -70,23 +70,23 @@ class ServiceError:
     """An error as a service has put it: with its status, or within a body of status 200."""
 
     status: int
-    words: str
+    message: str
     codes: tuple[str, ...] = ()
     """What it has for programs: code, type and the like, in small letters."""
-    within: bool = False
+    in_success_body: bool = False
     """Whether the response itself had status 200, and ``status`` is what the body says (200 if it says none)."""
 
     @property
     def title(self) -> str:
-        if not self.within:
+        if not self.in_success_body:
             return f"HTTP {self.status}"
         return "HTTP 200 with an error" + (f" {self.status}" if self.status != 200 else "")
 
-    def says(self, pattern: re.Pattern[str]) -> bool:
-        return any(pattern.search(text) for text in (self.words.lower(), *self.codes))
+    def matches(self, pattern: re.Pattern[str]) -> bool:
+        return any(pattern.search(text) for text in (self.message.lower(), *self.codes))
 
 
-def read_error(status: int, body: str) -> ServiceError:
+def parse_error_response(status: int, body: str) -> ServiceError:
     """Return the error that a response with an error's status holds; its words are the body's if it has no known form."""
     try:
         found = error_in(json.loads(body))
@@ -95,7 +95,7 @@ def read_error(status: int, body: str) -> ServiceError:
     return ServiceError(status, *found) if found else ServiceError(status, body)
 
 
-def error_within(value: Any) -> ServiceError | None:
+def find_error(value: Any) -> ServiceError | None:
     """Return the error in a body of status 200; ``None`` if there is none."""
     found = error_in(value)
     if found is None:
@@ -104,7 +104,7 @@ def error_within(value: Any) -> ServiceError | None:
     stated = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), 200)
     if stated == 200 and any(re.search("invalid_?request|bad_?request", code) for code in codes):
         stated = 400
-    return ServiceError(stated, words, codes, within=True)
+    return ServiceError(stated, words, codes, in_success_body=True)
 
 
 def error_in(value: Any) -> tuple[str, tuple[str, ...]] | None:
@@ -136,7 +136,9 @@ def error_in(value: Any) -> tuple[str, tuple[str, ...]] | None:
     return words, tuple(_text(code).lower() for code in codes if code)
 
 
-def judge(error: ServiceError, refused: Reply, secrets: Sequence[str], settings: str) -> Failure:
+def classify_error(
+    error: ServiceError, refused: Reply, secrets: Sequence[str], settings: str
+) -> Failure:
     """Return what an error means.
 
     Args:
@@ -146,7 +148,7 @@ def judge(error: ServiceError, refused: Reply, secrets: Sequence[str], settings:
         settings: the environment variables that say whom to ask with which key.
     """
     status = error.status
-    said = without_secrets(error.words, secrets)
+    said = redact_secrets(error.message, secrets)
     quoted = f" ({said})" if said else ""
     reason = error.title + quoted
 
@@ -156,7 +158,7 @@ def judge(error: ServiceError, refused: Reply, secrets: Sequence[str], settings:
             retry=False,
             remedy="Add credit at the service or raise its limit; the key itself is right.",
         )
-    if status == 401 or (status in (400, 403) and error.says(_KEY)):
+    if status == 401 or (status in (400, 403) and error.matches(_KEY)):
         return Failure(
             f"{error.title}, the server refuses the key{quoted}",
             retry=False,
@@ -188,20 +190,20 @@ def _wants_credit(error: ServiceError) -> bool:
     if error.status in (429, 200):
         # The words of limits per minute are the same at some services; their codes are not.
         return any(_CREDIT.search(code) for code in error.codes)
-    return error.status < 500 and error.says(_CREDIT)
+    return error.status < 500 and error.matches(_CREDIT)
 
 
 def _refusal_of_prompt(error: ServiceError) -> Refusal | None:
     """Return in which way an error can be the prompt's; ``None`` if it is something else's."""
-    status, text = error.status, error.words.lower()
+    status, text = error.status, error.message.lower()
     if status in (404, 408, 409, 425, 429) or any(
         mark in one for mark in _RATE for one in (text, *error.codes)
     ):
         return None
     # A server that fails may speak of a prompt, too: that it took too long, for one.
-    if error.says(_LENGTH if status < 500 else _CONTEXT):
+    if error.matches(_LENGTH if status < 500 else _CONTEXT):
         return "prompt_too_long"
-    if status < 500 and error.says(_FILTER):
+    if status < 500 and error.matches(_FILTER):
         return "prompt_filtered"
     if status == 413:
         return "prompt_too_long"
@@ -211,9 +213,9 @@ def _refusal_of_prompt(error: ServiceError) -> Refusal | None:
 
 def _parameter_remedy(error: ServiceError) -> str:
     """Return what to set if a service does not take a parameter as it is sent; empty if it does not say so."""
-    if not error.says(_UNSUPPORTED):
+    if not error.matches(_UNSUPPORTED):
         return ""
-    text = error.words.lower()
+    text = error.message.lower()
     if "max_tokens" in text or "max_completion_tokens" in text:
         return "Set the endpoint's limit_parameter to the other of max_tokens and max_completion_tokens."
     return "Set the endpoint's send_temperature: false." if "temperature" in text else ""
@@ -228,7 +230,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def without_secrets(words: str, secrets: Iterable[str]) -> str:
+def redact_secrets(words: str, secrets: Iterable[str]) -> str:
     """Return a server's words in one line of at most 300 characters, without any part of a secret.
 
     Servers quote keys with stars in the middle, or their first or last characters alone.
@@ -236,8 +238,8 @@ def without_secrets(words: str, secrets: Iterable[str]) -> str:
     known = list(secrets)
     # By words, since no secret that can be sent has a blank: the rest of the sentence is what helps.
     kept = ["[…]" if any(_quotes(secret, word) for secret in known) else word for word in words.split()]
-    line = printable(" ".join(kept)[:_MOST_WORDS])
-    if any(len(secret) >= 8 and shares_text(secret, "".join(kept)) for secret in known):
+    line = escape_controls(" ".join(kept)[:_MOST_WORDS])
+    if any(len(secret) >= 8 and shares_secret_text(secret, "".join(kept)) for secret in known):
         return "its message is left out, since it quotes the API key or a password"
     return line
 
@@ -246,10 +248,10 @@ def _quotes(secret: str, word: str) -> bool:
     bare = word.strip("\"'`.,:;!?()[]{}<>")
     masked = re.search(r"\*{2,}|•{2,}|x{5,}|\S(…|\.{3})\S", word, re.IGNORECASE) is not None
     end = len(bare) >= 4 and (secret.startswith(bare) or secret.endswith(bare))
-    return masked or end or shares_text(secret, word)
+    return masked or end or shares_secret_text(secret, word)
 
 
-def shares_text(secret: str, text: str) -> bool:
+def shares_secret_text(secret: str, text: str) -> bool:
     """Return whether ``text`` contains any eight consecutive characters of a secret, or all of a shorter one."""
     length = min(8, len(secret))
     return any(secret[start : start + length] in text for start in range(len(secret) - length + 1))

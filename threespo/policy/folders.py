@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from threespo.errors import InputError, listed
+from threespo.errors import InputError, format_names
 
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "model configuration": ("config.json",),
@@ -27,7 +27,7 @@ class _Parts(NamedTuple):
     """From the folder and the found file's name to the command that makes a model of it."""
 
 
-def check_folder(folder: Path) -> None:
+def check_model_folder(folder: Path) -> None:
     """Check that a folder holds a whole model.
 
     Raises:
@@ -50,14 +50,14 @@ def check_folder(folder: Path) -> None:
                 f"the folder {MERGED!r}, with the tokenizer's files in it."
             )
     names = ", ".join(_REQUIRED[lacking[0]])
-    there = listed(sorted(path.name for path in folder.iterdir())[:8])
+    there = format_names(sorted(path.name for path in folder.iterdir())[:8])
     raise InputError(
         f"{folder}: no {lacking[0]} in this model folder (looked for {names}; there is: {there}). "
         "Give a complete Hugging Face folder, as save_pretrained writes it for model and tokenizer."
     )
 
 
-def remedy_for(error: Exception, is_folder: bool) -> str:
+def suggest_remedy(error: Exception, is_folder: bool) -> str:
     """Return what helps where a model cannot be loaded.
 
     Args:

@@ -44,7 +44,7 @@ class Layout:
         return len(self.cells[0])
 
 
-def plan(rows_of_prompt: Sequence[tuple[int, Sequence[int]]]) -> Layout:
+def plan_layout(rows_of_prompt: Sequence[tuple[int, Sequence[int]]]) -> Layout:
     """Lay out rows in the grid with the least work.
 
     A step's work is about one unit per cell (the weights' products) and one per slot (reading the prompt's cache).
@@ -164,7 +164,7 @@ class Grid:
             rows_of_prompt.setdefault(prompt, []).append(row)
             slot_of_prompt[prompt] = cell // lanes
 
-        layout = plan(list(rows_of_prompt.items()))
+        layout = plan_layout(list(rows_of_prompt.items()))
         grid = Grid(self.model, layout, lengths, self.steps, len(self._cell_of_row))
 
         device = self.used.device
@@ -182,7 +182,7 @@ class Grid:
         return grid
 
 
-def respond(
+def generate_batch(
     model: "DirectModel",
     prompts: Sequence[list[int]],
     rows_of_prompt: Sequence[Sequence[int]],
@@ -197,22 +197,22 @@ def respond(
         responses: where tokens are drawn and kept.
     """
     lengths = [len(prompt) for prompt in prompts]
-    layout = plan(list(enumerate(rows_of_prompt)))
+    layout = plan_layout(list(enumerate(rows_of_prompt)))
     grid = Grid(model, layout, lengths, responses.limit - 1, len(responses.lengths))
 
     logits = _prefill(grid, prompts)
     slot = grid.used // layout.lanes
     # The prompt's last token predicts the first one of the response, so no step is needed for that.
-    grid.retain(responses.extend(grid.rows, 0, logits[slot]))
+    grid.retain(responses.draw_next(grid.rows, 0, logits[slot]))
 
-    rope = model.rope(max(lengths) + responses.limit)
+    rope = model.rope_tables(max(lengths) + responses.limit)
     for position in range(1, responses.limit):
         if not len(grid.rows):
             return
         if grid.is_sparse():
             grid = grid.repacked(lengths, position - 1)
         logits = grid.step(responses.tokens[grid.rows, position - 1], position - 1, rope)
-        grid.retain(responses.extend(grid.rows, position, logits))
+        grid.retain(responses.draw_next(grid.rows, position, logits))
 
 
 class _Prefix:

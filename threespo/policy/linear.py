@@ -19,7 +19,7 @@ _FEWEST_ROWS = 16
 """With fewer rows than this the call itself costs more than the product."""
 
 
-def linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def onednn_linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ``states @ weight.T + bias``, as ``torch.nn.functional.linear``; gradients are not recorded.
 
     Args:
@@ -34,7 +34,7 @@ def linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 class OneDnnLinear(nn.Linear):
-    """``nn.Linear`` with its three products (output and both gradients) computed by ``linear``."""
+    """``nn.Linear`` with its three products (output and both gradients) computed by ``onednn_linear``."""
 
     def forward(self, states: Tensor) -> Tensor:
         """Return ``states @ weight.T + bias``."""
@@ -44,7 +44,7 @@ class OneDnnLinear(nn.Linear):
         return product
 
 
-def install(model: nn.Module) -> None:
+def use_onednn(model: nn.Module) -> None:
     """Turn every ``nn.Linear`` of the model, in place, into a ``OneDnnLinear``; parameters and their names stay."""
     for module in model.modules():
         if type(module) is nn.Linear:
@@ -59,7 +59,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(states, weight)
         ctx.has_bias = bias is not None
-        return linear(states, weight, bias)
+        return onednn_linear(states, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -67,10 +67,10 @@ class _Product(torch.autograd.Function):
         flat = gradients[0].reshape(-1, weight.shape[0])
         for_states = for_weight = for_bias = None
         if ctx.needs_input_grad[0]:
-            for_states = linear(flat, weight.t().contiguous()).view(states.shape)
+            for_states = onednn_linear(flat, weight.t().contiguous()).view(states.shape)
         if ctx.needs_input_grad[1]:
             flat_states = states.reshape(-1, weight.shape[1])
-            for_weight = linear(flat.t().contiguous(), flat_states.t().contiguous())
+            for_weight = onednn_linear(flat.t().contiguous(), flat_states.t().contiguous())
         if ctx.has_bias and ctx.needs_input_grad[2]:
             for_bias = flat.sum(dim=0)
         return for_states, for_weight, for_bias

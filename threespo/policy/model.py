@@ -13,12 +13,11 @@ from torch import nn
 
 from threespo.envs.parsing import TAGS
 from threespo.errors import InputError
-from threespo.policy.architecture import context_of, text_config, vocabulary_of
-from threespo.policy.folders import check_folder, remedy_for
+from threespo.policy.folders import check_model_folder, suggest_remedy
 from threespo.policy.settings import TemplateSettings
 from threespo.policy.template import ChatTemplate, read_template
 
-PLAIN = TemplateSettings()
+DEFAULT_TEMPLATE = TemplateSettings()
 
 _REMEMBERED_PROMPTS = 65_536
 """Encoded prompts kept: the learner asks again for what the sampler has just encoded."""
@@ -97,7 +96,7 @@ def load_policy(
     source: str | Path,
     dtype: str | torch.dtype = "float32",
     device: str | torch.device = "cpu",
-    template: TemplateSettings = PLAIN,
+    template: TemplateSettings = DEFAULT_TEMPLATE,
 ) -> Policy:
     """Load a policy from a Hugging Face folder or hub name.
 
@@ -119,7 +118,7 @@ def load_policy(
     folder = Path(source)
     is_folder = folder.is_dir()
     if is_folder:
-        check_folder(folder)
+        check_model_folder(folder)
     elif folder.is_absolute() or str(source).startswith(".") or str(source).count("/") > 1:
         raise InputError(
             f"{source}: there is no such model folder. Give a folder or a hub name (OWNER/NAME)."
@@ -132,10 +131,10 @@ def load_policy(
     except Exception as error:
         raise InputError(
             f"{source}: the model cannot be loaded ({type(error).__name__}: {_first_line(error)}). "
-            + remedy_for(error, is_folder)
+            + suggest_remedy(error, is_folder)
         ) from error
 
-    return bundle(nn.Module.to(model, device), tokenizer, str(source), template)
+    return make_policy(nn.Module.to(model, device), tokenizer, str(source), template)
 
 
 def _model(source: str, dtype: torch.dtype, is_folder: bool) -> Any:
@@ -164,7 +163,9 @@ def load_tokenizer(source: str, is_folder: bool) -> Any:
     return AutoTokenizer.from_pretrained(source, local_files_only=is_folder, trust_remote_code=False)
 
 
-def bundle(model: nn.Module, tokenizer: Any, source: str, template: TemplateSettings = PLAIN) -> Policy:
+def make_policy(
+    model: nn.Module, tokenizer: Any, source: str, template: TemplateSettings = DEFAULT_TEMPLATE
+) -> Policy:
     """Return the policy of a model and a tokenizer that are already in memory.
 
     Args:
@@ -177,14 +178,14 @@ def bundle(model: nn.Module, tokenizer: Any, source: str, template: TemplateSett
         InputError: if nothing says which token ends a response, the tokenizer has tokens that the model has not, or a user's
             message does not reach the model.
     """
-    words = read_words(
+    words = make_policy_without_model(
         model.config, getattr(model, "generation_config", None), tokenizer, source, template
     )
     _remove_dropout(model)
     return replace(words, model=model.eval())
 
 
-def load_words(source: str, template: TemplateSettings = PLAIN) -> Policy:
+def load_policy_without_model(source: str, template: TemplateSettings = DEFAULT_TEMPLATE) -> Policy:
     """Return a policy without its weights, from a folder or the hub's cache: all of it that is about texts.
 
     Args:
@@ -205,16 +206,16 @@ def load_words(source: str, template: TemplateSettings = PLAIN) -> Policy:
     except Exception as error:
         raise InputError(
             f"{source}: configuration or tokenizer cannot be loaded ({type(error).__name__}: {_first_line(error)}). "
-            + remedy_for(error, is_folder=True)
+            + suggest_remedy(error, is_folder=True)
         ) from error
-    return read_words(config, generation, tokenizer, source, template)
+    return make_policy_without_model(config, generation, tokenizer, source, template)
 
 
-def read_words(
+def make_policy_without_model(
     config: Any, generation: Any, tokenizer: Any, source: str, template: TemplateSettings
 ) -> Policy:
     """Return the policy of a configuration and a tokenizer, with no model in it (arguments as of :func:`bundle`)."""
-    known = vocabulary_of(config)
+    known = read_vocabulary_size(config)
     if len(tokenizer) > known:
         raise InputError(
             f"{source}: the tokenizer has {len(tokenizer)} tokens, the model {known}. "
@@ -230,7 +231,13 @@ def read_words(
     chat = read_template(tokenizer, template, source)
     shown = frozenset(token for token, word in _special(tokenizer).items() if word in TAGS)
     return Policy(
-        nn.Module(), tokenizer, source, eos_ids, context_of(config, tokenizer), chat, _shown=shown
+        nn.Module(),
+        tokenizer,
+        source,
+        eos_ids,
+        read_context_length(config, tokenizer),
+        chat,
+        _shown=shown,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from threespo.policy.model import Policy, bundle
+from threespo.policy.model import Policy, make_policy
 
 
 class NumberTokenizer:
@@ -64,6 +64,6 @@ def random_policy(
             model: Any = Qwen2ForCausalLM(config)
     finally:
         torch.set_default_dtype(before)
-    policy = bundle(model, NumberTokenizer(vocab_size), "random weights")
+    policy = make_policy(model, NumberTokenizer(vocab_size), "random weights")
     policy.eos_ids = frozenset({-1})
     return policy

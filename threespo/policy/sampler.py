@@ -51,9 +51,9 @@ class TorchSampler:
         self.policy = policy
         self.max_new_tokens = max_new_tokens
         self.max_batch_rows = max_batch_rows
-        self.max_prompt_tokens = prompt_limit(policy, max_new_tokens, max_prompt_tokens)
+        self.max_prompt_tokens = limit_prompt_tokens(policy, max_new_tokens, max_prompt_tokens)
         self._direct = decode.is_supported(policy.model)
-        self._way: stock.Respond | None = None
+        self._way: stock.Generator | None = None
         _log.info(
             "sampling %s through the %s forward", policy.source, "direct" if self._direct else "stock"
         )
@@ -110,7 +110,7 @@ class TorchSampler:
                 _numbered([part for _, part in batch]),
             )
             if model is not None:
-                grid.respond(model, prompts, numbers, responses)
+                grid.generate_batch(model, prompts, numbers, responses)
             else:
                 self._respond(prompts, numbers, responses)
 
@@ -128,7 +128,7 @@ class TorchSampler:
 
     def _respond(self, prompts: list[list[int]], numbers: list[list[int]], responses: Responses) -> None:
         # Not before the first call, since only then somebody sees to it that the weights are whole.
-        self._way = self._way or stock.fitting(self.policy.model, self.policy.source)
+        self._way = self._way or stock.choose_generator(self.policy.model, self.policy.source)
         self._way(self.policy.model, prompts, numbers, responses)
 
     def _samples(self, responses: Responses) -> list[Sample]:
@@ -144,7 +144,7 @@ class TorchSampler:
         ]
 
 
-def prompt_limit(policy: Policy, max_new_tokens: int, max_prompt_tokens: int) -> int:
+def limit_prompt_tokens(policy: Policy, max_new_tokens: int, max_prompt_tokens: int) -> int:
     """Return the longest prompt in tokens: ``max_prompt_tokens``, or what the model's context leaves beside a response.
 
     Raises:

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from threespo.errors import InputError
-from threespo.network import is_local, make_client, proxies
+from threespo.network import is_local_url, list_proxy_variables, make_http_client
 from threespo.policy.cassette import Reply
 from threespo.policy.completions import parse_reply
-from threespo.policy.endpoint_settings import EndpointSettings
 from threespo.policy.failures import (
     PROXY_LOGIN,
     Failure,
     ServiceError,
-    judge,
-    read_error,
-    without_secrets,
+    classify_error,
+    parse_error_response,
+    redact_secrets,
 )
+from threespo.policy.settings import EndpointSettings
 
 if TYPE_CHECKING:
     import openai
@@ -72,7 +72,7 @@ class Connection:
 
         def make() -> openai.OpenAI:
             # What the environment names may be unusable, and a server on this machine needs none of it.
-            own = openai.DefaultHttpxClient(trust_env=False) if is_local(service.base_url) else None
+            own = openai.DefaultHttpxClient(trust_env=False) if is_local_url(service.base_url) else None
             # Retries are counted, spaced and announced here, so the client must not have its own.
             return openai.OpenAI(
                 api_key=service.key,
@@ -82,9 +82,9 @@ class Connection:
                 http_client=own,
             )
 
-        self._client = make_client(service.model, make)
+        self._client = make_http_client(service.model, make)
 
-    def attempt(self, digest: str, prompt: str, temperature: float | None) -> Reply | Failure:
+    def send_request(self, digest: str, prompt: str, temperature: float | None) -> Reply | Failure:
         """Send one request and return the reply, or what came in its place.
 
         Args:
@@ -111,7 +111,7 @@ class Connection:
         except openai.APIConnectionError as error:
             return self._unconnected(error)
         except openai.APIStatusError as error:
-            said = read_error(error.status_code, error.response.text)
+            said = parse_error_response(error.status_code, error.response.text)
             return self._judged(said, digest, _retry_after(error.response.headers.get("retry-after")))
 
         # Local servers take any word as a key ("none"), which a reply may well contain.
@@ -128,8 +128,8 @@ class Connection:
         refused = Reply(
             digest=digest, asked=service.model, served="", text="", finish=None, tokens=(0, 0)
         )
-        failure = judge(error, refused, service.secrets, service.variables)
-        return replace(failure, wait=wait) if failure.retry else failure
+        failure = classify_error(error, refused, service.secrets, service.variables)
+        return replace(failure, retry_after_s=wait) if failure.retry else failure
 
     def _unconnected(self, error: "openai.APIConnectionError") -> Failure:
         """Return what a failed connection means; certificates do not become right by another attempt."""
@@ -138,10 +138,10 @@ class Connection:
         while cause is not None and cause not in causes:
             causes.append(cause)
             cause = cause.__cause__ or cause.__context__
-        words = without_secrets(str(causes[-1]) if causes else "", self._service.secrets)
+        words = redact_secrets(str(causes[-1]) if causes else "", self._service.secrets)
         name = type(causes[0]).__name__ if causes else "no reason given"
         detail = f"{name}: {words}" if words else name
-        through = "" if is_local(self._service.base_url) else " and ".join(proxies())
+        through = "" if is_local_url(self._service.base_url) else " and ".join(list_proxy_variables())
         reason = f"the connection failed or broke off ({detail})" + (
             f"; proxies are in {through}" if through else ""
         )
@@ -154,7 +154,7 @@ class Connection:
         return Failure(reason, retry=True)
 
 
-def key_of(settings: EndpointSettings) -> str:
+def read_api_key(settings: EndpointSettings) -> str:
     """Return the key, empty if there is none; raise ``InputError`` if it cannot be sent, since libraries would print it."""
     key = os.environ.get(settings.key_env, "").strip()
     if not all("!" <= character <= "~" for character in key):
@@ -164,7 +164,7 @@ def key_of(settings: EndpointSettings) -> str:
     return key
 
 
-def service_of(settings: EndpointSettings, model: str) -> Service:
+def read_service(settings: EndpointSettings, model: str) -> Service:
     """Return whom to ask for a model; raise ``InputError`` if the environment has no address for it."""
     url = os.environ.get(settings.base_url_env, "").strip()
     if not url and settings.base_url_env == EndpointSettings.model_fields["base_url_env"].default:
@@ -187,7 +187,7 @@ def service_of(settings: EndpointSettings, model: str) -> Service:
     return Service(
         model=model,
         base_url=url,
-        key=key_of(settings),
+        key=read_api_key(settings),
         variables=", ".join(names[:-1]) + f" and {names[-1]}",
         timeout_s=settings.timeout_s,
         max_attempts=settings.max_attempts,

@@ -5,21 +5,21 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from threespo.settings import MOST_TOKENS, Later, Settings
+from threespo.settings import MAX_TOKENS, Later, Settings
 
 _COOLEST, _HOTTEST = 0.01, 2.0
 """vLLM replaces lower temperatures, except 0, by the first, and refuses those above the second."""
 
-ROWS = 256
+MAX_BATCH_ROWS = 256
 """Responses that grow side by side, in either sampler."""
 
 _MOST_CACHE = 8 * 2**30
 """Bytes."""
 
-VLLM_RANGE = f"vLLM draws at 0 and from {_COOLEST} to {_HOTTEST:g}"
+VLLM_TEMPERATURES = f"vLLM draws at 0 and from {_COOLEST} to {_HOTTEST:g}"
 
 
-RESERVED = frozenset(
+RESERVED_TEMPLATE_VARIABLES = frozenset(
     {
         *(
             "self",
@@ -56,7 +56,7 @@ def _day(value: str) -> str:
 
 
 def _variable(name: str) -> str:
-    if name in RESERVED:
+    if name in RESERVED_TEMPLATE_VARIABLES:
         raise ValueError(f"{name!r} is no variable of a template but set by the program; leave it out")
     return name
 
@@ -101,10 +101,10 @@ class VllmSettings(Settings):
 class SamplingSettings(TemplateSettings):
     """How a policy is loaded and sampled."""
 
-    max_prompt_tokens: int = Field(default=2048, ge=1, le=MOST_TOKENS)
+    max_prompt_tokens: int = Field(default=2048, ge=1, le=MAX_TOKENS)
     """Longest prompt (tab:hyperparams: 2048). A longer one is an error, never cut. For an ``endpoint`` it also enters the
     estimate of costs."""
-    max_response_tokens: int = Field(default=512, ge=1, le=MOST_TOKENS)
+    max_response_tokens: int = Field(default=512, ge=1, le=MAX_TOKENS)
     """Longest response (tab:hyperparams: 512)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     sampler: Literal["auto", "torch", "vllm"] = "auto"
@@ -113,16 +113,16 @@ class SamplingSettings(TemplateSettings):
     vllm: VllmSettings = VllmSettings()
 
 
-def default_cache(token: int, length: float) -> float:
+def default_kv_cache_bytes(token: int, length: float) -> float:
     """Return the bytes of the vLLM engine's cache where the study gives no number, at most 8 GiB.
 
     Args:
         token: bytes of keys and values of one token.
-        length: tokens of each of ``ROWS`` responses and its prompt.
+        length: tokens of each of ``MAX_BATCH_ROWS`` responses and its prompt.
     """
-    return min(_MOST_CACHE, ROWS * length * token)
+    return min(_MOST_CACHE, MAX_BATCH_ROWS * length * token)
 
 
-def drawn_by_vllm(temperature: float) -> bool:
+def is_vllm_temperature(temperature: float) -> bool:
     """Return whether vLLM draws at this temperature, and not at another one in its place."""
     return temperature == 0 or _COOLEST <= temperature <= _HOTTEST

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from threespo.errors import InputError
-from threespo.policy.architecture import text_config, vocabulary_of
 from threespo.policy.draw import Responses
+from threespo.policy.model import read_vocabulary_size, text_config
 
 Tokens = Sequence[Sequence[int]]
 
-Respond = Callable[[nn.Module, Tokens, Tokens, Responses], None]
+Generator = Callable[[nn.Module, Tokens, Tokens, Responses], None]
 """Samples all rows to their ends: of a model, token ids of each prompt and numbers of the rows that answer it."""
 
 _GAP = {torch.bfloat16: 0.1, torch.float16: 0.1}
@@ -30,7 +30,7 @@ _STATES = ("past_key_values", "cache_params", "state", "mems")
 """What architectures call that which a token leaves for the next one."""
 
 
-def fitting(model: nn.Module, source: str) -> Respond:
+def choose_generator(model: nn.Module, source: str) -> Generator:
     """Return the fastest way of sampling a model that draws from the model's own distribution.
 
     Args:
@@ -40,9 +40,9 @@ def fitting(model: nn.Module, source: str) -> Respond:
     Raises:
         InputError: if there is none: the model does not predict a token from those before it alone.
     """
-    allowed = rounding(model)
+    allowed = rounding_tolerance(model)
     fault = ""
-    for respond in (together, apart):
+    for respond in (generate_batch, generate_prompt_by_prompt):
         try:
             gap = _gap(model, respond)
         except torch.OutOfMemoryError:
@@ -62,15 +62,15 @@ def fitting(model: nn.Module, source: str) -> Respond:
     )
 
 
-def rounding(model: nn.Module) -> float:
+def rounding_tolerance(model: nn.Module) -> float:
     """Return the mean difference of log-probabilities that is rounding, where two ways of computing are the same."""
     return _GAP.get(next(model.parameters()).dtype, _SMALL_GAP)
 
 
 @torch.inference_mode()
-def _gap(model: nn.Module, respond: Respond) -> float:
+def _gap(model: nn.Module, respond: Generator) -> float:
     """Return by how much a way of sampling differs from one forward over prompt and response, in log-probabilities."""
-    size, device = vocabulary_of(_any(model).config), next(model.parameters()).device
+    size, device = read_vocabulary_size(_any(model).config), next(model.parameters()).device
     # Of different lengths, one with several rows; the first tokens of a vocabulary may be of a special kind.
     prompts = [[token % size for token in prompt] for prompt in ((5, 9, 6), (7, 5, 12, 8, 6, 10, 9))]
     responses = Responses(np.linspace(0.1, 0.9, 12).reshape(3, 4), (-1,), 1.0, device)
@@ -89,7 +89,9 @@ def _gap(model: nn.Module, respond: Respond) -> float:
     return float(torch.stack(differences).abs().mean().nan_to_num(torch.inf))
 
 
-def together(model: nn.Module, prompts: Tokens, rows_of_prompt: Tokens, responses: Responses) -> None:
+def generate_batch(
+    model: nn.Module, prompts: Tokens, rows_of_prompt: Tokens, responses: Responses
+) -> None:
     """Sample the rows of all prompts side by side.
 
     Args:
@@ -107,10 +109,12 @@ def together(model: nn.Module, prompts: Tokens, rows_of_prompt: Tokens, response
         model.train(training)
 
 
-def apart(model: nn.Module, prompts: Tokens, rows_of_prompt: Tokens, responses: Responses) -> None:
+def generate_prompt_by_prompt(
+    model: nn.Module, prompts: Tokens, rows_of_prompt: Tokens, responses: Responses
+) -> None:
     """Sample one prompt's rows after another's, without padding and without touching what the model remembers.
 
-    Slower than ``together``, and right for models whose states cannot be reordered, or whose positions count the padding.
+    Slower than ``generate_batch``, and right for models whose states cannot be reordered, or whose positions count the padding.
 
     Args:
         model: a ``transformers`` causal language model.

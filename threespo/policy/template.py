@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from threespo.envs.parsing import opened_thought
-from threespo.errors import InputError, listed
-from threespo.policy.settings import RESERVED, TemplateSettings
+from threespo.envs.parsing import unclosed_thought
+from threespo.errors import InputError, format_names
+from threespo.policy.settings import RESERVED_TEMPLATE_VARIABLES, TemplateSettings
 
 _PROBE = "what is to be done next"
 """A message that shows what a template writes around any other; one that trims or lowers its text leaves it as it is."""
@@ -35,7 +35,7 @@ class ChatTemplate:
     @property
     def opening(self) -> str:
         """The thought that it has opened for the model, if it has: the beginning of every response."""
-        return opened_thought(self.after)
+        return unclosed_thought(self.after)
 
     def render(self, prompt: str) -> str:
         """Return a user's message as the model reads it, special tokens included."""
@@ -97,15 +97,15 @@ def _check_names(tokenizer: Any, given: Mapping[str, Any], source: str) -> None:
     text = tokenizer.get_chat_template()
     for name in given:
         if not re.search(rf"\b{name}\b", text):
-            known = listed(variables(tokenizer))
+            known = format_names(list_template_variables(tokenizer))
             raise InputError(
                 f"{source}: chat_template_kwargs.{name}: the chat template does not read it; it reads {known}"
             )
 
 
-def variables(tokenizer: Any) -> list[str]:
+def list_template_variables(tokenizer: Any) -> list[str]:
     """Return the variables that a chat template leaves to whoever uses it: those that it asks whether they are given."""
     found = set(
         re.findall(r"\b([A-Za-z_]\w*)\s+is\s+(?:not\s+)?defined\b", tokenizer.get_chat_template())
     )
-    return sorted(found - RESERVED)
+    return sorted(found - RESERVED_TEMPLATE_VARIABLES)

@@ -17,11 +17,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from threespo.errors import InputError
-from threespo.policy.architecture import text_config
-from threespo.policy.model import Policy
-from threespo.policy.settings import ROWS, default_cache
+from threespo.policy.model import Policy, text_config
+from threespo.policy.settings import MAX_BATCH_ROWS, default_kv_cache_bytes
 
-TESTED = "0.32.0"
+TESTED_VERSION = "0.32.0"
 """The version that `make test-vllm` runs: weights are overwritten in place, which no version promises to allow."""
 
 _REMEDY = "Install the tested one (pip install -c constraints.txt -e '.[gpu]'), or set sampler: torch for the policy."
@@ -37,7 +36,7 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EngineRequest:
     """Responses that are asked for: ``count`` to one prompt; response i is drawn with the seed ``seed`` + i."""
 
     prompt: list[int]
@@ -46,7 +45,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class EngineResponse:
     """A response: its tokens, the natural-log probability of each where it was drawn, and whether it ended by itself."""
 
     tokens: tuple[int, ...]
@@ -62,7 +61,7 @@ class Engine(Protocol):
         """The model that it computes with; ``load_weights`` of it knows where a policy's tensors belong."""
         ...
 
-    def generate(self, asked: Sequence[Asked], temperature: float) -> list[list[Reply]]:
+    def generate(self, asked: Sequence[EngineRequest], temperature: float) -> list[list[EngineResponse]]:
         """Return ``count`` responses to each prompt, in order."""
         ...
 
@@ -71,7 +70,7 @@ class Engine(Protocol):
         ...
 
 
-def check_installed() -> None:
+def check_vllm_installed() -> None:
     """Check that vLLM is there, in the tested version, without importing it.
 
     Raises:
@@ -81,9 +80,9 @@ def check_installed() -> None:
     if not homes:
         raise InputError(f"sampler: vllm, but vLLM is not installed. {_REMEDY}")
     version = importlib.metadata.version(homes[0])
-    if version.partition("+")[0] != TESTED:
+    if version.partition("+")[0] != TESTED_VERSION:
         raise InputError(
-            f"sampler: vllm, but vLLM {version} is installed, and {TESTED} is what was tested. {_REMEDY}"
+            f"sampler: vllm, but vLLM {version} is installed, and {TESTED_VERSION} is what was tested. {_REMEDY}"
         )
 
 
@@ -110,12 +109,12 @@ class VllmEngine:
         Raises:
             InputError: if vLLM is missing, is of another version, or cannot start (most often: for lack of memory).
         """
-        check_installed()
+        check_vllm_installed()
         self._stop, self._max_new_tokens = sorted(policy.eos_ids), max_new_tokens
         length = max_prompt_tokens + max_new_tokens
         if memory_share is None:
             memory = {
-                "kv_cache_memory_bytes": kv_cache_memory_bytes or cache_bytes(policy, length),
+                "kv_cache_memory_bytes": kv_cache_memory_bytes or kv_cache_bytes(policy, length),
                 # The engine wants so much of the device to be free at its start, whatever is said of the cache.
                 "gpu_memory_utilization": 0.01,
             }
@@ -144,14 +143,14 @@ class VllmEngine:
 
         (self._model,) = self._llm.apply_model(lambda model: model)
         if on_cpu:
-            check_unpacked(self._model)
+            check_weights_not_repacked(self._model)
 
     @property
     def model(self) -> nn.Module:
         model: nn.Module = self._model
         return model
 
-    def generate(self, asked: Sequence[Asked], temperature: float) -> list[list[Reply]]:
+    def generate(self, asked: Sequence[EngineRequest], temperature: float) -> list[list[EngineResponse]]:
         from vllm import SamplingParams
 
         # At temperature 0 all responses to a prompt are the same one, and the engine refuses to repeat itself.
@@ -177,7 +176,7 @@ class VllmEngine:
         return bool(self._llm.reset_prefix_cache())
 
 
-def cache_bytes(policy: Policy, length: int) -> int:
+def kv_cache_bytes(policy: Policy, length: int) -> int:
     """Return the bytes of the cache for a policy and ``length`` tokens, where the study gives no number."""
     config = text_config(policy.model.config)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -185,10 +184,10 @@ def cache_bytes(policy: Policy, length: int) -> int:
     size = next(policy.model.parameters()).element_size()
     # Blocks hold 16 tokens on a GPU and up to 128 on a CPU; a sequence does not fill its last one.
     token = 2 * int(config.num_hidden_layers * heads * width) * size
-    return int(default_cache(token, length + 128))
+    return int(default_kv_cache_bytes(token, length + 128))
 
 
-def check_unpacked(model: nn.Module) -> None:
+def check_weights_not_repacked(model: nn.Module) -> None:
     """Check that a model on a CPU computes with its weights and not with repacked copies, which a sync would not reach.
 
     Raises:
@@ -225,7 +224,7 @@ def _start(policy: Policy, length: int, on_cpu: bool, memory: dict[str, Any]) ->
             enable_prefix_caching=True,
             dtype=str(next(policy.model.parameters()).dtype).removeprefix("torch."),
             max_model_len=length,
-            max_num_seqs=ROWS,
+            max_num_seqs=MAX_BATCH_ROWS,
             seed=0,
             **memory,
         )
@@ -251,10 +250,10 @@ def _plain_linear(layer: nn.Module, remove_weight: bool) -> None:
     layer.cpu_linear = F.linear  # type: ignore[assignment]
 
 
-def _reply(output: Any, greedy: bool) -> Reply:
+def _reply(output: Any, greedy: bool) -> EngineResponse:
     tokens = tuple(output.token_ids)
     if greedy:
         # Certain, as the distribution at temperature 0 has it.
-        return Reply(tokens, (0.0,) * len(tokens), output.finish_reason == "stop")
+        return EngineResponse(tokens, (0.0,) * len(tokens), output.finish_reason == "stop")
     logprobs = tuple(place[token].logprob for place, token in zip(output.logprobs, tokens, strict=True))
-    return Reply(tokens, logprobs, output.finish_reason == "stop")
+    return EngineResponse(tokens, logprobs, output.finish_reason == "stop")

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from threespo.errors import InputError
 from threespo.policy.model import Policy
-from threespo.policy.sampler import check_temperature, encode_prompts, prompt_limit
-from threespo.policy.settings import VLLM_RANGE, drawn_by_vllm
-from threespo.policy.vllm_engine import Asked, Engine, Reply
+from threespo.policy.sampler import check_temperature, encode_prompts, limit_prompt_tokens
+from threespo.policy.settings import VLLM_TEMPERATURES, is_vllm_temperature
+from threespo.policy.vllm_engine import Engine, EngineRequest, EngineResponse
 from threespo.policy.weight_sync import CopyPlan, SyncError
 from threespo.protocol import Sample, SampleRequest
 from threespo.rng import derive
@@ -41,13 +41,13 @@ class VllmSampler:
             InputError: if a limit is not positive or both together exceed the model's context.
         """
         self.policy = policy
-        self.max_prompt_tokens = prompt_limit(policy, max_new_tokens, max_prompt_tokens)
+        self.max_prompt_tokens = limit_prompt_tokens(policy, max_new_tokens, max_prompt_tokens)
         self._engine = engine
         self._plan: CopyPlan | None = None
         self.version: int | None = None
         """Of the weights that the engine holds; ``None``: none of the policy's."""
 
-    def use(self, policy: Policy) -> None:
+    def set_policy(self, policy: Policy) -> None:
         """Sample from another policy of the same architecture from now on, with the engine that is there."""
         self.policy, self.version = policy, None
 
@@ -66,9 +66,9 @@ class VllmSampler:
             SyncError: if the engine's weights are not the policy's.
         """
         check_temperature(temperature)
-        if not drawn_by_vllm(temperature):
+        if not is_vllm_temperature(temperature):
             raise InputError(
-                f"temperature: found {temperature}; {VLLM_RANGE}, or set sampler: torch for the policy"
+                f"temperature: found {temperature}; {VLLM_TEMPERATURES}, or set sampler: torch for the policy"
             )
         encoded = encode_prompts(self.policy, requests, self.max_prompt_tokens)
         wanted = [request for request in requests if request.count]
@@ -78,7 +78,8 @@ class VllmSampler:
         self.sync()
         present = self.policy.version
         asked = [
-            Asked(encoded[one.prompt], one.count, derive(seed, *one.key) % _SEEDS) for one in wanted
+            EngineRequest(encoded[one.prompt], one.count, derive(seed, *one.key) % _SEEDS)
+            for one in wanted
         ]
         replies = iter(self._engine.generate(asked, temperature))
         if self.policy.version != present:
@@ -125,7 +126,7 @@ class VllmSampler:
             message = f"{self.policy.source}: vLLM cannot take its weights in place: {error}. Set sampler: torch."
             raise InputError(message) from error
 
-    def _samples(self, replies: list[Reply]) -> list[Sample]:
+    def _samples(self, replies: list[EngineResponse]) -> list[Sample]:
         texts = self.policy.decode([reply.tokens for reply in replies])
         return [
             Sample(reply.tokens, reply.logprobs, text, reply.finished, self.version)

@@ -22,26 +22,26 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.files import atomic_text
-from threespo.provenance import meaning, scopes, syntax
+from threespo.files import write_text
+from threespo.provenance import scopes, syntax, units
 from threespo.provenance.digests import file_digest
-from threespo.provenance.meaning import ANY, Unit
 from threespo.provenance.scopes import PACKAGE
 from threespo.provenance.syntax import AT_IMPORT, Module
+from threespo.provenance.units import ANY_NAME, Unit
 
 ROOT = Path(__file__).resolve().parents[1]
 
-NOT_DATA = (".py", ".pyc", ".md", ".orig", ".rej", ".bak", ".swp")
+NON_DATA_SUFFIXES = (".py", ".pyc", ".md", ".orig", ".rej", ".bak", ".swp")
 """Endings of files that are code, documentation, or what editors and patches leave behind."""
 
 
-def reference(function: Callable[..., Any]) -> str:
+def function_reference(function: Callable[..., Any]) -> str:
     """Return ``module:name`` of a function at the top of a module."""
     return f"{function.__module__}:{function.__qualname__}"
 
 
 @functools.cache
-def code_of(begin: str, looked_up: tuple[str, ...] = ()) -> dict[str, str]:
+def code_of(start: str, extra_modules: tuple[str, ...] = ()) -> dict[str, str]:
     """Return the digests of the code that a function may run, by ``module:name``, and of data files by path.
 
     Args:
@@ -53,11 +53,11 @@ def code_of(begin: str, looked_up: tuple[str, ...] = ()) -> dict[str, str]:
         InputError: if one of them does not exist, or a module does not parse.
     """
     reached = _Reached()
-    module, _, name = begin.partition(":")
+    module, _, name = start.partition(":")
     reached.add_unit(module, name)
     if AT_IMPORT in _module(module).units:
         reached.add_unit(module, AT_IMPORT)
-    for wanted in looked_up:
+    for wanted in extra_modules:
         module, _, name = wanted.partition(":")
         if _source(module) is None:
             raise InputError(f"module {module} does not exist, but a stage of the workflow needs it")
@@ -69,7 +69,7 @@ def code_of(begin: str, looked_up: tuple[str, ...] = ()) -> dict[str, str]:
     return reached.digests()
 
 
-def imported_by_notebook(file: Path) -> list[str]:
+def notebook_imports(file: Path) -> list[str]:
     """Return what the cells of a notebook import of this package, as ``module:name`` or ``module``.
 
     Raises:
@@ -97,7 +97,7 @@ def _as_reference(target: str) -> str:
     return f"{module}:{attributes[0]}" if attributes else module
 
 
-def forget() -> None:
+def clear_caches() -> None:
     """Read modules again when they are asked for next: somebody may have edited them while a workflow ran."""
     for function in (code_of, _split, _source, _module, _data_beside):
         function.cache_clear()
@@ -175,7 +175,7 @@ class _Reached:
             named = [
                 f"{number}={parameter}"
                 for function, parameter, number in unit.parameters
-                if parameter in words or function in passed or ANY in words
+                if parameter in words or function in passed or ANY_NAME in words
             ]
             found[f"{module}:{name}"] = _short(f"{unit.digest} {named}")
         for name in sorted(self._modules):
@@ -237,7 +237,7 @@ def _from_json(values: dict[str, Any]) -> Module:
 # else that a short job does. So what was parsed is kept beside the compiled modules, by the digest of its bytes: it is never
 # stale. Once one of these files has changed all of it is void; that is asked when the code is loaded, since they may be
 # edited later.
-_READERS = (__file__, syntax.__file__, meaning.__file__, scopes.__file__)
+_READERS = (__file__, syntax.__file__, units.__file__, scopes.__file__)
 _MADE_BY = _short("".join(file_digest(Path(file)) for file in _READERS))
 _MOST = 1000
 """Modules, in all their versions, that are kept: some ten megabytes."""
@@ -271,7 +271,7 @@ def _write_cache() -> None:
     modules = dict([*cache.items()][-_MOST:])
     # Where nothing can be written, as in a read-only installation, nothing is kept.
     with contextlib.suppress(InputError):
-        atomic_text(_cache_file(), json.dumps({"made_by": _MADE_BY, "modules": modules}))
+        write_text(_cache_file(), json.dumps({"made_by": _MADE_BY, "modules": modules}))
 
 
 def _cache_file() -> Path:
@@ -299,7 +299,7 @@ def _data_files(source: Path, strings: frozenset[str]) -> Iterator[tuple[str, st
     for path in paths:
         if (
             path.is_file()
-            and path.suffix not in NOT_DATA
+            and path.suffix not in NON_DATA_SUFFIXES
             and not path.name.startswith(".")
             and path.name[-1] != "~"
         ):

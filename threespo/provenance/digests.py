@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from threespo.errors import InputError
-from threespo.files import atomic_json
+from threespo.files import write_json
 
 FileDigests = dict[str, str]
 """SHA-256 by POSIX path: of a folder's files relative to the folder, of a file under the name ``""``."""
@@ -27,7 +27,7 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def meaning_digest(path: Path) -> str:
+def semantic_digest(path: Path) -> str:
     """Return a digest of what a file of the repository says.
 
     A YAML file counts without comments and layout, a notebook without outputs; any other by its bytes, as one that cannot be
@@ -55,7 +55,7 @@ def _text_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def files_in(path: Path) -> Iterator[tuple[str, Path]]:
+def list_files(path: Path) -> Iterator[tuple[str, Path]]:
     """Yield (name, file) of a file or of all files below a folder, sorted; hidden files (markers of tools) are left out.
 
     A link to a file counts as the file, whose bytes are compared. One to a folder is not followed: it may lead anywhere, and
@@ -68,7 +68,7 @@ def files_in(path: Path) -> Iterator[tuple[str, Path]]:
             names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
         except FileNotFoundError:
             # A job has replaced a folder in it while it was listed.
-            yield from files_in(path)
+            yield from list_files(path)
             return
         for name in names:
             # Any part: what a killed process leaves behind may be a hidden folder.
@@ -76,7 +76,7 @@ def files_in(path: Path) -> Iterator[tuple[str, Path]]:
                 yield name.as_posix(), path / name
 
 
-class Digests:
+class DigestCache:
     """Digests of results, each computed once; with a memory of files that have not changed since an earlier process.
 
     A file is taken for unchanged if size, inode and both times are the same. The time of the last change of the inode
@@ -94,7 +94,7 @@ class Digests:
         """Return the digests of a file or of all files in a folder; nothing if there is neither."""
         if path not in self._now:
             found = self._now[path] = {}
-            for name, file in files_in(path):
+            for name, file in list_files(path):
                 # Who only looks (a dry run, ``threespo why``) may do so while a job replaces its results.
                 with contextlib.suppress(FileNotFoundError):
                     found[name] = self._digest(file)
@@ -105,7 +105,7 @@ class Digests:
         if self._memory and self._seen != self._known:
             # It only saves time: where it cannot be written, files are read again.
             with contextlib.suppress(InputError):
-                atomic_json(self._memory, self._seen)
+                write_json(self._memory, self._seen)
 
     def _digest(self, file: Path) -> str:
         if self._memory is None:

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 
-def counters() -> dict[str, float] | None:
+def read_energy_counters() -> dict[str, float] | None:
     """Return the energy counter of each GPU that this process may use, in joules since its driver was loaded.
 
     Returns:
@@ -44,7 +44,7 @@ def _device(nvml: Any, name: str) -> Any:
     )
 
 
-def used(before: dict[str, float] | None, after: dict[str, float] | None) -> dict[str, float]:
+def energy_between(before: dict[str, float] | None, after: dict[str, float] | None) -> dict[str, float]:
     """Return ``energy_joules`` between two readings, for a job's record; nothing where a counter is missing or ran back."""
     if before is None or after is None or before.keys() != after.keys():
         return {}

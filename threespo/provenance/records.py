@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.files import atomic_json
+from threespo.files import write_json
 from threespo.paths import JobId, Paths
-from threespo.provenance.digests import Digests, FileDigests, meaning_digest
+from threespo.provenance.digests import DigestCache, FileDigests, semantic_digest
 
-EDITED = "changed while the job ran"
+EDITED_DURING_JOB = "changed while the job ran"
 """In the place of a digest: nobody knows which of the two the job has read."""
 
-NOTE = {"study", "from", "to", "commit", "every_method", "run"}
+ACCEPTANCE_FIELDS = {"study", "from", "to", "commit", "every_method", "run"}
 """What a record says of a change of code that its results were accepted through."""
 
 FORMAT = 2
@@ -37,7 +37,7 @@ FORMAT = 2
 LIBRARIES = ("torch", "transformers")
 """Libraries that results may depend on to the last bit, beside this package's code."""
 
-MACHINE = ("system", "processor", "python", *LIBRARIES)
+MACHINE_FIELDS = ("system", "processor", "python", *LIBRARIES)
 """What of ``Record.made`` bytes may depend on."""
 
 
@@ -55,20 +55,20 @@ class Record:
     """Digests of the files that it has read, by path in the study's folder, else in the repository."""
     output: Mapping[str, str]
     """Digests of the files that it has written, by path in the study's folder."""
-    took: Mapping[str, float]
+    cost: Mapping[str, float]
     """Seconds, processor seconds, the most memory, and the energy of its GPUs where it could be read."""
-    made: Mapping[str, str]
+    environment: Mapping[str, str]
     """Commit, machine and versions of libraries. For the reader; a job does not rerun for them."""
     accepted: Sequence[Mapping[str, Any]] = ()
     """Changes of its code that were proven to change no result of its kind, the last one last (``pipeline/accept.py``)."""
 
-    def made_of(self, other: "Ingredients") -> bool:
+    def matches(self, other: "Ingredients") -> bool:
         """Return whether the job had these ingredients."""
         return (self.code, self.field, self.input) == (other.code, other.field, other.input)
 
 
 @dataclass(frozen=True, slots=True)
-class Ingredients:
+class Dependencies:
     """What a job depends on, as of now; the fields are those of ``Record``."""
 
     code: Mapping[str, str]
@@ -76,7 +76,7 @@ class Ingredients:
     input: Mapping[str, str]
 
 
-def read(paths: Paths, job: JobId) -> Record | None:
+def read_record(paths: Paths, job: JobId) -> Record | None:
     """Return the job's record; None if it never ended in this folder.
 
     Raises:
@@ -93,10 +93,10 @@ def read(paths: Paths, job: JobId) -> Record | None:
         ) from error
 
 
-def read_if_whole(paths: Paths, job: JobId) -> Record | None:
+def try_read_record(paths: Paths, job: JobId) -> Record | None:
     """Return the job's record; None if there is none, or what is there cannot be read."""
     try:
-        return read(paths, job)
+        return read_record(paths, job)
     except InputError:
         return None
 
@@ -122,7 +122,9 @@ def _checked(values: Any, job: JobId) -> Record:
             raise TypeError(f"{name}: expected texts by name")
     if not all(isinstance(number, int | float) for number in parts["took"].values()):
         raise TypeError("took: expected numbers by name")
-    if not all(isinstance(note, dict) and note.keys() == NOTE for note in parts["accepted"]):
+    if not all(
+        isinstance(note, dict) and note.keys() == ACCEPTANCE_FIELDS for note in parts["accepted"]
+    ):
         raise TypeError("accepted: expected notes")
     record = Record(**parts)
     if values[_TOLD] != _told_digest(record):
@@ -135,16 +137,18 @@ _TOLD = "digest_of_took_and_made"
 
 
 def _told_digest(record: Record) -> str:
-    return hashlib.sha256(json.dumps([record.took, record.made], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([record.cost, record.environment], sort_keys=True).encode()
+    ).hexdigest()
 
 
-def write(paths: Paths, record: Record) -> None:
+def write_record(paths: Paths, record: Record) -> None:
     """Write a job's record, whole or not at all."""
     values = {"format": FORMAT, **dataclasses.asdict(record), _TOLD: _told_digest(record)}
-    atomic_json(paths.record(record.stage, record.name), values)
+    write_json(paths.record(record.stage, record.name), values)
 
 
-def named(paths: Paths, files: Iterable[Path], digests: Digests) -> dict[str, str]:
+def digest_files(paths: Paths, files: Iterable[Path], digests: DigestCache) -> dict[str, str]:
     """Return the digests of files and folders, by the names that records have for them.
 
     Args:
@@ -155,39 +159,39 @@ def named(paths: Paths, files: Iterable[Path], digests: Digests) -> dict[str, st
     found: dict[str, str] = {}
     for file in files:
         if file.is_relative_to(paths.root):
-            found.update(in_folder(file.relative_to(paths.root).as_posix(), digests.of(file)))
+            found.update(prefix_names(file.relative_to(paths.root).as_posix(), digests.digests_of(file)))
         elif file.is_file():
-            found[file.as_posix()] = meaning_digest(file)
+            found[file.as_posix()] = semantic_digest(file)
     return found
 
 
-def in_folder(name: str, digests: FileDigests) -> Iterator[tuple[str, str]]:
+def prefix_names(name: str, digests: FileDigests) -> Iterator[tuple[str, str]]:
     """Yield the digests of the file or folder ``name`` by the names that records have for them."""
     return ((f"{name}/{inside}" if inside else name, digest) for inside, digest in digests.items())
 
 
-def belonging(name: str, values: Mapping[str, str]) -> dict[str, str]:
+def select_inside(name: str, values: Mapping[str, str]) -> dict[str, str]:
     """Return the part of ``values`` that is of the file or folder ``name``."""
-    return {key: value for key, value in values.items() if lies_in(key, name)}
+    return {key: value for key, value in values.items() if is_inside(key, name)}
 
 
-def lies_in(key: str, name: str) -> bool:
+def is_inside(key: str, name: str) -> bool:
     """Return whether a record's name ``key`` is that of the file or folder ``name``, or of a file in it."""
     return key == name or key.startswith(f"{name}/")
 
 
-def origin() -> dict[str, str]:
+def describe_environment() -> dict[str, str]:
     """Return where results come from: commit, machine and versions of libraries."""
     return {
-        "commit": commit(),
+        "commit": current_commit(),
         "system": platform.platform(),
-        "processor": processor(),
+        "processor": processor_name(),
         "python": platform.python_version(),
-        **{name: version_of(name) for name in LIBRARIES},
+        **{name: installed_version(name) for name in LIBRARIES},
     }
 
 
-def processor() -> str:
+def processor_name() -> str:
     """Return the name of the machine's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -197,7 +201,7 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def version_of(name: str) -> str:
+def installed_version(name: str) -> str:
     """Return the installed version of a package."""
     try:
         return metadata.version(name)
@@ -205,7 +209,7 @@ def version_of(name: str) -> str:
         return "not installed"
 
 
-def commit() -> str:
+def current_commit() -> str:
     """Return the commit of this package's repository, and whether files differ from it."""
     folder = Path(__file__).parent
     try:
@@ -235,11 +239,11 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def flatten_fields(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     """Yield (dotted name, JSON value) of every field; ``before`` is the prefix of the names."""
     for name, value in values.items():
         # An empty mapping has no fields to name, but is a value.
         if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{before}{name}.")
+            yield from flatten_fields(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", json.dumps(value)

@@ -32,7 +32,7 @@ class Scope:
         self.numbers: dict[str, int] = {}
 
 
-def names_of(node: ast.AST) -> set[str]:
+def local_names(node: ast.AST) -> set[str]:
     """Return the names that are local to a function, lambda or comprehension."""
     if isinstance(node, COMPREHENSIONS):
         return {
@@ -44,10 +44,10 @@ def names_of(node: ast.AST) -> set[str]:
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     arguments = [inner.arg for inner in ast.walk(node.args) if isinstance(inner, ast.arg)]
     body = node.body if isinstance(node.body, list) else [node.body]
-    return names_in(body) | set(arguments)
+    return assigned_names(body) | set(arguments)
 
 
-def names_in(body: Iterable[ast.AST]) -> set[str]:
+def assigned_names(body: Iterable[ast.AST]) -> set[str]:
     """Return the names that statements bind in their own scope, not in functions, classes and comprehensions inside it."""
     found: set[str] = set()
     elsewhere: set[str] = set()
@@ -74,7 +74,7 @@ def names_in(body: Iterable[ast.AST]) -> set[str]:
     return found - elsewhere
 
 
-def is_ours(target: str) -> bool:
+def is_in_package(target: str) -> bool:
     """Return whether a dotted name begins in this package."""
     return target.partition(".")[0] == PACKAGE
 
@@ -92,11 +92,11 @@ def without_docstrings(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     ]
 
 
-def that_run(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+def executed_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return statements without what is for type checkers alone: of ``if TYPE_CHECKING`` the ``else`` runs."""
     found: list[ast.stmt] = []
     for statement in body:
-        found += that_run(statement.orelse) if _is_type_checking(statement) else [statement]
+        found += executed_statements(statement.orelse) if _is_type_checking(statement) else [statement]
     return found
 
 
@@ -110,7 +110,7 @@ def _is_type_checking(statement: ast.stmt) -> TypeGuard[ast.If]:
     return name == "TYPE_CHECKING"
 
 
-class Bound(NamedTuple):
+class ImportedName(NamedTuple):
     """One name of an import statement."""
 
     name: str
@@ -120,7 +120,7 @@ class Bound(NamedTuple):
     """Dotted name of what is imported."""
 
 
-def bound_names(node: ast.Import | ast.ImportFrom, package: str) -> list[Bound]:
+def imported_names(node: ast.Import | ast.ImportFrom, package: str) -> list[ImportedName]:
     """Return the names of an import.
 
     Raises:
@@ -130,12 +130,14 @@ def bound_names(node: ast.Import | ast.ImportFrom, package: str) -> list[Bound]:
         # ``import a.b`` imports a.b and binds ``a``; ``import a.b as c`` binds the module a.b.
         firsts = [alias.name.partition(".")[0] for alias in node.names]
         return [
-            Bound(alias.asname or first, alias.name if alias.asname else first, alias.name)
+            ImportedName(alias.asname or first, alias.name if alias.asname else first, alias.name)
             for alias, first in zip(node.names, firsts, strict=True)
         ]
     # The first dot of a relative import means the package itself, each further one a level up.
     parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
     base = ".".join(part for part in (parent, node.module) if part)
-    if is_ours(base) and any(alias.name == "*" for alias in node.names):
+    if is_in_package(base) and any(alias.name == "*" for alias in node.names):
         raise SyntaxError(f"from {base} import *: name what is imported", ("", node.lineno, 0, ""))
-    return [Bound(alias.asname or alias.name, *[f"{base}.{alias.name}"] * 2) for alias in node.names]
+    return [
+        ImportedName(alias.asname or alias.name, *[f"{base}.{alias.name}"] * 2) for alias in node.names
+    ]

@@ -9,8 +9,14 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from threespo.provenance.meaning import Unit, Writer
-from threespo.provenance.scopes import COMPREHENSIONS, bound_names, is_ours, that_run, without_docstrings
+from threespo.provenance.scopes import (
+    COMPREHENSIONS,
+    executed_statements,
+    imported_names,
+    is_in_package,
+    without_docstrings,
+)
+from threespo.provenance.units import Unit, UnitWriter
 
 AT_IMPORT = "<import>"
 """Name of the unit of statements that run when a module is imported and define nothing by themselves."""
@@ -44,11 +50,11 @@ def parse(source: bytes | str, package: str) -> Module:
     """
     tree = ast.parse(source)
     module = Module()
-    statements = that_run(without_docstrings(tree.body))
+    statements = executed_statements(without_docstrings(tree.body))
     imports = [node for statement in statements for node in _imports_at_top(statement)]
-    for bound in (bound for node in imports for bound in bound_names(node, package)):
+    for bound in (bound for node in imports for bound in imported_names(node, package)):
         module.bindings[bound.name] = bound.stands_for
-        module.imports += [bound.imported] if is_ours(bound.imported) else []
+        module.imports += [bound.imported] if is_in_package(bound.imported) else []
 
     defined = {name for statement in statements for name in _defined(statement)}
     rest = [
@@ -63,19 +69,21 @@ def parse(source: bytes | str, package: str) -> Module:
         if isinstance(node, ast.stmt)
         for name in _defined(node)
     }
-    ours = defined | in_rest | {name for name, target in module.bindings.items() if is_ours(target)}
+    ours = (
+        defined | in_rest | {name for name, target in module.bindings.items() if is_in_package(target)}
+    )
     made: dict[tuple[int, ...], Unit] = {}
     for name in defined:
         # All that gives a name its value, in order: one that is defined again may keep what it was.
         found = [one for one in statements if name in _defined(one) or name in _imported(one, package)]
         place = tuple(map(id, found))
         if place not in made:
-            made[place] = Writer(module.bindings, package).unit(found)
+            made[place] = UnitWriter(module.bindings, package).unit(found)
         module.units[name] = made[place]
         if any(_runs_at_import(one, ours) for one in found):
             module.at_import.append(name)
     if rest:
-        module.units[AT_IMPORT] = Writer(module.bindings, package).unit(rest)
+        module.units[AT_IMPORT] = UnitWriter(module.bindings, package).unit(rest)
         module.at_import.append(AT_IMPORT)
     module.at_import.sort()
     module.imports = list(dict.fromkeys(module.imports))
@@ -214,7 +222,7 @@ def _imports_at_top(statement: ast.stmt) -> list[ast.Import | ast.ImportFrom]:
 def _imported(statement: ast.stmt, package: str) -> list[str]:
     if not isinstance(statement, ast.Import | ast.ImportFrom):
         return []
-    return [bound.name for bound in bound_names(statement, package)]
+    return [bound.name for bound in imported_names(statement, package)]
 
 
 def _root(node: ast.AST) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.paths import JobId, Paths, Run
-from threespo.policy.cassette import read_replies, refusals_in_words
+from threespo.policy.cassette import describe_refusals, read_replies
 from threespo.provenance import records
 from threespo.runs.learning_rate import chosen_rate
 from threespo.study.matrix import (
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
 
 RUN_COLUMNS = ["env", "policy", "method", "training_seed"]
-TOOK = ("seconds", "processor_seconds", "peak_memory_mb", "energy_joules")
+COST_COLUMNS = ("seconds", "processor_seconds", "peak_memory_mb", "energy_joules")
 EPISODE_KEY = [*RUN_COLUMNS, "split", "evaluation_seed", "task_id"]
 
 
-def episodes(study: "Study", paths: Paths) -> pd.DataFrame:
+def read_episodes(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per evaluated episode of every run, untrained ones included.
 
     Raises:
@@ -48,7 +48,7 @@ def episodes(study: "Study", paths: Paths) -> pd.DataFrame:
     return frame.sort_values(EPISODE_KEY, ignore_index=True)
 
 
-def metrics(study: "Study", paths: Paths) -> pd.DataFrame:
+def read_metrics(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per epoch of every trained run; a method's own columns are NaN for the others."""
     frame = _concatenate(trained_runs(study), paths, "metrics")
     # Methods report different details: sorted, so that the columns do not depend on which method comes first.
@@ -57,13 +57,13 @@ def metrics(study: "Study", paths: Paths) -> pd.DataFrame:
     return frame[common + details].sort_values([*RUN_COLUMNS, "epoch"], ignore_index=True)
 
 
-def task_types(study: "Study", paths: Paths) -> pd.DataFrame:
+def read_task_types(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per epoch and task type of every trained run."""
     frame = _concatenate(trained_runs(study), paths, "task_types")
     return frame.sort_values([*RUN_COLUMNS, "epoch", "task_type"], ignore_index=True)
 
 
-def snapshots(study: "Study", paths: "Paths") -> pd.DataFrame:
+def read_snapshots(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return one row per episode of every snapshot's evaluation, those of the bases included (``runs/learning.py``)."""
     runs = learning_runs(study)
     return (
@@ -73,7 +73,7 @@ def snapshots(study: "Study", paths: "Paths") -> pd.DataFrame:
     )
 
 
-def probes(study: "Study", paths: Paths) -> pd.DataFrame:
+def read_probes(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return one row per probed state: its scores and its estimated success probability (``runs/probe.py``)."""
     runs = probed_runs(study)
     return (
@@ -81,7 +81,7 @@ def probes(study: "Study", paths: Paths) -> pd.DataFrame:
     )
 
 
-def timing(study: "Study", paths: Paths) -> pd.DataFrame:
+def read_timing(study: "Study", paths: Paths) -> pd.DataFrame:
     """Return where the time went: one row per training epoch and per evaluation pass, told apart by ``stage``."""
     evaluations = _concatenate(evaluated_runs(study), paths, "evaluation_timing", _may_be_empty(study))
     parts = [
@@ -97,18 +97,18 @@ def timing(study: "Study", paths: Paths) -> pd.DataFrame:
     )
 
 
-def stages(jobs: Iterable[JobId], paths: Paths) -> pd.DataFrame:
+def read_stage_costs(jobs: Iterable[JobId], paths: Paths) -> pd.DataFrame:
     """Return what every job took when it last ran: seconds, processor seconds, peak memory, energy (NaN if unknown).
 
     Without notebooks: some read no table, and it would be chance whether they have run by now.
     """
     before = [job for job in jobs if job.stage not in ("tables", "notebook", "report")]
-    done = [(job, records.read(paths, job)) for job in before]
-    rows = [{"stage": job.stage, "name": job.name, **record.took} for job, record in done if record]
-    return pd.DataFrame(rows, columns=["stage", "name", *TOOK])
+    done = [(job, records.read_record(paths, job)) for job in before]
+    rows = [{"stage": job.stage, "name": job.name, **record.cost} for job, record in done if record]
+    return pd.DataFrame(rows, columns=["stage", "name", *COST_COLUMNS])
 
 
-def runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
+def describe_runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
     """Return one row per training run: what it cost, the commit that it ran at, and where its files lie.
 
     Args:
@@ -121,15 +121,15 @@ def runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for run in trained_runs(study):
         job, given = JobId("train", run.run_id), study.at(run.env).methods[run.method].learning_rate
-        record = records.read(paths, job)
+        record = records.read_record(paths, job)
         cost = ends.loc[(run.env, run.policy, run.method, run.seed)]
         rows.append(
             {
                 **dict(zip(RUN_COLUMNS, (run.env, run.policy, run.method, run.seed), strict=True)),
                 **{name: float(value) for name, value in cost.items()},
-                "seconds": record.took["seconds"] if record else math.nan,
+                "seconds": record.cost["seconds"] if record else math.nan,
                 "learning_rate": given or chosen_rate(paths, run),
-                "commit": _short(record.made.get("commit", "unknown")) if record else "unknown",
+                "commit": _short(record.environment.get("commit", "unknown")) if record else "unknown",
                 "folder": paths.run(run).folder.relative_to(paths.root).as_posix(),
                 "log": paths.log(job.stage, job.name).relative_to(paths.root).as_posix(),
                 "record": paths.record(job.stage, job.name).relative_to(paths.root).as_posix()
@@ -146,13 +146,13 @@ def _short(commit: str) -> str:
     return found[:12] + "+" * changed.startswith("with")
 
 
-def not_run(study: "Study", paths: Paths) -> list[Run]:
+def find_runs_without_episodes(study: "Study", paths: Paths) -> list[Run]:
     """Return the rows of closed models that were not run, since there was no key and no recorded reply."""
     closed = [run for run in prompted_runs(study) if run.policy in _may_be_empty(study)]
     return [run for run in closed if read_table(paths.run(run).evaluation).empty]
 
 
-def with_notes(main: pd.DataFrame, study: "Study", paths: Paths) -> pd.DataFrame:
+def add_notes(main: pd.DataFrame, study: "Study", paths: Paths) -> pd.DataFrame:
     """Return the table ``main`` with a note at each closed model's row that counts refusals or left the temperature out."""
     notes = {(run.env, run.policy, run.method): _note(run, study, paths) for run in prompted_runs(study)}
     rows = zip(main["env"], main["policy"], main["method"], main["note"], strict=True)
@@ -167,7 +167,7 @@ def _note(run: Run, study: "Study", paths: Paths) -> str:
         return ""
     temperature = "" if endpoint.send_temperature else "sampled at the service's own temperature"
     return "; ".join(
-        filter(None, (temperature, refusals_in_words(read_replies(paths.cassette(run))[0])))
+        filter(None, (temperature, describe_refusals(read_replies(paths.cassette(run))[0])))
     )
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from threespo.files import atomic_json, atomic_text
+from threespo.files import write_json, write_text
 
 if TYPE_CHECKING:
     from threespo.paths import Paths
@@ -20,8 +20,8 @@ def write_dvc_files(paths: "Paths", main: pd.DataFrame, curves: pd.DataFrame) ->
         main: as ``tables.main_results`` returns it.
         curves: as ``curves.training_curves`` returns it.
     """
-    atomic_json(paths.dvc_metrics, success_by_method(main))
-    atomic_text(paths.dvc_curves, learning_curves(curves).to_csv(index=False, lineterminator="\n"))
+    write_json(paths.dvc_metrics, success_by_method(main))
+    write_text(paths.dvc_curves, learning_curves(curves).to_csv(index=False, lineterminator="\n"))
 
 
 def success_by_method(main: pd.DataFrame) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from threespo.results.claims.page import counted
-from threespo.results.figures import label
+from threespo.results.labels import label
 from threespo.tables import read_table
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.policy.cassette import read_replies
-from threespo.provenance.records import commit, processor, read, version_of
+from threespo.provenance.records import current_commit, installed_version, processor_name, read_record
 from threespo.results.settings import ResultSettings
-from threespo.runs.gpus import smi
+from threespo.runs.gpus import run_nvidia_smi
 from threespo.study.configuration import read_call
 from threespo.study.load import dump_study
 from threespo.study.matrix import prompted_runs
@@ -35,7 +35,7 @@ LIBRARIES = (
 )
 
 
-def provenance(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataFrame:
+def provenance_table(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataFrame:
     """Return rows ``section``, ``name``, ``value``, all of them text.
 
     Args:
@@ -45,17 +45,17 @@ def provenance(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataFrame:
     study, paths = settings.study, settings.paths
     hours = timing.groupby("stage")["seconds"].sum() / 3600
     sections = {
-        "code": {"commit": commit(), "package": version_of("threespo")},
+        "code": {"commit": current_commit(), "package": installed_version("threespo")},
         "machine": {
             "system": platform.platform(),
-            "processor": processor(),
+            "processor": processor_name(),
             "cores": str(os.cpu_count()),
             "memory": _memory(),
             "GPUs": _gpus(),
         },
         "versions": {
             "python": platform.python_version(),
-            **{name: version_of(name) for name in LIBRARIES},
+            **{name: installed_version(name) for name in LIBRARIES},
         },
         "time": {
             "gathered": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -94,7 +94,7 @@ def _made(settings: ResultSettings) -> dict[str, str]:
 
     Results of several commits stand side by side where the code that made them means the same; the reader is told.
     """
-    made = [record.made for job in settings.jobs if (record := read(settings.paths, job))]
+    made = [record.environment for job in settings.jobs if (record := read_record(settings.paths, job))]
     names = dict.fromkeys(name for one in made for name in one)
     values = {name: Counter(one.get(name, "unknown") for one in made) for name in names}
     return {
@@ -106,7 +106,7 @@ def _made(settings: ResultSettings) -> dict[str, str]:
 
 def _accepted(settings: ResultSettings) -> dict[str, str]:
     """Return of each accepted change of the code how many jobs have kept their results, and which were run again."""
-    records = [record for job in settings.jobs if (record := read(settings.paths, job))]
+    records = [record for job in settings.jobs if (record := read_record(settings.paths, job))]
     notes = [
         (str(note.get("commit")), tuple(note.get("run", ())))
         for record in records
@@ -133,7 +133,7 @@ def _served(study: "Study", paths: "Paths") -> dict[str, str]:
 def _gpus() -> str:
     """Return the machine's GPUs, each kind with its number and memory."""
     try:
-        lines = smi("--query-gpu=name,memory.total", "--format=csv,noheader")
+        lines = run_nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader")
     except InputError as error:
         return f"none: {error}"
     kinds = Counter(line.strip() for line in lines if line.strip())

@@ -7,7 +7,7 @@ from pydantic import SerializeAsAny
 
 from threespo.job_settings import JobSettings
 from threespo.paths import JobId
-from threespo.settings import Execution, decisive
+from threespo.settings import Execution, select_key_fields
 from threespo.study.config import Study
 
 
@@ -28,7 +28,7 @@ class ResultSettings(JobSettings):
         if self.study.laboratory:
             rows += [self.study.laboratory.families, self.study.laboratory.methods]
         order = [list(names) for names in rows]
-        study = decisive(self.study, without=(Execution,))
+        study = select_key_fields(self.study, without=(Execution,))
         said = {"mark": self.mark, "accepted": self.accepted}
         return {"order": order, "study": study, **said, "gpus": self.gpus, "ranks": self.ranks}
 

@@ -15,24 +15,35 @@ import pandas as pd
 from threespo.envs.registry import presentation
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
-from threespo.results.case_study import case_study
-from threespo.results.caveats import too_few_seeds
+from threespo.results.analysis.caveats import warn_of_few_seeds
+from threespo.results.analysis.curves import (
+    learning_table,
+    learning_time_table,
+    time_to_table,
+    training_curves,
+    wall_time_table,
+)
+from threespo.results.analysis.search_facts import collect_search_facts
+from threespo.results.analysis.statistics import mean_interval
+from threespo.results.analysis.summaries import (
+    Summary,
+    episode_array,
+    interval_unit,
+    summarize,
+    task_clusters,
+)
 from threespo.results.claims.finding import Evidence
+from threespo.results.claims.judging import judge_claims
 from threespo.results.claims.reading import read_claims
-from threespo.results.claims.verdicts import verdicts
-from threespo.results.curves import learning, learning_time, time_to, training_curves, wall_time
 from threespo.results.dvc_files import write_dvc_files
-from threespo.results.paper import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
-from threespo.results.paper_tables.cells import beside_the_papers, or_nan
-from threespo.results.provenance import provenance
-from threespo.results.reasoning import reasoning
-from threespo.results.search_facts import search_facts
+from threespo.results.paper.case_study import case_study_table
+from threespo.results.paper.cells import compare_with_paper, or_nan
+from threespo.results.paper.reasoning import reasoning_table
+from threespo.results.paper.state_scores import state_score_table
+from threespo.results.paper_numbers import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
+from threespo.results.provenance import provenance_table
 from threespo.results.settings import ResultSettings
-from threespo.results.state_scores import state_scores
-from threespo.results.statistics import mean_interval
-from threespo.results.summaries import Summary, clusters_of, cube, interval_over, summarize
-from threespo.runs.learning_rate import chosen_rate
-from threespo.runs.tuning import trial_success
+from threespo.runs.learning_rate import chosen_rate, trial_success
 from threespo.study.matrix import decision_tree_rows, trial_runs
 from threespo.tables import read_table, write_table
 from threespo.theory.bandit import regret_table
@@ -55,47 +66,51 @@ def make_tables(settings: ResultSettings) -> None:
     """
     study, paths = settings.study, settings.paths
     episodes, metrics, timing = (
-        collect.episodes(study, paths),
-        collect.metrics(study, paths),
-        collect.timing(study, paths),
+        collect.read_episodes(study, paths),
+        collect.read_metrics(study, paths),
+        collect.read_timing(study, paths),
     )
-    types, paper, probes = collect.task_types(study, paths), read_paper(), collect.probes(study, paths)
-    points = learning(study, collect.snapshots(study, paths))
-    clocked = learning_time(points, timing)
-    facts = search_facts(study, paths)
+    types, paper, probes = (
+        collect.read_task_types(study, paths),
+        read_paper(),
+        collect.read_probes(study, paths),
+    )
+    points = learning_table(study, collect.read_snapshots(study, paths))
+    clocked = learning_time_table(points, timing)
+    facts = collect_search_facts(study, paths)
     evidence = Evidence(
         study, episodes, metrics, types, paper, learning=points, probes=probes, searches=facts
     )
-    absent = collect.not_run(study, paths)
-    main = collect.with_notes(
-        main_results(study, episodes, metrics, paper.results, absent), study, paths
+    absent = collect.find_runs_without_episodes(study, paths)
+    main = collect.add_notes(
+        main_results_table(study, episodes, metrics, paper.results, absent), study, paths
     )
-    costs = efficiency(study, metrics, paper)
+    costs = efficiency_table(study, metrics, paper)
 
     tables = {
         "episodes": episodes,
         "metrics": metrics,
         "timing": timing,
-        "wall_time": wall_time(metrics, timing),
-        "stages": collect.stages(settings.jobs, paths),
-        "runs": collect.runs(study, paths, metrics),
+        "wall_time": wall_time_table(metrics, timing),
+        "stages": collect.read_stage_costs(settings.jobs, paths),
+        "runs": collect.describe_runs(study, paths, metrics),
         "main": main,
-        **beside_the_papers(study, main, costs, paper),
+        **compare_with_paper(study, main, costs, paper),
         "curves": training_curves(metrics),
         "learning": points,
         "learning_time": clocked,
-        "time_to": time_to(points, clocked),
+        "time_to": time_to_table(points, clocked),
         "task_types": types,
-        "state_scores": state_scores(study, paths, metrics),
+        "state_scores": state_score_table(study, paths, metrics),
         "efficiency": costs,
         "probes": probes,
-        "case_study": case_study(study, paths),
-        "reasoning": reasoning(study, paths),
-        "tuning": tuning(study, paths),
-        "laboratory": laboratory(study, paths),
-        "claims": verdicts(read_claims(), evidence),
+        "case_study": case_study_table(study, paths),
+        "reasoning": reasoning_table(study, paths),
+        "tuning": tuning_table(study, paths),
+        "laboratory": decision_tree_table(study, paths),
+        "claims": judge_claims(read_claims(), evidence),
         "regret": regret_table(),
-        "provenance": provenance(settings, timing),
+        "provenance": provenance_table(settings, timing),
     }
 
     write_dvc_files(paths, tables["main"], tables["curves"])
@@ -105,11 +120,11 @@ def make_tables(settings: ResultSettings) -> None:
         f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs",
         file=sys.stderr,
     )
-    if few := too_few_seeds(study):
+    if few := warn_of_few_seeds(study):
         print(f"tables: {few}", file=sys.stderr)
 
 
-def main_results(
+def main_results_table(
     study: "Study",
     episodes: pd.DataFrame,
     metrics: pd.DataFrame,
@@ -169,7 +184,7 @@ def main_results(
     return pd.DataFrame(rows)
 
 
-def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
+def tuning_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return each trial's success on the calibration split, in percent; no rows where rates are given by hand."""
     rows = [
         {
@@ -188,7 +203,7 @@ def tuning(study: "Study", paths: "Paths") -> pd.DataFrame:
     )
 
 
-def efficiency(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
+def efficiency_table(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
     """Return what each method's runs cost and how many different states they met, as means over training seeds.
 
     Args:
@@ -226,7 +241,7 @@ def efficiency(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd
     )
 
 
-def laboratory(study: "Study", paths: "Paths") -> pd.DataFrame:
+def decision_tree_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return each method's success on each family of decision trees, with what it cost.
 
     Returns:
@@ -271,7 +286,10 @@ def _main_row(
     paper: PaperResults,
     names: dict[str, str],
 ) -> dict[str, Any]:
-    success, clusters = cube(group, names), clusters_of(names["env"], sorted(group["task_id"].unique()))
+    success, clusters = (
+        episode_array(group, names),
+        task_clusters(names["env"], sorted(group["task_id"].unique())),
+    )
     return {
         **_labels(study, names, paper),
         "seeds": success.shape[0],
@@ -279,9 +297,9 @@ def _main_row(
         "games": success.shape[2],
         "episodes": success.size,
         "clusters": len(set(clusters)),
-        "interval": interval_over(len(success)),
+        "interval": interval_unit(len(success)),
         **asdict(summarize(success, clusters)),
-        "first_mean": 100.0 * float(cube(group, names, "first_success").mean()),
+        "first_mean": 100.0 * float(episode_array(group, names, "first_success").mean()),
         **_score(group, names, clusters),
         "mean_steps": float(group["steps"].mean()),
         **_costs(metrics, names),
@@ -292,7 +310,7 @@ def _score(group: pd.DataFrame, names: dict[str, str], clusters: Sequence[str]) 
     """Return the numbers of the score; NaN in environments that have success only."""
     if "score" not in presentation(names["env"]).measures:
         return {f"score_{field.name}": np.nan for field in fields(Summary)}
-    summary = summarize(cube(group, names, "score"), clusters)
+    summary = summarize(episode_array(group, names, "score"), clusters)
     return {f"score_{name}": value for name, value in asdict(summary).items()}
 
 

@@ -13,11 +13,11 @@ from typing import Any, Literal, Protocol
 
 import pandas as pd
 
-from threespo.files import atomic_folder, atomic_json, link_folder
+from threespo.files import link_folder, replace_folder, write_json
 from threespo.methods.tree_table import COLUMNS
 from threespo.paths import RunFolder
 from threespo.protocol import EpochResult
-from threespo.runs.snapshots import Snapshot, write_index
+from threespo.runs.snapshots import Snapshot, write_snapshot_index
 from threespo.tables import read_table, write_table
 
 TYPE_COLUMNS = ("epoch", "task_type")
@@ -25,7 +25,7 @@ TYPE_COLUMNS = ("epoch", "task_type")
 Kind = Literal["metrics", "timing", "task_types", "trees"]
 
 
-class Exports(Protocol):
+class WeightExporter(Protocol):
     """A learner, as far as snapshots are concerned."""
 
     def export(self, folder: Path) -> None: ...
@@ -42,7 +42,7 @@ class RunArtifacts:
         for name in ("artifacts", "snapshots"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
-    def epoch(self, number: int, result: EpochResult) -> None:
+    def write_epoch(self, number: int, result: EpochResult) -> None:
         """Write the counts by task type and the search trees of epoch ``number``."""
         types = [
             {"epoch": number, "task_type": kind, **numbers} for kind, numbers in result.by_type.items()
@@ -51,25 +51,27 @@ class RunArtifacts:
         if result.trees:
             write_table(self._part("trees", number), [{"epoch": number, **row} for row in result.trees])
 
-    def watched(self, number: int, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+    def write_progress(self, number: int, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Write the rows of epoch ``number`` for those who watch; ``metrics`` last, which says that the epoch is there."""
         write_table(self._part("timing", number), [timing])
         write_table(self._part("metrics", number), [metrics])
 
-    def epochs(self) -> list[int]:
+    def written_epochs(self) -> list[int]:
         """Return the epochs whose rows there are, in order."""
         files = (self.folder / "artifacts").glob("metrics-[0-9]*.parquet")
         return sorted(int(file.stem.removeprefix("metrics-")) for file in files)
 
-    def rows(self, kind: Kind, number: int) -> pd.DataFrame:
+    def read_rows(self, kind: Kind, number: int) -> pd.DataFrame:
         """Return the rows of one kind of epoch ``number`` while the run is going on."""
         return read_table(self._part(kind, number))
 
-    def written(self, number: int) -> float:
+    def epoch_end_time(self, number: int) -> float:
         """Return when epoch ``number`` ended, in seconds since 1970."""
         return self._part("metrics", number).stat().st_mtime
 
-    def snapshot(self, number: int, learner: Exports | None, memory: Mapping[str, Any] | None) -> None:
+    def write_snapshot(
+        self, number: int, learner: WeightExporter | None, memory: Mapping[str, Any] | None
+    ) -> None:
         """Write a snapshot of the run as it is now.
 
         Args:
@@ -77,11 +79,11 @@ class RunArtifacts:
             learner: exports the weights; ``None`` for the last snapshot, whose weights are the run's.
             memory: what the method's ``dump`` returns, if it is a search: ``probe`` scores states with it.
         """
-        with atomic_folder(self.folder / "snapshots" / f"{number:02d}") as temporary:
+        with replace_folder(self.folder / "snapshots" / f"{number:02d}") as temporary:
             if learner:
                 learner.export(temporary / "weights")
             if memory is not None:
-                atomic_json(temporary / "memory.json", memory)
+                write_json(temporary / "memory.json", memory)
 
     def deliver(self, run: RunFolder, epochs: int, snapshots: Sequence[Snapshot]) -> None:
         """Put everything of the first ``epochs`` epochs into the run's folder, one table for all epochs.
@@ -90,13 +92,13 @@ class RunArtifacts:
         """
         write_table(run.task_types, self._gather("task_types", epochs, TYPE_COLUMNS))
         write_table(run.trees, self._gather("trees", epochs, COLUMNS))
-        with atomic_folder(run.snapshots) as temporary:
+        with replace_folder(run.snapshots) as temporary:
             for snapshot in snapshots:
                 written = self.folder / "snapshots" / snapshot.name
                 # Tools that move results forget empty folders.
                 if any(written.iterdir()):
                     link_folder(written, temporary / snapshot.name)
-            write_index(temporary, snapshots)
+            write_snapshot_index(temporary, snapshots)
 
     def _part(self, kind: Kind, number: int) -> Path:
         return self.folder / "artifacts" / f"{kind}-{number:06d}.parquet"

@@ -10,12 +10,12 @@ from threespo.runs.checkpoint import Progress
 from threespo.runs.settings import TrainSettings
 
 
-def spent(progress: Progress, settings: TrainSettings) -> int:
+def spent_budget(progress: Progress, settings: TrainSettings) -> int:
     """Return what a run has spent of ``settings.training.budget``, in the budget's own unit."""
-    return settings.training.spent(epochs=progress.epoch, generations=progress.generations)
+    return settings.training.spent_budget(epochs=progress.epoch, generations=progress.generations)
 
 
-def draw(tasks: list[Task], progress: Progress, settings: TrainSettings) -> list[Task]:
+def draw_tasks(tasks: list[Task], progress: Progress, settings: TrainSettings) -> list[Task]:
     """Draw an epoch's tasks; none where the budget is spent to within half a task, or nothing is left to be learned.
 
     With a budget in epochs all have equally many tasks. With one in generations the last epochs have as many as the rest of
@@ -29,7 +29,7 @@ def draw(tasks: list[Task], progress: Progress, settings: TrainSettings) -> list
         settings: of the run; its seed and the epoch's number decide the draw.
     """
     per_epoch = min(settings.training.tasks_per_epoch, len(tasks))
-    left = settings.training.budget - spent(progress, settings)
+    left = settings.training.budget - spent_budget(progress, settings)
 
     # ``generations`` in the metrics is a running total; an epoch's own cost is the difference to the row before.
     total = [0, *(row["generations"] for row in progress.metrics)]
@@ -53,7 +53,7 @@ def draw(tasks: list[Task], progress: Progress, settings: TrainSettings) -> list
     if epochs and left < per_task / 2:
         return []
     # Before the first epoch no cost is known, so the budget is divided by the dearest task that there could be.
-    dearest = settings.training.longest_task(settings.episode.max_steps)
+    dearest = settings.training.max_generations_per_task(settings.episode.max_steps)
     count = math.ceil(left / per_task) if epochs else max(1, left // dearest)
     return _sample(tasks, progress, settings, min(per_epoch, count))
 

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from threespo.errors import InputError, sized
-from threespo.files import atomic_folder, atomic_json, holder_of, note_holder, try_lock
+from threespo.errors import InputError, format_bytes
+from threespo.files import read_lock_holder, replace_folder, try_lock, write_json, write_lock_holder
 
 
-class Saves(Protocol):
+class Checkpointable(Protocol):
     """A learner or critic, as far as checkpoints are concerned."""
 
     def save(self, folder: Path) -> None: ...
@@ -44,7 +44,7 @@ class Progress:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def lock_run(folder: Path) -> Iterator[None]:
     """Hold the run whose checkpoints lie in ``folder``: two processes would overwrite each other's.
 
     Raises:
@@ -55,28 +55,28 @@ def exclusive(folder: Path) -> Iterator[None]:
     handle = try_lock(lock)
     if handle is None:
         raise InputError(
-            f"{folder}: another process ({holder_of(lock)}) is training this run. "
+            f"{folder}: another process ({read_lock_holder(lock)}) is training this run. "
             "Wait for it or stop it; the lock ends with the process."
         )
 
     with handle:
         # For the message that a second process shows.
-        note_holder(handle)
+        write_lock_holder(handle)
         yield
 
 
-def there(folder: Path) -> bool:
+def has_checkpoint(folder: Path) -> bool:
     """Return whether there is a checkpoint below ``folder``."""
     return bool(_checkpoints(folder))
 
 
-def size(folder: Path) -> int:
+def newest_checkpoint_bytes(folder: Path) -> int:
     """Return the bytes of the newest checkpoint below ``folder``."""
     newest = _checkpoints(folder)[-1]
     return sum(file.stat().st_size for file in newest.rglob("*") if file.is_file())
 
 
-def save(folder: Path, progress: Progress, trained: Mapping[str, Saves]) -> None:
+def save_checkpoint(folder: Path, progress: Progress, trained: Mapping[str, Checkpointable]) -> None:
     """Write checkpoint ``epoch-N`` below ``folder`` and remove all but the last two.
 
     Args:
@@ -84,18 +84,18 @@ def save(folder: Path, progress: Progress, trained: Mapping[str, Saves]) -> None
         progress: where the run stands, after epoch N.
         trained: learner and critic by name; each saves itself into a folder of its name.
     """
-    check_disk(folder, trained, 1)
-    with atomic_folder(folder / f"epoch-{progress.epoch:06d}") as temporary:
+    check_disk_space(folder, trained, 1)
+    with replace_folder(folder / f"epoch-{progress.epoch:06d}") as temporary:
         for name, one in trained.items():
             one.save(temporary / name)
-        atomic_json(temporary / "progress.json", asdict(progress))
+        write_json(temporary / "progress.json", asdict(progress))
 
     # Two, so that a damaged one has another before it; and only now, when the new one is complete.
     for old in _checkpoints(folder)[:-2]:
         shutil.rmtree(old)
 
 
-def check_disk(folder: Path, trained: Mapping[str, Saves], count: int) -> None:
+def check_disk_space(folder: Path, trained: Mapping[str, Checkpointable], count: int) -> None:
     """Make sure that there is room for ``count`` more checkpoints below ``folder``.
 
     Raises:
@@ -104,8 +104,8 @@ def check_disk(folder: Path, trained: Mapping[str, Saves], count: int) -> None:
     each, free = sum(one.size() for one in trained.values()), shutil.disk_usage(_there(folder)).free
     if count * each > free:
         raise InputError(
-            f"{folder}: {count} checkpoint(s) of {sized(each)} each have to be written (two are kept while one is "
-            f"written), and {sized(free)} are free. Free disk space, or put the results elsewhere (results: FOLDER)."
+            f"{folder}: {count} checkpoint(s) of {format_bytes(each)} each have to be written (two are kept while one is "
+            f"written), and {format_bytes(free)} are free. Free disk space, or put the results elsewhere (results: FOLDER)."
         )
 
 
@@ -113,7 +113,9 @@ def _there(folder: Path) -> Path:
     return folder if folder.exists() else _there(folder.parent)
 
 
-def load(folder: Path, identity: str, trained: Mapping[str, Saves], ranks: int = 1) -> Progress:
+def load_checkpoint(
+    folder: Path, identity: str, trained: Mapping[str, Checkpointable], ranks: int = 1
+) -> Progress:
     """Restore the newest readable checkpoint below ``folder``; without one, return the beginning of a run.
 
     A damaged checkpoint is named and the one before it used.
@@ -121,7 +123,7 @@ def load(folder: Path, identity: str, trained: Mapping[str, Saves], ranks: int =
     Args:
         folder: holds the run's checkpoints.
         identity: hash of what decides the run, which the checkpoint must have.
-        trained: learner and critic by name, as given to ``save``; each loads its part.
+        trained: learner and critic by name, as given to ``save_checkpoint``; each loads its part.
         ranks: processes of the run.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 
 from threespo.envs.base import Environment, Task, Transition
 from threespo.errors import InputError
-from threespo.files import atomic_text
+from threespo.files import write_text
 from threespo.paths import Paths
 from threespo.runs.settings import TrainSettings
 
@@ -46,7 +46,7 @@ class TimedEnvironment:
         return result
 
 
-def profiled(
+def profile_training(
     settings: TrainSettings, work: Callable[[TrainSettings], None], functions: int = 60
 ) -> None:
     """Do ``work`` under Python's profiler and write the functions that took longest, by their own time, to ``profiles/``.
@@ -74,7 +74,7 @@ def profiled(
 
     pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(functions)
     file = settings.paths.profile(settings.run)
-    atomic_text(file, text.getvalue())
+    write_text(file, text.getvalue())
     print(f"profile: {file}", file=sys.stderr)
 
 

@@ -36,7 +36,7 @@ class Driver:
     sampling_seconds: float = 0.0
     update_seconds: float = 0.0
 
-    def drive(self, method: Method, epoch: int, starts: list[Any]) -> EpochResult:
+    def run_epoch(self, method: Method, epoch: int, starts: list[Any]) -> EpochResult:
         """Run one epoch of ``method`` to its end and return its result.
 
         Args:
@@ -44,7 +44,7 @@ class Driver:
             epoch: its number, from 0.
             starts: first state of an episode of every task of the epoch.
         """
-        steps = method.epoch(epoch, starts)
+        steps = method.train_epoch(epoch, starts)
         reply: Any = None
         while True:
             try:

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 from threespo.agents.rollout import EpisodeRecord, play_episodes
 from threespo.agents.settings import AgentSettings
 from threespo.agents.trials import Agent, play_trials
-from threespo.policy.endpoint_settings import EndpointSettings
-from threespo.runs.columns import EXAMPLE_COLUMNS
-from threespo.runs.settings import EvaluateSettings
-from threespo.runs.setup import load_run_policy, load_tasks, make_sampler, policy_source, setup_of
+from threespo.policy.settings import EndpointSettings
+from threespo.runs.settings import EXAMPLE_COLUMNS, EvaluateSettings
+from threespo.runs.setup import (
+    episode_setup,
+    load_run_policy,
+    load_tasks,
+    make_sampler,
+    untrained_weights,
+)
 from threespo.tables import write_table
 
 if TYPE_CHECKING:
@@ -46,7 +51,7 @@ def _local(settings: EvaluateSettings) -> tuple[Rows, Rows, Rows]:
 
     torch.set_num_threads(settings.threads)
     own = settings.weights == "run"
-    source = str(settings.paths.run(settings.run).weights) if own else policy_source(settings)
+    source = str(settings.paths.run(settings.run).weights) if own else untrained_weights(settings)
     return _play(settings, make_sampler(settings.sampling, load_run_policy(settings, source)))
 
 
@@ -63,8 +68,8 @@ def _closed(settings: EvaluateSettings, endpoint: EndpointSettings) -> tuple[Row
             with EndpointSampler(
                 endpoint, settings.paths.cassette(settings.run), offline=offline
             ) as sampler:
-                if sampler.available == "key":
-                    sampler.announce(
+                if sampler.reply_source == "key":
+                    sampler.announce_cost(
                         episodes=games * len(evaluation.seeds) * agent.trials,
                         # A reflection is one more request.
                         max_steps=settings.episode.max_steps + (agent.name == "reflexion"),
@@ -83,7 +88,7 @@ def _play(settings: EvaluateSettings, sampler: "Sampler") -> tuple[Rows, Rows, R
 
     The example is the first episode of the last split that was won, or else the first one.
     """
-    setup, evaluation, name = setup_of(settings), settings.evaluation, settings.run.run_id
+    setup, evaluation, name = episode_setup(settings), settings.evaluation, settings.run.run_id
     episodes: Rows = []
     timing: Rows = []
     example: Rows = []

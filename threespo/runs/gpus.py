@@ -14,15 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from threespo.errors import InputError, listed
+from threespo.errors import InputError, format_names
 from threespo.files import try_lock
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
-ORDER = "CUDA_DEVICE_ORDER"
+DEVICE_ORDER = "CUDA_DEVICE_ORDER"
 """CUDA numbers the fastest device first unless told to number as nvidia-smi does."""
 
-SCHEDULED = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "PBS_GPUFILE", "LSB_GPU_ALLOC", "SGE_HGR_gpu")
+SCHEDULER_VARIABLES = (
+    "SLURM_JOB_GPUS",
+    "SLURM_STEP_GPUS",
+    "PBS_GPUFILE",
+    "LSB_GPU_ALLOC",
+    "SGE_HGR_gpu",
+)
 """Variables that a cluster's scheduler sets in a job that it has given GPUs to."""
 
 MPS_FOLDER = "CUDA_MPS_PIPE_DIRECTORY"
@@ -35,7 +41,7 @@ SMI_SECONDS = 60
 SMI_WORDS = 400
 """Characters that are shown of what it says when it fails."""
 
-_SMI_REMEDY = f"Mend the driver, or set {VISIBLE}= (empty) to compute without GPUs."
+_SMI_REMEDY = f"Mend the driver, or set {VISIBLE_DEVICES}= (empty) to compute without GPUs."
 
 FOREIGN_SHARE = 0.05
 """Of a device's memory: what a display or the MPS daemon may take of a device that counts as free."""
@@ -57,7 +63,7 @@ class Device:
 
 
 @contextlib.contextmanager
-def claim(
+def claim_gpus(
     count: int, runs_per_gpu: int = 1, patience: float = 60.0, folder: Path | None = None
 ) -> Iterator[None]:
     """Hold ``count`` GPUs and show only these to CUDA; with ``count`` 0 do nothing.
@@ -78,17 +84,17 @@ def claim(
         yield
         return
 
-    there = devices()
-    check_count(count, there)
-    if len(there) == count and scheduled():
+    there = visible_devices()
+    check_device_count(count, there)
+    if len(there) == count and given_by_scheduler():
         yield
         return
 
-    before = {name: os.environ.get(name) for name in (VISIBLE, ORDER)}
+    before = {name: os.environ.get(name) for name in (VISIBLE_DEVICES, DEVICE_ORDER)}
     folder = folder or Path(tempfile.gettempdir()) / f"threespo-gpus-{os.getuid()}"
     held = _hold(there, count, runs_per_gpu, patience, folder)
-    os.environ[VISIBLE] = ",".join(device.name for device in held)
-    os.environ.setdefault(ORDER, "PCI_BUS_ID")
+    os.environ[VISIBLE_DEVICES] = ",".join(device.name for device in held)
+    os.environ.setdefault(DEVICE_ORDER, "PCI_BUS_ID")
     try:
         yield
     finally:
@@ -99,7 +105,7 @@ def claim(
             os.environ.update({} if value is None else {name: value})
 
 
-def check_count(count: int, there: Sequence[Device]) -> None:
+def check_device_count(count: int, there: Sequence[Device]) -> None:
     """Check that there are as many devices as a run needs.
 
     Raises:
@@ -107,12 +113,12 @@ def check_count(count: int, there: Sequence[Device]) -> None:
     """
     if len(there) < count:
         raise InputError(
-            f"a run needs {count} GPU(s), this machine offers {len(there)} ({VISIBLE} or nvidia-smi). "
+            f"a run needs {count} GPU(s), this machine offers {len(there)} ({VISIBLE_DEVICES} or nvidia-smi). "
             "Choose a study without GPUs, or set gpus_per_rank: 0."
         )
 
 
-def check_granted(granted: int, runs_per_gpu: int = 1) -> str:
+def check_granted_gpus(granted: int, runs_per_gpu: int = 1) -> str:
     """Check, before anything runs, that this machine has the GPUs that it was told to use.
 
     Args:
@@ -125,41 +131,41 @@ def check_granted(granted: int, runs_per_gpu: int = 1) -> str:
     Raises:
         InputError: if it has fewer.
     """
-    there = devices()
+    there = visible_devices()
     if granted > len(there):
         raise InputError(
-            f"--resources gpu={granted}: this machine offers {len(there)} GPU(s) ({VISIBLE} or nvidia-smi). "
+            f"--resources gpu={granted}: this machine offers {len(there)} GPU(s) ({VISIBLE_DEVICES} or nvidia-smi). "
             f"Pass --resources gpu={len(there)}, or submit to a cluster (--workflow-profile workflow/profiles/slurm)."
         )
-    models = listed(dict.fromkeys(device.model or "unknown" for device in there))
+    models = format_names(dict.fromkeys(device.model or "unknown" for device in there))
     shared = "each run has a GPU of its own"
     if runs_per_gpu > 1:
         ways = (
             "MPS is on"
-            if mps()
+            if is_mps_running()
             else "no MPS, so they take turns: `nvidia-cuda-mps-control -d` lets them compute at once"
         )
         shared = f"{runs_per_gpu} runs share a GPU ({ways})"
     return f"{granted} of {len(there)} GPUs ({models}); {shared}"
 
 
-def scheduled(environment: Mapping[str, str] = os.environ) -> bool:
+def given_by_scheduler(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether a cluster's scheduler has given this process its GPUs."""
-    return any(environment.get(name) for name in SCHEDULED)
+    return any(environment.get(name) for name in SCHEDULER_VARIABLES)
 
 
-def mps(environment: Mapping[str, str] = os.environ) -> bool:
+def is_mps_running(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether CUDA's multi-process service runs, with which processes on one device compute at the same time."""
     return (Path(environment.get(MPS_FOLDER) or "/tmp/nvidia-mps") / "control").exists()
 
 
-def devices() -> list[Device]:
+def visible_devices() -> list[Device]:
     """Return the GPUs that this process was given: those of ``CUDA_VISIBLE_DEVICES``, or all that nvidia-smi lists.
 
     Raises:
         InputError: if the variable names a device that nvidia-smi does not list here, or nvidia-smi fails.
     """
-    given = os.environ.get(VISIBLE)
+    given = os.environ.get(VISIBLE_DEVICES)
     names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
     if names == []:
         return []
@@ -174,16 +180,18 @@ def _named(name: str, present: Sequence[Device]) -> Device:
         if name == device.name or (not name.isdigit() and device.uuid.startswith(name)):
             return Device(name, device.uuid, device.model, device.memory, device.used)
     raise InputError(
-        f"{VISIBLE}: {name!r} is no device that nvidia-smi lists here ({listed(device.uuid for device in present)}); "
+        f"{VISIBLE_DEVICES}: {name!r} is no device that nvidia-smi lists here ({format_names(device.uuid for device in present)}); "
         "without its UUID runs of one device could not be told apart. Correct the variable, or make nvidia-smi available."
     )
 
 
 def _listed() -> list[Device]:
     """Return the devices that nvidia-smi lists, of a GPU that is cut up its slices; none where there is no nvidia-smi."""
-    lines = smi("-L")
+    lines = run_nvidia_smi("-L")
     memory = {}
-    for line in smi("--query-gpu=uuid,memory.total,memory.used", "--format=csv,noheader,nounits"):
+    for line in run_nvidia_smi(
+        "--query-gpu=uuid,memory.total,memory.used", "--format=csv,noheader,nounits"
+    ):
         uuid, *amounts = (part.strip() for part in line.split(","))
         # An integrated device has no memory of its own: "[N/A]".
         memory[uuid] = [int(amount) * 2**20 if amount.isdigit() else 0 for amount in amounts]
@@ -203,7 +211,7 @@ def _listed() -> list[Device]:
     return found
 
 
-def smi(*arguments: str) -> list[str]:
+def run_nvidia_smi(*arguments: str) -> list[str]:
     """Return what nvidia-smi prints, line by line; nothing where there is none.
 
     Args:
@@ -277,7 +285,7 @@ def _busy(count: int, free: int, there: Sequence[Device], strange: Sequence[Devi
         held = ", ".join(f"{device.name} ({device.used / 1e9:.0f} GB)" for device in strange)
         return (
             f"GPU {held}: in use by processes that are no runs of this program, and {count} GPU(s) were asked for. End them "
-            f"(nvidia-smi shows them), or leave the device out of {VISIBLE} and lower --resources gpu=N."
+            f"(nvidia-smi shows them), or leave the device out of {VISIBLE_DEVICES} and lower --resources gpu=N."
         )
     return (
         f"{count} GPU(s) were asked for, but only {free} of {len(there)} are free: other runs hold "

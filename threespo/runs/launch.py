@@ -21,7 +21,7 @@ from typing import Any
 
 from threespo.errors import InputError, StoppedError
 from threespo.job_settings import JobSettings
-from threespo.runs.nodes import Node, nodes, remote_shell
+from threespo.runs.nodes import remote_shell
 from threespo.runs.settings import TrainSettings
 
 FORWARDED = ("GLOO_", "HF_", "NCCL_", "OMP_", "PYTHONPATH", "TORCH_", "TRANSFORMERS_", "VLLM_")
@@ -31,21 +31,21 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """What the launcher handles, as long as it runs."""
 
 
-def gpus_here(settings: JobSettings) -> int:
+def gpus_on_first_machine(settings: JobSettings) -> int:
     """Return the GPUs that a job needs on this machine, the first of its machines."""
     if settings.ranks == 1 or not settings.gpus:
         return settings.gpus
-    return settings.gpus // settings.ranks * nodes(settings.ranks)[0].slots
+    return settings.gpus // settings.ranks * list_nodes(settings.ranks)[0].slots
 
 
-def launch(settings: TrainSettings, work: Callable[[TrainSettings], None]) -> None:
+def launch_ranks(settings: TrainSettings, work: Callable[[TrainSettings], None]) -> None:
     """Start the run's ranks and wait for their end; rank 0 does ``work``.
 
     Raises:
         InputError: if a rank has raised it, or the machines are not as the run needs them.
         StoppedError: if a rank has died.
     """
-    machines, cuda = nodes(settings.ranks), settings.gpus > 0
+    machines, cuda = list_nodes(settings.ranks), settings.gpus > 0
     endpoint = f"{machines[0].host}:{_free_port()}" if len(machines) > 1 else ""
     with _elsewhere(machines, endpoint, settings.runs_per_gpu if cuda else 0):
         _run_ranks(machines, 0, endpoint, (work, settings, cuda))
@@ -57,7 +57,7 @@ def _run_ranks(machines: Sequence[Node], number: int, endpoint: str, arguments: 
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    from threespo.runs.ranks import rank
+    from threespo.runs.ranks import run_rank
 
     # What they log of a failure is in our message.
     for name in logging.root.manager.loggerDict:
@@ -79,7 +79,7 @@ def _run_ranks(machines: Sequence[Node], number: int, endpoint: str, arguments: 
             shutdown_timeout=10,
         )
         try:
-            elastic_launch(config, rank)(*arguments)
+            elastic_launch(config, run_rank)(*arguments)
         except ChildFailedError as error:
             raise _told(error) from None
         except SignalException as error:
@@ -177,7 +177,7 @@ def _free_port() -> int:
 
 def _serve(arguments: Sequence[str]) -> int:
     """Run the ranks of another machine than the first (``_elsewhere`` calls this)."""
-    from threespo.runs.gpus import claim
+    from threespo.runs.gpus import claim_gpus
 
     parser = argparse.ArgumentParser()
     for name in ("machines", "number", "endpoint", "runs_per_gpu"):
@@ -189,7 +189,7 @@ def _serve(arguments: Sequence[str]) -> int:
     ]
     number, sharing = int(given.number), int(given.runs_per_gpu)
     try:
-        with claim(machines[number].slots if sharing else 0, sharing):
+        with claim_gpus(machines[number].slots if sharing else 0, sharing):
             _run_ranks(machines, number, given.endpoint, (None, None, sharing > 0))
     except (InputError, StoppedError) as error:
         print(f"{machines[number].host}: {error}", file=sys.stderr)

@@ -10,9 +10,9 @@ from threespo.agents.rollout import play_episodes
 from threespo.envs.base import Task
 from threespo.errors import InputError
 from threespo.rng import derive
-from threespo.runs.settings import MOST_GAMES, LearningRunSettings
-from threespo.runs.setup import each_sampler, load_tasks, policy_source, setup_of
-from threespo.runs.snapshots import UNTRAINED, read_index
+from threespo.runs.settings import DEFAULT_CURVE_GAMES, LearningRunSettings
+from threespo.runs.setup import episode_setup, iterate_samplers, load_tasks, untrained_weights
+from threespo.runs.snapshots import UNTRAINED, read_snapshot_index
 from threespo.tables import write_table
 
 COLUMNS = (
@@ -34,14 +34,16 @@ def evaluate_snapshots(settings: LearningRunSettings) -> None:
     torch.set_num_threads(settings.threads)
     run, folder, learning = settings.run, settings.paths.run(settings.run), settings.learning
     split = str(learning.split)
-    setup, games = setup_of(settings), choose_games(load_tasks(settings, split), settings)
+    setup, games = episode_setup(settings), choose_games(load_tasks(settings, split), settings)
     if settings.weights == "run":
-        policies = [(snapshot, str(snapshot.weights(folder))) for snapshot in read_index(folder)]
+        policies = [
+            (snapshot, str(snapshot.weights(folder))) for snapshot in read_snapshot_index(folder)
+        ]
     else:
-        policies = [(UNTRAINED, policy_source(settings))]
+        policies = [(UNTRAINED, untrained_weights(settings))]
 
     rows: list[dict[str, Any]] = []
-    samplers = each_sampler(settings, (source for _, source in policies))
+    samplers = iterate_samplers(settings, (source for _, source in policies))
     for (snapshot, _), sampler in zip(policies, samplers, strict=True):
         before = len(rows)
         for seed in learning.seeds:
@@ -82,4 +84,6 @@ def choose_games(tasks: list[Task], settings: LearningRunSettings) -> list[Task]
             f"{settings.paths.data(settings.run.env)} has {len(tasks)}; lower it, or leave it out for as many as there are"
         )
     # Not the first ones: tasks are sorted by id, which begins with the task type.
-    return sorted(tasks, key=lambda task: derive("learning", task.task_id))[: wanted or MOST_GAMES]
+    return sorted(tasks, key=lambda task: derive("learning", task.task_id))[
+        : wanted or DEFAULT_CURVE_GAMES
+    ]

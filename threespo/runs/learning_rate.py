@@ -4,7 +4,7 @@ from threespo.errors import InputError
 from threespo.files import read_json
 from threespo.paths import Paths, Run
 from threespo.runs.settings import TrainSettings
-from threespo.settings import LARGEST_RATE
+from threespo.settings import MAX_LEARNING_RATE
 
 
 def chosen_rate(paths: Paths, run: Run) -> float:
@@ -17,7 +17,7 @@ def chosen_rate(paths: Paths, run: Run) -> float:
     remedy = "Run the trials of the study's tuning first."
     choice = read_json(file, remedy)
     rate = choice.get("learning_rate") if isinstance(choice, dict) else None
-    if not isinstance(rate, float) or not 0 < rate <= LARGEST_RATE:
+    if not isinstance(rate, float) or not 0 < rate <= MAX_LEARNING_RATE:
         raise InputError(f"{file}: no chosen learning rate (found {str(choice)[:80]}). {remedy}")
     return rate
 

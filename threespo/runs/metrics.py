@@ -21,7 +21,7 @@ _MEANS = (
 )
 
 
-def record(progress: Progress, result: EpochResult, driver: Driver, tasks: int) -> None:
+def record_epoch(progress: Progress, result: EpochResult, driver: Driver, tasks: int) -> None:
     """Add an epoch's results, and what it cost, to a run's progress."""
     progress.epoch += 1
     progress.generations += driver.generations
@@ -82,7 +82,7 @@ def _spread(advantages: list[float]) -> dict[str, float]:
     }
 
 
-def record_time(
+def record_timing(
     progress: Progress, driver: Driver, seconds: float, environment: float, logging: float
 ) -> None:
     """Add an epoch's times. ``logging`` (metrics, progress, checkpoints) was spent between the epoch before and this."""
@@ -101,6 +101,6 @@ def record_time(
     )
 
 
-def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def sort_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sort the columns, ``epoch`` first: rows that went through a checkpoint have lost the order they were made in."""
     return [{"epoch": row["epoch"], **dict(sorted(row.items()))} for row in rows]

@@ -29,7 +29,7 @@ class Node:
     slots: int
 
 
-def nodes(ranks: int) -> list[Node]:
+def list_nodes(ranks: int) -> list[Node]:
     """Return the machines of a run's ranks, this one first.
 
     Raises:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class RunParts:
     """The parts of a run of which every rank has its own."""
 
     sampler: "ShardedSampler"
@@ -25,7 +25,7 @@ class Parts:
     critic: "DeepSpeedCritic | None"
 
 
-def make_parts(settings: TrainSettings, source: str, critic_rate: float | None) -> Parts:
+def make_run_parts(settings: TrainSettings, source: str, critic_rate: float | None) -> RunParts:
     """Return the parts of a run, by all its ranks together.
 
     Args:
@@ -60,7 +60,7 @@ def make_parts(settings: TrainSettings, source: str, critic_rate: float | None) 
     if critic_rate is not None:
         backbone = load_run_policy(settings, source)
         critic = DeepSpeedCritic(backbone, replace(optim, lr=optim.lr * critic_rate), inspect)
-    return Parts(ShardedSampler(make_sampler(settings.sampling, policy), learner), learner, critic)
+    return RunParts(ShardedSampler(make_sampler(settings.sampling, policy), learner), learner, critic)
 
 
 class ShardedSampler:
@@ -88,22 +88,24 @@ class ShardedSampler:
         """
         from threespo.learner import backend, memory
 
-        numbers = shares(requests, backend.world_size())
-        own = tuple(requests[number] for number in numbers[backend.rank()])
+        numbers = assign_requests(requests, backend.get_world_size())
+        own = tuple(requests[number] for number in numbers[backend.get_rank()])
         replies: list[list[Sample]] = []
         refused: str | None = None
         # At ZeRO 3 the weights are scattered between passes; the ranks gather them even if one has nothing to draw.
-        copied = self._sampler.sync(self._learner.each_weight())
-        with contextlib.nullcontext() if copied else self._learner.whole_weights():
+        copied = self._sampler.sync(self._learner.gathered_weights())
+        with contextlib.nullcontext() if copied else self._learner.gather_weights():
             try:
-                with memory.told("sampling", self._learner.settings, memory.CACHE if copied else ""):
+                with memory.explain_out_of_memory(
+                    "sampling", self._learner.settings, memory.LOWER_CACHE_FIRST if copied else ""
+                ):
                     replies = (
                         self._sampler.sample(own, seed=seed, temperature=temperature) if own else []
                     )
             except InputError as error:
                 refused = str(error)
 
-        gathered = backend.gathered_objects((replies, refused))
+        gathered = backend.gather_objects((replies, refused))
         if refusals := [refusal for _, refusal in gathered if refusal is not None]:
             raise InputError(refusals[0])
         placed: dict[int, list[Sample]] = {}
@@ -112,7 +114,7 @@ class ShardedSampler:
         return [placed[number] for number in range(len(requests))]
 
 
-def shares(requests: Sequence[SampleRequest], ranks: int) -> list[list[int]]:
+def assign_requests(requests: Sequence[SampleRequest], ranks: int) -> list[list[int]]:
     """Return the numbers of the requests that each rank answers: all of one prompt at one rank, which reads it once.
 
     The prompt with most samples goes first, each to the rank with the fewest so far.

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from threespo.agents.rollout import play_on
+from threespo.agents.rollout import continue_episodes
 from threespo.envs.base import Task
-from threespo.envs.episode import Episode, EpisodeSetup, act, begin
+from threespo.envs.episode import Episode, EpisodeSetup, start_episode, take_action
 from threespo.errors import InputError
 from threespo.methods.registry import make_method
 from threespo.methods.scorer import Node, SearchMethod, StateScorer
-from threespo.methods.states import state_id, state_key
+from threespo.methods.states import normalise_observation, state_id
 from threespo.protocol import Counters, Sampler
 from threespo.rng import derive
 from threespo.runs.settings import ProbeRunSettings, ProbeSettings
-from threespo.runs.setup import each_sampler, load_tasks, setup_of
-from threespo.runs.snapshots import Snapshot, read_index
+from threespo.runs.setup import episode_setup, iterate_samplers, load_tasks
+from threespo.runs.snapshots import Snapshot, read_snapshot_index
 from threespo.runs.train import choose_pool, common_settings
 from threespo.runs.training_settings import TrainingSettings
 from threespo.tables import write_table
@@ -49,12 +49,14 @@ def probe(settings: ProbeRunSettings) -> None:
     pool = choose_pool(load_tasks(settings, "train"), settings.training.pool)[: settings.probe.games]
     rows: list[dict[str, Any]] = []
 
-    snapshots = nearest(read_index(folder), settings.probe.snapshots, settings.training)
-    samplers = each_sampler(settings, (str(snapshot.weights(folder)) for snapshot in snapshots))
+    snapshots = nearest_snapshots(
+        read_snapshot_index(folder), settings.probe.snapshots, settings.training
+    )
+    samplers = iterate_samplers(settings, (str(snapshot.weights(folder)) for snapshot in snapshots))
     for snapshot, sampler in zip(snapshots, samplers, strict=True):
         scorer = _scorer(settings, snapshot)
-        draws = Draws(sampler, derive(run.seed, "probe"), settings.training.temperature)
-        found = probed(setup_of(settings), pool, scorer, draws, settings.probe)
+        draws = EpisodePlayer(sampler, derive(run.seed, "probe"), settings.training.temperature)
+        found = probe_states(episode_setup(settings), pool, scorer, draws, settings.probe)
         rows += [{"snapshot": snapshot.number, "epoch": snapshot.epoch, **row} for row in found]
 
         rate = sum(row["successes"] for row in found) / max(
@@ -70,12 +72,16 @@ def probe(settings: ProbeRunSettings) -> None:
     write_table(folder.probe, rows, COLUMNS)
 
 
-def nearest(snapshots: Sequence[Snapshot], parts: int, training: TrainingSettings) -> list[Snapshot]:
+def nearest_snapshots(
+    snapshots: Sequence[Snapshot], parts: int, training: TrainingSettings
+) -> list[Snapshot]:
     """Return the snapshots nearest to the middles of ``parts`` equal parts of the budget, each once."""
     middles = (
         [training.budget * (2 * part + 1) / (2 * parts) for part in range(parts)] if snapshots else []
     )
-    spent = {one: training.spent(epochs=one.epoch, generations=one.generations) for one in snapshots}
+    spent = {
+        one: training.spent_budget(epochs=one.epoch, generations=one.generations) for one in snapshots
+    }
     chosen = [min(snapshots, key=lambda one: abs(spent[one] - middle)) for middle in middles]
     return list(dict.fromkeys(chosen))
 
@@ -86,11 +92,11 @@ def _scorer(settings: ProbeRunSettings, snapshot: Snapshot) -> StateScorer:
     method = make_method(settings.method, settings.options, common_settings(settings, []))
     assert isinstance(method, SearchMethod), "only methods that search are probed"
     method.restore(snapshot.memory(settings.paths.run(settings.run)))
-    return method.scorer(snapshot.epoch)
+    return method.scorer_at_epoch(snapshot.epoch)
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class EpisodePlayer:
     """What plays, and from which random numbers."""
 
     sampler: Sampler
@@ -99,12 +105,18 @@ class Draws:
 
     def play(self, starts: Sequence[Episode], keys: Sequence[Counters]) -> list[Episode]:
         """Play on from every state in ``starts`` and return the last states; ``keys`` tell their random numbers apart."""
-        played = play_on(starts, self.sampler, seed=self.seed, temperature=self.temperature, keys=keys)
+        played = continue_episodes(
+            starts, self.sampler, seed=self.seed, temperature=self.temperature, keys=keys
+        )
         return [record.episode for record in played]
 
 
-def probed(
-    setup: EpisodeSetup, pool: Sequence[Task], scorer: StateScorer, draws: Draws, settings: ProbeSettings
+def probe_states(
+    setup: EpisodeSetup,
+    pool: Sequence[Task],
+    scorer: StateScorer,
+    draws: EpisodePlayer,
+    settings: ProbeSettings,
 ) -> list[dict[str, Any]]:
     """Play every task of ``pool`` once and probe some of the states on the way.
 
@@ -118,12 +130,16 @@ def probed(
     Returns:
         A row for each probed state, with ``COLUMNS`` from the third on.
     """
-    walks = draws.play([begin(setup, task) for task in pool], [("walk", task.task_id) for task in pool])
+    walks = draws.play(
+        [start_episode(setup, task) for task in pool], [("walk", task.task_id) for task in pool]
+    )
     states = [state for walk in walks for state in _states(walk)]
 
     # Over all states that were met, not only those that are chosen below.
-    games = Counter(key for key, _ in {(scorer.key(state), state.task.task_id) for state in states})
-    histories = Counter(key for key, _ in {(scorer.key(state), _look(state)) for state in states})
+    games = Counter(
+        key for key, _ in {(scorer.state_key(state), state.task.task_id) for state in states}
+    )
+    histories = Counter(key for key, _ in {(scorer.state_key(state), _look(state)) for state in states})
 
     # In the order of a hash, so that the choice mixes games and depths and stays the same when ``states`` grows.
     shuffled = sorted(
@@ -139,8 +155,8 @@ def probed(
     rows = []
     for place, state in enumerate(chosen):
         here = slice(place * settings.continuations, (place + 1) * settings.continuations)
-        won, key = sum(end.won for end in ends[here]), scorer.key(state)
-        node = Node(state, (*(scorer.key(earlier) for earlier in _states(state)), key))
+        won, key = sum(end.won for end in ends[here]), scorer.state_key(state)
+        node = Node(state, (*(scorer.state_key(earlier) for earlier in _states(state)), key))
         score, open_score = scorer.score(node), scorer.score(node, gate=False)
         total, counted = scorer.table.get(key)
 
@@ -167,13 +183,13 @@ def probed(
 
 def _states(last: Episode) -> list[Episode]:
     """Return the states on the way to ``last``, from the start of its episode, without it."""
-    states, episode = [], begin(last.setup, last.task)
+    states, episode = [], start_episode(last.setup, last.task)
     for _, action in last.history:
         states.append(episode)
-        episode = act(episode, action)
+        episode = take_action(episode, action)
     return states
 
 
 def _look(state: Episode) -> tuple[str, ...]:
     """Return the observations and actions that led to a state, as the statistics tell observations apart."""
-    return tuple(f"{state_key(seen)} > {action}" for seen, action in state.history)
+    return tuple(f"{normalise_observation(seen)} > {action}" for seen, action in state.history)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from threespo.errors import InputError
 from threespo.learner import backend
-from threespo.runs.parts import Parts, make_parts
+from threespo.runs.parts import RunParts, make_run_parts
 from threespo.runs.settings import TrainSettings
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _DIE_WITH_PARENT = 1
 """``PR_SET_PDEATHSIG`` of Linux."""
 
 
-class Everywhere:
+class OnAllRanks:
     """A part of the run as rank 0 sees it: a method that is called here is called on every rank."""
 
     def __init__(self, name: str, own: Any) -> None:
@@ -38,44 +38,46 @@ class Everywhere:
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            backend.from_first((self._name, method, arguments, named))
+            backend.broadcast_object((self._name, method, arguments, named))
             return _together(lambda: getattr(self._own, method)(*arguments, **named))
 
         return call
 
 
 @contextlib.contextmanager
-def parts_of(settings: TrainSettings, source: str, critic_rate: float | None) -> Iterator[Parts]:
+def parts_on_all_ranks(
+    settings: TrainSettings, source: str, critic_rate: float | None
+) -> Iterator[RunParts]:
     """Yield the run's parts (``make_parts``); with several ranks, on rank 0, their calls reach all of them.
 
     The other ranks are let go when the block ends well.
     """
-    if backend.world_size() == 1:
-        yield make_parts(settings, source, critic_rate)
+    if backend.get_world_size() == 1:
+        yield make_run_parts(settings, source, critic_rate)
         return
 
-    backend.from_first((settings, source, critic_rate))
-    own = _together(lambda: make_parts(settings, source, critic_rate))
+    backend.broadcast_object((settings, source, critic_rate))
+    own = _together(lambda: make_run_parts(settings, source, critic_rate))
     wrapped: dict[str, Any] = {
-        name: Everywhere(name, getattr(own, name)) for name in ("sampler", "learner", "critic")
+        name: OnAllRanks(name, getattr(own, name)) for name in ("sampler", "learner", "critic")
     }
-    yield Parts(**{**wrapped, "critic": wrapped["critic"] if own.critic else None})
-    backend.from_first(None)
+    yield RunParts(**{**wrapped, "critic": wrapped["critic"] if own.critic else None})
+    backend.broadcast_object(None)
 
 
-def serve() -> None:
+def serve_calls() -> None:
     """Do what rank 0 calls, until it lets go."""
     asked: Any = None
-    settings, source, critic_rate = backend.from_first(asked)
-    parts = _together(lambda: make_parts(settings, source, critic_rate))
-    while call := backend.from_first(asked):
+    settings, source, critic_rate = backend.broadcast_object(asked)
+    parts = _together(lambda: make_run_parts(settings, source, critic_rate))
+    while call := backend.broadcast_object(asked):
         # Rank 0 has refused likewise, and decides whether to go on.
         with contextlib.suppress(InputError):
             _together(functools.partial(_called, parts, *call))
 
 
 def _called(
-    parts: Parts, name: str, method: str, arguments: tuple[Any, ...], named: dict[str, Any]
+    parts: RunParts, name: str, method: str, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     return getattr(getattr(parts, name), method)(*arguments, **named)
 
@@ -95,7 +97,7 @@ def _together(work: Callable[[], T]) -> T:
     waiting.daemon = True
     if refused is not None:
         waiting.start()
-    refusals = [refusal for refusal in backend.gathered_objects(refused) if refusal is not None]
+    refusals = [refusal for refusal in backend.gather_objects(refused) if refusal is not None]
     waiting.cancel()
     if refusals:
         raise InputError(refusals[0])
@@ -109,7 +111,7 @@ def _end(refused: str) -> None:
     os._exit(1)
 
 
-def rank(
+def run_rank(
     work: Callable[[TrainSettings], None] | None, settings: TrainSettings | None, cuda: bool
 ) -> None:
     """Be one rank of a run: what a launcher starts, with its environment variables set.
@@ -123,14 +125,14 @@ def rank(
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     try:
-        backend.join(cuda)
-        if backend.rank():
-            serve()
+        backend.join_process_group(cuda)
+        if backend.get_rank():
+            serve_calls()
         else:
             assert work is not None
             assert settings is not None
             work(settings)
-        backend.leave()
+        backend.leave_process_group()
     except InputError:
         raise
     except Exception:

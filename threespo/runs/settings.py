@@ -8,12 +8,11 @@ from threespo.agents.settings import AgentSettings
 from threespo.envs.settings import EpisodeSettings, TaskSettings
 from threespo.job_settings import JobSettings
 from threespo.paths import Run
-from threespo.policy.endpoint_settings import EndpointSettings
-from threespo.policy.settings import SamplingSettings
+from threespo.policy.settings import EndpointSettings, SamplingSettings
 from threespo.runs.training_settings import Schedule, TrainingSettings
-from threespo.settings import HOTTEST, Execution, Name, Seeds, Settings, Several
+from threespo.settings import MAX_TEMPERATURE, DistinctListOf, Execution, Name, Seeds, Settings
 
-MOST_GAMES = 32
+DEFAULT_CURVE_GAMES = 32
 """Games of a curve where the study gives no number, so that eight snapshots cost at most about a quarter of a run of 10,000
 generations (docs/LOG.md); with a larger budget more are affordable."""
 
@@ -92,10 +91,10 @@ class ProbeRunSettings(TrainSettings):
 class EvaluationSettings(Settings):
     """How final checkpoints are evaluated: plain single rollouts, every game once per evaluation seed."""
 
-    temperature: float = Field(default=0.4, ge=0, le=HOTTEST)
+    temperature: float = Field(default=0.4, ge=0, le=MAX_TEMPERATURE)
     """tab:hyperparams: 0.4."""
     seeds: Seeds = (123, 456, 789)
-    splits: Annotated[Several[Name], Field(min_length=1)] = ("valid_seen", "valid_unseen")
+    splits: Annotated[DistinctListOf[Name], Field(min_length=1)] = ("valid_seen", "valid_unseen")
     """An environment that has some of these is evaluated on them, any other on its own (WebShop: ``test``)."""
 
 

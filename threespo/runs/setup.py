@@ -9,9 +9,9 @@ from threespo.envs.registry import environment
 from threespo.envs.settings import EpisodeSettings
 from threespo.errors import InputError
 from threespo.files import read_json
-from threespo.hub import model_folder
+from threespo.hub import find_model_folder
 from threespo.paths import MANIFEST, POLICY_FILE, REFERENCE_METHODS
-from threespo.policy.settings import ROWS, SamplingSettings, TemplateSettings
+from threespo.policy.settings import MAX_BATCH_ROWS, SamplingSettings, TemplateSettings
 from threespo.runs.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def make_setup(env: str, settings: EpisodeSettings, data: Path) -> EpisodeSetup:
     return EpisodeSetup(made, settings.max_steps, settings.history_length)
 
 
-def setup_of(settings: RunSettings) -> EpisodeSetup:
+def episode_setup(settings: RunSettings) -> EpisodeSetup:
     """Return how the episodes of a run are played."""
     env = settings.run.env
     return make_setup(env, settings.episode, settings.paths.data(env))
@@ -37,17 +37,17 @@ def load_tasks(settings: RunSettings, split: str) -> list[Any]:
     return environment(env).load_tasks(settings.paths.data(env), split)
 
 
-def policy_source(settings: RunSettings) -> str:
+def untrained_weights(settings: RunSettings) -> str:
     """Return the folder of the untrained weights of a run's policy: the base, or the strong clone.
 
     Raises:
         InputError: if the policy stage has not run.
     """
     run = settings.run
-    return described_source(settings.paths.policy(run.env, run.policy), run.method)
+    return read_weights_source(settings.paths.policy(run.env, run.policy), run.method)
 
 
-def prepared(settings: RunSettings) -> dict[str, Any]:
+def read_prepared_inputs(settings: RunSettings) -> dict[str, Any]:
     """Return how the stages before a run describe its base policy and its tasks."""
     run, paths = settings.run, settings.paths
     files = {
@@ -60,7 +60,7 @@ def prepared(settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def described_source(folder: Path, method: str) -> str:
+def read_weights_source(folder: Path, method: str) -> str:
     """Return the folder of the weights that a policy's folder describes, for a method or an untrained row.
 
     Raises:
@@ -73,7 +73,7 @@ def described_source(folder: Path, method: str) -> str:
         # The stage only describes such a policy: its weights stay where they are, in a folder or in the hub's cache.
         revision, files = facts.get("revision"), facts.get("files")
         fetched = isinstance(revision, str) and isinstance(files, dict)
-        return str(model_folder(source, revision, files)) if fetched else source
+        return str(find_model_folder(source, revision, files)) if fetched else source
     if kind != "tiny":
         raise InputError(
             f"{description}: no description of a policy: expected the kind 'tiny', or 'pretrained' with a source, "
@@ -92,16 +92,16 @@ def load_run_policy(settings: RunSettings, source: str) -> "Policy":
     )
 
 
-def check_sampler(settings: SamplingSettings) -> None:
+def check_sampler_installed(settings: SamplingSettings) -> None:
     """Check that the study's sampler is installed, before anything is loaded that takes long.
 
     Raises:
         InputError: if vLLM is asked for, and is missing or of another version than the tested one.
     """
     if settings.sampler == "vllm":
-        from threespo.policy.vllm_engine import check_installed
+        from threespo.policy.vllm_engine import check_vllm_installed
 
-        check_installed()
+        check_vllm_installed()
 
 
 def make_sampler(settings: SamplingSettings, policy: "Policy") -> "LocalSampler":
@@ -123,10 +123,10 @@ def make_sampler(settings: SamplingSettings, policy: "Policy") -> "LocalSampler"
 
     from threespo.policy.sampler import TorchSampler
 
-    return TorchSampler(policy, max_batch_rows=ROWS, **limits)
+    return TorchSampler(policy, max_batch_rows=MAX_BATCH_ROWS, **limits)
 
 
-def each_sampler(settings: RunSettings, sources: Iterable[str]) -> "Iterator[LocalSampler]":
+def iterate_samplers(settings: RunSettings, sources: Iterable[str]) -> "Iterator[LocalSampler]":
     """Yield a sampler for the weights in each of several folders, one after another: an engine is started once for all."""
     sampler: LocalSampler | None = None
     for source in sources:
@@ -135,7 +135,7 @@ def each_sampler(settings: RunSettings, sources: Iterable[str]) -> "Iterator[Loc
             from threespo.policy.vllm_sampler import VllmSampler
 
             assert isinstance(sampler, VllmSampler)
-            sampler.use(policy)
+            sampler.set_policy(policy)
         else:
             sampler = make_sampler(settings.sampling, policy)
         yield sampler

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.files import atomic_json, read_json
+from threespo.files import read_json, write_json
 from threespo.paths import RunFolder
 from threespo.runs.training_settings import TrainingSettings
 
@@ -52,7 +52,7 @@ UNTRAINED = Snapshot(number=0, epoch=0, generations=0, optimizer_steps=0, final=
 """Where every curve begins. It has no folder: its weights are the base policy's."""
 
 
-def due(parts: int, budget: int, before: int, after: int) -> int:
+def due_snapshot(parts: int, budget: int, before: int, after: int) -> int:
     """Return the number of the snapshot that an epoch has made due, going from ``before`` to ``after`` of the budget, or 0.
 
     The end of the last part is the end of the run, and so never due before it.
@@ -61,7 +61,7 @@ def due(parts: int, budget: int, before: int, after: int) -> int:
     return now if was < now else 0
 
 
-def taken(metrics: Sequence[Mapping[str, Any]], training: TrainingSettings) -> list[Snapshot]:
+def list_snapshots(metrics: Sequence[Mapping[str, Any]], training: TrainingSettings) -> list[Snapshot]:
     """Return the snapshots of a finished run, in their order.
 
     Args:
@@ -74,9 +74,15 @@ def taken(metrics: Sequence[Mapping[str, Any]], training: TrainingSettings) -> l
     totals = [(row["epoch"], row["generations"], row["optimizer_steps"]) for row in metrics]
     spent = [
         0,
-        *(training.spent(epochs=epoch, generations=generations) for epoch, generations, _ in totals),
+        *(
+            training.spent_budget(epochs=epoch, generations=generations)
+            for epoch, generations, _ in totals
+        ),
     ]
-    numbers = [due(parts, training.budget, before, after) for before, after in itertools.pairwise(spent)]
+    numbers = [
+        due_snapshot(parts, training.budget, before, after)
+        for before, after in itertools.pairwise(spent)
+    ]
     # Not that of the last epoch: it is the same policy as the run's.
     within = [
         Snapshot(number, *total, False)
@@ -86,12 +92,12 @@ def taken(metrics: Sequence[Mapping[str, Any]], training: TrainingSettings) -> l
     return [*within, Snapshot(parts, *totals[-1], True)]
 
 
-def write_index(folder: Path, snapshots: Sequence[Snapshot]) -> None:
+def write_snapshot_index(folder: Path, snapshots: Sequence[Snapshot]) -> None:
     """Write which snapshots lie in ``folder``."""
-    atomic_json(folder / "snapshots.json", {"taken": [asdict(snapshot) for snapshot in snapshots]})
+    write_json(folder / "snapshots.json", {"taken": [asdict(snapshot) for snapshot in snapshots]})
 
 
-def read_index(run: RunFolder) -> list[Snapshot]:
+def read_snapshot_index(run: RunFolder) -> list[Snapshot]:
     """Return the snapshots of a run, in their order.
 
     Raises:

@@ -11,20 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.base import Task
-from threespo.envs.episode import EpisodeSetup, begin
+from threespo.envs.episode import EpisodeSetup, start_episode
 from threespo.methods.base import CommonSettings, Method
 from threespo.methods.registry import make_method, searches
 from threespo.rng import derive
 from threespo.runs import checkpoint, snapshots
 from threespo.runs.artifacts import RunArtifacts
-from threespo.runs.budget import draw, spent
+from threespo.runs.budget import draw_tasks, spent_budget
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
 from threespo.runs.learning_rate import decay, learning_rate
-from threespo.runs.metrics import in_order, record, record_time
-from threespo.runs.parts import Parts
+from threespo.runs.metrics import record_epoch, record_timing, sort_columns
+from threespo.runs.parts import RunParts
 from threespo.runs.settings import TrainSettings
-from threespo.runs.setup import check_sampler, load_tasks, policy_source, prepared, setup_of
+from threespo.runs.setup import (
+    check_sampler_installed,
+    episode_setup,
+    load_tasks,
+    read_prepared_inputs,
+    untrained_weights,
+)
 from threespo.tables import write_table
 
 
@@ -36,40 +42,46 @@ def train(settings: TrainSettings) -> None:
     Raises:
         InputError: if another process trains the run, or something that it needs is missing or broken.
     """
-    from threespo.runs.launch import launch
+    from threespo.runs.launch import launch_ranks
 
-    with checkpoint.exclusive(settings.paths.checkpoints(settings.run)):
+    with checkpoint.lock_run(settings.paths.checkpoints(settings.run)):
         if settings.ranks == 1:
-            work(settings)
+            train_on_rank_0(settings)
         else:
-            launch(settings, work)
+            launch_ranks(settings, train_on_rank_0)
 
 
-def work(settings: TrainSettings) -> None:
+def train_on_rank_0(settings: TrainSettings) -> None:
     """Train a run whose checkpoints this process may write, as its only rank or as rank 0."""
-    from threespo.runs.ranks import parts_of
+    from threespo.runs.ranks import parts_on_all_ranks
 
     # First, so that what is missing is reported at once and not after all games are read.
-    source = policy_source(settings)
-    check_sampler(settings.sampling)
-    setup, tasks = setup_of(settings), choose_pool(load_tasks(settings, "train"), settings.training.pool)
+    source = untrained_weights(settings)
+    check_sampler_installed(settings.sampling)
+    setup, tasks = (
+        episode_setup(settings),
+        choose_pool(load_tasks(settings, "train"), settings.training.pool),
+    )
     method = make_method(settings.method, settings.options, common_settings(settings, tasks))
-    with parts_of(settings, source, method.critic_rate) as parts:
+    with parts_on_all_ranks(settings, source, method.critic_rate) as parts:
         _train(settings, setup, tasks, method, parts)
 
 
 def _train(
-    settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], method: Method, parts: Parts
+    settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], method: Method, parts: RunParts
 ) -> None:
     training, checkpoints = settings.training, settings.paths.checkpoints(settings.run)
     learner, critic = parts.learner, parts.critic
-    trained: dict[str, checkpoint.Saves] = {"learner": learner, **({"critic": critic} if critic else {})}
+    trained: dict[str, checkpoint.Checkpointable] = {
+        "learner": learner,
+        **({"critic": critic} if critic else {}),
+    }
 
-    progress = checkpoint.load(checkpoints, _identity(settings), trained, settings.ranks)
+    progress = checkpoint.load_checkpoint(checkpoints, _identity(settings), trained, settings.ranks)
     # Before the first epoch, not after it. What is there by now is replaced one by one.
-    checkpoint.check_disk(checkpoints, trained, 1 if progress.epoch else 3)
+    checkpoint.check_disk_space(checkpoints, trained, 1 if progress.write_epoch else 3)
     artifacts = RunArtifacts(checkpoints)
-    if progress.epoch:
+    if progress.write_epoch:
         method.restore(progress.memory)
     else:
         # They may be those of a run with other settings that was killed before its first checkpoint.
@@ -80,10 +92,10 @@ def _train(
     setup = replace(setup, env=timed)
     logging_seconds = 0.0
 
-    while drawn := draw(tasks, progress, settings):
+    while drawn := draw_tasks(tasks, progress, settings):
         # A resumed run has read no prompts: this one must not know more, or roundings would differ.
         parts.sampler.forget()
-        factor = decay(settings, spent(progress, settings))
+        factor = decay(settings, spent_budget(progress, settings))
         learner.scale_rate(factor)
         if critic:
             critic.scale_rate(factor)
@@ -91,20 +103,24 @@ def _train(
             parts.sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature
         )
         start, timed.seconds = time.perf_counter(), 0.0
-        result = driver.drive(method, progress.epoch, [begin(setup, task) for task in drawn])
-        driven, before = time.perf_counter(), spent(progress, settings)
+        result = driver.run_epoch(
+            method, progress.write_epoch, [start_episode(setup, task) for task in drawn]
+        )
+        driven, before = time.perf_counter(), spent_budget(progress, settings)
 
-        record(progress, result, driver, len(drawn))
-        record_time(progress, driver, driven - start, timed.seconds, logging_seconds)
+        record_epoch(progress, result, driver, len(drawn))
+        record_timing(progress, driver, driven - start, timed.seconds, logging_seconds)
         progress.memory = method.dump()
-        artifacts.epoch(progress.epoch, result)
-        artifacts.watched(progress.epoch, progress.metrics[-1], progress.timing[-1])
-        if number := snapshots.due(
-            training.snapshots, training.budget, before, spent(progress, settings)
+        artifacts.write_epoch(progress.write_epoch, result)
+        artifacts.write_progress(progress.write_epoch, progress.metrics[-1], progress.timing[-1])
+        if number := snapshots.due_snapshot(
+            training.snapshots, training.budget, before, spent_budget(progress, settings)
         ):
-            artifacts.snapshot(number, learner, progress.memory if searches(settings.method) else None)
+            artifacts.write_snapshot(
+                number, learner, progress.memory if searches(settings.method) else None
+            )
         _show(progress, settings)
-        if progress.epoch % training.checkpoint_every == 0:
+        if progress.write_epoch % training.checkpoint_every == 0:
             _save(checkpoints, progress, trained)
         return_free_memory()
         # Known only now, when the epoch's row is saved: it counts with the next epoch.
@@ -112,23 +128,25 @@ def _train(
 
     folder = settings.paths.run(settings.run)
     learner.export(folder.weights)
-    kept = snapshots.taken(progress.metrics, training)
+    kept = snapshots.list_snapshots(progress.metrics, training)
     if kept:
-        artifacts.snapshot(kept[-1].number, None, progress.memory if searches(settings.method) else None)
-    artifacts.deliver(folder, progress.epoch, kept)
-    write_table(folder.timing, in_order(progress.timing))
-    write_table(folder.metrics, in_order(progress.metrics))
+        artifacts.write_snapshot(
+            kept[-1].number, None, progress.memory if searches(settings.method) else None
+        )
+    artifacts.deliver(folder, progress.write_epoch, kept)
+    write_table(folder.timing, sort_columns(progress.timing))
+    write_table(folder.metrics, sort_columns(progress.metrics))
     # A finished run needs none. Left behind, they would stop a later run with other settings (``checkpoint.load``).
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def _save(
-    checkpoints: Path, progress: checkpoint.Progress, trained: Mapping[str, checkpoint.Saves]
+    checkpoints: Path, progress: checkpoint.Progress, trained: Mapping[str, checkpoint.Checkpointable]
 ) -> None:
-    first = not checkpoint.there(checkpoints)
-    checkpoint.save(checkpoints, progress, trained)
+    first = not checkpoint.has_checkpoint(checkpoints)
+    checkpoint.save_checkpoint(checkpoints, progress, trained)
     if first:
-        size = checkpoint.size(checkpoints) / 1e6
+        size = checkpoint.newest_checkpoint_bytes(checkpoints) / 1e6
         print(f"checkpoints: {size:.1f} MB each, the last two kept, in {checkpoints}", file=sys.stderr)
 
 
@@ -164,18 +182,18 @@ def _identity(settings: TrainSettings) -> str:
         "settings": settings.key(),
         "code": settings.code,
         "learning_rate": learning_rate(settings),
-        **prepared(settings),
+        **read_prepared_inputs(settings),
     }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
 def _show(progress: checkpoint.Progress, settings: TrainSettings) -> None:
-    training, used = settings.training, spent(progress, settings)
+    training, used = settings.training, spent_budget(progress, settings)
     metrics, timing = progress.metrics[-1], progress.timing[-1]
     elapsed = sum(row["seconds"] for row in progress.timing)
     # No generation yet: every task of the first epoch was refused, and nothing is known of the rest.
     left = elapsed * max(0, training.budget - used) / max(1, used)
-    of = f"epoch {progress.epoch}" + (f"/{training.epochs}" if training.epochs else "")
+    of = f"epoch {progress.write_epoch}" + (f"/{training.epochs}" if training.epochs else "")
     generations = f"{progress.generations:,}" + (
         f"/{training.generations:,}" if training.generations else ""
     )

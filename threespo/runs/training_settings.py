@@ -7,16 +7,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from threespo.settings import HOTTEST, MOST_TOKENS, Execution, Settings
+from threespo.settings import MAX_TEMPERATURE, MAX_TOKENS, Execution, Settings
 
 # Bounds far above what anybody runs: a number beyond them is a slip, which would cost hours before it shows.
-MOST_ROWS = 1_000_000
+MAX_ROWS = 1_000_000
 """Of a mini-batch; the paper's epochs have some thousand rows."""
-MOST_TASKS = 10_000_000
+MAX_TASKS = 10_000_000
 """As many as an environment may have."""
-MOST_RANKS = 1024
+MAX_RANKS = 1024
 """Of a run: thirty times what a model of 7B can make use of."""
-LARGEST = 1_000_000.0
+MAX_COEFFICIENT = 1_000_000.0
 """Of rewards, penalties and coefficients, whose products must stay exact in 32 bits."""
 
 Schedule = Literal["constant", "linear"]
@@ -32,11 +32,11 @@ Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 class PolicyScale(Settings):
     """What a policy's size decides; ``null``: as for the study's other policies."""
 
-    ranks_per_run: int | None = Field(default=None, ge=1, le=MOST_RANKS)
+    ranks_per_run: int | None = Field(default=None, ge=1, le=MAX_RANKS)
     """Processes of one training run, with a share of the optimizer's state and of every batch each."""
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     """In the place of ``training.zero_stage``."""
-    micro_batch_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    micro_batch_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
     """In the place of ``training.micro_batch_tokens``."""
     gradient_checkpointing: bool | None = None
     """In the place of ``training.gradient_checkpointing``."""
@@ -58,34 +58,34 @@ class TrainingSettings(Settings):
     so spend different numbers of generations."""
     tasks_per_epoch: int = Field(default=16, ge=1, le=10_000)
     """Tasks drawn per epoch (verl-agent's scripts: 16)."""
-    pool: int | None = Field(default=None, ge=1, le=MOST_TASKS)
+    pool: int | None = Field(default=None, ge=1, le=MAX_TASKS)
     """Training games that tasks are drawn from (``null``: all). State statistics need repeated visits, and a small
     pool is visited often; the paper's 6,400 draws visit each of 3,553 games 1.8 times."""
     group_size: int = Field(default=8, ge=2, le=1024)
     """Rollouts per task of group methods; G_max, the most samples per state, of 3SPO (tab:hyperparams: 8)."""
-    minibatch: int = Field(default=256, ge=1, le=MOST_ROWS)
+    minibatch: int = Field(default=256, ge=1, le=MAX_ROWS)
     """Rows per optimizer step of the methods that play whole episodes (verl-agent: 256 on ALFWorld)."""
-    success_reward: float = Field(default=10.0, gt=0, le=LARGEST)
+    success_reward: float = Field(default=10.0, gt=0, le=MAX_COEFFICIENT)
     """Environment reward of a won episode for the baselines (verl-agent: 10); 3SPO's is in its eq. 2."""
-    temperature: float = Field(default=1.0, gt=0, le=HOTTEST)
-    kl_coef: float = Field(default=0.01, ge=0, le=LARGEST)
+    temperature: float = Field(default=1.0, gt=0, le=MAX_TEMPERATURE)
+    kl_coef: float = Field(default=0.01, ge=0, le=MAX_COEFFICIENT)
     """tab:hyperparams: 0.01; k3 estimate, as a loss term."""
-    entropy_coef: float = Field(default=0.0, ge=0, le=LARGEST)
+    entropy_coef: float = Field(default=0.0, ge=0, le=MAX_COEFFICIENT)
     """Weight of an entropy bonus in the policy's loss. Not in the paper; the released code's default is 0.001. Its gradient
     keeps a pass's probabilities: tokens x vocabulary x 4 bytes of memory."""
-    clip: float = Field(default=0.2, gt=0, le=LARGEST)
-    invalid_penalty: float = Field(default=0.1, ge=0, le=LARGEST)
+    clip: float = Field(default=0.2, gt=0, le=MAX_COEFFICIENT)
+    invalid_penalty: float = Field(default=0.1, ge=0, le=MAX_COEFFICIENT)
     """Subtracted where a response lacks well-formed tags (tab:hyperparams: 0.1)."""
-    inadmissible_penalty: float = Field(default=0.0, ge=0, le=LARGEST)
+    inadmissible_penalty: float = Field(default=0.0, ge=0, le=MAX_COEFFICIENT)
     """Subtracted from the advantage of responses with an inadmissible action. Not in the paper: a named option of the
     embedded studies, for every response that a method trains on. 3SPO trains on fewer (not on groups of equal rewards)."""
     weight_decay: float = Field(default=0.01, ge=0, le=1)
-    grad_clip: float = Field(default=1.0, gt=0, le=LARGEST)
+    grad_clip: float = Field(default=1.0, gt=0, le=MAX_COEFFICIENT)
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     """DeepSpeed ZeRO stage: what the ranks of a run share out; 1: optimizer state, 2: gradients too, 3: weights too.
     ``null``: 0 in float32, 1 in bfloat16 or with ``offload_optimizer``. In bfloat16 stage 0 is refused: it adds up gradients
     in bfloat16 and counts its own start as Adam's first step."""
-    micro_batch_tokens: int = Field(default=8192, ge=1, le=MOST_TOKENS)
+    micro_batch_tokens: int = Field(default=8192, ge=1, le=MAX_TOKENS)
     """Tokens per forward pass; changes memory and speed, not results beyond rounding."""
     gradient_checkpointing: bool = False
     """Compute activations anew in the backward pass instead of keeping them: less memory, a third more work."""
@@ -94,7 +94,7 @@ class TrainingSettings(Settings):
     ``zero_stage`` 1."""
     checkpoint_every: Annotated[int, Execution] = Field(default=1, ge=1, le=1_000_000)
     """Epochs between checkpoints; an interrupted run replays what came after the last one, to the same bytes."""
-    recorded_tasks: int = Field(default=8, ge=0, le=MOST_TASKS)
+    recorded_tasks: int = Field(default=8, ge=0, le=MAX_TASKS)
     """Games of the pool whose search trees are kept whenever they are drawn (3SPO; ``threespo view`` shows them)."""
     snapshots: int = Field(default=8, ge=0, le=100)
     """Equal parts of the budget at whose ends the weights are kept, for learning curves and ``probe``; 0: none (trials).
@@ -124,7 +124,7 @@ class TrainingSettings(Settings):
         """What the budget counts."""
         return "epochs" if self.generations is None else "generations"
 
-    def spent(self, *, epochs: int, generations: int) -> int:
+    def spent_budget(self, *, epochs: int, generations: int) -> int:
         """Return what a run has spent of its budget, in the budget's own unit: ``spent / budget`` is the share.
 
         Args:
@@ -133,6 +133,6 @@ class TrainingSettings(Settings):
         """
         return epochs if self.generations is None else generations
 
-    def longest_task(self, max_steps: int) -> int:
+    def max_generations_per_task(self, max_steps: int) -> int:
         """Return the most generations of a group of whole episodes of ``max_steps`` steps."""
         return self.group_size * max_steps

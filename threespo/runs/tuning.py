@@ -3,13 +3,13 @@
 import sys
 from statistics import fmean
 
-from threespo.files import atomic_json
+from threespo.files import write_json
 from threespo.paths import Paths, Run
 from threespo.runs.settings import TuneSettings
 from threespo.tables import read_table
 
 
-def tune(settings: TuneSettings) -> None:
+def choose_learning_rate(settings: TuneSettings) -> None:
     """Write the rate whose trials won the most games of the calibration split; the smallest of equal ones.
 
     Raises:
@@ -21,7 +21,7 @@ def tune(settings: TuneSettings) -> None:
     success = {rate: fmean(values) for rate, values in trials.items()}
     # Trials come with rising rates, and ``max`` returns the first of equals.
     best = max(success, key=lambda rate: success[rate])
-    atomic_json(
+    write_json(
         settings.paths.choice(settings.env, settings.policy, settings.method), {"learning_rate": best}
     )
 

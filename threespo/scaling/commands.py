@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from threespo.errors import InputError
-from threespo.runs.gpus import devices
+from threespo.runs.gpus import visible_devices
 from threespo.scaling import rates
-from threespo.scaling.cells import cells
-from threespo.scaling.estimate import Machine, estimate, machine_of, unfit
-from threespo.scaling.memory import memory
-from threespo.scaling.page import lines
-from threespo.study.changes import mapping_of, reaching
+from threespo.scaling.estimate import Machine, choose_machine, does_not_fit, estimate_study
+from threespo.scaling.job_groups import group_jobs
+from threespo.scaling.memory import estimate_memory
+from threespo.scaling.page import format_estimate
+from threespo.study.changes import apply_to_environments, parse_set_option
 from threespo.study.config import Study
 from threespo.study.load import Change, load_study
-from threespo.study.resolve import study_file
-from threespo.terminal import printable
+from threespo.study.resolve import find_study_file
+from threespo.terminal import escape_controls
 
 MOST_DEVICES = 100_000
 
@@ -68,9 +68,10 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run_plan(parsed: argparse.Namespace) -> int:
     """Print a plan; refuse what cannot fit."""
-    file, notes = study_file(parsed.study), list[str]()
+    file, notes = find_study_file(parsed.study), list[str]()
     study = load_study(
-        file, [Change("--set", reaching(mapping_of(parsed.set), load_study(file), notes))]
+        file,
+        [Change("--set", apply_to_environments(parse_set_option(parsed.set), load_study(file), notes))],
     )
     given = parsed.prompt_tokens, parsed.response_tokens
     _check_numbers(parsed)
@@ -78,10 +79,10 @@ def run_plan(parsed: argparse.Namespace) -> int:
     if parsed.measure:
         _measure(study, here)
 
-    machine = machine_of(parsed.gpu, parsed.count, study, rates.stored(), here)
-    found = estimate(study, machine, given)
-    print(printable("\n".join((*notes, *lines(found, parsed.price, given)))))
-    if refused := list(unfit(found)):
+    machine = choose_machine(parsed.gpu, parsed.count, study, rates.read_rates(), here)
+    found = estimate_study(study, machine, given)
+    print(escape_controls("\n".join((*notes, *format_estimate(found, parsed.price, given)))))
+    if refused := list(does_not_fit(found)):
         raise InputError(
             "\n  ".join((f"{file}: some runs do not fit on {machine.name} (docs/scaling.md)", *refused))
         )
@@ -91,7 +92,7 @@ def run_plan(parsed: argparse.Namespace) -> int:
 def _models_here(measure: bool, notes: list[str]) -> list[str]:
     """Return what the GPUs of this machine are called; a driver that fails is no reason not to plan, and is noted."""
     try:
-        return [device.model for device in devices()]
+        return [device.model for device in visible_devices()]
     except InputError as error:
         if measure:
             raise
@@ -102,15 +103,15 @@ def _models_here(measure: bool, notes: list[str]) -> list[str]:
 def run_doctor(parsed: argparse.Namespace) -> int:
     """Print what this machine can do, or what a model would see."""
     if parsed.model is not None:
-        from threespo.scaling.model_report import report as model_report
+        from threespo.scaling.model_report import report_model as model_report
 
-        print(printable("\n".join(model_report(parsed.model, mapping_of(parsed.set)))))
+        print(escape_controls("\n".join(model_report(parsed.model, parse_set_option(parsed.set)))))
         return 0
     if parsed.set:
         raise InputError("--set: of a model's chat template; give --model NAME_OR_FOLDER as well")
-    from threespo.scaling.doctor import report
+    from threespo.scaling.doctor import report_machine
 
-    print(printable("\n".join(report(parsed.results))))
+    print(escape_controls("\n".join(report_machine(parsed.results))))
     return 0
 
 
@@ -130,23 +131,25 @@ def _check_numbers(parsed: argparse.Namespace) -> None:
 
 def _measure(study: Study, here: list[str]) -> None:
     """Measure the study's shapes where they would be computed, and keep the rates."""
-    from threespo.scaling.measure import measure
+    from threespo.scaling.measure import measure_rates
 
     on_gpu = study.gpus_per_rank > 0
     if on_gpu and not here:
         raise InputError(
             "--measure: the study computes on GPUs and this machine has none; measure where it is to run"
         )
-    machine = machine_of(None, None, study, {}, here)
+    machine = choose_machine(None, None, study, {}, here)
     measured: dict[str, rates.Rates] = {}
-    for cell in cells(study):
+    for cell in group_jobs(study):
         if (
             cell.shape is None
-            or (name := rates.key(machine.name, cell.shape)) in measured
+            or (name := rates.rates_key(machine.name, cell.shape)) in measured
             or cell.settings is None
         ):
             continue
-        if not _alone_fits(machine, cell.settings.ranks, memory(cell.shape, cell.settings).total):
+        if not _alone_fits(
+            machine, cell.settings.ranks, estimate_memory(cell.shape, cell.settings).total
+        ):
             print(
                 f"{cell.env}/{cell.policy}: does not fit on one device, its rates stay assumed",
                 file=sys.stderr,
@@ -154,8 +157,8 @@ def _measure(study: Study, here: list[str]) -> None:
             continue
         print(f"measuring {cell.env}/{cell.policy} on {machine.name}", file=sys.stderr, flush=True)
         prompt, response = int(cell.work.context * 0.85), int(cell.work.context * 0.15)
-        measured[name] = measure(cell.shape, "cuda" if on_gpu else "cpu", prompt, max(2, response))
-    print(f"rates kept in {rates.keep(measured)}", file=sys.stderr)
+        measured[name] = measure_rates(cell.shape, "cuda" if on_gpu else "cpu", prompt, max(2, response))
+    print(f"rates kept in {rates.save_rates(measured)}", file=sys.stderr)
 
 
 def _alone_fits(machine: Machine, ranks: int, needed: float) -> bool:

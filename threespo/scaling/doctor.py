@@ -9,15 +9,15 @@ from importlib import metadata
 from pathlib import Path
 
 from threespo.envs.registry import ENVIRONMENTS, environment
-from threespo.errors import InputError, sized
-from threespo.runs.gpus import Device, devices, mps
-from threespo.scaling.estimate import estimate, machine_of, unfit
-from threespo.scaling.rates import stored
-from threespo.scaling.shapes import configuration
+from threespo.errors import InputError, format_bytes
+from threespo.runs.gpus import Device, is_mps_running, visible_devices
+from threespo.scaling.estimate import choose_machine, does_not_fit, estimate_study
+from threespo.scaling.rates import read_rates
+from threespo.scaling.shapes import find_model_config
 from threespo.study.config import Study
 from threespo.study.load import load_study
 from threespo.study.matrix import local_policies
-from threespo.study.resolve import STUDIES, real_data
+from threespo.study.resolve import STUDIES, real_data_environments
 
 PACKAGES = ("torch", "transformers", "deepspeed", "snakemake", "vllm", "alfworld")
 
@@ -27,27 +27,27 @@ LEAST_MEMORY = 3e9
 """Bytes of a run with a tiny policy: 2.2 GB at its peak, measured."""
 
 
-def report(results: Path) -> list[str]:
+def report_machine(results: Path) -> list[str]:
     """Return the lines.
 
     Args:
         results: where results would lie, which says whose disk counts.
     """
     try:
-        gpus, fault = devices(), ""
+        gpus, fault = visible_devices(), ""
     except InputError as error:
         gpus, fault = [], str(error)
     found = {path.stem: load_study(path) for path in sorted(STUDIES.glob("*.yaml"))}
     compiler = next((name for name in COMPILERS if shutil.which(name)), None)
-    installed = {name: version(name) for name in PACKAGES}
+    installed = {name: installed_version(name) for name in PACKAGES}
     place = next(place for place in (results.absolute(), *results.absolute().parents) if place.is_dir())
     free = shutil.disk_usage(place).free
-    able = [name for name, study in found.items() if not lacks(study, gpus, free, installed)]
+    able = [name for name, study in found.items() if not list_missing(study, gpus, free, installed)]
     return [
         f"machine   {platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_memory() / 1e9:.0f} GB of memory, "
         f"Python {platform.python_version()}",
         f"GPUs      {fault or _gpus(gpus)}",
-        f"disk      {sized(free)} free for {results}",
+        f"disk      {format_bytes(free)} free for {results}",
         f"compiler  {compiler or 'none: the stock ALFWorld engine (extra oracle, tests) is compiled: apt install g++'}; "
         "Java is not needed",
         "packages  " + ", ".join(f"{name} {number or 'missing'}" for name, number in installed.items()),
@@ -59,7 +59,9 @@ def report(results: Path) -> list[str]:
     ]
 
 
-def lacks(study: Study, gpus: list[Device], free: float, installed: dict[str, str | None]) -> list[str]:
+def list_missing(
+    study: Study, gpus: list[Device], free: float, installed: dict[str, str | None]
+) -> list[str]:
     """Return what this machine lacks for a study, in words; data and models that are fetched by themselves do not count.
 
     Args:
@@ -77,8 +79,10 @@ def lacks(study: Study, gpus: list[Device], free: float, installed: dict[str, st
         found.append(f"{needs} GPU(s) a run, here {len(gpus)}")
     if not needs and _memory() < LEAST_MEMORY:
         found.append(f"{LEAST_MEMORY / 1e9:.0f} GB of memory a run")
-    plan = estimate(study, machine_of(None, None, study, stored(), [gpu.model for gpu in gpus]))
-    if needs and len(gpus) >= needs and (refused := list(unfit(plan))):
+    plan = estimate_study(
+        study, choose_machine(None, None, study, read_rates(), [gpu.model for gpu in gpus])
+    )
+    if needs and len(gpus) >= needs and (refused := list(does_not_fit(plan))):
         found.append(refused[0])
     if plan.disk > free:
         found.append(f"{plan.disk / 1e9:.0f} GB of disk")
@@ -86,7 +90,7 @@ def lacks(study: Study, gpus: list[Device], free: float, installed: dict[str, st
     return found
 
 
-def version(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     """Return the version of a package that is installed, without importing it; ``None`` if it is not."""
     try:
         return metadata.version(name) if importlib.util.find_spec(name) else None
@@ -100,7 +104,7 @@ def _cannot(
     """Yield studies that cannot run, those that lack the same together."""
     reasons: dict[str, list[str]] = {}
     for name, study in found.items():
-        if lack := lacks(study, gpus, free, installed):
+        if lack := list_missing(study, gpus, free, installed):
             reasons.setdefault(" and ".join(lack), []).append(name)
     for reason, names in reasons.items():
         yield f"{', '.join(names)} (needs {reason})"
@@ -115,19 +119,19 @@ def _gpus(gpus: list[Device]) -> str:
     return (
         ", ".join(named)
         + (f", in use: {', '.join(busy)}" if busy else "")
-        + (", MPS is on" if mps() else "")
+        + (", MPS is on" if is_mps_running() else "")
     )
 
 
 def _by_hand(study: Study) -> Iterator[tuple[str, str]]:
     """Yield environments whose data a person must put somewhere first, and what is lacking there."""
     for env, section in study.environments.items():
-        real = real_data().get(env)
+        real = real_data_environments().get(env)
         if (
             section.source == "path"
             and section.path is not None
             and real
-            and (lack := real.lacks(section.path))
+            and (lack := real.explain_missing(section.path))
         ):
             yield env, f"{section.path}: {lack}"
 
@@ -138,7 +142,7 @@ def _data(found: dict[str, Study]) -> Iterator[str]:
         real, folder = environment(env).real, Path("downloads") / env
         sections = [study.environments[env] for study in found.values() if env in study.environments]
         if real and any(section.source == "official" for section in sections):
-            lack = "not fetched" if not folder.is_dir() else real.lacks(folder)
+            lack = "not fetched" if not folder.is_dir() else real.explain_missing(folder)
             yield f"{env} {f'{lack} ({folder})' if lack else f'in {folder}'}"
 
 
@@ -151,7 +155,7 @@ def _models(found: dict[str, Study]) -> Iterator[str]:
         if policy.source
     }
     for source in sorted(sources):
-        found_at = configuration(source)
+        found_at = find_model_config(source)
         # The configuration is small and comes first; weights may be missing, or still be on their way.
         whole = found_at is not None and any(found_at.parent.glob("*.safetensors"))
         yield f"{source} {'here' if whole else 'begun to be fetched' if found_at else 'not fetched'}"

@@ -6,10 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from threespo.errors import InputError
-from threespo.scaling.cells import Cell, cells
-from threespo.scaling.memory import Memory, Settings, memory
-from threespo.scaling.rates import GPUS, Gpu, Rates, assumed, assumed_on_a_core, key
-from threespo.scaling.shapes import Shape
+from threespo.scaling.job_groups import JobGroup, group_jobs
+from threespo.scaling.memory import MemorySettings, RankMemory, estimate_memory
+from threespo.scaling.rates import (
+    GPUS,
+    GpuDataSheet,
+    Rates,
+    data_sheet_rates,
+    processor_rates,
+    rates_key,
+)
+from threespo.scaling.shapes import ModelShape
 from threespo.study.config import Study
 from threespo.study.matrix import local_policies
 
@@ -29,38 +36,38 @@ class Machine:
     """What a study would run on."""
 
     name: str
-    gpu: Gpu | None
+    gpu: GpuDataSheet | None
     count: int
     """GPUs, or CPU cores where there is none."""
     measured: Mapping[str, Rates]
-    """Rates that were measured on this kind of device (``threespo.scaling.rates.key``)."""
+    """Rates that were measured on this kind of device (``threespo.scaling.rates.rates_key``)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JobCost:
     """What one cell costs."""
 
-    cell: Cell
+    cell: JobGroup
     origin: str
     """Where its rates are from."""
-    flops: float
+    run_flops: float
     """Of one run."""
     hours: float
     """From the beginning to the end of one run alone on its devices."""
     device_hours: float
     """GPU-hours of one run, or hours of a CPU core, with its share of devices that several runs share."""
-    memory: Memory | None
-    beside: int
+    estimate_memory: RankMemory | None
+    runs_per_device: int
     """Runs that fit on a device side by side; 0 where not even one does."""
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class StudyEstimate:
     """What a study costs."""
 
     study: Study
     machine: Machine
-    lines: Sequence[Line]
+    lines: Sequence[JobCost]
 
     @property
     def device_hours(self) -> float:
@@ -103,9 +110,9 @@ _CHAIN = (("policy",), ("trial",), ("train",), ("evaluate", "agent", "learning",
 """Stages that wait for each other."""
 
 
-def estimate(
+def estimate_study(
     study: Study, machine: Machine, given: tuple[float | None, float | None] = (None, None)
-) -> Estimate:
+) -> StudyEstimate:
     """Return what a study costs on a machine.
 
     Args:
@@ -113,47 +120,57 @@ def estimate(
         machine: what it would run on.
         given: a user's own mean tokens of prompts and of responses, in the place of the known ones.
     """
-    return Estimate(study, machine, [_line(study, machine, cell) for cell in cells(study, given)])
+    return StudyEstimate(
+        study, machine, [_line(study, machine, cell) for cell in group_jobs(study, given)]
+    )
 
 
-def _line(study: Study, machine: Machine, cell: Cell) -> Line:
+def _line(study: Study, machine: Machine, cell: JobGroup) -> JobCost:
     gpu = machine.gpu
     if cell.shape is None:
         hours = cell.fixed_seconds / 3600
         # Nothing here needs a GPU, and its cores are not what is counted there.
-        return Line(cell, "measured once", 0.0, hours, 0.0 if gpu else hours, None, 1)
+        return JobCost(cell, "measured once", 0.0, hours, 0.0 if gpu else hours, None, 1)
 
-    rates = machine.measured.get(key(machine.name, cell.shape))
+    rates = machine.measured.get(rates_key(machine.name, cell.shape))
     if rates is None:
         context = cell.work.context
         rates = (
-            assumed(cell.shape, gpu, cell.sampler, context)
+            data_sheet_rates(cell.shape, gpu, cell.sampler, context)
             if gpu
-            else assumed_on_a_core(cell.shape, context)
+            else processor_rates(cell.shape, context)
         )
     settings, share = cell.settings, study.policies[cell.policy].vllm.memory_share
     if settings and settings.colocated and share and gpu:
         # The engine's share of the device is for its weights as well.
         settings = replace(settings, cache=share * gpu.memory - cell.shape.parameters * settings.size)
-    needs = memory(cell.shape, settings, gpu=gpu is not None) if settings else None
+    needs = estimate_memory(cell.shape, settings, gpu=gpu is not None) if settings else None
 
-    idle, busy = seconds(cell, cell.shape, rates, gpu)
+    idle, busy = run_seconds(cell, cell.shape, rates, gpu)
     alone = (idle + busy) / 3600
     if gpu is None:
         # Processor time: ranks on cores do the same work side by side.
-        return Line(cell, rates.origin, flops(cell, cell.shape), alone, alone, needs, 1)
+        return JobCost(cell, rates.origin, run_flops(cell, cell.shape), alone, alone, needs, 1)
     beside = int(gpu.memory // needs.total) if needs else study.runs_per_gpu
     if needs and not needs.fits(gpu.memory):
         beside = 0
     # Runs that share a device wait for each other only as far as together they ask for more than all of its time.
     shared = study.runs_per_gpu
     hours = alone * max(1.0, shared * busy / (idle + busy))
-    return Line(
-        cell, rates.origin, flops(cell, cell.shape), hours, hours * cell.ranks / shared, needs, beside
+    return JobCost(
+        cell,
+        rates.origin,
+        run_flops(cell, cell.shape),
+        hours,
+        hours * cell.ranks / shared,
+        needs,
+        beside,
     )
 
 
-def seconds(cell: Cell, shape: Shape, rates: Rates, gpu: Gpu | None) -> tuple[float, float]:
+def run_seconds(
+    cell: JobGroup, shape: ModelShape, rates: Rates, gpu: GpuDataSheet | None
+) -> tuple[float, float]:
     """Return the seconds of a run in which its device waits for the host, and those in which it works (formula ``run``)."""
     work, ranks = cell.work, cell.ranks
     sampling = (work.read * rates.read + work.drawn * rates.draw) / ranks + work.longest * rates.step
@@ -166,13 +183,13 @@ def seconds(cell: Cell, shape: Shape, rates: Rates, gpu: Gpu | None) -> tuple[fl
     # The critic's values and its update: one forward pass, then both, without a head.
     learning += 4 * packed * rates.learn + work.steps * rates.update if work.critic else 0.0
 
-    moved = exchange(cell, shape, gpu) if gpu else 0.0
+    moved = exchange_seconds(cell, shape, gpu) if gpu else 0.0
     host = work.generations * HOST_SECONDS + START_SECONDS["gpu" if gpu else "cpu"]
     return host, sampling + learning + moved
 
 
-def exchange(cell: Cell, shape: Shape, gpu: Gpu) -> float:
-    """Return the seconds in which weights and gradients travel (formulas ``sync`` and ``exchange``).
+def exchange_seconds(cell: JobGroup, shape: ModelShape, gpu: GpuDataSheet) -> float:
+    """Return the seconds in which weights and gradients travel (formulas ``sync`` and ``exchange_seconds``).
 
     Once a tick the sampler takes the learner's weights, a copy within the device. Once a step ranks exchange gradients and
     updated weights; at ZeRO 3 every pass over a pack and every tick gathers all weights as well.
@@ -190,15 +207,19 @@ def exchange(cell: Cell, shape: Shape, gpu: Gpu) -> float:
     return sync + travels * (1 - 1 / cell.ranks) / gpu.link
 
 
-def flops(cell: Cell, shape: Shape) -> float:
-    """Return the floating-point operations of a run (formula ``flops``)."""
+def run_flops(cell: JobGroup, shape: ModelShape) -> float:
+    """Return the floating-point operations of a run (formula ``run_flops``)."""
     work = cell.work
-    once = shape.forward(work.packed, work.scored, work.context)
-    critic = 4 * shape.forward(work.packed, 0, work.context) if work.critic else 0.0
-    return shape.forward(work.read + work.drawn, work.drawn, work.context) + work.passes * once + critic
+    once = shape.forward_flops(work.packed, work.scored, work.context)
+    critic = 4 * shape.forward_flops(work.packed, 0, work.context) if work.critic else 0.0
+    return (
+        shape.forward_flops(work.read + work.drawn, work.drawn, work.context)
+        + work.passes * once
+        + critic
+    )
 
 
-def unfit(found: Estimate) -> Iterator[str]:
+def does_not_fit(found: StudyEstimate) -> Iterator[str]:
     """Yield a sentence for every policy that does not fit on its devices, with what would."""
     gpu = found.machine.gpu
     if gpu is None:
@@ -208,21 +229,21 @@ def unfit(found: Estimate) -> Iterator[str]:
         cell = line.cell
         if cell.settings is None or cell.shape is None or line.memory is None:
             continue
-        if line.beside >= found.study.runs_per_gpu:
+        if line.runs_per_device >= found.study.runs_per_gpu:
             continue
         if (cell.policy, cell.settings.critic) in told:
             continue
         told.add((cell.policy, cell.settings.critic))
         needs = f"{cell.name}: a rank needs {line.memory.total / 1e9:.0f} GB"
-        if line.beside:
+        if line.runs_per_device:
             size = f"a GPU of {gpu.memory / 1e9:.0f} GB"
-            yield f"{needs}, so {found.study.runs_per_gpu} runs do not share {size}; set runs_per_gpu: {line.beside}"
+            yield f"{needs}, so {found.study.runs_per_gpu} runs do not share {size}; set runs_per_gpu: {line.runs_per_device}"
             continue
-        how = "; ".join(ways(cell.shape, cell.settings)) or "nothing that is known here would"
+        how = "; ".join(suggest_configs(cell.shape, cell.settings)) or "nothing that is known here would"
         yield f"{needs}, a GPU of {found.machine.name} has {gpu.memory / 1e9:.0f}. What fits: {how}"
 
 
-def ways(shape: Shape, settings: Settings) -> Iterator[str]:
+def suggest_configs(shape: ModelShape, settings: MemorySettings) -> Iterator[str]:
     """Yield for GPUs of 141 and 80 GB the fewest ranks on which a run fits, at the lowest ZeRO stage that does."""
     for name in ("h200-141", "h100-80"):
         if found := _way(shape, settings, GPUS[name].memory):
@@ -237,7 +258,7 @@ def ways(shape: Shape, settings: Settings) -> Iterator[str]:
             yield f"{found.ranks} x {GPUS[name].memory / 1e9:.0f} GB with {', '.join(changed)}"
 
 
-def _way(shape: Shape, settings: Settings, capacity: float) -> Settings | None:
+def _way(shape: ModelShape, settings: MemorySettings, capacity: float) -> MemorySettings | None:
     """Return what fits: fewest ranks first, then the lowest stage, then what costs the least time."""
     for ranks, stage, checkpointing, part in itertools.product(
         (1, 2, 4, 8, 16), (1, 2, 3), (False, True), (1, 2, 4)
@@ -253,12 +274,12 @@ def _way(shape: Shape, settings: Settings, capacity: float) -> Settings | None:
             micro_batch_tokens=settings.micro_batch_tokens // part,
             scored=settings.scored // part,
         )
-        if memory(shape, other).fits(capacity):
+        if estimate_memory(shape, other).fits(capacity):
             return other
     return None
 
 
-def machine_of(
+def choose_machine(
     name: str | None, count: int | None, study: Study, measured: Mapping[str, Rates], here: Sequence[str]
 ) -> Machine:
     """Return the machine that a plan is for.

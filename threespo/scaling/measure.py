@@ -12,13 +12,13 @@ from threespo.policy.random_weights import random_policy
 from threespo.policy.sampler import TorchSampler
 from threespo.protocol import LossSettings, Row, SampleRequest, UpdateRequest
 from threespo.scaling.rates import Rates
-from threespo.scaling.shapes import Shape
+from threespo.scaling.shapes import ModelShape
 
 SECONDS = 1.0
 """How long each part is repeated at least."""
 
 
-def measure(shape: Shape, device: str, prompt: int, response: int) -> Rates:
+def measure_rates(shape: ModelShape, device: str, prompt: int, response: int) -> Rates:
     """Return the rates of one shape on a device (``cpu`` or ``cuda``).
 
     Two sizes of each part tell what a token takes from what a step takes. On a CPU processor time counts, of one thread; on
@@ -89,7 +89,7 @@ def measure(shape: Shape, device: str, prompt: int, response: int) -> Rates:
 
     # A pack of n rows has prompt + n (response - 1) tokens; a step of both passes takes three forward passes.
     small, large = learn(1, 2), learn(24, 8)
-    head_share = shape.forward(0, 1, 0) / shape.forward(1, 0, prompt)
+    head_share = shape.forward_flops(0, 1, 0) / shape.forward_flops(1, 0, prompt)
     tokens = [prompt * groups + (response - 1) * rows for groups, rows in ((1, 2), (24, 192))]
     scored = [response * rows for rows in (2, 192)]
     weighted = [count + head_share * logits for count, logits in zip(tokens, scored, strict=True)]

@@ -6,7 +6,7 @@ what autograd keeps (tests/unit/test_scaling_memory.py). What only a GPU has (co
 
 from dataclasses import dataclass
 
-from threespo.scaling.shapes import Shape
+from threespo.scaling.shapes import ModelShape
 
 BUCKET = 500_000_000
 """Numbers in a buffer of gradients on their way to other ranks (DeepSpeed's ``reduce_bucket_size``)."""
@@ -19,7 +19,7 @@ LEFT_FREE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MemorySettings:
     """What of a study decides a rank's memory."""
 
     ranks: int
@@ -53,7 +53,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class RankMemory:
     """Bytes of one rank on its device."""
 
     weights: float
@@ -82,36 +82,36 @@ class Memory:
         return self.total <= capacity * (1 - LEFT_FREE)
 
 
-def memory(shape: Shape, settings: Settings, *, gpu: bool = True) -> Memory:
-    """Return the memory of one rank at the peak of an update (formula ``memory``).
+def estimate_memory(shape: ModelShape, settings: MemorySettings, *, gpu: bool = True) -> RankMemory:
+    """Return the memory of one rank at the peak of an update (formula ``estimate_memory``).
 
     Args:
         shape: of the model.
         settings: of the run.
         gpu: whether there is a CUDA context; buffers that a CPU never touches take none of its memory.
     """
-    weights, gradients, optimizer = states(shape.parameters, settings)
+    weights, gradients, optimizer = state_bytes(shape.parameters, settings)
     copy = shape.parameters * settings.size
     at_zero_3 = settings.stage == 3
-    return Memory(
+    return RankMemory(
         weights=weights,
         gradients=gradients,
         optimizer=0.0 if settings.offload else optimizer,
         reference=copy if settings.reference else 0.0,
         # The critic has a body of its own and no head; its activations come after the policy's and take their place.
-        critic=sum(states(shape.parameters, settings)) if settings.critic else 0.0,
+        critic=sum(state_bytes(shape.parameters, settings)) if settings.critic else 0.0,
         # Drawing from scattered weights gathers all of them first; the copy of an engine gets them one by one.
         sampler=(copy if settings.colocated else copy * (1 - 1 / settings.ranks) if at_zero_3 else 0.0)
         + settings.cache,
-        activations=kept(shape, settings) + passing(shape, settings),
+        activations=activation_bytes(shape, settings) + transient_bytes(shape, settings),
         buffers=BUCKET * settings.size if gpu and (settings.ranks > 1 or at_zero_3) else 0.0,
         context=CONTEXT if gpu else 0.0,
         host=optimizer if settings.offload else 0.0,
     )
 
 
-def states(parameters: int, settings: Settings) -> tuple[float, float, float]:
-    """Return the bytes of weights, of gradients and of the optimizer at the moment of a step (formula ``states``).
+def state_bytes(parameters: int, settings: MemorySettings) -> tuple[float, float, float]:
+    """Return the bytes of weights, of gradients and of the optimizer at the moment of a step (formula ``state_bytes``).
 
     Stage 1 shares the optimizer among the ranks, stage 2 the gradients as well, stage 3 the weights as well. Above stage 0
     the optimizer has float32 master weights, whatever the weights are; in bfloat16 gradients are added up in float32.
@@ -127,8 +127,8 @@ def states(parameters: int, settings: Settings) -> tuple[float, float, float]:
     return weights, gradients, optimizer
 
 
-def kept(shape: Shape, settings: Settings) -> float:
-    """Return the bytes that autograd keeps of a micro-batch's forward pass (formula ``kept``).
+def activation_bytes(shape: ModelShape, settings: MemorySettings) -> float:
+    """Return the bytes that autograd keeps of a micro-batch's forward pass (formula ``activation_bytes``).
 
     A layer keeps about twelve tensors of the hidden size and four of the feed-forward size for each token (in bfloat16
     norms compute in float32, four bytes more); with gradient checkpointing its input alone.
@@ -144,13 +144,13 @@ def kept(shape: Shape, settings: Settings) -> float:
     return tokens * (per_token + once) + last + logits
 
 
-def passing(shape: Shape, settings: Settings) -> float:
-    """Return the bytes of tensors that live only within an operation on the logits (formula ``passing``): its gradient and
+def transient_bytes(shape: ModelShape, settings: MemorySettings) -> float:
+    """Return the bytes of tensors that live only within an operation on the logits (formula ``transient_bytes``): its gradient and
     the softmax that this comes from, in float32."""
     return 2 * 4 * settings.scored * shape.vocabulary
 
 
-def _layer(shape: Shape, size: int) -> float:
+def _layer(shape: ModelShape, size: int) -> float:
     """Return the bytes that one layer keeps of one token."""
     norms = 0 if size == 4 else 4
     repeated = 12 if shape.kv_heads < shape.heads else 11

@@ -9,19 +9,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from threespo.envs.episode import FREE_TEXT, Episode, act, begin
+from threespo.envs.episode import FREE_TEXT, Episode, start_episode, take_action
 from threespo.envs.parsing import TAGS, parse_response
 from threespo.envs.registry import environment
-from threespo.errors import InputError, listed
-from threespo.gym.tasks import TASKS, Tasks, open_tasks
-from threespo.policy.folders import check_folder
-from threespo.policy.model import Policy, load_words
+from threespo.errors import InputError, format_names
+from threespo.gym.tasks import TASK_OPENERS, Tasks, open_tasks
+from threespo.policy.folders import check_model_folder
+from threespo.policy.model import Policy, load_policy_without_model
 from threespo.policy.settings import SamplingSettings, TemplateSettings
-from threespo.policy.template import variables
+from threespo.policy.template import list_template_variables
 from threespo.rng import generator
-from threespo.scaling.shapes import configuration
-from threespo.settings import REPOSITORY
-from threespo.study.explain import explain, field_of
+from threespo.scaling.shapes import find_model_config
+from threespo.settings import HUB_REPOSITORY_PATTERN
+from threespo.study.explain import explain_error, field_name
 
 WALKS = 24
 """Tasks of each panel that are played at random for their longest prompt."""
@@ -33,7 +33,7 @@ SHOWN = 160
 """Characters of a text that are shown from its beginning, and as many from its end."""
 
 
-def report(source: str, settings: dict[str, Any]) -> list[str]:
+def report_model(source: str, settings: dict[str, Any]) -> list[str]:
     """Return the lines; no weights are read.
 
     Args:
@@ -44,9 +44,9 @@ def report(source: str, settings: dict[str, Any]) -> list[str]:
         InputError: if the model is not here, or could not be a policy.
     """
     template = _template(settings)
-    words = load_words(str(_folder(source)), template)
-    opened = {name: open_tasks(name, split=environment(name).evaluated[0]) for name in TASKS}
-    first = begin(next(iter(opened.values())).setup, next(iter(opened.values())).task(0))
+    words = load_policy_without_model(str(_folder(source)), template)
+    opened = {name: open_tasks(name, split=environment(name).evaluated[0]) for name in TASK_OPENERS}
+    first = start_episode(next(iter(opened.values())).setup, next(iter(opened.values())).task(0))
     ids = words.encode_prompt(first.prompt)
     return [
         f"model     {source}: {len(words.tokenizer)} tokens in its tokenizer, context {words.max_context:,}",
@@ -64,19 +64,21 @@ def _template(settings: dict[str, Any]) -> TemplateSettings:
     try:
         return TemplateSettings.model_validate(settings)
     except ValidationError as error:
-        faults = (f"{field_of(item)}: {explain(item, TemplateSettings)}" for item in error.errors())
+        faults = (
+            f"{field_name(item)}: {explain_error(item, TemplateSettings)}" for item in error.errors()
+        )
         raise InputError(f"--set: {'; '.join(faults)}") from error
 
 
 def _folder(source: str) -> Path:
     if Path(source).is_dir():
-        check_folder(Path(source))
+        check_model_folder(Path(source))
         return Path(source)
-    if not re.fullmatch(REPOSITORY, source):
+    if not re.fullmatch(HUB_REPOSITORY_PATTERN, source):
         raise InputError(
             f"{source}: there is no such model folder. Give a folder or a hub name (OWNER/NAME)."
         )
-    if (found := configuration(source)) is None:
+    if (found := find_model_config(source)) is None:
         raise InputError(
             f"{source}: not in the hub's cache. Fetch its small files, or give a folder: "
             f"hf download {source} --exclude '*.safetensors' --exclude '*.bin'"
@@ -98,7 +100,7 @@ def _of_template(words: Policy, settings: TemplateSettings) -> Iterator[str]:
         if clock
         else "no clock is read"
     )
-    yield f"reads     {listed(variables(words.tokenizer))} (chat_template_kwargs)"
+    yield f"reads     {format_names(list_template_variables(words.tokenizer))} (chat_template_kwargs)"
     yield "thought   " + _thought(words, template.after)
 
 
@@ -143,7 +145,9 @@ def _walk(episode: Episode, name: str) -> Iterator[str]:
         yield episode.prompt
         command = source.choice(episode.setup.env.admissible(episode.state))
         # Instructions are what a shop is searched for at greatest length.
-        episode = act(episode, command.replace(FREE_TEXT, re.sub(r"[\[\]\n]", " ", episode.task.goal)))
+        episode = take_action(
+            episode, command.replace(FREE_TEXT, re.sub(r"[\[\]\n]", " ", episode.task.goal))
+        )
 
 
 def _answer(words: Policy, episode: Episode) -> str:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from threespo.scaling.estimate import Estimate, Line
-from threespo.scaling.workload import text_of
+from threespo.scaling.estimate import JobCost, StudyEstimate
+from threespo.scaling.workload import text_lengths
 
 _HEAD = (
     "stage", "cell", "runs", "generations", "tokens", "FLOPs", "{device}-h each", "hours each", "GB a rank", "ranks",
@@ -11,8 +11,10 @@ _HEAD = (
 )  # fmt: skip
 
 
-def lines(
-    found: Estimate, price: float | None = None, given: tuple[float | None, float | None] = (None, None)
+def format_estimate(
+    found: StudyEstimate,
+    price: float | None = None,
+    given: tuple[float | None, float | None] = (None, None),
 ) -> list[str]:
     """Return a plan, a line for each cell, and its sums.
 
@@ -35,22 +37,28 @@ def lines(
     return [head, "", *table, "", *_sums(found, price), *_origins(found, given)]
 
 
-def _row(line: Line) -> tuple[str, ...]:
+def _row(line: JobCost) -> tuple[str, ...]:
     cell = line.cell
-    fits = "-" if line.memory is None else str(line.beside) if line.beside else "DOES NOT FIT"
+    fits = (
+        "-"
+        if line.memory is None
+        else str(line.runs_per_device)
+        if line.runs_per_device
+        else "DOES NOT FIT"
+    )
     return (
-        cell.stage, cell.name, str(cell.runs), number(cell.work.generations), number(cell.work.tokens), f"{line.flops:.1e}",
+        cell.stage, cell.name, str(cell.runs), format_number(cell.work.generations), format_number(cell.work.tokens), f"{line.flops:.1e}",
         f"{line.device_hours:.3g}", f"{line.hours:.3g}", f"{line.memory.total / 1e9:.3g}" if line.memory else "-",
         str(cell.ranks), fits,
     )  # fmt: skip
 
 
-def _sums(found: Estimate, price: float | None) -> Iterator[str]:
+def _sums(found: StudyEstimate, price: float | None) -> Iterator[str]:
     device = "GPU" if found.machine.gpu else "core"
     tokens = sum(line.cell.runs * line.cell.work.tokens for line in found.lines)
     most = max((line.memory.total for line in found.lines if line.memory), default=0.0)
     operations = sum(line.cell.runs * line.flops for line in found.lines)
-    yield f"work    {number(tokens)} tokens, {operations:.1e} FLOPs (formulas episodes, search, flops)"
+    yield f"work    {format_number(tokens)} tokens, {operations:.1e} FLOPs (formulas episodes, search, flops)"
     hours = found.device_hours
     yield f"time    {hours:.4g} {device}-hours = {hours / 24:.3g} {device}-days (run, side_by_side)"
     yield f"wall    {found.wall_hours:.3g} h = {found.wall_hours / 24:.2g} days on {found.machine.count} (wall)"
@@ -63,7 +71,7 @@ def _sums(found: Estimate, price: float | None) -> Iterator[str]:
         yield f"closed models: at most {found.closed:,.0f} US dollars more, by their max_cost"
 
 
-def _origins(found: Estimate, given: tuple[float | None, float | None]) -> Iterator[str]:
+def _origins(found: StudyEstimate, given: tuple[float | None, float | None]) -> Iterator[str]:
     for origin in dict.fromkeys(line.origin for line in found.lines):
         yield f"rates: {origin}" + (
             "" if "this machine" in origin else "; --measure replaces them by this machine's"
@@ -71,7 +79,7 @@ def _origins(found: Estimate, given: tuple[float | None, float | None]) -> Itera
     study = found.study
     policies = study.policies.values()
     told = {
-        (env, policy.kind): text_of(env, policy, given)
+        (env, policy.kind): text_lengths(env, policy, given)
         for env in study.environments
         for policy in policies
     }
@@ -80,7 +88,7 @@ def _origins(found: Estimate, given: tuple[float | None, float | None]) -> Itera
             yield f"texts of {env}, {kind}: {text.prompt:g} tokens a prompt, {text.response:g} a response ({text.origin})"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number with three digits and a unit."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:

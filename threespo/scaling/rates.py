@@ -11,13 +11,13 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from threespo.errors import InputError
-from threespo.files import atomic_json, read_json
-from threespo.scaling.shapes import Shape
+from threespo.files import read_json, write_json
+from threespo.scaling.shapes import ModelShape
 from threespo.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuDataSheet:
     """A device by its maker's data sheet."""
 
     memory: float
@@ -33,12 +33,12 @@ class Gpu:
 
 
 GPUS = {
-    "a100-40": Gpu(40e9, 312e12, 1.56e12, 300e9, 400),
-    "a100-80": Gpu(80e9, 312e12, 2.04e12, 300e9, 400),
-    "l40s-48": Gpu(48e9, 362e12, 0.86e12, 32e9, 350),
-    "h100-80": Gpu(80e9, 989e12, 3.35e12, 450e9, 700),
-    "h200-141": Gpu(141e9, 989e12, 4.8e12, 450e9, 700),
-    "b200-180": Gpu(180e9, 2250e12, 7.7e12, 900e9, 1000),
+    "a100-40": GpuDataSheet(40e9, 312e12, 1.56e12, 300e9, 400),
+    "a100-80": GpuDataSheet(80e9, 312e12, 2.04e12, 300e9, 400),
+    "l40s-48": GpuDataSheet(48e9, 362e12, 0.86e12, 32e9, 350),
+    "h100-80": GpuDataSheet(80e9, 989e12, 3.35e12, 450e9, 700),
+    "h200-141": GpuDataSheet(141e9, 989e12, 4.8e12, 450e9, 700),
+    "b200-180": GpuDataSheet(180e9, 2250e12, 7.7e12, 900e9, 1000),
 }
 """By name and gigabytes."""
 
@@ -100,7 +100,7 @@ CORES: Mapping[tuple[int, bool], Rates] = {
 --measure`` on a machine that other work shared)."""
 
 
-def assumed(shape: Shape, gpu: Gpu, sampler: str, context: float) -> Rates:
+def data_sheet_rates(shape: ModelShape, gpu: GpuDataSheet, sampler: str, context: float) -> Rates:
     """Return the rates of a GPU by its data sheet (formula ``roofline``).
 
     Args:
@@ -110,25 +110,28 @@ def assumed(shape: Shape, gpu: Gpu, sampler: str, context: float) -> Rates:
         context: tokens that a drawn token attends to.
     """
     matrix, bandwidth = gpu.matrix * REACHED_MATRIX, gpu.bandwidth * REACHED_BANDWIDTH
-    forward = shape.forward(1, 0, context)
+    forward = shape.forward_flops(1, 0, context)
     return Rates(
         origin="data sheet and assumed shares",
         read=forward / (READING * matrix),
         # Every step reads all weights once, and every row its own keys and values.
         step=2 * (shape.body + shape.head) / bandwidth + STEP_SECONDS[sampler],
-        draw=shape.forward(1, 1, context) / matrix + shape.cached() * context / bandwidth,
+        draw=shape.forward_flops(1, 1, context) / matrix + shape.cache_bytes() * context / bandwidth,
         update=ADAM_BYTES * shape.parameters / bandwidth + UPDATE_SECONDS,
         learn=forward / (UTILISED * matrix),
-        head=shape.forward(0, 1, 0) / (UTILISED * matrix),
+        head=shape.forward_flops(0, 1, 0) / (UTILISED * matrix),
     )
 
 
-def assumed_on_a_core(shape: Shape, context: float) -> Rates:
+def processor_rates(shape: ModelShape, context: float) -> Rates:
     """Return the rates of one CPU core: a tiny policy's as they were measured once, others by its assumed operations."""
     known = CORES.get((shape.hidden, shape.vocabulary > 1000)) or CORES.get((shape.hidden, False))
     if known and shape.layers == 3:
         return known
-    forward, head = shape.forward(1, 0, context) / CORE_FLOPS, shape.forward(0, 1, 0) / CORE_FLOPS
+    forward, head = (
+        shape.forward_flops(1, 0, context) / CORE_FLOPS,
+        shape.forward_flops(0, 1, 0) / CORE_FLOPS,
+    )
     return Rates(
         origin="assumed operations of a core",
         read=forward,
@@ -140,25 +143,25 @@ def assumed_on_a_core(shape: Shape, context: float) -> Rates:
     )
 
 
-def store() -> Path:
+def rates_file() -> Path:
     """Return the file that keeps the rates measured on this machine, for all studies of this user."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "threespo" / f"rates-{re.sub('[^A-Za-z0-9]+', '-', platform.node()) or 'here'}.json"
 
 
-def key(device: str, shape: Shape) -> str:
+def rates_key(device: str, shape: ModelShape) -> str:
     """Return the name of the rates of a shape on a device (``cpu``, or a GPU's name) in the store."""
     form = (shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.mlp, shape.vocabulary)
     return f"{device}/{'-'.join(map(str, form))}"
 
 
-def stored(file: Path | None = None) -> dict[str, Rates]:
+def read_rates(file: Path | None = None) -> dict[str, Rates]:
     """Return the measured rates by :func:`key`; none where nothing was measured.
 
     Raises:
         InputError: if the file is there and is not what :func:`keep` writes.
     """
-    file = file or store()
+    file = file or rates_file()
     if not file.is_file():
         return {}
     remedy = "Remove it, and measure again with threespo plan STUDY --measure."
@@ -171,8 +174,8 @@ def stored(file: Path | None = None) -> dict[str, Rates]:
         ) from error
 
 
-def keep(rates: Mapping[str, Rates], file: Path | None = None) -> Path:
+def save_rates(rates: Mapping[str, Rates], file: Path | None = None) -> Path:
     """Add measured rates to the store, in the place of earlier ones of the same name; return the file."""
-    file = file or store()
-    atomic_json(file, {name: value.model_dump() for name, value in {**stored(file), **rates}.items()})
+    file = file or rates_file()
+    write_json(file, {name: value.model_dump() for name, value in {**read_rates(file), **rates}.items()})
     return file

@@ -8,7 +8,7 @@ from typing import Any
 
 from threespo.errors import InputError
 from threespo.files import read_json
-from threespo.imitation.sizes import SIZES
+from threespo.imitation.settings import SIZES
 from threespo.study.config import PolicySettings
 
 TINY_VOCABULARY = {"alfworld": 690, "webshop": 2494}
@@ -16,7 +16,7 @@ TINY_VOCABULARY = {"alfworld": 690, "webshop": 2494}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """A causal language model with grouped-query attention and gated feed-forward layers (Qwen2, Llama)."""
 
     layers: int
@@ -49,7 +49,7 @@ class Shape:
         norms = (2 * self.layers + 1) * self.hidden
         return self.body + self.head * (1 if self.tied else 2) + norms + biases
 
-    def forward(self, tokens: float, scored: float, context: float) -> float:
+    def forward_flops(self, tokens: float, scored: float, context: float) -> float:
         """Return the floating-point operations of a forward pass; a backward pass takes twice as many.
 
         Args:
@@ -60,22 +60,22 @@ class Shape:
         attention = 4 * self.layers * self.heads * self.head_dim * context
         return tokens * (2 * self.body + attention) + 2 * scored * self.head
 
-    def cached(self, size: int = 2) -> int:
+    def cache_bytes(self, size: int = 2) -> int:
         """Return the bytes of keys and values of one token, at ``size`` bytes a number."""
         return 2 * self.layers * self.kv_heads * self.head_dim * size
 
 
-KNOWN = {
-    "Qwen/Qwen2.5-0.5B-Instruct": Shape(24, 896, 14, 2, 4864, 151_936, 64, True),
-    "Qwen/Qwen2.5-1.5B-Instruct": Shape(28, 1536, 12, 2, 8960, 151_936, 128, True),
-    "Qwen/Qwen2.5-3B-Instruct": Shape(36, 2048, 16, 2, 11_008, 151_936, 128, True),
-    "Qwen/Qwen2.5-7B-Instruct": Shape(28, 3584, 28, 4, 18_944, 152_064, 128, False),
-    "Qwen/Qwen2.5-14B-Instruct": Shape(48, 5120, 40, 8, 13_824, 152_064, 128, False),
+KNOWN_SHAPES = {
+    "Qwen/Qwen2.5-0.5B-Instruct": ModelShape(24, 896, 14, 2, 4864, 151_936, 64, True),
+    "Qwen/Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 12, 2, 8960, 151_936, 128, True),
+    "Qwen/Qwen2.5-3B-Instruct": ModelShape(36, 2048, 16, 2, 11_008, 151_936, 128, True),
+    "Qwen/Qwen2.5-7B-Instruct": ModelShape(28, 3584, 28, 4, 18_944, 152_064, 128, False),
+    "Qwen/Qwen2.5-14B-Instruct": ModelShape(48, 5120, 40, 8, 13_824, 152_064, 128, False),
 }
 """Models whose configuration need not be there to plan with them, as their configurations say (checked by sums)."""
 
 
-def shape_of(policy: PolicySettings, env: str) -> Shape:
+def shape_of(policy: PolicySettings, env: str) -> ModelShape:
     """Return the shape of a policy that is trained in an environment, whose words a tiny policy's vocabulary has.
 
     Raises:
@@ -93,21 +93,21 @@ def shape_of(policy: PolicySettings, env: str) -> Shape:
             words,
             size.hidden // size.heads,
         )
-        return Shape(*shape, tied=True)
+        return ModelShape(*shape, tied=True)
 
     source = str(policy.source)
-    file = configuration(source)
+    file = find_model_config(source)
     if file is not None:
         return _read(file)
-    if source in KNOWN:
-        return KNOWN[source]
+    if source in KNOWN_SHAPES:
+        return KNOWN_SHAPES[source]
     raise InputError(
-        f"{source}: neither its config.json is here nor its shape known ({', '.join(KNOWN)}). Fetch the model once (the "
+        f"{source}: neither its config.json is here nor its shape known ({', '.join(KNOWN_SHAPES)}). Fetch the model once (the "
         "policy stage of the study does), or give a folder that holds it."
     )
 
 
-def configuration(source: str) -> Path | None:
+def find_model_config(source: str) -> Path | None:
     """Return the configuration of a model in a folder or in the hub's cache; ``None`` if it is in neither."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{source.replace('/', '--')}"
@@ -115,13 +115,13 @@ def configuration(source: str) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _read(file: Path) -> Shape:
+def _read(file: Path) -> ModelShape:
     whole: Any = read_json(file, "Restore the model's folder.")
     try:
         # Of models with images, the part that is about text; ties may be said outside of it.
         config = {**whole, **(whole.get("text_config") or {})}
         heads = int(config["num_attention_heads"])
-        return Shape(
+        return ModelShape(
             layers=int(config["num_hidden_layers"]),
             hidden=int(config["hidden_size"]),
             heads=heads,

@@ -23,7 +23,7 @@ ACTIVE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextLengths:
     """What episodes in an environment look like to a policy: means over training."""
 
     prompt: float
@@ -41,23 +41,23 @@ class Text:
 _TINY = "measured: tiny-s on embedded tasks, between base and strong clone"
 _REAL = "prompts computed from 40 real tasks; assumed: responses, no two prompts alike, every episode to its limit"
 
-TEXTS: Mapping[tuple[str, str], Text] = {
-    ("alfworld", "tiny"): Text(77, 10.3, 0.78, 0.65, _TINY),
-    ("webshop", "tiny"): Text(126, 11.6, 0.36, 0.31, _TINY),
-    ("alfworld", "pretrained"): Text(520, 120, 1.0, 1.0, _REAL),
-    ("webshop", "pretrained"): Text(560, 120, 1.0, 1.0, _REAL),
+TEXTS: Mapping[tuple[str, str], TextLengths] = {
+    ("alfworld", "tiny"): TextLengths(77, 10.3, 0.78, 0.65, _TINY),
+    ("webshop", "tiny"): TextLengths(126, 11.6, 0.36, 0.31, _TINY),
+    ("alfworld", "pretrained"): TextLengths(520, 120, 1.0, 1.0, _REAL),
+    ("webshop", "pretrained"): TextLengths(560, 120, 1.0, 1.0, _REAL),
 }
 """By environment and kind of policy. Real prompts: words and marks of random play (406 and 445 on average) x 1.2, and 30
 tokens of the chat template. An agent's own play shows other pages: these are no measurements with the model's tokenizer."""
 
-ELSEWHERE = Text(600, 120, 1.0, 1.0, "assumed")
+ELSEWHERE = TextLengths(600, 120, 1.0, 1.0, "assumed")
 
 RELEASED = {"valid_seen": 140, "valid_unseen": 134, "test": 500, "calibration": 200}
 """Games of the splits of released data, where a study takes all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Workload:
     """What a job does. All numbers are totals."""
 
     generations: float = 0.0
@@ -95,9 +95,9 @@ class Work:
         return replace(self, **{name: factor * getattr(self, name) for name in names})
 
 
-def text_of(
+def text_lengths(
     env: str, policy: PolicySettings, given: tuple[float | None, float | None] = (None, None)
-) -> Text:
+) -> TextLengths:
     """Return the lengths of texts; ``given`` are a user's own mean lengths of prompt and response, in their place."""
     known = TEXTS.get((env, policy.kind), ELSEWHERE)
     prompt, response = given
@@ -107,7 +107,7 @@ def text_of(
     return replace(known, prompt=prompt, response=response, origin=own)
 
 
-def training(study: Study, run: Run, text: Text) -> Work:
+def training_work(study: Study, run: Run, text: TextLengths) -> Workload:
     """Return the work of training a run, or a trial of a learning rate (formulas ``episodes`` and ``search``)."""
     here, policy = study.at(run.env), study.policies[run.policy]
     entry, budget = here.methods[run.method], here.training
@@ -119,7 +119,7 @@ def training(study: Study, run: Run, text: Text) -> Work:
     return work(here, entry, options, generations, text, policy.max_response_tokens)
 
 
-def playing(episodes: float, max_steps: int, text: Text, limit: int) -> Work:
+def playing_work(episodes: float, max_steps: int, text: TextLengths, limit: int) -> Workload:
     """Return the work of playing whole episodes side by side, of which nothing is learned."""
     return _sampled(
         episodes * text.episode * max_steps, 1.0, max_steps, episodes * text.episode, text, limit
@@ -131,9 +131,9 @@ def _episodes(
     entry: MethodSettings,
     options: Mapping[str, Any],
     generations: float,
-    text: Text,
+    text: TextLengths,
     limit: int,
-) -> Work:
+) -> Workload:
     """Groups of whole episodes: an epoch is one update on all of their steps."""
     training, longest = here.training, here.settings.max_steps
     rows = training.tasks_per_epoch * training.group_size
@@ -167,9 +167,9 @@ def _search(
     entry: MethodSettings,
     options: Mapping[str, Any],
     generations: float,
-    text: Text,
+    text: TextLengths,
     limit: int,
-) -> Work:
+) -> Workload:
     """Searches of states: a tick expands a state of each task, with an optimizer step for each that is learned from."""
     training, longest = here.training, here.settings.max_steps
     most = options["g_max"] or training.group_size
@@ -206,14 +206,14 @@ def _search(
 
 
 def _sampled(
-    generations: float, distinct: float, ticks: float, rows: float, text: Text, limit: int
-) -> Work:
+    generations: float, distinct: float, ticks: float, rows: float, text: TextLengths, limit: int
+) -> Workload:
     """Return the sampling of ``generations`` responses in ``ticks`` calls of ``rows`` rows each (formula ``longest``).
 
     ``distinct`` prompts are read for a response. The longest of n responses grows with the logarithm of n, up to the limit.
     """
     longest = min(limit, text.response * (1 + math.log(max(1.0, rows)) / 2))
-    return Work(
+    return Workload(
         generations=generations,
         ticks=ticks,
         longest=ticks * longest,

@@ -20,7 +20,7 @@ class StateTable:
         """Return (N_total, N_success); (0, 0) for a state never seen."""
         return self.counts.get(key, (0.0, 0.0))
 
-    def complete(self, path: Sequence[str], success: bool) -> None:
+    def add_path(self, path: Sequence[str], success: bool) -> None:
         """Note a completed root-to-leaf path; it counts from the next ``commit`` on.
 
         Args:

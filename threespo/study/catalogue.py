@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from threespo.errors import InputError
-from threespo.paths import PAPER, Run
-from threespo.settings import Listed, Name, Settings, Several
+from threespo.paths import PAPER_FOLDER, Run
+from threespo.settings import DistinctListOf, ListOf, Name, Settings
 from threespo.study.config import Study
-from threespo.study.explain import explain, field_of
+from threespo.study.explain import explain_error, field_name
 from threespo.study.matrix import learning_runs, searching_runs
 from threespo.study.parts import Part
 from threespo.study.reading import read_text, read_yaml
@@ -31,7 +31,7 @@ TABLE_KINDS = ("csv", "md", "tex")
 """The files of a table in the paper's layout."""
 
 PAPER_NUMBERS = tuple(
-    PAPER / name
+    PAPER_FOLDER / name
     for name in (
         "results.yaml",
         "efficiency.csv",
@@ -42,10 +42,10 @@ PAPER_NUMBERS = tuple(
 )
 """What the tables compare ours with."""
 
-REPORT_NUMBERS = (PAPER / "compute.yaml", PAPER / "limitations.yaml")
+REPORT_NUMBERS = (PAPER_FOLDER / "compute.yaml", PAPER_FOLDER / "limitations.yaml")
 """What every report shows beside ours and the study's tables do not hold. All but one also show ``PUBLISHED``."""
 
-ITEMS = PAPER / "items.yaml"
+ITEMS = PAPER_FOLDER / "items.yaml"
 """The catalogue of items."""
 
 LACKS = {
@@ -96,11 +96,11 @@ Text = Annotated[str, Field(min_length=1, max_length=4000)]
 class Notebook(Settings):
     """What a notebook needs; ``notebooks/NAME.ipynb`` is its source."""
 
-    tables: Several[Literal[TABLES]] = ()  # type: ignore[valid-type]
+    tables: DistinctListOf[Literal[TABLES]] = ()  # type: ignore[valid-type]
     """Tables of the study that it reads; none where it draws what is the same in every study."""
     needs: Literal["nothing", "searches", "probe", "snapshots", "uniform", "laboratory"] = "nothing"
     """What a study must have for the notebook to have data."""
-    paper: Several[Annotated[str, Field(pattern=r"^[\w.-]+$")]] = ()
+    paper: DistinctListOf[Annotated[str, Field(pattern=r"^[\w.-]+$")]] = ()
     """Files of ``config/paper`` that it reads besides tables."""
     environments: bool = True
     """Whether it shows environments or their tasks by name; if not, other names do not rerun it."""
@@ -113,11 +113,11 @@ class Item(Settings):
     """Its files' name, and its place in the report."""
     kind: Literal["figure", "table", "text"] = "figure"
     """A text is typeset by its notebook: what pictures cannot show, and no table of numbers is."""
-    paper: Several[str] = ()
+    paper: DistinctListOf[str] = ()
     """Labels of what the paper has there (``config/paper/tables_and_figures.yaml``); none: the paper lacks it."""
     part: Part | None = None
     """The part of a study whose runs it shows; ``null``: whatever runs there are, or none."""
-    notebook: Name
+    find_notebook: Name
     """The notebook that makes it."""
     title: Text
     caption: Text
@@ -130,8 +130,8 @@ class Item(Settings):
 class Catalogue(Settings):
     """All notebooks and items, in the order of the report."""
 
-    notebooks: dict[Name, Notebook]
-    items: Annotated[Listed[Item], Field(min_length=1)]
+    notebooks_of: dict[Name, Notebook]
+    items: Annotated[ListOf[Item], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _items_and_notebooks_fit(self) -> "Catalogue":
@@ -156,10 +156,10 @@ class Catalogue(Settings):
         return [item for item in self.items if item.notebook == notebook]
 
 
-NOTHING = Catalogue.model_construct(notebooks={}, items=())
+EMPTY_CATALOGUE = Catalogue.model_construct(notebooks={}, items=())
 
 
-def catalogue(folder: Path = PAPER) -> Catalogue:
+def read_catalogue(folder: Path = PAPER_FOLDER) -> Catalogue:
     """Return the catalogue of items; an empty one where the repository's ``config`` is not: there are no notebooks either.
 
     Raises:
@@ -170,7 +170,7 @@ def catalogue(folder: Path = PAPER) -> Catalogue:
         changed = file.stat().st_mtime_ns
     except OSError as error:
         if not folder.is_dir():
-            return NOTHING
+            return EMPTY_CATALOGUE
         raise InputError(
             f"{file}: cannot be read ({error.strerror}); restore it from the repository"
         ) from error
@@ -185,30 +185,30 @@ def _read(file: Path, _place: str, _changed: int) -> Catalogue:
         return Catalogue.model_validate(values)
     except ValidationError as error:
         faults = "; ".join(
-            f"{_field(item, values)}: {explain(item, Catalogue)}" for item in error.errors()
+            f"{_field(item, values)}: {explain_error(item, Catalogue)}" for item in error.errors()
         )
         raise InputError(f"{file}: {faults}".replace("study: ", "", 1)) from error
 
 
 def _field(fault: Any, values: Any) -> str:
     """Return the full name of a wrong field, with an item's name in the place of its number."""
-    parts = field_of(fault).split(".")
+    parts = field_name(fault).split(".")
     if isinstance(values, dict) and parts[0] == "items" and len(parts) > 1 and parts[1].isdecimal():
         item = values["items"][int(parts[1])]
         parts[1] = str(item.get("name", parts[1])) if isinstance(item, dict) else parts[1]
     return ".".join(parts)
 
 
-def notebook(name: str) -> Notebook:
+def find_notebook(name: str) -> Notebook:
     """Return what a notebook needs.
 
     Raises:
         KeyError: if there is none of that name.
     """
-    return catalogue().notebooks[name]
+    return read_catalogue().notebooks[name]
 
 
-def notebooks(study: Study) -> list[str]:
+def notebooks_of(study: Study) -> list[str]:
     """Return the notebooks that a study has data for."""
     has = {
         "nothing": True,
@@ -218,7 +218,7 @@ def notebooks(study: Study) -> list[str]:
         "laboratory": study.laboratory is not None,
         "uniform": any(study.methods[run.method].paper_row in UNIFORM_ROWS for run in _curves(study)),
     }
-    return [name for name, entry in catalogue().notebooks.items() if has[entry.needs]]
+    return [name for name, entry in read_catalogue().notebooks.items() if has[entry.needs]]
 
 
 def _curves(study: Study) -> Iterator[Run]:
@@ -226,43 +226,43 @@ def _curves(study: Study) -> Iterator[Run]:
     return (run for run in learning_runs(study) if run.method in study.methods)
 
 
-def files_of(name: str) -> list[tuple[str, str]]:
+def figure_files_of(name: str) -> list[tuple[str, str]]:
     """Return the files of a notebook's figures and texts: item and kind."""
     kinds = {"figure": FIGURE_KINDS, "text": TEXT_KINDS, "table": ()}
-    return [(item.name, kind) for item in catalogue().made_by(name) for kind in kinds[item.kind]]
+    return [(item.name, kind) for item in read_catalogue().made_by(name) for kind in kinds[item.kind]]
 
 
-def tables_of(name: str) -> list[str]:
+def tables_made_by(name: str) -> list[str]:
     """Return the tables in the paper's layout that a notebook writes."""
-    return [item.name for item in catalogue().made_by(name) if item.kind == "table"]
+    return [item.name for item in read_catalogue().made_by(name) if item.kind == "table"]
 
 
-def paper_tables() -> list[Item]:
+def table_items() -> list[Item]:
     """Return the tables in the paper's layout, in the order of the report; a study without a table's rows says so there."""
-    return [item for item in catalogue().items if item.kind == "table"]
+    return [item for item in read_catalogue().items if item.kind == "table"]
 
 
-def made_in(study: Study) -> list[Item]:
+def items_of(study: Study) -> list[Item]:
     """Return the items whose notebooks a study has, in the order of the report."""
-    drawn = notebooks(study)
-    return [item for item in catalogue().items if item.notebook in drawn]
+    drawn = notebooks_of(study)
+    return [item for item in read_catalogue().items if item.notebook in drawn]
 
 
-def figures(study: Study) -> list[Item]:
+def figures_of(study: Study) -> list[Item]:
     """Return the figures that a study has, in the order of the report."""
-    return [item for item in made_in(study) if item.kind == "figure"]
+    return [item for item in items_of(study) if item.kind == "figure"]
 
 
-def left_out(study: Study) -> list[tuple[Item, str]]:
+def missing_items(study: Study) -> list[tuple[Item, str]]:
     """Return the figures and texts that a study has no data for, each with what it lacks."""
-    drawn, needs = notebooks(study), catalogue().notebooks
+    drawn, needs = notebooks_of(study), read_catalogue().notebooks
     return [
         (item, LACKS[needs[item.notebook].needs])
-        for item in catalogue().items
+        for item in read_catalogue().items
         if item.notebook not in drawn and item.kind != "table"
     ]
 
 
-def texts(study: Study) -> list[Item]:
+def texts_of(study: Study) -> list[Item]:
     """Return the texts that a study has, in the order of the report."""
-    return [item for item in made_in(study) if item.kind == "text"]
+    return [item for item in items_of(study) if item.kind == "text"]

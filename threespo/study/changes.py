@@ -8,14 +8,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from threespo.errors import InputError
-from threespo.settings import Execution, Name, decisive
+from threespo.settings import Execution, Name, select_key_fields
 from threespo.study.composition import merge
 from threespo.study.config import Study
-from threespo.study.configuration import Places
+from threespo.study.configuration import ConfigOrigin
 from threespo.study.reading import read_yaml
 
 
-def own_ending(places: Places, study: Study, plain: Study) -> str:
+def folder_suffix(places: ConfigOrigin, study: Study, plain: Study) -> str:
     """Return what the folder of a changed study has after the study's name: the user's name for it, or a short hash.
 
     Args:
@@ -26,21 +26,21 @@ def own_ending(places: Places, study: Study, plain: Study) -> str:
     Raises:
         InputError: if the user's name cannot be a folder's.
     """
-    decides = decisive(study, without=(Execution,))
+    decides = select_key_fields(study, without=(Execution,))
     if "name" in places.given:
         given = places.value("name", "", str | int | float, "a name for the folder of the results")
         try:
             return "-" + TypeAdapter(Name).validate_python(str(given))
         except ValidationError as error:
             raise InputError(
-                f"{places.of('name')}: expected lower-case letters, digits, '-' or '_' for a folder's name, found {given!r}"
+                f"{places.where('name')}: expected lower-case letters, digits, '-' or '_' for a folder's name, found {given!r}"
             ) from error
-    if decides == decisive(plain, without=(Execution,)):
+    if decides == select_key_fields(plain, without=(Execution,)):
         return ""
     return "-" + hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:8]
 
 
-def reaching(changes: dict[str, Any], study: Study, notes: list[str]) -> dict[str, Any]:
+def apply_to_environments(changes: dict[str, Any], study: Study, notes: list[str]) -> dict[str, Any]:
     """Return ``changes`` with the values that environments have of their own changed as well, unless they are named apart.
 
     Whoever writes ``training: {generations: 500}`` means all environments, one with a budget of its own included. Each such
@@ -80,11 +80,14 @@ def _common(
     return found
 
 
-def small_budgets(study: Study) -> Iterator[str]:
+def describe_small_budgets(study: Study) -> Iterator[str]:
     """Yield a sentence for every environment whose budget is less than one epoch may cost."""
     for env in study.environments:
         here = study.at(env)
-        budget, task = here.training.generations, here.training.longest_task(here.settings.max_steps)
+        budget, task = (
+            here.training.generations,
+            here.training.max_generations_per_task(here.settings.max_steps),
+        )
         if budget is None:
             continue
         tasks = here.training.tasks_per_epoch
@@ -96,7 +99,7 @@ def small_budgets(study: Study) -> Iterator[str]:
             )
 
 
-def mapping_of(text: str | None) -> dict[str, Any]:
+def parse_set_option(text: str | None) -> dict[str, Any]:
     """Return the fields that somebody wrote as YAML after ``--set``; none for ``None``.
 
     Raises:

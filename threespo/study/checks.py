@@ -5,22 +5,22 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from threespo.envs.panels import CONFIRMATION
+from threespo.envs.optional_splits import CONFIRMATION
 from threespo.envs.registry import ENVIRONMENTS, environment
-from threespo.envs.spec import purpose
-from threespo.errors import listed
-from threespo.imitation.sizes import SIZES
+from threespo.envs.spec import split_purpose
+from threespo.errors import format_names
+from threespo.imitation.settings import SIZES
 from threespo.methods.registry import check_options, searches
 from threespo.paths import REFERENCE_METHODS
-from threespo.policy.settings import VLLM_RANGE, drawn_by_vllm
+from threespo.policy.settings import VLLM_TEMPERATURES, is_vllm_temperature
 from threespo.runs.training_settings import PolicyScale, TrainingSettings
 from threespo.study.config import Study, StudyAt
-from threespo.study.confirmatory import FEWEST_SEEDS
-from threespo.study.explain import explain, field_of
+from threespo.study.confirmatory import MIN_SEEDS
+from threespo.study.explain import explain_error, field_name
 from threespo.study.paper_rows import paper_rows
 
 
-def problems(study: Study) -> list[str]:
+def find_problems(study: Study) -> list[str]:
     """Return what is wrong with a study, each as ``FIELD: what was found and what is expected``."""
     # Later checks take for granted what earlier ones have found in order.
     first = (_environments, _methods, _differences, _in_environments, _parts)
@@ -31,22 +31,24 @@ def problems(study: Study) -> list[str]:
     return []
 
 
-def unconfirmed(study: Study) -> Iterator[str]:
+def confirmatory_problems(study: Study) -> Iterator[str]:
     """Yield why a study cannot be confirmatory, in the same form."""
     for env in study.environments:
         judged = study.at(env).evaluation
         for split in dict.fromkeys((*judged.splits, str(judged.learning.split))):
-            if (found := purpose(split)) != CONFIRMATION:
+            if (found := split_purpose(split)) != CONFIRMATION:
                 panels = (
-                    ", ".join(name for name in environment(env).splits if purpose(name) == CONFIRMATION)
+                    ", ".join(
+                        name for name in environment(env).splits if split_purpose(name) == CONFIRMATION
+                    )
                     or "none"
                 )
                 yield (
                     f"evaluation.splits: {split!r} of {env} is a panel for {found}, on which choices are made; a "
                     f"confirmatory study is evaluated on panels for confirmation only (there: {panels})"
                 )
-    if len(study.seeds) < FEWEST_SEEDS:
-        yield f"seeds: found {len(study.seeds)} training seeds; a verdict needs at least {FEWEST_SEEDS}"
+    if len(study.seeds) < MIN_SEEDS:
+        yield f"seeds: found {len(study.seeds)} training seeds; a verdict needs at least {MIN_SEEDS}"
 
 
 class _NamesMethod(Protocol):
@@ -110,14 +112,14 @@ def _scale(study: Study) -> Iterator[str]:
 
 
 def _marked(study: Study) -> Iterator[str]:
-    yield from unconfirmed(study) if study.confirmatory else ()
+    yield from confirmatory_problems(study) if study.confirmatory else ()
 
 
 def _differences(study: Study) -> Iterator[str]:
     """Check what an environment's section changes of the study."""
     for env, section in study.environments.items():
         for name in sorted(set(section.methods) - set(study.methods)):
-            yield f"{env}.methods.{name}: no such entry in the study's 'methods'; there are {listed(study.methods)}"
+            yield f"{env}.methods.{name}: no such entry in the study's 'methods'; there are {format_names(study.methods)}"
         if "threads" in section.training:
             yield f"{env}.training.threads: the same in all environments; set it in 'training'"
         yield from _own_budget(study, env, section.training)
@@ -157,7 +159,7 @@ def _in_environments(study: Study) -> Iterator[str]:
             here = study.at(env)
         except ValidationError as error:
             yield from (
-                f"{env}.training.{field_of(item)}: {explain(item, TrainingSettings)}"
+                f"{env}.training.{field_name(item)}: {explain_error(item, TrainingSettings)}"
                 for item in error.errors()
             )
             continue
@@ -209,7 +211,7 @@ def _parts(study: Study) -> Iterator[str]:
     for part, scope in study.parts.items():
         for field, known in (("environments", study.environments), ("policies", study.policies)):
             for name in sorted(set(getattr(scope, field) or ()) - known.keys()) if scope else ():
-                yield f"parts.{part}.{field}: the study has no {name!r}; there are {listed(known)}"
+                yield f"parts.{part}.{field}: the study has no {name!r}; there are {format_names(known)}"
     for env in study.environments:
         if not any(
             study.covers(entry.parts, env, policy)
@@ -224,7 +226,7 @@ def _agents(study: Study) -> Iterator[str]:
         if name in (*REFERENCE_METHODS, *study.methods):
             yield f"agents.{name}: this name is taken by a method or an untrained policy; choose another"
         for policy in sorted(set(agent.policies or ()) - set(study.policies)):
-            yield f"agents.{name}.policies: no policy {policy!r}; there are {listed(study.policies)}"
+            yield f"agents.{name}.policies: no policy {policy!r}; there are {format_names(study.policies)}"
 
 
 def _policies(study: Study) -> Iterator[str]:
@@ -250,8 +252,8 @@ def _temperatures(study: Study, policy: str) -> Iterator[str]:
             "evaluation.temperature": here.evaluation.temperature,
         }
         for where, temperature in asked.items():
-            if not drawn_by_vllm(temperature):
-                yield f"{where}: found {temperature} in {env}; {VLLM_RANGE}, or set policies.{policy}.sampler: torch"
+            if not is_vllm_temperature(temperature):
+                yield f"{where}: found {temperature} in {env}; {VLLM_TEMPERATURES}, or set policies.{policy}.sampler: torch"
 
 
 def _sections(study: Study) -> Iterator[str]:
@@ -260,7 +262,7 @@ def _sections(study: Study) -> Iterator[str]:
     if study.probe:
         searching = [name for name, entry in study.methods.items() if searches(entry.method)]
         for name in sorted(set(study.probe.methods) - set(searching)):
-            yield f"probe.methods: {name!r} is not an entry of 'methods' that searches; there are {listed(searching)}"
+            yield f"probe.methods: {name!r} is not an entry of 'methods' that searches; there are {format_names(searching)}"
         if study.probe.seeds > len(study.seeds):
             yield f"probe.seeds: found {study.probe.seeds}, but the study has {len(study.seeds)} training seeds ('seeds')"
     if study.tuning and (both := set(study.tuning.seeds) & set(study.seeds)):
@@ -295,5 +297,5 @@ def _of_environments(study: Study) -> Iterator[str]:
         spec = environment(env)
         if not spec.has_curriculum:
             yield f"policies: {env} has no curriculum, and so no tiny policy; use policies of another kind"
-        elif (fault := spec.unlearnable(section)) is not None:
+        elif (fault := spec.explain_unlearnable(section)) is not None:
             yield f"{env}.{fault}"

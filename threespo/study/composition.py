@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.registry import ENVIRONMENTS
-from threespo.errors import InputError, listed
+from threespo.errors import InputError, format_names
 
 EXTENDS, LIKE, KEEP = "extends", "like", "keep"
 
-OWN = ("paper_row", "parts")
+NOT_INHERITED = ("paper_row", "parts")
 """Fields that an entry does not take from the one that it is like."""
 
-KEPT = ("policies", "methods", "agents")
+KEEP_SECTIONS = ("policies", "methods", "agents")
 """Sections of a study that ``keep`` chooses from."""
 
-MOST_FILES = 8
+MAX_FILES = 8
 """That extend each other; more is a ring."""
 
 
-def extended(
+def extend_study(
     values: dict[str, Any], path: Path, read: Callable[[Path], dict[str, Any]], depth: int = 1
 ) -> dict[str, Any]:
     """Return a file's fields on top of those of the file that it extends, if it does.
@@ -48,24 +48,24 @@ def extended(
     known = sorted(file.stem for file in path.parent.glob("*.yaml") if file != path)
     if name not in known:
         raise InputError(
-            f"{path}: extends: no study {str(name)[:80]!r} beside it; there are {listed(known)}"
+            f"{path}: extends: no study {str(name)[:80]!r} beside it; there are {format_names(known)}"
         )
     if "name" not in own:
         raise InputError(
             f"{path}: name: this field is required in a study that extends another, for its results"
         )
-    if depth == MOST_FILES:
+    if depth == MAX_FILES:
         raise InputError(
-            f"{path}: extends: {MOST_FILES} files extend each other; is it a ring? Let one of them extend none"
+            f"{path}: extends: {MAX_FILES} files extend each other; is it a ring? Let one of them extend none"
         )
     base = path.with_name(f"{name}.yaml")
-    fields = extended(read(base), base, read, depth + 1)
+    fields = extend_study(read(base), base, read, depth + 1)
     # The mark says that one study was frozen, and not those that extend it.
     fields.pop("confirmatory", None)
     return merge(fields, own)
 
 
-def composed(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def compose_study(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return a study's fields without ``like`` and ``keep``, and what is wrong with these, as ``FIELD: WHAT``."""
     values, faults = _with_likes(values)
     if faults:
@@ -114,18 +114,18 @@ def _like(entries: Mapping[str, Any], name: str, model: str | None) -> Any:
     entry = entries.get(name, {})
     if model is None or not isinstance(entry, dict):
         return entry
-    taken = {field: value for field, value in entries[model].items() if field not in OWN}
+    taken = {field: value for field, value in entries[model].items() if field not in NOT_INHERITED}
     return merge(taken, {field: value for field, value in entry.items() if field != LIKE})
 
 
 def _faults_of(keep: Any, values: dict[str, Any]) -> Iterator[str]:
-    if not isinstance(keep, dict) or not keep.keys() <= set(KEPT):
-        yield f"{KEEP}: expected lists of names by {', '.join(KEPT)}, found {str(keep)[:80]!r}"
+    if not isinstance(keep, dict) or not keep.keys() <= set(KEEP_SECTIONS):
+        yield f"{KEEP}: expected lists of names by {', '.join(KEEP_SECTIONS)}, found {str(keep)[:80]!r}"
         return
     for section, names in keep.items():
         there = _mapping(values.get(section))
         if not isinstance(names, list) or any(name not in there for name in names):
-            yield f"{KEEP}.{section}: expected names of this section ({listed(there)}), found {str(names)[:80]}"
+            yield f"{KEEP}.{section}: expected names of this section ({format_names(there)}), found {str(names)[:80]}"
 
 
 def _kept(values: dict[str, Any], keep: dict[str, list[str]]) -> dict[str, Any]:

@@ -16,19 +16,27 @@ from pydantic import Field, create_model, model_validator
 from threespo.agents.settings import AgentSettings
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
-from threespo.imitation.sizes import Weakness
-from threespo.policy.endpoint_settings import EndpointSettings
-from threespo.policy.settings import SamplingSettings, TemplateSettings, VllmSettings
+from threespo.imitation.settings import Weakness
+from threespo.policy.settings import EndpointSettings, SamplingSettings, TemplateSettings, VllmSettings
 from threespo.runs.settings import EvaluationSettings, LearningSettings, ProbeSettings
 from threespo.runs.training_settings import (
-    MOST_RANKS,
-    MOST_ROWS,
+    MAX_RANKS,
+    MAX_ROWS,
     Generations,
     PolicyScale,
     Schedule,
     TrainingSettings,
 )
-from threespo.settings import REVISION, Execution, Label, LearningRate, Name, Seeds, Settings, Several
+from threespo.settings import (
+    HUB_REVISION_PATTERN,
+    DistinctListOf,
+    Execution,
+    Label,
+    LearningRate,
+    Name,
+    Seeds,
+    Settings,
+)
 from threespo.study.confirmatory import Freeze
 from threespo.study.decision_trees import DecisionTreesSettings
 from threespo.study.parts import Part, Scope
@@ -45,7 +53,7 @@ class PolicySettings(SamplingSettings, PolicyScale):
     """``tiny`` only: ``planted`` is a good clone made careless on purpose, ``early`` one whose cloning was stopped early."""
     source: str | None = Field(default=None, min_length=1)
     """``pretrained`` only: a local folder or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
-    revision: Annotated[str, Field(pattern=REVISION)] | None = None
+    revision: Annotated[str, Field(pattern=HUB_REVISION_PATTERN)] | None = None
     """Of a hub name only: commit, tag or branch (``null``: the default one). The policy's description has the commit."""
     endpoint: EndpointSettings | None = None
     """``endpoint`` only: model, prices and limits (threespo/policy/endpoint.py). Keys are in environment variables."""
@@ -116,11 +124,11 @@ class MethodSettings(Settings):
     """``linear``: the rate falls to 0 over the budget, epoch by epoch."""
     options: dict[str, Any] = Field(default={})
     """The method's own typed options; checked against its settings class."""
-    minibatch: int | None = Field(default=None, ge=1, le=MOST_ROWS)
+    minibatch: int | None = Field(default=None, ge=1, le=MAX_ROWS)
     """Rows per optimizer step, where they are not the study's: for the control that takes as many steps as 3SPO."""
     paper_row: Annotated[str | None, Label] = None
     """The method's id in config/paper/results.yaml, if the paper has such a row."""
-    parts: Annotated[Several[Part], Field(min_length=1)] = ("main",)
+    parts: Annotated[DistinctListOf[Part], Field(min_length=1)] = ("main",)
     """The parts of the study that the row stands in. It is run once in every environment and with every policy that one of
     them covers."""
 
@@ -128,7 +136,7 @@ class MethodSettings(Settings):
 class AgentEntry(AgentSettings):
     """One prompting row of the study: an agent, played by some of its policies without training."""
 
-    policies: Annotated[Several[Name], Field(min_length=1)] | None = None
+    policies: Annotated[DistinctListOf[Name], Field(min_length=1)] | None = None
     """Policies that play it (``null``: all)."""
     paper_row: Annotated[str | None, Label] = None
     """The row's id in config/paper/results.yaml, if the paper has it."""
@@ -137,7 +145,7 @@ class AgentEntry(AgentSettings):
 class TuningSettings(Settings):
     """How every method's learning rate is chosen: one grid and one budget for all, compared on the calibration split."""
 
-    learning_rates: Annotated[Several[LearningRate], Field(min_length=2, max_length=32)]
+    learning_rates: Annotated[DistinctListOf[LearningRate], Field(min_length=2, max_length=32)]
     """The grid. Every method tries each rate on every policy; the best mean success wins, the smallest rate of equals."""
     generations: Generations
     """Budget of a trial in single-step generations."""
@@ -162,7 +170,7 @@ class TuningSettings(Settings):
 class ProbeEntry(ProbeSettings):
     """The study's section ``probe``."""
 
-    methods: Annotated[Several[Name], Field(min_length=1)]
+    methods: Annotated[DistinctListOf[Name], Field(min_length=1)]
     """Entries of ``methods`` that search."""
     seeds: int = Field(default=1, ge=1, le=1000)
     """Training seeds of each that are probed, the first ones, each with all of these episodes. A verdict on a claim about
@@ -205,7 +213,7 @@ class Study(Settings):
     """True rebuilds the tiny base policies from their recipe even where a shipped one fits."""
     gpus: int = Field(default=0, ge=0, le=10_000)
     """GPUs that the study expects in total; 0 runs everything on CPU cores."""
-    ranks_per_run: int = Field(default=1, ge=1, le=MOST_RANKS)
+    ranks_per_run: int = Field(default=1, ge=1, le=MAX_RANKS)
     """Processes of one training run; a policy may have another number. Evaluation, curves and probe have one."""
     gpus_per_rank: int = Field(default=0, ge=0, le=1)
     """GPUs of each process: 0 computes on CPU cores."""

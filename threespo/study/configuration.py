@@ -20,7 +20,7 @@ _FOLDER = re.compile(r"[\w./+@=,:~-]+")
 
 _MAPPINGS = ("set", "real")
 
-OWN = (
+REPOSITORY_FOLDERS = (
     *(
         "benchmarks",
         "build",
@@ -38,7 +38,7 @@ OWN = (
 """The repository's folders, hidden ones apart, and those that `make` writes."""
 
 
-class Places:
+class ConfigOrigin:
     """The values of the configuration, and where each is written.
 
     Attributes:
@@ -60,7 +60,7 @@ class Places:
         self._written = read_config(file) if file.is_file() else {}
         self.given = {key for key, value in config.items() if value is not None}
 
-    def of(self, key: str) -> str:
+    def where(self, key: str) -> str:
         """Return where a key is written, for messages."""
         in_file = key in self._written and self._written[key] == self._config.get(key)
         return f"{self._file}: {key}" if in_file else f"--config {key}"
@@ -82,7 +82,7 @@ class Places:
         value = self._config[key]
         # In Python true is a number.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise InputError(f"{self.of(key)}: expected {expected}, found {_shown(value)}")
+            raise InputError(f"{self.where(key)}: expected {expected}, found {_shown(value)}")
         return value
 
     def mapping(self, key: str, such: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def read_config(file: Path) -> dict[str, Any]:
         )
 
     # Snakemake reads the file too, by YAML 1.1, where ``no`` is false and ``010`` is 8.
-    for place, meant, taken in _differences(typed(values), typed(yaml.safe_load(text))):
+    for place, meant, taken in _differences(parse_scalars(values), parse_scalars(yaml.safe_load(text))):
         raise InputError(
             f"{file}: {place}: YAML 1.2 reads {meant!r}, Snakemake {taken!r}; write it otherwise, or quote it"
         )
@@ -125,7 +125,7 @@ def _differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, A
         yield place.strip("."), one, other
 
 
-def check_texts(given: Sequence[str]) -> None:
+def check_config_arguments(given: Sequence[str]) -> None:
     """Check the texts ``KEY=VALUE`` of ``--config``.
 
     Raises:
@@ -173,7 +173,7 @@ def check_study_file(paths: Paths) -> None:
         )
 
 
-def results_folder(places: Places) -> Path:
+def results_folder(places: ConfigOrigin) -> Path:
     """Return the folder that studies put their results into.
 
     Raises:
@@ -182,19 +182,19 @@ def results_folder(places: Places) -> Path:
     text = places.value("results", "results", str, "the path of a folder")
     if not _FOLDER.fullmatch(text):
         raise InputError(
-            f"{places.of('results')}: expected the path of a folder without blanks, quotes or brackets, found {_shown(text)}"
+            f"{places.where('results')}: expected the path of a folder without blanks, quotes or brackets, found {_shown(text)}"
         )
     folder = Path(text)
-    _refuse_own(folder, places.of("results"))
+    _refuse_own(folder, places.where("results"))
     for place in (folder, *folder.parents):
         try:
             blocked = place.exists() and not place.is_dir()
         except OSError as error:
             raise InputError(
-                f"{places.of('results')}: not the path of a folder ({error.strerror})"
+                f"{places.where('results')}: not the path of a folder ({error.strerror})"
             ) from error
         if blocked:
-            raise InputError(f"{places.of('results')}: {place} is a file; choose another folder")
+            raise InputError(f"{places.where('results')}: {place} is a file; choose another folder")
     return folder
 
 
@@ -210,7 +210,7 @@ def _refuse_own(folder: Path, where: str) -> None:
     if meant == here or meant in here.parents:
         raise InputError(f"{where}: {folder} holds this repository; {remedy}")
     inside = meant.relative_to(here).parts[0] if meant.is_relative_to(here) else ""
-    if inside.startswith(".") or inside in OWN:
+    if inside.startswith(".") or inside in REPOSITORY_FOLDERS:
         raise InputError(f"{where}: {folder} lies in the repository's own {inside}; {remedy}")
 
 
@@ -222,12 +222,12 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def typed(value: Any) -> Any:
+def parse_scalars(value: Any) -> Any:
     """Return ``value`` with numbers and nulls as such: Snakemake hands nested ``--config`` values on as text."""
     if isinstance(value, dict):
-        return {key: typed(inner) for key, inner in value.items()}
+        return {key: parse_scalars(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [typed(inner) for inner in value]
+        return [parse_scalars(inner) for inner in value]
     if not isinstance(value, str):
         return value
     try:

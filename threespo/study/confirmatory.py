@@ -6,7 +6,7 @@ from pydantic import Field
 
 from threespo.settings import Settings
 
-FEWEST_SEEDS = 3
+MIN_SEEDS = 3
 """Fewest training seeds (or clusters of tasks) that an interval is computed from; with fewer nothing is decided."""
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from threespo.decision_trees.settings import TreeFamily
-from threespo.settings import Name, Settings, Several
+from threespo.decision_trees.settings import DecisionTreeFamily
+from threespo.settings import DistinctListOf, Name, Settings
 
 TableRate = Annotated[float, Field(gt=0, le=1_000_000)]
 """Step size of a tabular policy, whose gradients are means over all rows and so far smaller than a model's."""
@@ -21,9 +21,9 @@ class DecisionTreesEntry(Settings):
 class DecisionTreesSettings(Settings):
     """Methods on decision trees with a tabular policy: many seeds, for questions of mechanism."""
 
-    families: dict[Name, TreeFamily] = Field(min_length=1)
+    families: dict[Name, DecisionTreeFamily] = Field(min_length=1)
     methods: dict[Name, DecisionTreesEntry] = Field(min_length=1)
-    learning_rates: Annotated[Several[TableRate], Field(min_length=1, max_length=32)] = (
+    learning_rates: Annotated[DistinctListOf[TableRate], Field(min_length=1, max_length=32)] = (
         10.0,
         30.0,
         100.0,

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from threespo.envs.registry import ENVIRONMENTS
-from threespo.errors import listed
+from threespo.errors import format_names
 from threespo.study.config import study_class
 
 _LONGEST = 80
@@ -23,12 +23,12 @@ _IN_WORDS = {
 """Kinds of errors that pydantic names in Python's words, or in too many."""
 
 
-def field_of(item: Any) -> str:
+def field_name(item: Any) -> str:
     """Return the full name of the field that an element of ``ValidationError.errors()`` is about."""
     return ".".join(str(part) for part in item["loc"] if part != "[key]") or "study"
 
 
-def explain(item: Any, root: type[BaseModel] | None = None) -> str:
+def explain_error(item: Any, root: type[BaseModel] | None = None) -> str:
     """Return an element of pydantic's ``ValidationError.errors()`` as a sentence.
 
     Args:
@@ -42,7 +42,7 @@ def explain(item: Any, root: type[BaseModel] | None = None) -> str:
         top = root is None and len(loc) == 1
         known = f", nor an environment (there are {', '.join(ENVIRONMENTS)})" if top else ""
         where = "" if root else " (threespo/study/config.py explains them)"
-        return f"no such field{known}; there are {listed(fields)}{where}"
+        return f"no such field{known}; there are {format_names(fields)}{where}"
     message = _IN_WORDS.get(kind) or str(item["msg"]).removeprefix("Value error, ")
     if kind == "string_pattern_mismatch" and "a-z0-9_-" in message:
         message = "expected a lower-case name of letters, digits, '-' and '_'"

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from threespo.errors import InputError
 from threespo.methods.registry import full_options
-from threespo.study.checks import problems
-from threespo.study.composition import composed, extended, merge
+from threespo.study.checks import find_problems
+from threespo.study.composition import compose_study, extend_study, merge
 from threespo.study.config import Study, study_class
-from threespo.study.explain import explain, field_of
+from threespo.study.explain import explain_error, field_name
 from threespo.study.reading import read_text, read_yaml
 
 
@@ -55,14 +55,14 @@ def parse_study(values: dict[str, Any], origin: str, changes: Sequence[Change] =
 
 def _checked(values: dict[str, Any]) -> Study | list[str]:
     """Return the study, or what is wrong with it."""
-    values, faults = composed(values)
+    values, faults = compose_study(values)
     if faults:
         return faults
     try:
         study = study_class().model_validate(values)
     except ValidationError as error:
-        return [f"{field_of(item)}: {explain(item)}" for item in error.errors()]
-    return problems(study) or study
+        return [f"{field_name(item)}: {explain_error(item)}" for item in error.errors()]
+    return find_problems(study) or study
 
 
 def _blamed(fault: str, changes: Sequence[Change]) -> str | None:
@@ -104,7 +104,7 @@ def read_study(path: Path) -> dict[str, Any]:
     Raises:
         InputError: if a file is missing, is not UTF-8 or YAML, or no mapping.
     """
-    return extended(_read(path), path, _read)
+    return extend_study(_read(path), path, _read)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,11 +5,11 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from threespo.settings import decisive
+from threespo.settings import select_key_fields
 from threespo.study.config import Study
 from threespo.study.confirmatory import RULE
 
-Step = tuple[str, str]
+AcceptedStep = tuple[str, str]
 """Digests of a study's code before and after a change that was proven to change no result of any of its methods."""
 
 
@@ -19,10 +19,10 @@ def configuration_digest(study: Study) -> str:
         "paper_row": {name: entry.paper_row for name, entry in study.methods.items()},
         "stands_for": {name: policy.stands_for for name, policy in study.policies.items()},
     }
-    return digest([decisive(study), compared])
+    return json_digest([select_key_fields(study), compared])
 
 
-def changed_since_mark(study: Study, code: str, steps: Collection[Step] = ()) -> list[str]:
+def changed_since_mark(study: Study, code: str, steps: Collection[AcceptedStep] = ()) -> list[str]:
     """Return what of a marked study has changed since it was frozen, in words; empty if nothing has.
 
     Args:
@@ -36,7 +36,7 @@ def changed_since_mark(study: Study, code: str, steps: Collection[Step] = ()) ->
     return changed if code in _reached(mark.code, steps) else [*changed, "code"]
 
 
-def mark_in_words(study: Study, code: str, steps: Collection[Step] = ()) -> str:
+def describe_mark(study: Study, code: str, steps: Collection[AcceptedStep] = ()) -> str:
     """Return what a reader must know of the mark: that it holds, or what takes it back; empty for unmarked studies.
 
     The arguments are those of ``changed_since_mark``.
@@ -68,7 +68,7 @@ def mark_in_words(study: Study, code: str, steps: Collection[Step] = ()) -> str:
     )
 
 
-def _reached(begin: str, steps: Collection[Step]) -> set[str]:
+def _reached(begin: str, steps: Collection[AcceptedStep]) -> set[str]:
     """Return the digests that accepted changes lead to, one after another, from the frozen code."""
     found = {begin}
     while more := {after for before, after in steps if before in found} - found:
@@ -76,6 +76,6 @@ def _reached(begin: str, steps: Collection[Step]) -> set[str]:
     return found
 
 
-def digest(value: Any) -> str:
+def json_digest(value: Any) -> str:
     """Return 16 hexadecimal digits for a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

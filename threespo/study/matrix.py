@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from threespo.errors import InputError, listed
+from threespo.errors import InputError, format_names
 from threespo.methods.registry import searches
 from threespo.paths import REFERENCE_METHODS, Run
 from threespo.study.config import Study
-from threespo.study.parts import MAIN, PARTS, Part
+from threespo.study.parts import MAIN_PART, PARTS, Part
 
 
 def local_policies(study: Study) -> list[str]:
@@ -44,7 +44,7 @@ def trial_runs(study: Study) -> list[Run]:
     ]
 
 
-def choices(study: Study) -> list[tuple[str, str, str]]:
+def tuned_rows(study: Study) -> list[tuple[str, str, str]]:
     """Return (environment, policy, method) of every learning rate that trials decide."""
     return list(dict.fromkeys((run.env, run.policy, run.method) for run in trial_runs(study)))
 
@@ -78,7 +78,7 @@ def prompted_runs(study: Study) -> list[Run]:
         for policy in study.policies
         for name, entry in study.agents.items()
         if entry.policies is None or policy in entry.policies
-        if study.covers(MAIN, env, policy)
+        if study.covers(MAIN_PART, env, policy)
     ]
 
 
@@ -87,10 +87,10 @@ def evaluated_runs(study: Study) -> list[Run]:
     return [*trained_runs(study), *reference_runs(study), *prompted_runs(study)]
 
 
-def runs_of(study: Study, part: Part) -> list[Run]:
+def runs_of_part(study: Study, part: Part) -> list[Run]:
     """Return the rows of one part of a study: trained ones, the untrained policies beside them, and agents."""
     trained = [run for run in trained_runs(study) if part in study.methods[run.method].parts]
-    agents = prompted_runs(study) if part in MAIN else []
+    agents = prompted_runs(study) if part in MAIN_PART else []
     return [
         run
         for run in (*trained, *reference_runs(study), *agents)
@@ -103,7 +103,7 @@ def base_policies(study: Study) -> list[tuple[str, str]]:
     return [(run.env, run.policy) for run in reference_runs(study) if run.method == "base"]
 
 
-def plays_weights_of(study: Study, run: Run) -> Literal["run", "policy", "endpoint"]:
+def weights_source(study: Study, run: Run) -> Literal["run", "policy", "endpoint"]:
     """Return whose weights a run is evaluated with.
 
     Returns:
@@ -139,7 +139,7 @@ def learning_runs(study: Study) -> list[Run]:
     otherwise all.
     """
     apart = any("figures" in entry.parts for entry in study.methods.values())
-    runs = runs_of(study, "figures") if apart else [*trained_runs(study), *reference_runs(study)]
+    runs = runs_of_part(study, "figures") if apart else [*trained_runs(study), *reference_runs(study)]
     return [run for run in runs if run.method != "strong" and study.at(run.env).training.snapshots]
 
 
@@ -160,5 +160,5 @@ def find_run(study: Study, run_id: str) -> Run:
     """
     runs = {run.run_id: run for run in (*evaluated_runs(study), *trial_runs(study))}
     if run_id not in runs:
-        raise InputError(f"study {study.name!r} has no run {run_id!r}; it has: {listed(runs)}")
+        raise InputError(f"study {study.name!r} has no run {run_id!r}; it has: {format_names(runs)}")
     return runs[run_id]

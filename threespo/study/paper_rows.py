@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from threespo.errors import InputError
-from threespo.paths import PAPER
+from threespo.paths import PAPER_FOLDER
 from threespo.study.reading import read_text, read_yaml
 
 
@@ -17,7 +17,7 @@ class PaperRows(NamedTuple):
     base_models: tuple[str, ...]
 
 
-def paper_rows(folder: Path = PAPER) -> PaperRows | None:
+def paper_rows(folder: Path = PAPER_FOLDER) -> PaperRows | None:
     """Return the ids that a study can name; ``None`` where the paper's numbers are not.
 
     They are part of the repository and not of the package: who uses the package alone makes no table that has them.

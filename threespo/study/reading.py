@@ -8,7 +8,7 @@ import yaml
 
 from threespo.errors import InputError
 
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 """Values of one text, those that aliases repeat included: a few aliases of aliases would otherwise fill the memory."""
 
 
@@ -155,8 +155,8 @@ def _check(node: yaml.Node, origin: str, sizes: dict[int, int]) -> int:
     elif isinstance(node, yaml.SequenceNode):
         children = node.value
     size = 1 + sum(_check(child, origin, sizes) for child in children)
-    if size > MOST_VALUES:
-        raise InputError(f"{origin}: more than {MOST_VALUES:,} values; a study has a few hundred")
+    if size > MAX_VALUES:
+        raise InputError(f"{origin}: more than {MAX_VALUES:,} values; a study has a few hundred")
     sizes[id(node)] = size
     return size
 

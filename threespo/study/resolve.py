@@ -13,12 +13,19 @@ from typing import Any
 
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.spec import RealData
-from threespo.errors import InputError, listed
+from threespo.errors import InputError, format_names
 from threespo.paths import Paths
-from threespo.study.catalogue import catalogue
-from threespo.study.changes import own_ending, reaching, small_budgets
+from threespo.study.catalogue import read_catalogue
+from threespo.study.changes import apply_to_environments, describe_small_budgets, folder_suffix
 from threespo.study.config import Study
-from threespo.study.configuration import Places, check_texts, is_folder, read_call, results_folder, typed
+from threespo.study.configuration import (
+    ConfigOrigin,
+    check_config_arguments,
+    is_folder,
+    parse_scalars,
+    read_call,
+    results_folder,
+)
 from threespo.study.load import Change, dump_study, load_study
 from threespo.study.matrix import local_policies
 
@@ -30,7 +37,7 @@ CONFIG_KEYS = ("study", "set", "name", "policy_build", "results", "real")
 AUTO = "auto"
 """The value of ``study`` that lets the granted GPUs decide."""
 
-LONGEST_SHOWN = 80
+MAX_NAME_LENGTH = 80
 """Characters of a name that messages show."""
 
 CORE = "paper-core"
@@ -53,7 +60,7 @@ class Resolved:
     notes: Sequence[str] = ()
     """What else has to be said of the settings."""
     call: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments of ``resolve`` and the name of the study's file, as JSON values."""
+    """The arguments of ``resolve_study`` and the name of the study's file, as JSON values."""
 
     @property
     def digest(self) -> str:
@@ -61,13 +68,13 @@ class Resolved:
         return hashlib.sha256(dump_study(self.study).encode()).hexdigest()
 
 
-def real_data() -> dict[str, RealData]:
+def real_data_environments() -> dict[str, RealData]:
     """Return the environments that a folder of real data can be given for."""
     specs = {name: environment(name) for name in ENVIRONMENTS}
     return {name: spec.real for name, spec in specs.items() if spec.real}
 
 
-def study_file(name: str, folder: Path = STUDIES) -> Path:
+def find_study_file(name: str, folder: Path = STUDIES) -> Path:
     """Return the study file for a name in ``config/studies`` or for a path.
 
     Raises:
@@ -79,10 +86,12 @@ def study_file(name: str, folder: Path = STUDIES) -> Path:
             if candidate.is_file():
                 return candidate
     known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml"))) or "none here"
-    raise InputError(f"study {name[:LONGEST_SHOWN]!r}: neither a file nor a name in {folder} ({known})")
+    raise InputError(
+        f"study {name[:MAX_NAME_LENGTH]!r}: neither a file nor a name in {folder} ({known})"
+    )
 
 
-def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = ()) -> Resolved:
+def resolve_study(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = ()) -> Resolved:
     """Return the study that the workflow is asked for.
 
     Args:
@@ -93,37 +102,39 @@ def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = 
     Raises:
         InputError: for unknown keys, wrong fields, a missing folder of real data, or too few GPUs for the study.
     """
-    keys = ("study", *real_data(), *CONFIG_KEYS[1:])
-    check_texts(given)
-    values = {str(key): typed(value) for key, value in config.items()}
-    places = Places(values)
+    keys = ("study", *real_data_environments(), *CONFIG_KEYS[1:])
+    check_config_arguments(given)
+    values = {str(key): parse_scalars(value) for key, value in config.items()}
+    places = ConfigOrigin(values)
     if unknown := [key for key in config if key not in keys]:
         raise InputError(
-            f"{places.of(str(unknown[0]))}: no such key; known are {', '.join(keys)}. "
+            f"{places.where(str(unknown[0]))}: no such key; known are {', '.join(keys)}. "
             "A study's own fields are changed with --config 'set={...}'."
         )
 
     # What is wrong with the catalogue of tables and figures is told now, and not by the last job.
-    catalogue()
+    read_catalogue()
     results = results_folder(places)
     asked = _asked(places, gpus)
-    path = study_file(asked)
+    path = find_study_file(asked)
     given_data, wanted = _of_data(places, path), _wanted(places)
     study = plain = load_study(path, given_data)
     notes: list[str] = []
     if wanted.values:
-        reached = Change(wanted.origin, reaching(wanted.values, plain, notes))
+        reached = Change(wanted.origin, apply_to_environments(wanted.values, plain, notes))
         study = load_study(path, [*given_data, reached])
     _check_folders(study, places, path)
     _check_gpus(study, gpus)
-    notes += small_budgets(study)
+    notes += describe_small_budgets(study)
 
     # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins. So have those
     # of a changed study: a report must not stand beside settings that are not those of its runs.
     plain_folder = study.name + "".join(
-        f"-{real.ending}" for env, real in real_data().items() if env in places.given
+        f"-{real.results_suffix}"
+        for env, real in real_data_environments().items()
+        if env in places.given
     )
-    folder = plain_folder + own_ending(places, study, plain)
+    folder = plain_folder + folder_suffix(places, study, plain)
     chosen = places.value("study", AUTO, str | int, "") == AUTO
     why = _why(study, gpus) if chosen else "as asked"
     call = {"config": values, "gpus": gpus, "file": path.name}
@@ -132,7 +143,7 @@ def resolve(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = 
     return Resolved(study, Paths(results / folder), Paths(results / plain_folder), reason, notes, call)
 
 
-def present_study(paths: Paths) -> Study:
+def current_study(paths: Paths) -> Study:
     """Return the study of a folder of results as the workflow would have it now, called as it last was.
 
     Where that is another study or none by now (its file is gone, or this is not the repository), it is the study that the
@@ -146,21 +157,21 @@ def present_study(paths: Paths) -> Study:
         return load_study(paths.study)
     config, gpus = call["config"], call["gpus"]
     try:
-        file = study_file(_asked(Places(config), gpus))
+        file = find_study_file(_asked(ConfigOrigin(config), gpus))
     except (TypeError, InputError):
         return load_study(paths.study)
 
     # A file that is wrong by now is to be told.
     load_study(file)
     try:
-        found = resolve(config, gpus)
+        found = resolve_study(config, gpus)
     except (InputError, TypeError):
         # The call of another machine, on data that are not here.
         return load_study(paths.study)
     return found.study if found.paths.root.name == paths.root.name else load_study(paths.study)
 
 
-def _asked(places: Places, gpus: int | None) -> str:
+def _asked(places: ConfigOrigin, gpus: int | None) -> str:
     """Return the name or file of the study that is asked for."""
     asked = str(places.value("study", AUTO, str | int, "a name in config/studies or a file"))
     return _automatic(gpus) if asked == AUTO else asked
@@ -187,32 +198,36 @@ def _why(study: Study, gpus: int | None) -> str:
     )
 
 
-def _of_data(places: Places, path: Path) -> list[Change]:
+def _of_data(places: ConfigOrigin, path: Path) -> list[Change]:
     """Return what folders of real data change of the study in ``path``, and where that is written."""
     real = places.mapping("real", "as in config/config.yaml")
-    folders = {env: folder for env in real_data() if (folder := _folder(env, places)) is not None}
+    folders = {
+        env: folder for env in real_data_environments() if (folder := _folder(env, places)) is not None
+    }
     if not folders:
         return []
     study = load_study(path)
     # Beside real data, embedded stand-ins would be different experiments under the same names: real prompts are longer.
     there = {env for env, own in study.environments.items() if own.source == "embedded"}
     changes = [
-        Change(places.of(env), dict.fromkeys(there - folders.keys())) for env in list(folders)[:1]
+        Change(places.where(env), dict.fromkeys(there - folders.keys())) for env in list(folders)[:1]
     ]
     for env, folder in folders.items():
         changes += _on_real_data(env, folder, real, places, path, study)
     return changes
 
 
-def _wanted(places: Places) -> Change:
+def _wanted(places: ConfigOrigin) -> Change:
     """Return what a person wants changed of the study."""
     changes = places.mapping("set", "such as 'set={training: {generations: 500}}'")
     if places.value("policy_build", False, bool, "true or false"):
-        return Change(places.of("set" if changes else "policy_build"), {"policy_build": True, **changes})
-    return Change(places.of("set"), changes)
+        return Change(
+            places.where("set" if changes else "policy_build"), {"policy_build": True, **changes}
+        )
+    return Change(places.where("set"), changes)
 
 
-def _folder(env: str, places: Places) -> Path | None:
+def _folder(env: str, places: ConfigOrigin) -> Path | None:
     """Return the folder of real data that is given for an environment."""
     text = places.value(env, None, str | int | None, "a folder of real data")
     if text is None:
@@ -220,50 +235,50 @@ def _folder(env: str, places: Places) -> Path | None:
     folder = Path(str(text))
     if not str(text).strip() or not is_folder(folder):
         raise InputError(
-            f"{places.of(env)}={text}: no such folder. It must hold {real_data()[env].holds}."
+            f"{places.where(env)}={text}: no such folder. It must hold {real_data_environments()[env].holds}."
         )
     return folder
 
 
 def _on_real_data(
-    env: str, folder: Path, settings: dict[str, Any], places: Places, path: Path, study: Study
+    env: str, folder: Path, settings: dict[str, Any], places: ConfigOrigin, path: Path, study: Study
 ) -> list[Change]:
     """Return what a study changes to play on the real data in ``folder``; ``settings`` is ``real`` of the configuration."""
     if env not in study.environments:
         raise InputError(
-            f"{places.of(env)}={folder}: {path} has no section {env!r}; choose a study that has one"
+            f"{places.where(env)}={folder}: {path} has no section {env!r}; choose a study that has one"
         )
-    known = (*real_data(), "policy")
+    known = (*real_data_environments(), "policy")
     if unknown := sorted(str(key) for key in settings if key not in known):
         raise InputError(
-            f"{places.of('real')}: no such key: {listed(unknown)}; there are {', '.join(known)}"
+            f"{places.where('real')}: no such key: {format_names(unknown)}; there are {', '.join(known)}"
         )
 
     parts = {name: settings.get(name) or {} for name in (env, "policy")}
     for name, part in parts.items():
         if not isinstance(part, dict):
             raise InputError(
-                f"{places.of('real')}.{name}: expected a mapping as in config/config.yaml, found {part!r}"
+                f"{places.where('real')}.{name}: expected a mapping as in config/config.yaml, found {part!r}"
             )
     # A pretrained model keeps its own limits.
     tiny = [name for name, policy in study.policies.items() if policy.kind == "tiny"]
     changed = {env: parts[env], "policies": dict.fromkeys(tiny, parts["policy"])}
     data = {env: {"source": "path", "path": str(folder.resolve())}}
-    return [Change(places.of("real"), changed), Change(places.of(env), data)]
+    return [Change(places.where("real"), changed), Change(places.where(env), data)]
 
 
-def _check_folders(study: Study, places: Places, path: Path) -> None:
+def _check_folders(study: Study, places: ConfigOrigin, path: Path) -> None:
     """Refuse folders without data now, and not when the first job has begun."""
     for env, section in study.environments.items():
-        real = real_data().get(env)
+        real = real_data_environments().get(env)
         if real is None or section.source != "path" or section.path is None:
             continue
         where = (
-            f"{places.of(env)}={section.path}"
+            f"{places.where(env)}={section.path}"
             if env in places.given
             else f"{path}: {env}.path: {section.path}"
         )
-        lack = real.lacks(section.path) if is_folder(section.path) else "no such folder"
+        lack = real.explain_missing(section.path) if is_folder(section.path) else "no such folder"
         if lack is not None:
             raise InputError(f"{where}: {lack}. It must hold {real.holds}.")
 
@@ -287,7 +302,7 @@ def _check_gpus(study: Study, gpus: int | None) -> None:
         )
 
 
-def results_of(name: str) -> Paths:
+def find_results(name: str) -> Paths:
     """Return the paths of the study that a name, a folder of results or a study's file means.
 
     Raises:

@@ -30,7 +30,7 @@ SEEDS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AllocationRule:
     """How rollouts are allocated."""
 
     ceiling: bool = True
@@ -42,14 +42,14 @@ class Rule:
 
 
 VARIANTS = {
-    "as printed": Rule(),
-    "without the gate": Rule(gate=False),
-    "without gate and ceiling": Rule(ceiling=False, gate=False),
-    "the theorem's": Rule(ceiling=False, gate=False, alpha_of_rounds=True),
+    "as printed": AllocationRule(),
+    "without the gate": AllocationRule(gate=False),
+    "without gate and ceiling": AllocationRule(ceiling=False, gate=False),
+    "the theorem's": AllocationRule(ceiling=False, gate=False, alpha_of_rounds=True),
 }
 
 
-class Course(NamedTuple):
+class RegretCurve(NamedTuple):
     """Sums over all rounds so far, for every round; both (seeds, rounds)."""
 
     regret: NDArray[np.float64]
@@ -58,7 +58,7 @@ class Course(NamedTuple):
     """Of all actions."""
 
 
-def play(rule: Rule, rounds: int) -> Course:
+def simulate_bandit(rule: AllocationRule, rounds: int) -> RegretCurve:
     """Play ``SEEDS`` bandits at the paper's constants of eq. 1 and eq. 3.
 
     Args:
@@ -85,7 +85,7 @@ def play(rule: Rule, rounds: int) -> Course:
         won += random.binomial(count, truth)
         spent[:, number], drawn[:, number] = count @ gaps, count.sum(axis=1)
 
-    return Course(np.cumsum(spent, axis=1), np.cumsum(drawn, axis=1))
+    return RegretCurve(np.cumsum(spent, axis=1), np.cumsum(drawn, axis=1))
 
 
 def regret_table() -> pd.DataFrame:
@@ -96,9 +96,9 @@ def regret_table() -> pd.DataFrame:
     rows = []
     for name, rule in VARIANTS.items():
         # The theorem's alpha depends on I, so every I is a bandit of its own.
-        whole = None if rule.alpha_of_rounds else play(rule, MARKS[-1])
+        whole = None if rule.alpha_of_rounds else simulate_bandit(rule, MARKS[-1])
         for mark in MARKS:
-            regret, rollouts = (values[:, mark - 1] for values in whole or play(rule, mark))
+            regret, rollouts = (values[:, mark - 1] for values in whole or simulate_bandit(rule, mark))
             numbers = {
                 "mean": regret.mean(),
                 "lowest": regret.min(),
@@ -112,7 +112,7 @@ def regret_table() -> pd.DataFrame:
 def _allocation(
     tried: NDArray[np.float64],
     won: NDArray[np.float64],
-    rule: Rule,
+    rule: AllocationRule,
     settings: ScoreSettings,
     random: np.random.Generator,
 ) -> NDArray[np.int64]:

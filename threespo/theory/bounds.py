@@ -13,7 +13,7 @@ from threespo.theory.bandit import PROBABILITIES
 ROUNDS = (2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 3_000, 5_000, 10_000)
 """Rounds i at which the good event is looked at."""
 
-REPAIRED = 1.5
+REPAIRED_RADIUS = 1.5
 """c of the radius sqrt(c log i / N) for which the proof's union over A actions and N <= i gives 2 A / i^2: Hoeffding's bound
 is 2 i^(-2c) for each, and there are A i of them."""
 
@@ -24,7 +24,7 @@ EPOCHS = 400
 """Rounds I of the paper's training runs."""
 
 
-def missed(probabilities: Sequence[float], draws: int, log_term: float) -> float:
+def bad_event_probability(probabilities: Sequence[float], draws: int, log_term: float) -> float:
     """Return the probability that some action's rate is further from the truth than the radius sqrt(log_term / N).
 
     Args:
@@ -44,28 +44,28 @@ def missed(probabilities: Sequence[float], draws: int, log_term: float) -> float
     return 1.0 - kept
 
 
-def score_gap(alpha: float, clock: int, gap: float) -> float:
+def score_separation_bound(alpha: float, clock: int, gap: float) -> float:
     """Return lambda exp(-lambda) gap / 2, the score separation, with lambda = alpha ln t at depth ``clock``."""
     annealing = alpha * math.log(clock)
     return annealing * math.exp(-annealing) * gap / 2
 
 
-def share_bound(alpha: float, clock: int, gap: float) -> float:
+def allocation_share_bound(alpha: float, clock: int, gap: float) -> float:
     """Return t^(-alpha gap / 2), the bound on a non-worst action's share of the rollouts."""
     return float(clock ** (-alpha * gap / 2))
 
 
-def least_alpha(rounds: int, gap: float) -> float:
+def min_alpha(rounds: int, gap: float) -> float:
     """Return 2 log I / (gap log 2), the least alpha at which the theorem has its logarithm."""
     return 2 * math.log(rounds) / (gap * math.log(2))
 
 
-def least_gamma(rounds: int, gap: float) -> float:
+def weight_schedule_gamma(rounds: int, gap: float) -> float:
     """Return gap^2 log 2 / (16 log I), the decay of omega at which both weights of eq. 2 are equal after T_a visits."""
     return gap**2 * math.log(2) / (16 * math.log(rounds))
 
 
-def curves() -> pd.DataFrame:
+def bound_curves() -> pd.DataFrame:
     """Return what the figure of the bounds draws, at the paper's constants: columns ``panel``, ``series``, ``x``, ``y``.
 
     ``coverage``: the probability of the bad event against the round i, in which each action of the bandit has been drawn
@@ -80,10 +80,11 @@ def curves() -> pd.DataFrame:
         radii = {
             "radius of the text": math.log(actions),
             "radius of the proof": math.log(draws),
-            "repaired": REPAIRED * math.log(draws),
+            "repaired": REPAIRED_RADIUS * math.log(draws),
         }
         rows += [
-            ("coverage", name, draws, missed(PROBABILITIES, draws, term)) for name, term in radii.items()
+            ("coverage", name, draws, bad_event_probability(PROBABILITIES, draws, term))
+            for name, term in radii.items()
         ]
         rows.append(("coverage", "claimed, 1/i²", draws, draws**-2.0))
 
@@ -92,7 +93,9 @@ def curves() -> pd.DataFrame:
         for alpha in (settings.alpha, 1.0):
             hard, easy = (math.exp(-alpha * math.log(clock) * rate) for rate in (0.4, 0.6))
             rows.append(("separation", f"S, α = {alpha:g}", clock, hard - easy))
-            rows.append(("separation", f"bound, α = {alpha:g}", clock, score_gap(alpha, clock, 0.2)))
+            rows.append(
+                ("separation", f"bound, α = {alpha:g}", clock, score_separation_bound(alpha, clock, 0.2))
+            )
 
     for percent in range(0, 81, 2):
         gap = percent / 100
@@ -107,12 +110,17 @@ def curves() -> pd.DataFrame:
                 counts[1].score / sum(count.score for count in counts),
             )
         )
-        rows.append(("allocation", "bound", gap, share_bound(settings.alpha, 2, gap)))
+        rows.append(("allocation", "bound", gap, allocation_share_bound(settings.alpha, 2, gap)))
 
     for visits in range(41):
         weight = novelty_weight(visits, OMEGA_K)
         rows += [("omega", "ω", visits, weight), ("omega", "0.5 − ω", visits, 0.5 - weight)]
         rows.append(
-            ("omega", "ω, γ of the theorem", visits, novelty_weight(visits, least_gamma(EPOCHS, 1.0)))
+            (
+                "omega",
+                "ω, γ of the theorem",
+                visits,
+                novelty_weight(visits, weight_schedule_gamma(EPOCHS, 1.0)),
+            )
         )
     return pd.DataFrame(rows, columns=["panel", "series", "x", "y"])

@@ -30,7 +30,7 @@ class Report:
     details: dict[str, float] = field(default_factory=dict)
     """Further numbers of some kinds."""
 
-    def numbers(self) -> dict[str, float]:
+    def as_json_fields(self) -> dict[str, float]:
         """Return what is printed of the replay besides its kind."""
         return {
             "cases": self.cases,
@@ -40,7 +40,7 @@ class Report:
             **self.details,
         }
 
-    def count(self, equal: bool, error: float = 0.0) -> None:
+    def add_case(self, equal: bool, error: float = 0.0) -> None:
         """Count one case, ``equal`` or not; ``error`` is its largest absolute deviation."""
         self.cases += 1
         self.mismatches += not equal
@@ -91,6 +91,6 @@ def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
         ) from error
 
 
-def within(value: float, expected: float, tolerance: float) -> bool:
+def is_within(value: float, expected: float, tolerance: float) -> bool:
     """Return whether ``value`` deviates by at most ``tolerance``, relative to max(1, |expected|)."""
     return abs(value - expected) <= tolerance * max(1.0, abs(expected))

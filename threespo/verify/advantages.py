@@ -4,8 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from threespo.errors import InputError
-from threespo.methods.advantages import Population, Steps, gigpo, grpo, hgpo, rloo
-from threespo.verify import Report, read_cases, timed_report, within
+from threespo.methods.advantages import (
+    Population,
+    Steps,
+    gigpo_advantages,
+    grpo_advantages,
+    hgpo_advantages,
+    rloo_advantages,
+)
+from threespo.verify import Report, is_within, read_cases, timed_report
 
 ESTIMATORS = ("grpo", "rloo", "gigpo", "hgpo")
 
@@ -29,7 +36,7 @@ def verify(
             file, ("estimator", "params", "groups", "expected", "expected_exact", "float_sensitive")
         ):
             if case["estimator"] == (only or case["estimator"]):
-                report.count(*_compare(case))
+                report.add_case(*_compare(case))
     return report
 
 
@@ -48,8 +55,8 @@ def _compare(case: dict[str, Any]) -> tuple[bool, float]:
         zip(values, case["expected_exact"], case["expected"], strict=True)
     ):
         for s, value in enumerate(got):
-            equal &= within(value, exact[s], 1e-6)
-            equal &= (t, s) in sensitive or within(value, reference[s], 1e-4)
+            equal &= is_within(value, exact[s], 1e-6)
+            equal &= (t, s) in sensitive or is_within(value, reference[s], 1e-4)
             worst = max(worst, abs(value - exact[s]))
     return equal, worst
 
@@ -70,16 +77,18 @@ def _steps(group: dict[str, Any]) -> list[Steps]:
 def _estimate(estimator: str, params: dict[str, Any], group: list[Steps]) -> list[list[float]]:
     population: Population = "rows" if params.get("compute_mean_std_cross_steps", True) else "first_rows"
     if estimator == "rloo":
-        return rloo(group, population=population)
+        return rloo_advantages(group, population=population)
 
     normalise, eps = params["mode"] == "mean_std_norm", params["epsilon"]
     if estimator == "grpo":
-        return grpo(group, population=population, normalise=normalise, eps=eps)
+        return grpo_advantages(group, population=population, normalise=normalise, eps=eps)
     if estimator == "gigpo":
         weight = params["step_advantage_w"]
-        return gigpo(group, population=population, normalise=normalise, step_weight=weight, eps=eps)
+        return gigpo_advantages(
+            group, population=population, normalise=normalise, step_weight=weight, eps=eps
+        )
     if estimator == "hgpo":
-        return hgpo(
+        return hgpo_advantages(
             group,
             population=population,
             normalise=normalise,

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.alfworld import Alfworld, Game, compile_game
-from threespo.envs.alfworld.sources import load
+from threespo.envs.alfworld.sources import load_games
 from threespo.errors import InputError
 from threespo.verify import Report, read_cases, timed_report
 
@@ -34,7 +34,7 @@ def verify(
             wanted = {case["game_id"] for case in cases if case["split"] == split}
             known.update(
                 ((split, record.game_id), compile_game(record))
-                for record in load(games, split)
+                for record in load_games(games, split)
                 if record.game_id in wanted
             )
 
@@ -44,7 +44,7 @@ def verify(
                 raise InputError(
                     f"{games}: no game {case['split']}/{case['game_id']}, which {file} refers to"
                 )
-            report.count(_same(game, case["steps"], file))
+            report.add_case(_same(game, case["steps"], file))
     return report
 
 

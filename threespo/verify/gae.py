@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from threespo.methods.gae import gae, whitened
+from threespo.methods.gae import generalised_advantages, whiten_advantages
 from threespo.verify import Report, read_cases, timed_report
 
 _FIELDS = (
@@ -27,14 +27,14 @@ def verify(
     with timed_report("gae") as report:
         for case in read_cases(file, _FIELDS):
             error = max(_deviations(case))
-            report.count(error <= _TOLERANCE, error)
+            report.add_case(error <= _TOLERANCE, error)
     return report
 
 
 def _deviations(case: dict[str, Any]) -> Iterator[float]:
     for suffix, keep_tail in (("", True), ("_tail_zeroed", False)):
         found = [
-            gae(
+            generalised_advantages(
                 *_response(case, row),
                 gamma=case["gamma"],
                 lam=case["lam"],
@@ -43,7 +43,7 @@ def _deviations(case: dict[str, Any]) -> Iterator[float]:
             for row in range(len(case["rewards"]))
         ]
         yield from _compare(
-            case, f"advantages{suffix}", whitened([advantages for advantages, _ in found])
+            case, f"advantages{suffix}", whiten_advantages([advantages for advantages, _ in found])
         )
         yield from _compare(case, f"returns{suffix}", [returns for _, returns in found])
 

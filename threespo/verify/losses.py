@@ -21,7 +21,7 @@ def verify(
     with timed_report("losses") as report:
         for case in read_cases(file, _FIELDS):
             error = max(deviations(case, torch.float64).values())
-            report.count(error <= _TOLERANCE, error)
+            report.add_case(error <= _TOLERANCE, error)
     return report
 
 

@@ -16,9 +16,9 @@ from threespo.errors import InputError
 from threespo.verify import Report, timed_report
 from threespo.verify.shop import open_catalogue
 
-_SHOWN = 5
-_TRIES = 200
-_MARKS = ".,:;'’\"_-–/&+*#@()\u00ad"
+_MAX_SHOWN_DIFFERENCES = 5
+_MAX_DRAWS = 200
+_PUNCTUATION = ".,:;'’\"_-–/&+*#@()\u00ad"
 
 
 def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> Report:
@@ -37,8 +37,12 @@ def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> R
     if queries < 1:
         raise InputError(f"--queries {queries}: expected at least 1")
 
-    with timed_report("lucene") as report, _open(catalogue) as shop, _lucene(shop, index) as lucene:
-        overlaps, firsts, kinds = [], 0, dict.fromkeys(_KINDS, 0)
+    with (
+        timed_report("lucene") as report,
+        _open_shop(catalogue) as shop,
+        _open_lucene(shop, index) as lucene,
+    ):
+        overlaps, firsts, kinds = [], 0, dict.fromkeys(_QUERY_KINDS, 0)
         for kind, query in draw_queries(shop, queries):
             found, expected = shop.index.search(query), lucene.search(query)
             overlaps.append(
@@ -49,9 +53,9 @@ def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> R
             firsts += found[:1] == expected[:1]
             kinds[kind] += 1
 
-            report.count(found == expected)
-            if found != expected and report.mismatches <= _SHOWN:
-                _show(shop, kind, query, found, expected)
+            report.add_case(found == expected)
+            if found != expected and report.mismatches <= _MAX_SHOWN_DIFFERENCES:
+                _print_difference(shop, kind, query, found, expected)
 
         report.details = {
             "equal_in_order": 1 - report.mismatches / report.cases,
@@ -64,7 +68,7 @@ def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> R
 
 
 @contextlib.contextmanager
-def _open(folder: Path | None) -> Iterator[Catalogue]:
+def _open_shop(folder: Path | None) -> Iterator[Catalogue]:
     if folder is not None and is_catalogue(folder):
         yield Catalogue(folder)
     else:
@@ -73,7 +77,7 @@ def _open(folder: Path | None) -> Iterator[Catalogue]:
 
 
 @contextlib.contextmanager
-def _lucene(shop: Catalogue, folder: Path | None) -> Iterator[LuceneSearch]:
+def _open_lucene(shop: Catalogue, folder: Path | None) -> Iterator[LuceneSearch]:
     with tempfile.TemporaryDirectory(prefix="threespo-lucene-") as temporary:
         index = Path(temporary) / "index" if folder is None else folder
         if not index.exists():
@@ -81,7 +85,7 @@ def _lucene(shop: Catalogue, folder: Path | None) -> Iterator[LuceneSearch]:
         yield LuceneSearch(index, shop)
 
 
-def _show(
+def _print_difference(
     shop: Catalogue, kind: str, query: str, found: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
     # The first place at which the lists differ; the shorter one may be the beginning of the longer.
@@ -102,11 +106,11 @@ def draw_queries(shop: Catalogue, count: int) -> Iterator[tuple[str, str]]:
 
     A kind that the catalogue has nothing for is left out, and the others have more queries.
     """
-    kinds = list(_KINDS)
+    kinds = list(_QUERY_KINDS)
     drawn = 0
     while kinds and drawn < count:
         kind = kinds[drawn % len(kinds)]
-        query = _KINDS[kind](shop, rng.generator("verify lucene", kind, drawn))
+        query = _QUERY_KINDS[kind](shop, rng.generator("verify lucene", kind, drawn))
         if query is None:
             kinds.remove(kind)
             continue
@@ -114,21 +118,23 @@ def draw_queries(shop: Catalogue, count: int) -> Iterator[tuple[str, str]]:
         yield kind, query
 
 
-def _some(shop: Catalogue, source: Random, fits: Callable[[Product], object]) -> Product | None:
-    """Draw a product that ``fits``; None if none of ``_TRIES`` draws does."""
-    tried = (shop.product(source.randrange(len(shop))) for _ in range(_TRIES))
+def _draw_product(shop: Catalogue, source: Random, fits: Callable[[Product], object]) -> Product | None:
+    """Draw a product that ``fits``; None if none of ``_MAX_DRAWS`` draws does."""
+    tried = (shop.product(source.randrange(len(shop))) for _ in range(_MAX_DRAWS))
     return next((product for product in tried if fits(product)), None)
 
 
-def _words(shop: Catalogue, source: Random, count: int) -> list[str]:
+def _draw_words(shop: Catalogue, source: Random, count: int) -> list[str]:
     """Return ``count`` words, each of a product of its own; fewer where no product has text."""
-    products = [_some(shop, source, lambda product: product.searched_text.split()) for _ in range(count)]
+    products = [
+        _draw_product(shop, source, lambda product: product.searched_text.split()) for _ in range(count)
+    ]
     return [source.choice(product.searched_text.split()) for product in products if product is not None]
 
 
-def _goal(shop: Catalogue, source: Random) -> str | None:
+def _draw_goal(shop: Catalogue, source: Random) -> str | None:
     """Return an instruction, worded as a goal's: a person's, or a synthetic one with an option of each kind."""
-    product = _some(shop, source, lambda product: product.instruction or product.human)
+    product = _draw_product(shop, source, lambda product: product.instruction or product.human)
     if product is None:
         return None
     if product.human and (not product.instruction or source.random() < 0.5):
@@ -140,9 +146,9 @@ def _goal(shop: Catalogue, source: Random) -> str | None:
     return f"{product.instruction}{f' with {wish}' if wish else ''}{bound}"
 
 
-def _title(shop: Catalogue, source: Random) -> str | None:
+def _draw_partial_title(shop: Catalogue, source: Random) -> str | None:
     """Return a title without some of its words."""
-    product = _some(shop, source, lambda product: product.title.split())
+    product = _draw_product(shop, source, lambda product: product.title.split())
     if product is None:
         return None
     words = product.title.split()
@@ -150,25 +156,25 @@ def _title(shop: Catalogue, source: Random) -> str | None:
     return " ".join(words[place] for place in sorted(source.sample(range(len(words)), kept)))
 
 
-def _word(shop: Catalogue, source: Random) -> str | None:
-    return next(iter(_words(shop, source, 1)), None)
+def _draw_word(shop: Catalogue, source: Random) -> str | None:
+    return next(iter(_draw_words(shop, source, 1)), None)
 
 
-def _soup(shop: Catalogue, source: Random) -> str | None:
+def _draw_mixed_words(shop: Catalogue, source: Random) -> str | None:
     """Return words of several products, some more than once."""
-    words = _words(shop, source, source.randint(2, 15))
+    words = _draw_words(shop, source, source.randint(2, 15))
     return " ".join([*words, *source.choices(words, k=source.randint(0, 3))]) if words else None
 
 
-def _glued(shop: Catalogue, source: Random) -> str | None:
+def _draw_joined_words(shop: Catalogue, source: Random) -> str | None:
     """Return words with marks between them instead of blanks: whether a mark divides words is up to Lucene's analyzer."""
-    words = _words(shop, source, source.randint(2, 5))
-    return source.choice(_MARKS).join(words) if words else None
+    words = _draw_words(shop, source, source.randint(2, 5))
+    return source.choice(_PUNCTUATION).join(words) if words else None
 
 
-def _foreign(shop: Catalogue, source: Random) -> str | None:
+def _draw_non_ascii(shop: Catalogue, source: Random) -> str | None:
     """Return a stretch of text with a character that is not ASCII."""
-    product = _some(shop, source, lambda product: not product.searched_text.isascii())
+    product = _draw_product(shop, source, lambda product: not product.searched_text.isascii())
     if product is None:
         return None
     words = product.searched_text.split()
@@ -176,11 +182,11 @@ def _foreign(shop: Catalogue, source: Random) -> str | None:
     return " ".join(words[max(0, place - 2) : place + 3])
 
 
-_KINDS: dict[str, Callable[[Catalogue, Random], str | None]] = {
-    "goal": _goal,
-    "title": _title,
-    "word": _word,
-    "soup": _soup,
-    "glued": _glued,
-    "foreign": _foreign,
+_QUERY_KINDS: dict[str, Callable[[Catalogue, Random], str | None]] = {
+    "goal": _draw_goal,
+    "title": _draw_partial_title,
+    "word": _draw_word,
+    "soup": _draw_mixed_words,
+    "glued": _draw_joined_words,
+    "foreign": _draw_non_ascii,
 }

@@ -14,7 +14,7 @@ def verify(
     with timed_report("projection") as report:
         for case in read_cases(file, ("raw",)):
             known = [name for name in ENVIRONMENTS if name in case]
-            report.count(
+            report.add_case(
                 bool(known)
                 and all(
                     parse_response(case["raw"], environment(name).text.fallback_length)

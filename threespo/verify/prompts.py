@@ -16,7 +16,7 @@ def verify(
         for case in read_cases(
             file, ("env", "history_length", "task", "history", "observation", "prompt")
         ):
-            report.count(_prompt(case) == case["prompt"])
+            report.add_case(_prompt(case) == case["prompt"])
     return report
 
 

@@ -24,9 +24,9 @@ LUCENE = "lucene"
 """The kind of ``threespo verify`` that has no reference file: the other search engine answers on the spot."""
 
 
-QUERIES = 200
+DEFAULT_QUERIES = 200
 
-_READS = {
+_OPTIONS_BY_KIND = {
     "alfworld": ("games",),
     "webshop": ("catalogue",),
     "search": ("catalogue",),
@@ -54,14 +54,14 @@ def replay(
         games: folder of games, for kinds that play.
         catalogue: folder of a catalogue's JSON files, for kinds that shop.
         only: the one estimator to check.
-        queries: searches that ``LUCENE`` compares; by default ``QUERIES``.
+        queries: searches that ``LUCENE`` compares; by default ``DEFAULT_QUERIES``.
         index: where its index is, or is to be kept.
 
     Raises:
         InputError: if the file is no reference file of this kind.
     """
     options = {"games": games, "catalogue": catalogue, "only": only, "queries": queries, "index": index}
-    read = _READS.get(kind, ())
+    read = _OPTIONS_BY_KIND.get(kind, ())
     refuse_ignored(
         f"verify {kind}", **{name: value for name, value in options.items() if name not in read}
     )
@@ -72,7 +72,7 @@ def replay(
             raise InputError(
                 f"verify {LUCENE}: takes no reference file, found {file}; give --catalogue DIR alone"
             )
-        return lucene.verify(catalogue, QUERIES if queries is None else queries, index)
+        return lucene.verify(catalogue, DEFAULT_QUERIES if queries is None else queries, index)
     if file is None:
         raise InputError(f"verify {kind}: needs a reference file; name it after the kind")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from threespo.envs.webshop.nouns import pattern_nouns
-from threespo.envs.webshop.reward import reward_of
+from threespo.envs.webshop.reward import purchase_reward
 from threespo.verify import Report, read_cases, timed_report
 from threespo.verify.shop import open_catalogue, product_number, reference_goal
 
@@ -45,12 +45,16 @@ def verify(
             chosen = tuple(case["options"].items())
 
             # Options are compared as the original does it (docs/webshop.md).
-            found = reward_of(product, case["price"], chosen, goal, given.__getitem__, repaired=False)
-            report.count(
+            found = purchase_reward(
+                product, case["price"], chosen, goal, given.__getitem__, repaired=False
+            )
+            report.add_case(
                 tuple(found) == tuple(case[part] for part in _PARTS), abs(found.total - case["reward"])
             )
             own += (
-                reward_of(product, case["price"], chosen, goal, pattern_nouns, repaired=False).total
+                purchase_reward(
+                    product, case["price"], chosen, goal, pattern_nouns, repaired=False
+                ).total
                 == case["reward"]
             )
         if report.cases:

@@ -19,9 +19,9 @@ def verify(
     """Compare every case; at a ``boundary`` the number of samples must be that of the limit eps -> 0."""
     with timed_report("scoring") as report:
         for case in read_cases(file, ("kind", "input", "expected")):
-            values = _KINDS[case["kind"]](case)
+            values = _COMPARISONS[case["kind"]](case)
             errors = [_deviation(value, expected) for value, expected in values]
-            report.count(all(error <= _TOLERANCE for error in errors), max(errors))
+            report.add_case(all(error <= _TOLERANCE for error in errors), max(errors))
     return report
 
 
@@ -32,13 +32,13 @@ def _deviation(value: Any, expected: Any) -> float:
     return 0.0 if value == expected else float("inf")
 
 
-def _settings(given: Case) -> ScoreSettings:
+def _read_settings(given: Case) -> ScoreSettings:
     return ScoreSettings(given["alpha"], given["xi"], given["zeta"], given["eps"], given["g_max"])
 
 
-def _score(case: Case) -> list[tuple[Any, Any]]:
+def _compare_score(case: Case) -> list[tuple[Any, Any]]:
     given, expected = case["input"], case["expected"]
-    got = state_score(given["n_total"], given["n_success"], given["depth"], _settings(given))
+    got = state_score(given["n_total"], given["n_success"], given["depth"], _read_settings(given))
     rollouts = expected["n_rollouts_eps0"] if case.get("boundary") else expected["n_rollouts"]
     pairs: list[tuple[Any, Any]] = [(got.rollouts, rollouts), (got.gated, expected["gated"])]
     pairs += [(got.success_rate, expected["success_rate"]), (got.score, expected["score"])]
@@ -48,7 +48,7 @@ def _score(case: Case) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def _reward(case: Case) -> list[tuple[Any, Any]]:
+def _compare_reward(case: Case) -> list[tuple[Any, Any]]:
     given, expected = case["input"], case["expected"]
     omega = novelty_weight(given["n_total"], given["omega_k"])
 
@@ -68,22 +68,22 @@ def _reward(case: Case) -> list[tuple[Any, Any]]:
     ]
 
 
-def _counts(case: Case) -> list[tuple[Any, Any]]:
+def _compare_counts(case: Case) -> list[tuple[Any, Any]]:
     table = StateTable(
         {key: (float(total), float(won)) for key, (total, won) in case["input"]["initial"].items()}
     )
     for path in case["input"]["paths"]:
         # As printed, a path that ends at a gated state is not counted.
         if path["outcome"] != "gated":
-            table.complete(path["obs"], path["outcome"] == "success")
+            table.add_path(path["obs"], path["outcome"] == "success")
     table.commit()
     return [({key: list(pair) for key, pair in table.counts.items()}, case["expected"])]
 
 
-def _transition(case: Case) -> list[tuple[Any, Any]]:
+def _compare_transition(case: Case) -> list[tuple[Any, Any]]:
     given, expected = case["input"], case["expected"]
     table = StateTable({key: (float(total), float(won)) for key, (total, won) in given["table"].items()})
-    settings, depth = _settings(given), len(given["prefix"])
+    settings, depth = _read_settings(given), len(given["prefix"])
 
     def score(key: str, at: int) -> StateScore:
         return state_score(*table.get(key), at, settings)
@@ -111,7 +111,7 @@ def _transition(case: Case) -> list[tuple[Any, Any]]:
     ]
 
 
-def _advantage(case: Case) -> list[tuple[Any, Any]]:
+def _compare_advantage(case: Case) -> list[tuple[Any, Any]]:
     given, expected = case["input"], case["expected"]
     rewards, eps = given["rewards"], given["eps"]
     floored, plain = (
@@ -128,10 +128,10 @@ def _advantage(case: Case) -> list[tuple[Any, Any]]:
     ]
 
 
-_KINDS: dict[str, Callable[[Case], list[tuple[Any, Any]]]] = {
-    "score": _score,
-    "reward": _reward,
-    "counts": _counts,
-    "transition": _transition,
-    "advantage": _advantage,
+_COMPARISONS: dict[str, Callable[[Case], list[tuple[Any, Any]]]] = {
+    "score": _compare_score,
+    "reward": _compare_reward,
+    "counts": _compare_counts,
+    "transition": _compare_transition,
+    "advantage": _compare_advantage,
 }

@@ -30,7 +30,7 @@ def verify(
                 else 1.0
             )
             firsts.append(found[:1] == expected[:1])
-            report.count(found == expected)
+            report.add_case(found == expected)
 
         if report.cases:
             report.details = {

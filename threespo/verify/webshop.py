@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.webshop import Catalogue, ShopState, WebShop
-from threespo.envs.webshop.goals import original_goals
+from threespo.envs.webshop.goals import make_original_goals
 from threespo.envs.webshop.nouns import pattern_nouns
 from threespo.envs.webshop.pages import SEPARATOR
 from threespo.envs.webshop.reward import Nouns
@@ -44,12 +44,12 @@ def verify(
 
             key = (int(case["env_seed"]), bool(case["human_goals"]))
             if key not in drawn:
-                drawn[key] = [goal.goal for goal in original_goals(shop, *key)[0]]
+                drawn[key] = [goal.goal for goal in make_original_goals(shop, *key)[0]]
             same_goals += drawn[key][case["goal_index"]] == case["goal"]["instruction_text"]
 
             differs = _difference(case, shop, file)
             ranking_only += differs == "ranking"
-            report.count(differs != "other")
+            report.add_case(differs != "other")
 
         report.details = {
             "excluded_edge_url": excluded,

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, atomic_text, read_json
+from threespo.files import read_json, replace_folder, write_json, write_text
 from threespo.pipeline import integrity
 from threespo.pipeline.stages import Job
 from threespo.provenance import records
-from threespo.results.captions import caption
-from threespo.results.paper_tables.latex import escaped
-from threespo.settings import Execution, decisive
-from threespo.study.catalogue import Item, made_in
+from threespo.results.paper.latex import escape_latex
+from threespo.results.report.captions import caption
+from threespo.settings import Execution, select_key_fields
+from threespo.study.catalogue import Item, items_of
 from threespo.study.configuration import check_study_file
 from threespo.study.load import load_study, parse_study
 from threespo.tables import read_table
-from threespo.terminal import printable
+from threespo.terminal import escape_controls
 
 if TYPE_CHECKING:
     from threespo.paths import Paths
@@ -51,22 +51,22 @@ def export(paths: "Paths", folder: Path) -> list[str]:
     study = load_study(paths.study)
     _check_ours(folder)
     gathered = paths.table("provenance")
-    integrity.check_made(study, paths, [gathered])
+    integrity.check_results(study, paths, [gathered])
     origin = read_table(gathered).set_index(["section", "name"])["value"]
     _check_study(study, paths, str(origin["study", "settings"]))
 
-    items = {item: item_files(paths, item) for item in made_in(study)}
-    integrity.check_made(study, paths, [file for files in items.values() for file in files])
+    items = {item: item_files(paths, item) for item in items_of(study)}
+    integrity.check_results(study, paths, [file for files in items.values() for file in files])
     commit, year = str(origin["code", "commit"]), str(origin["time", "gathered"])[:4]
-    with atomic_folder(folder.absolute()) as out:
+    with replace_folder(folder.absolute()) as out:
         for file in (file for files in items.values() for file in files):
             target = out / file.parent.name
             target.mkdir(exist_ok=True)
             shutil.copyfile(file, target / file.name)
-        atomic_text(out / BIBLIOGRAPHY, bibliography(study, commit, year))
-        atomic_text(out / CONTENTS, _contents(study, commit, items))
+        write_text(out / BIBLIOGRAPHY, bibliography(study, commit, year))
+        write_text(out / CONTENTS, _contents(study, commit, items))
         digests = {name: _digest(out / name) for name in _names(out)}
-        atomic_json(out / INDEX, {"study": study.name, "commit": commit, "files": digests})
+        write_json(out / INDEX, {"study": study.name, "commit": commit, "files": digests})
     return [*digests, INDEX]
 
 
@@ -92,7 +92,7 @@ def bibliography(study: "Study", commit: str, year: str) -> str:
         "note": f"{_in_bibtex(study.description)}; {len(study.seeds)} training seeds; commit {_in_bibtex(commit)}",
     }
     # Descriptions are people's, and both files are looked at in terminals.
-    return printable(
+    return escape_controls(
         f"@misc{{{key},\n"
         + "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
         + "}\n"
@@ -152,7 +152,9 @@ def _check_study(study: "Study", paths: "Paths", gathered: str) -> None:
         InputError: naming the first field that differs.
     """
     before = parse_study(json.loads(gathered), str(paths.table("provenance")))
-    then, now = (dict(records.flat(decisive(one, (Execution,)))) for one in (before, study))
+    then, now = (
+        dict(records.flatten_fields(select_key_fields(one, (Execution,)))) for one in (before, study)
+    )
     for name in sorted(then.keys() | now.keys()):
         if then.get(name) != now.get(name):
             raise InputError(
@@ -174,9 +176,14 @@ def _contents(study: "Study", commit: str, items: dict[Item, list[Path]]) -> str
         title, text = caption(study, item)
         where = ", ".join(f"`{file.parent.name}/{file.name}`" for file in files)
         lines += ["", f"## {title}", "", where, "", text]
-    return printable("\n".join([*lines, ""]))
+    return escape_controls("\n".join([*lines, ""]))
 
 
 def _in_bibtex(text: str) -> str:
     """Return text that BibTeX and LaTeX take as it is; braces, which would have to balance, are left out."""
-    return escaped(re.sub("[{}]", "", text)).replace("{[}", "[").replace("{]}", "]").replace("{*}", "*")
+    return (
+        escape_latex(re.sub("[{}]", "", text))
+        .replace("{[}", "[")
+        .replace("{]}", "]")
+        .replace("{*}", "*")
+    )

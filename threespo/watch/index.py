@@ -9,12 +9,12 @@ import jinja2
 import pandas as pd
 
 from threespo.errors import InputError
-from threespo.files import atomic_text
+from threespo.files import write_text
 from threespo.paths import Paths
-from threespo.pipeline.stages import accepted_notes, code_digest, jobs, steps_of
-from threespo.results import report
-from threespo.results.figures import label
-from threespo.results.opening import counts_of_claims
+from threespo.pipeline.stages import accepted_steps, code_digest, list_jobs, read_acceptances
+from threespo.results.analysis.opening import counts_of_claims
+from threespo.results.labels import label
+from threespo.results.report import render
 from threespo.study.confirmatory import RULE
 from threespo.study.load import load_study
 from threespo.study.marks import changed_since_mark
@@ -23,7 +23,7 @@ from threespo.tables import read_table
 if TYPE_CHECKING:
     from threespo.study.config import Study
 
-TEMPLATES = (Path(__file__).parent / "templates", report.TEMPLATES)
+TEMPLATES = (Path(__file__).parent / "templates", render.TEMPLATES)
 """The page's own, and style and script of the report."""
 
 INDEX = "index.html"
@@ -61,7 +61,7 @@ def write_index(results: Path) -> Path:
         trim_blocks=True,
     )
     rows = {study["folder"]: study.pop("rows") for study in studies}
-    atomic_text(
+    write_text(
         results / INDEX,
         environment.get_template("index.html.j2").render(studies=studies, rows=rows, others=others),
     )
@@ -101,7 +101,7 @@ def _mark(study: "Study", paths: Paths) -> str:
     if mark.rule != RULE:
         return f"frozen before it ran, at commit {mark.commit[:12]}; to be checked there"
     changed = changed_since_mark(
-        study, code_digest(study), steps_of(accepted_notes(jobs(study), paths), study)
+        study, code_digest(study), accepted_steps(read_acceptances(list_jobs(study), paths), study)
     )
     return (
         f"frozen, but its {' and its '.join(changed)} has changed since"
@@ -115,7 +115,7 @@ def _rows(study: "Study", main: pd.DataFrame) -> dict[str, dict[str, Any]]:
     shown = main[main["mean"].notna()]
     return {
         f"{label(row['env'])}, {label(row['split'], row['env'])}, {row['policy']}: {label(row['method'])}": {
-            "place": report.anchor("main", row["env"], row["policy"], row["method"]),
+            "place": render.anchor("main", row["env"], row["policy"], row["method"]),
             "mean": _plain(row["mean"]),
             "low": _plain(row["low"]),
             "high": _plain(row["high"]),

@@ -8,29 +8,29 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from threespo.envs.base import Task
-from threespo.envs.episode import FREE_TEXT, Episode, EpisodeSetup, act, begin
+from threespo.envs.episode import FREE_TEXT, Episode, EpisodeSetup, start_episode, take_action
 from threespo.envs.parsing import parse_response
-from threespo.envs.registry import environment, recognised
+from threespo.envs.registry import environment, environment_for_path
 from threespo.envs.settings import EpisodeSettings
 from threespo.envs.spec import EnvironmentSpec
-from threespo.errors import InputError, listed
+from threespo.errors import InputError, format_names
 from threespo.paths import Paths
 from threespo.protocol import Sampler, SampleRequest
 from threespo.rng import generator
 from threespo.runs.setup import make_setup
 from threespo.study.load import load_study
-from threespo.terminal import printable
+from threespo.terminal import escape_controls
 
-QUIT = "quit"
+QUIT_COMMAND = "quit"
 
-Choose = Callable[[Episode], str]
+Player = Callable[[Episode], str]
 """A player: returns the next action."""
 
-Show = Callable[[Any], str]
+StateFormatter = Callable[[Any], str]
 """Makes of a state what is written."""
 
 
-def play(
+def play_path(
     path: Path,
     task_id: str | None = None,
     policy: Path | None = None,
@@ -52,13 +52,13 @@ def play(
     Raises:
         InputError: if the task or the run is not there, or the run is of another environment.
     """
-    spec, out = recognised(path), out or sys.stdout
+    spec, out = environment_for_path(path), out or sys.stdout
     setup, task = open_task(path, task_id, split, seed)
     if policy is None:
         show = functools.partial(spec.shown, setup.env)
-        return play_task(begin(setup, task), ask(iter(sys.stdin), out), out, show)
-    setup, player = policy_player(policy, spec.name, path, out)
-    return play_task(begin(setup, task), player, out)
+        return play_task(start_episode(setup, task), make_human_player(iter(sys.stdin), out), out, show)
+    setup, player = make_policy_player(policy, spec.name, path, out)
+    return play_task(start_episode(setup, task), player, out)
 
 
 def open_task(
@@ -69,7 +69,7 @@ def open_task(
     In a study's data a person plays by the study's rules, elsewhere by the environment's own: so a person has the step limit
     that a policy has.
     """
-    spec = recognised(path)
+    spec = environment_for_path(path)
     there = _splits(path, split)
     # An id is looked for in all splits, training first; drawn is from the first alone.
     for name in there if task_id else there[:1]:
@@ -94,17 +94,17 @@ def _rules(spec: EnvironmentSpec, folder: Path) -> EpisodeSettings:
 
 def _splits(path: Path, split: str | None) -> list[str]:
     """Return the splits to look in."""
-    there = list(recognised(path).splits_in(path))
+    there = list(environment_for_path(path).splits_in(path))
     if not there:
         raise InputError(
             f"{path}: no tasks of any split there; the workflow prepares them, or give another folder"
         )
     if split is not None and split not in there:
-        raise InputError(f"{path}: no split {split!r} there; it has: {listed(there)}")
+        raise InputError(f"{path}: no split {split!r} there; it has: {format_names(there)}")
     return [split] if split else there
 
 
-def catalogue(path: Path | None, split: str | None = None) -> Iterator[str]:
+def list_tasks(path: Path | None, split: str | None = None) -> Iterator[str]:
     """Yield a line for each task of a split with its id, type and goal; without a path, for each place with tasks.
 
     Args:
@@ -116,7 +116,7 @@ def catalogue(path: Path | None, split: str | None = None) -> Iterator[str]:
         games = os.environ.get("ALFWORLD_DATA")
         yield from (_place(place) for place in [*places, *([Path(games)] if games else [])])
         return
-    spec, chosen = recognised(path), _splits(path, split)
+    spec, chosen = environment_for_path(path), _splits(path, split)
     yield f"{path}: {', '.join(spec.splits_in(path))}; this is {chosen[0]}"
     for task in spec.tasks_in(path, chosen[0]):
         yield f"{task.task_id}  {task.task_type}  {task.goal}"
@@ -124,14 +124,17 @@ def catalogue(path: Path | None, split: str | None = None) -> Iterator[str]:
 
 def _place(place: Path) -> str:
     try:
-        spec = recognised(place)
+        spec = environment_for_path(place)
     except InputError:
         return f"{place}: nothing to play"
     return f"{place}: {spec.name}, {', '.join(spec.splits_in(place))}"
 
 
 def play_task(
-    episode: Episode, choose: Choose, out: TextIO, show: Show = lambda state: str(state.observation)
+    episode: Episode,
+    choose: Player,
+    out: TextIO,
+    show: StateFormatter = lambda state: str(state.observation),
 ) -> bool:
     """Play on until the episode is over or the player says ``quit``; return whether it was won.
 
@@ -143,15 +146,17 @@ def play_task(
     """
     task = episode.task
     out.write(
-        printable(f"{task.task_id} ({task.task_type})\n{_goal_line(episode)}\n{show(episode.state)}\n")
+        escape_controls(
+            f"{task.task_id} ({task.task_type})\n{_goal_line(episode)}\n{show(episode.state)}\n"
+        )
     )
     while not episode.done:
         action = choose(episode)
-        if action.strip() == QUIT:
+        if action.strip() == QUIT_COMMAND:
             out.write("Stopped.\n")
             return False
-        episode = act(episode, action)
-        out.write(printable(f"{show(episode.state)}\n"))
+        episode = take_action(episode, action)
+        out.write(escape_controls(f"{show(episode.state)}\n"))
 
     score = f", score {episode.score:.2f}" if episode.ended and not episode.won else ""
     limit = "" if episode.ended else ", all that there are"
@@ -165,16 +170,16 @@ def _goal_line(episode: Episode) -> str:
     return "" if goal in episode.observation else f"Your task is to: {goal}\n"
 
 
-def ask(lines: Iterator[str], out: TextIO) -> Choose:
+def make_human_player(lines: Iterator[str], out: TextIO) -> Player:
     """Return a player that reads one action a line, or its number in the list; the end of input is a ``quit``."""
 
     def choose(episode: Episode) -> str:
         admissible = episode.setup.env.admissible(episode.state)
         actions = ", ".join(f"{number} {action}" for number, action in enumerate(admissible, start=1))
         step = f"Step {episode.steps + 1} of {episode.setup.max_steps}"
-        out.write(printable(f"\n{step}. Admissible: {actions} ({QUIT} to stop)\n> "))
+        out.write(escape_controls(f"\n{step}. Admissible: {actions} ({QUIT_COMMAND} to stop)\n> "))
         out.flush()
-        line = next(lines, QUIT).rstrip("\n")
+        line = next(lines, QUIT_COMMAND).rstrip("\n")
         number = int(line) if line.isdecimal() and len(line) < 6 else 0
         # Not where the person has to write words of their own.
         named = admissible[number - 1] if 1 <= number <= len(admissible) else FREE_TEXT
@@ -183,7 +188,7 @@ def ask(lines: Iterator[str], out: TextIO) -> Choose:
     return choose
 
 
-def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[EpisodeSetup, Choose]:
+def make_policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[EpisodeSetup, Player]:
     """Return the setup of a trained run's study, and a player that takes the actions of the run's policy.
 
     Args:
@@ -195,15 +200,15 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
     Raises:
         InputError: if ``folder`` is not the folder of a run of a study, it has no weights, or is of another environment.
     """
-    from threespo.paths import paths_of_run
-    from threespo.pipeline.integrity import check_used
+    from threespo.paths import parse_run_folder
+    from threespo.pipeline.integrity import check_result_file
     from threespo.policy.model import load_policy
     from threespo.policy.settings import TemplateSettings
     from threespo.runs.setup import make_sampler
     from threespo.study.matrix import find_run
 
     try:
-        paths, run_id = paths_of_run(folder)
+        paths, run_id = parse_run_folder(folder)
     except ValueError:
         paths, run_id = None, ""
     if paths is None or not paths.run(run_id).weights.is_dir():
@@ -219,7 +224,7 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
         )
 
     # Damaged weights play too, and only badly.
-    check_used(paths.run(run).weights)
+    check_result_file(paths.run(run).weights)
     # On this machine's processor, whatever the run was trained with.
     settings = study.policies[run.policy].sampling(gpus=0).model_copy(update={"sampler": "torch"})
     template = TemplateSettings.part_of(settings)
@@ -227,10 +232,10 @@ def policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple[Epis
         settings, load_policy(paths.run(run).weights, settings.dtype, template=template)
     )
     setup = make_setup(env, environment(env).episode.part_of(study.environments[env]), data)
-    return setup, sampled(sampler, study.evaluation.temperature, out)
+    return setup, make_sampling_player(sampler, study.evaluation.temperature, out)
 
 
-def sampled(sampler: Sampler, temperature: float, out: TextIO, seed: int = 0) -> Choose:
+def make_sampling_player(sampler: Sampler, temperature: float, out: TextIO, seed: int = 0) -> Player:
     """Return a player that asks ``sampler`` for a response at every step and shows it.
 
     Args:
@@ -244,7 +249,7 @@ def sampled(sampler: Sampler, temperature: float, out: TextIO, seed: int = 0) ->
         request = SampleRequest(episode.prompt, 1, ("play", episode.task.task_id, episode.steps))
         response = sampler.sample((request,), seed=seed, temperature=temperature)[0][0].text
         action = parse_response(response, episode.setup.env.text.fallback_length).action
-        out.write(printable(f"\n{response}\n> {action}\n"))
+        out.write(escape_controls(f"\n{response}\n> {action}\n"))
         return action
 
     return choose

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from threespo.errors import InputError
 from threespo.paths import Paths
 from threespo.pipeline import journal
-from threespo.pipeline.stages import Job, jobs
+from threespo.pipeline.stages import Job, list_jobs
 from threespo.provenance import records
 from threespo.runs.settings import TrainSettings
 from threespo.runs.training_settings import TrainingSettings
@@ -20,14 +20,14 @@ from threespo.study.config import Study
 if TYPE_CHECKING:
     from threespo.runs.artifacts import RunArtifacts
 
-State = Literal["finished", "running", "waiting", "failed"]
+JobState = Literal["finished", "running", "waiting", "failed"]
 
-RECENT = 5
+RECENT_EPOCHS = 5
 """Epochs from which a run's speed is known: it changes as the policy learns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainingProgress:
     """How far a training run is."""
 
     epoch: int
@@ -43,14 +43,14 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobProgress:
     """Where one job stands."""
 
     job: Job
-    state: State
+    state: JobState
     seconds: float = 0.0
     """Since it began, of a running one."""
-    trained: Trained | None = None
+    training: TrainingProgress | None = None
     killed: bool = False
     """It failed without saying so: its process is gone."""
 
@@ -65,33 +65,33 @@ class Progress:
     """Seconds of finished jobs, so that each record is read once."""
     _settings: dict[Job, TrainingSettings] = field(default_factory=dict)
 
-    def look(self, unfinished: Collection[Job], left: Collection[Job] = ()) -> list[Standing]:
+    def read_jobs(self, unfinished: Collection[Job], left: Collection[Job] = ()) -> list[JobProgress]:
         """Return where every job stands now.
 
         Args:
             unfinished: jobs that were to run when it was last decided.
             left: jobs that have to run and were not asked for, of which nothing is returned; all others are finished.
         """
-        _, last = journal.read(self.paths)
+        _, last = journal.read_journal(self.paths)
         return [
             self._standing(job, last.get(job), job in unfinished)
-            for job in jobs(self.study)
+            for job in list_jobs(self.study)
             if job not in left
         ]
 
-    def _standing(self, job: Job, event: journal.Event | None, unfinished: bool) -> Standing:
+    def _standing(self, job: Job, event: journal.Event | None, unfinished: bool) -> JobProgress:
         if not unfinished or (event and event.kind == "ended"):
-            return Standing(job, "finished")
+            return JobProgress(job, "finished")
         if event and event.kind == "began" and event.alive is not False:
             if job.stage == "train" and _newer(self.paths.run(job.name).metrics, event.time):
                 # Its record is being written, and what it left while it went on is gone.
-                return Standing(job, "finished")
-            return Standing(job, "running", time.time() - event.time, self._trained(job))
+                return JobProgress(job, "finished")
+            return JobProgress(job, "running", time.time() - event.time, self._trained(job))
         if event:
-            return Standing(job, "failed", trained=self._trained(job), killed=event.kind == "began")
-        return Standing(job, "waiting", trained=self._trained(job))
+            return JobProgress(job, "failed", training=self._trained(job), killed=event.kind == "began")
+        return JobProgress(job, "waiting", training=self._trained(job))
 
-    def _trained(self, job: Job) -> Trained | None:
+    def _trained(self, job: Job) -> TrainingProgress | None:
         if job.stage != "train":
             return None
         # Only here: it brings pandas along, and every call of the workflow would wait for that.
@@ -100,16 +100,16 @@ class Progress:
         artifacts = RunArtifacts(self.paths.checkpoints(job.name))
         # The run may end, and remove them, while they are looked at.
         with contextlib.suppress(InputError, FileNotFoundError):
-            epochs = artifacts.epochs()
+            epochs = artifacts.written_epochs()
             return self._after(job, artifacts, epochs) if epochs else None
         return None
 
-    def _after(self, job: Job, artifacts: "RunArtifacts", epochs: list[int]) -> Trained:
-        training, recent = self._training(job), epochs[-RECENT:]
-        timing = [artifacts.rows("timing", epoch).iloc[0] for epoch in recent]
+    def _after(self, job: Job, artifacts: "RunArtifacts", epochs: list[int]) -> TrainingProgress:
+        training, recent = self._training(job), epochs[-RECENT_EPOCHS:]
+        timing = [artifacts.read_rows("timing", epoch).iloc[0] for epoch in recent]
         # Of the epochs that are looked at, from the end of the one before them.
-        ends = [epochs[-RECENT - 1], epochs[-1]] if len(epochs) > RECENT else [epochs[-1]]
-        totals = [int(artifacts.rows("metrics", epoch).iloc[0]["generations"]) for epoch in ends]
+        ends = [epochs[-RECENT_EPOCHS - 1], epochs[-1]] if len(epochs) > RECENT_EPOCHS else [epochs[-1]]
+        totals = [int(artifacts.read_rows("metrics", epoch).iloc[0]["generations"]) for epoch in ends]
         spent = [
             training.spent(epochs=epoch, generations=total)
             for epoch, total in zip(ends, totals, strict=True)
@@ -117,7 +117,7 @@ class Progress:
         speed = (spent[-1] - (spent[0] if len(spent) > 1 else 0)) / sum(row["seconds"] for row in timing)
         left = max(0, training.budget - spent[-1]) / speed if speed else 0.0
         rate = float(timing[-1]["generations_per_second"])
-        return Trained(
+        return TrainingProgress(
             epochs[-1],
             min(spent[-1], training.budget),
             training.budget,
@@ -131,7 +131,7 @@ class Progress:
             self._settings[job] = cast(TrainSettings, job.settings(self.study, self.paths)).training
         return self._settings[job]
 
-    def spent(self, standings: list[Standing]) -> dict[str, tuple[int, int]]:
+    def spent(self, standings: list[JobProgress]) -> dict[str, tuple[int, int]]:
         """Return by unit (``generations``, ``epochs``) what training has spent, and what it may spend in all."""
         totals: dict[str, tuple[int, int]] = {}
         for one in standings:
@@ -140,15 +140,15 @@ class Progress:
                 spent = (
                     training.budget
                     if one.state == "finished"
-                    else one.trained.spent
-                    if one.trained
+                    else one.training.spent
+                    if one.training
                     else 0
                 )
                 before = totals.get(training.budget_unit, (0, 0))
                 totals[training.budget_unit] = (before[0] + spent, before[1] + training.budget)
         return totals
 
-    def left(self, standings: list[Standing]) -> tuple[float, bool]:
+    def left(self, standings: list[JobProgress]) -> tuple[float, bool]:
         """Return the seconds that the rest takes at the present number of jobs at once, and whether all of it is in them.
 
         A job takes what those like it took: of its method, else of its environment, else of its stage. Of a job without any
@@ -159,8 +159,8 @@ class Progress:
         for one in standings:
             if one.state in ("running", "waiting"):
                 expected = next((known[key] for key in _likes(one.job) if key in known), None)
-                if one.trained:
-                    rest.append(one.trained.left)
+                if one.training:
+                    rest.append(one.training.left)
                 elif expected is not None:
                     rest.append(max(0.0, expected - one.seconds))
                 else:
@@ -168,7 +168,7 @@ class Progress:
         running = max(1, sum(one.state == "running" for one in standings))
         return max([0.0, sum(rest) / running, *rest]), whole
 
-    def _known(self, standings: list[Standing]) -> dict[tuple[str, str], float]:
+    def _known(self, standings: list[JobProgress]) -> dict[tuple[str, str], float]:
         """Return the mean seconds of finished jobs by what they have in common."""
         found: dict[tuple[str, str], list[float]] = {}
         for one in standings:
@@ -181,12 +181,12 @@ class Progress:
         if job not in self._took:
             record = None
             with contextlib.suppress(InputError):
-                record = records.read(self.paths, job)
-            self._took[job] = float(record.took.get("seconds", 0.0)) if record else 0.0
+                record = records.read_record(self.paths, job)
+            self._took[job] = float(record.cost.get("seconds", 0.0)) if record else 0.0
         return self._took[job]
 
 
-def counted(standings: list[Standing]) -> Counter[State]:
+def count_states(standings: list[JobProgress]) -> Counter[JobState]:
     """Return how many jobs stand where."""
     return Counter(one.state for one in standings)
 

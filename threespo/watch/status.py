@@ -8,29 +8,29 @@ from collections.abc import Collection, Iterator
 
 from tqdm import tqdm
 
-from threespo.errors import sized
+from threespo.errors import format_bytes
 from threespo.paths import Paths
 from threespo.pipeline import journal
-from threespo.pipeline.plan import plan
+from threespo.pipeline.plan import plan_jobs
 from threespo.pipeline.stages import Job
-from threespo.provenance.digests import Digests
+from threespo.provenance.digests import DigestCache
 from threespo.study.config import Study
-from threespo.study.resolve import present_study
-from threespo.terminal import printable
-from threespo.watch.progress import Progress, Standing, counted
+from threespo.study.resolve import current_study
+from threespo.terminal import escape_controls
+from threespo.watch.progress import JobProgress, Progress, count_states
 
-SHOWN = 20
+MAX_LISTED_JOBS = 20
 """Most jobs of one kind that are listed."""
 
-EVERY = 30.0
+BAR_INTERVAL_SECONDS = 30.0
 """Seconds between two bars, if there is anything new."""
 
 
-def status(paths: Paths) -> tuple[list[str], bool]:
+def describe_study(paths: Paths) -> tuple[list[str], bool]:
     """Return what a person wants to know of a study that is worked on, or has been; and whether nothing has failed."""
-    call, _ = journal.read(paths)
+    call, _ = journal.read_journal(paths)
     working = call is not None and call.alive is not False
-    study = present_study(paths)
+    study = current_study(paths)
     left: set[Job] = set()
     outdated = 0
     if call is not None and working:
@@ -39,11 +39,11 @@ def status(paths: Paths) -> tuple[list[str], bool]:
             {Job(stage, name) for stage, name in listed} for listed in (call.jobs, call.left)
         )
     else:
-        verdicts = plan(study, paths, Digests(paths.digests))
+        verdicts = plan_jobs(study, paths, DigestCache(paths.digests))
         unfinished = {verdict.job for verdict in verdicts if verdict.runs}
         outdated = sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts)
     progress = Progress(study, paths)
-    standings = progress.look(unfinished, left)
+    standings = progress.read_jobs(unfinished, left)
     since = f", since {time.strftime('%H:%M', time.localtime(call.time))}" if call else ""
     at_work = (
         f"process {call.process} on {call.host} is at work{since}"
@@ -52,7 +52,7 @@ def status(paths: Paths) -> tuple[list[str], bool]:
     )
     lines = [
         f"{paths.root}: {at_work}",
-        bar(progress, standings),
+        format_bar(progress, standings),
         *_running(standings),
         *_failed(paths, standings),
     ]
@@ -67,15 +67,15 @@ def status(paths: Paths) -> tuple[list[str], bool]:
     return lines, not any(one.state == "failed" for one in standings)
 
 
-def bar(progress: Progress, standings: list[Standing]) -> str:
+def format_bar(progress: Progress, standings: list[JobProgress]) -> str:
     """Return the study as a bar: jobs, generations, time left."""
-    counts = counted(standings)
+    counts = count_states(standings)
     done = counts["finished"]
     spent = [f"{of:,} of {total:,} {unit}" for unit, (of, total) in progress.spent(standings).items()]
     others = [f"{counts[state]} {state}" for state in ("running", "failed") if counts[state]]
     left, whole = progress.left(standings)
     if left:
-        others.append(f"{'' if whole else 'at least '}{duration(left)} left")
+        others.append(f"{'' if whole else 'at least '}{format_duration(left)} left")
     text = ", ".join([f"{done} of {len(standings)} jobs", *spent, *others])
     return str(
         tqdm.format_meter(
@@ -84,7 +84,7 @@ def bar(progress: Progress, standings: list[Standing]) -> str:
     )
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time as people say it."""
     minutes = round(seconds / 60)
     if seconds < 90:
@@ -94,31 +94,31 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if minutes < 2880 else f"{seconds / 86400:.1f} days"
 
 
-def _running(standings: list[Standing]) -> Iterator[str]:
+def _running(standings: list[JobProgress]) -> Iterator[str]:
     for one in _some("running", standings):
         yield f"  running   {one.job}: {_how_far(one)}"
 
 
-def _how_far(one: Standing) -> str:
-    if one.trained is None:
-        return f"for {duration(one.seconds)}"
-    now = one.trained
+def _how_far(one: JobProgress) -> str:
+    if one.training is None:
+        return f"for {format_duration(one.seconds)}"
+    now = one.training
     of = f"epoch {now.epoch}, {now.spent:,} of {now.budget:,} {now.unit}"
-    return f"{of}, {now.rate:.0f} generations/s, {duration(now.left)} left"
+    return f"{of}, {now.rate:.0f} generations/s, {format_duration(now.left)} left"
 
 
-def _failed(paths: Paths, standings: list[Standing]) -> Iterator[str]:
+def _failed(paths: Paths, standings: list[JobProgress]) -> Iterator[str]:
     for one in _some("failed", standings):
         log = paths.log(one.job.stage, one.job.name)
-        said = last_line(log.read_bytes()) if log.is_file() else "no log"
+        said = find_last_line(log.read_bytes()) if log.is_file() else "no log"
         yield f"  failed    {one.job}: {'killed; ' if one.killed else ''}{said} ({log})"
 
 
-def _waiting(standings: list[Standing]) -> Iterator[str]:
+def _waiting(standings: list[JobProgress]) -> Iterator[str]:
     waiting = [one for one in standings if one.state == "waiting"]
     for one in waiting:
-        if one.trained:
-            yield f"  waiting   {one.job}: goes on after epoch {one.trained.epoch}"
+        if one.training:
+            yield f"  waiting   {one.job}: goes on after epoch {one.training.epoch}"
     stages: dict[str, int] = {}
     for one in waiting:
         stages[one.job.stage] = stages.get(one.job.stage, 0) + 1
@@ -126,12 +126,12 @@ def _waiting(standings: list[Standing]) -> Iterator[str]:
         yield f"  waiting   {', '.join(f'{count} {stage}' for stage, count in stages.items())}"
 
 
-def _some(state: str, standings: list[Standing]) -> list[Standing]:
+def _some(state: str, standings: list[JobProgress]) -> list[JobProgress]:
     """Return the first jobs of a kind; the rest is in the bar's numbers."""
-    return [one for one in standings if one.state == state][:SHOWN]
+    return [one for one in standings if one.state == state][:MAX_LISTED_JOBS]
 
 
-def last_line(log: bytes) -> str:
+def find_last_line(log: bytes) -> str:
     """Return the last line of a log that says anything; a bar that was drawn over itself counts as its last state."""
     lines = [line.strip() for line in log.decode(errors="replace").replace("\r", "\n").splitlines()]
     return next((line for line in reversed(lines) if line), "an empty log")
@@ -145,7 +145,9 @@ def _disk(paths: Paths) -> str:
             used += 0 if file.is_symlink() or file.is_dir() else file.stat().st_size
         except FileNotFoundError:
             continue
-    return f"  disk      {sized(used)} here, {sized(shutil.disk_usage(paths.root).free)} free"
+    return (
+        f"  disk      {format_bytes(used)} here, {format_bytes(shutil.disk_usage(paths.root).free)} free"
+    )
 
 
 class StudyBar:
@@ -154,7 +156,7 @@ class StudyBar:
     A line, and nothing that draws over itself: jobs write to the same terminal, and logs are read later.
     """
 
-    def __init__(self, study: Study, paths: Paths, every: float = EVERY) -> None:
+    def __init__(self, study: Study, paths: Paths, every: float = BAR_INTERVAL_SECONDS) -> None:
         self._progress, self._every, self._end = Progress(study, paths), every, threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -175,7 +177,7 @@ class StudyBar:
     def _show(self, to_run: frozenset[Job], left: frozenset[Job]) -> None:
         before = ""
         while not self._end.wait(self._every):
-            line = bar(self._progress, self._progress.look(to_run, left))
+            line = format_bar(self._progress, self._progress.read_jobs(to_run, left))
             if line != before:
-                print(printable(f"threespo: {line}"), file=sys.stderr, flush=True)
+                print(escape_controls(f"threespo: {line}"), file=sys.stderr, flush=True)
             before = line

@@ -1,4 +1,4 @@
-# The study, how rules are made of the package's stages, and which jobs have to run.
+# The study, how rules are made of the package's stages, and which list_jobs have to run.
 
 import functools
 import os
@@ -6,36 +6,36 @@ import shlex
 import sys
 from pathlib import Path
 
-from threespo.cli import STUDY_DIGEST
+from threespo.cli import STUDY_DIGEST_VARIABLE
 from threespo.errors import InputError
 from threespo.paths import Paths
 from threespo.pipeline import fork_server
-from threespo.pipeline.snakemake_adapter import is_main_process, multiply_gpus, refuse, run_exactly, runs_here
-from threespo.pipeline.snakemake_adapter import config_texts, executes, forget_backups, granted_gpus, ignore_times
-from threespo.pipeline.stages import STAGES, Job, jobs, jobs_of
+from threespo.pipeline.snakemake_adapter import is_main_process, multiply_gpus, refuse, run_exactly, runs_locally
+from threespo.pipeline.snakemake_adapter import config_texts, will_execute, forget_backups, granted_gpus, ignore_times
+from threespo.pipeline.stages import STAGES, Job, list_jobs, list_jobs_of_part
 from threespo.pipeline.workflow_run import WorkflowRun
-from threespo.runs.gpus import check_granted
-from threespo.scaling.resources import Allotment
+from threespo.runs.gpus import check_granted_gpus
+from threespo.scaling.resources import JobResources
 from threespo.study.load import load_study
-from threespo.study.resolve import resolve
-from threespo.surroundings import settle
-from threespo.terminal import printable
+from threespo.study.resolve import resolve_study
+from threespo.process_environment import isolate_process
+from threespo.terminal import escape_controls
 from threespo.watch.status import StudyBar
 
 HANDED_ON = "THREESPO_STUDY_FOLDER"
 
 
 def say(sentence, lines=()):
-    print(printable("\n  ".join([f"threespo: {sentence}", *lines])), file=sys.stderr, flush=True)
+    print(escape_controls("\n  ".join([f"threespo: {sentence}", *lines])), file=sys.stderr, flush=True)
 
 
-settle()
+isolate_process()
 try:
     if is_main_process(workflow):
-        RESOLVED = resolve(config, granted_gpus(workflow), config_texts(workflow))
+        RESOLVED = resolve_study(config, granted_gpus(workflow), config_texts(workflow))
         STUDY, PATHS = RESOLVED.study, RESOLVED.paths
         os.environ[HANDED_ON] = str(PATHS.root)
-        os.environ[STUDY_DIGEST] = RESOLVED.digest
+        os.environ[STUDY_DIGEST_VARIABLE] = RESOLVED.digest
         say(f"{RESOLVED.reason}; results in {PATHS.root}", RESOLVED.notes)
     else:
         PATHS = Paths(Path(os.environ[HANDED_ON]))
@@ -52,7 +52,7 @@ envvars:
     "THREESPO_STUDY_DIGEST",
 
 
-# The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
+# The interpreter that runs Snakemake runs the list_jobs: no activation, no other environment by accident.
 THREESPO = f"{shlex.quote(sys.executable)} -m threespo.cli"
 # Results may lie in a folder whose name has spaces, or worse.
 STUDY_FILE = shlex.quote(str(PATHS.study))
@@ -75,7 +75,7 @@ def job_of(stage, wildcards):
 
 @functools.cache
 def made_anew():
-    """Return the outputs of the jobs that have to run.
+    """Return the outputs of the list_jobs that have to run.
 
     Decided while the graph is built: only then it is known whether anything is executed at all. A job's own process runs what
     it was told to.
@@ -84,11 +84,11 @@ def made_anew():
         return ()
     try:
         # Before anything runs. A cluster's GPUs are not those of the machine that submits.
-        if executes(workflow) and runs_here(workflow) and STUDY.gpus_per_rank:
-            say(check_granted(RESOLVED.call["gpus"], STUDY.runs_per_gpu))
+        if will_execute(workflow) and runs_locally(workflow) and STUDY.gpus_per_rank:
+            say(check_granted_gpus(RESOLVED.call["gpus"], STUDY.runs_per_gpu))
             # Runs that share a GPU count for a part of it, and Snakemake counts in whole numbers only.
             multiply_gpus(workflow, STUDY.runs_per_gpu)
-        RUN.begin(execute=executes(workflow))
+        RUN.begin(execute=will_execute(workflow))
     except InputError as error:
         refuse(error)
     run_exactly(workflow, RUN.outputs)
@@ -99,7 +99,7 @@ def made_anew():
 def reads(stage, name=None):
     """Return a stage's input function, or that of its job `name`.
 
-    No input counts by its time: which jobs run is decided by the records of their results. Only what is about to be made anew
+    No input counts by its time: which list_jobs run is decided by the records of their results. Only what is about to be made anew
     is not `ancient`, so that its readers run after it.
     """
 
@@ -139,7 +139,7 @@ def gpus_for(stage):
 # What a cluster gives a job; on one machine none of it counts. Planned once, and only if somebody asks.
 @functools.cache
 def allotment():
-    return Allotment(STUDY)
+    return JobResources(STUDY)
 
 
 def memory_for(stage):
@@ -163,7 +163,7 @@ def outputs_of(part):
 
     def outputs(_):
         try:
-            wanted = jobs_of(STUDY, part)
+            wanted = list_jobs_of_part(STUDY, part)
         except InputError as error:
             refuse(error)
         return [str(path) for job in wanted for path in job.outputs(PATHS).paths()]
@@ -171,4 +171,4 @@ def outputs_of(part):
     return outputs
 
 
-RESULTS = [str(path) for job in jobs(STUDY) for path in job.outputs(PATHS).paths()]
+RESULTS = [str(path) for job in list_jobs(STUDY) for path in job.outputs(PATHS).paths()]

@@ -273,7 +273,7 @@ if os.environ.get("FAKE_LOG"):
 # "all", or the names of those that are not to be executed, in the one process that would.
 FAKED = os.environ.get("FAKE_NOTEBOOKS", "").split(",")
 if "notebook" in sys.argv and ("all" in FAKED or sys.argv[-1] in FAKED):
-    _install({"threespo.results.notebooks": {"execute": _execute}})
+    _install({"threespo.results.paper.notebooks": {"execute": _execute}})
 
 if os.environ.get("FAKE_FAULTS"):
     import faults  # noqa: F401

@@ -63,10 +63,12 @@ def listed(folder: Path) -> list[tuple[str, str]]:
     """Return the jobs of the study, found in a process of their own: this one is to import nothing of the package."""
     read, write = os.pipe()
     if os.fork() == 0:
-        from threespo.pipeline.stages import jobs
+        from threespo.pipeline.stages import list_jobs
         from threespo.study.load import load_study
 
-        lines = "\n".join(f"{job.stage} {job.name}" for job in jobs(load_study(folder / "study.json")))
+        lines = "\n".join(
+            f"{job.stage} {job.name}" for job in list_jobs(load_study(folder / "study.json"))
+        )
         os.write(write, lines.encode())
         os._exit(0)
     os.close(write)

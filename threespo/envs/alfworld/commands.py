@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from threespo.envs.alfworld.model import Action, ActionRule, Environment, Facts, Game
+from threespo.envs.alfworld.model import Action, ActionRule, Environment, Game, WorldState
 from threespo.envs.alfworld.relations import bits
 
 Commands = dict[str, Action]
@@ -21,7 +21,7 @@ class Admitted(NamedTuple):
     """All commands, sorted."""
 
 
-def admitted(game: Game, facts: Facts) -> Admitted:
+def admitted(game: Game, facts: WorldState) -> Admitted:
     """Return what a state admits.
 
     That depends on the agent's hand and on what is around it alone, to which episodes come back again and again.
@@ -39,9 +39,9 @@ def admitted(game: Game, facts: Facts) -> Admitted:
         # Not ``==``: threads that add at the same time may have gone past it.
         if len(remembered) >= _REMEMBERED:
             remembered.clear()
-        actions = commands(game, facts)
+        actions = find_local_commands(game, facts)
         found = remembered[situation] = Admitted(
-            actions, tuple(sorted((*elsewhere(game, place), *actions)))
+            actions, tuple(sorted((*goto_commands_from(game, place), *actions)))
         )
     return found
 
@@ -62,7 +62,7 @@ def travels(game: Game) -> Commands:
     return found
 
 
-def elsewhere(game: Game, place: int) -> tuple[str, ...]:
+def goto_commands_from(game: Game, place: int) -> tuple[str, ...]:
     """Return those commands of :func:`travels` that are admissible at a location, sorted.
 
     Args:
@@ -78,7 +78,7 @@ def elsewhere(game: Game, place: int) -> tuple[str, ...]:
     return found
 
 
-def commands(game: Game, facts: Facts) -> Commands:
+def find_local_commands(game: Game, facts: WorldState) -> Commands:
     """Return all admissible commands of a state but those of :func:`travels`.
 
     Args:
@@ -112,7 +112,7 @@ def _unconditional(game: Game, place: int) -> Commands:
     return found
 
 
-def _receptacles(game: Game, facts: Facts, found: Commands) -> int:
+def _receptacles(game: Game, facts: WorldState, found: Commands) -> int:
     """Add what the receptacles here and their contents admit; return the objects that are visible."""
     place, rules, visible = facts.place, game.rules_of, 0
     # Sets of receptacles and objects are bit masks, and so are a rule's filters: each test is one integer operation.
@@ -143,7 +143,7 @@ def _receptacles(game: Game, facts: Facts, found: Commands) -> int:
     return visible
 
 
-def _with_held(game: Game, facts: Facts, found: Commands) -> None:
+def _with_held(game: Game, facts: WorldState, found: Commands) -> None:
     """Add what can be done with the object in the agent's hand."""
     place, item, rules = facts.place, facts.held, game.rules_of
     mask = 1 << item
@@ -183,7 +183,7 @@ def bindings(game: Game, action: Action) -> Environment:
     }
 
 
-def effect(game: Game, facts: Facts, action: Action) -> Facts:
+def effect(game: Game, facts: WorldState, action: Action) -> WorldState:
     """Return the facts after an action.
 
     Args:
@@ -209,45 +209,45 @@ def effect(game: Game, facts: Facts, action: Action) -> Facts:
     return facts._replace(marks=tuple(marks))
 
 
-def _go(game: Game, facts: Facts, action: Action) -> Facts:
+def _go(game: Game, facts: WorldState, action: Action) -> WorldState:
     _, *rest = facts
-    return Facts(action[3], *rest)  # type: ignore[arg-type]
+    return WorldState(action[3], *rest)  # type: ignore[arg-type]
 
 
-def _open(game: Game, facts: Facts, action: Action) -> Facts:
+def _open(game: Game, facts: WorldState, action: Action) -> WorldState:
     place, held, opened, contents, gone, lying, marks = facts
-    return Facts(place, held, opened | 1 << action[2], contents, gone, lying, marks)
+    return WorldState(place, held, opened | 1 << action[2], contents, gone, lying, marks)
 
 
-def _close(game: Game, facts: Facts, action: Action) -> Facts:
+def _close(game: Game, facts: WorldState, action: Action) -> WorldState:
     place, held, opened, contents, gone, lying, marks = facts
-    return Facts(place, held, opened & ~(1 << action[2]), contents, gone, lying, marks)
+    return WorldState(place, held, opened & ~(1 << action[2]), contents, gone, lying, marks)
 
 
-def _take(game: Game, facts: Facts, action: Action) -> Facts:
+def _take(game: Game, facts: WorldState, action: Action) -> WorldState:
     place, _, opened, contents, gone, lying, marks = facts
     _, taken, receptacle, _, _ = action
     item = 1 << taken
     contents = _with(contents, receptacle, contents[receptacle] & ~item)
     gone = _with(gone, receptacle, gone[receptacle] | item)
     lying = _with(lying, place, lying[place] & ~item)
-    return Facts(place, taken, opened, contents, gone, lying, marks)
+    return WorldState(place, taken, opened, contents, gone, lying, marks)
 
 
-def _put(game: Game, facts: Facts, action: Action) -> Facts:
+def _put(game: Game, facts: WorldState, action: Action) -> WorldState:
     place, _, opened, contents, gone, lying, marks = facts
     item, receptacle = 1 << action[1], action[2]
     contents = _with(contents, receptacle, contents[receptacle] | item)
     gone = _with(gone, receptacle, gone[receptacle] & ~item)
     lying = _with(lying, place, lying[place] | item)
-    return Facts(place, -1, opened, contents, gone, lying, marks)
+    return WorldState(place, -1, opened, contents, gone, lying, marks)
 
 
 def _with(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
     return (*values[:index], value, *values[index + 1 :])
 
 
-_EFFECTS: dict[str, Callable[[Game, Facts, Action], Facts]] = {
+_EFFECTS: dict[str, Callable[[Game, WorldState, Action], WorldState]] = {
     "goto": _go,
     "open": _open,
     "close": _close,

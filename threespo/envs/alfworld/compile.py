@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from threespo.envs.alfworld.commands import CHANGES
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.goals import Scene, compile_goal, goal_reads
-from threespo.envs.alfworld.grammar import Text, parse_text, split_task
-from threespo.envs.alfworld.model import ActionRule, Entity, Facts, Game
+from threespo.envs.alfworld.grammar import PlainText, parse_text, split_task_sentence
+from threespo.envs.alfworld.model import ActionRule, Entity, Game, WorldState
 from threespo.envs.alfworld.pddl import Problem, parse_problem
 from threespo.envs.alfworld.schemas import DYNAMIC, Filter
 from threespo.envs.alfworld.wording import Wording, wording
@@ -39,7 +39,7 @@ copyreg.pickle(Game, lambda game: (compile_game, (game.record,)))
 
 
 def _compile(record: GameRecord) -> Game:
-    template, sentence = split_task(record.grammar)
+    template, sentence = split_task_sentence(record.grammar)
     words = wording(record.domain, template)
     problem = parse_problem(record.problem)
     facts: FactSets = {name: set(rows) for name, rows in problem.facts.items()}
@@ -101,9 +101,9 @@ def _compile(record: GameRecord) -> Game:
 
 def _task(sentence: str) -> str:
     parts = parse_text(sentence)
-    if not all(isinstance(part, Text) for part in parts):
+    if not all(isinstance(part, PlainText) for part in parts):
         raise InputError(f"the task sentence {sentence!r} is not plain text")
-    return "".join(part.text for part in parts if isinstance(part, Text))
+    return "".join(part.text for part in parts if isinstance(part, PlainText))
 
 
 def _entities(problem: Problem) -> dict[str, Entity]:
@@ -161,7 +161,7 @@ def _group(place_of: tuple[int, ...], places: int) -> tuple[tuple[int, ...], ...
     return tuple(map(tuple, groups))
 
 
-def _start(facts: FactSets, scene: Scene) -> tuple[Facts, tuple[int, ...]]:
+def _start(facts: FactSets, scene: Scene) -> tuple[WorldState, tuple[int, ...]]:
     """Return the first facts, and the location of each receptacle (-1: nowhere)."""
     where = [row for row in facts.get("atlocation", ()) if row[0] in scene.types]
     if len(where) != 1:
@@ -183,7 +183,7 @@ def _start(facts: FactSets, scene: Scene) -> tuple[Facts, tuple[int, ...]]:
     for item, location in facts.get("objectatlocation", ()):
         lying[scene.locations[location]] |= 1 << scene.objects[item]
 
-    start = Facts(
+    start = WorldState(
         place=scene.locations[where[0][1]],
         held=scene.objects[held[0]] if held else -1,
         opened=_bits(scene.receptacles, (row[0] for row in facts.get("opened", ()))),

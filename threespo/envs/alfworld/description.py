@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from threespo.envs.alfworld.game import GameRecord, Targets, named_targets
+from threespo.envs.alfworld.game import GameRecord, TaskTargets, parse_targets
 from threespo.errors import InputError
 
 TASK_TYPES = (
@@ -24,7 +24,7 @@ class Description(NamedTuple):
     """What is known of a game besides its texts."""
 
     task_type: str
-    stated: Targets | None
+    stated: TaskTargets | None
     """As in ``GameRecord``."""
     annotations: tuple[str, ...]
     """As in ``GameRecord``."""
@@ -53,7 +53,7 @@ def beside(game_file: Path) -> Description:
         [one["task_desc"] for one in given if "task_desc" in one],
         f"{file}: 'task_desc' of 'turk_annotations'",
     )
-    return Description(kind, None if stated == named_targets(f"{task}/{trial}", kind) else stated, texts)
+    return Description(kind, None if stated == parse_targets(f"{task}/{trial}", kind) else stated, texts)
 
 
 def in_row(row: Mapping[str, Any], where: str) -> Description:
@@ -105,16 +105,16 @@ def _task_type(row: Any, where: str) -> str:
     return kind
 
 
-def _targets(found: Any, where: str) -> Targets | None:
+def _targets(found: Any, where: str) -> TaskTargets | None:
     if found is None:
         return None
     if not isinstance(found, dict) or not all(
-        isinstance(found.get(name, ""), str) for name in Targets._fields
+        isinstance(found.get(name, ""), str) for name in TaskTargets._fields
     ):
         raise InputError(
-            f"{where}: the task's targets are not an object with texts {', '.join(Targets._fields)}. {REMEDY}"
+            f"{where}: the task's targets are not an object with texts {', '.join(TaskTargets._fields)}. {REMEDY}"
         )
-    return Targets(*(found.get(name, "") for name in Targets._fields))
+    return TaskTargets(*(found.get(name, "") for name in TaskTargets._fields))
 
 
 def _texts(found: Any, where: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from threespo import rng
 from threespo.envs.alfworld.embedded_plan import plan
 from threespo.envs.alfworld.embedded_problem import domain, grammar, problem
 from threespo.envs.alfworld.embedded_scene import Scene, draw_scene, draw_task
-from threespo.envs.alfworld.embedded_tables import OWN_LAYOUTS, Difficulty, check_split, difficulty_of
+from threespo.envs.alfworld.embedded_tables import OWN_LAYOUTS, Difficulty, check_split, get_difficulty
 from threespo.envs.alfworld.game import GameRecord
 
 # Splits that share layouts are kept apart by the game's fingerprint modulo this number.
@@ -20,7 +20,7 @@ _SHARES = {"train": (0, 1), "calibration": (2,), "valid_seen": (3,)}
 _MODULUS = 4
 
 
-def solved_scene(
+def draw_solved_scene(
     split: str, seed: int, difficulty: Difficulty, index: int
 ) -> tuple[Scene, tuple[str, ...]]:
     """Return what a game is about, and its walkthrough.
@@ -45,7 +45,7 @@ def solved_scene(
             return scene, walkthrough
 
 
-def game(split: str, seed: int, difficulty: str | Difficulty, index: int) -> GameRecord:
+def generate_game(split: str, seed: int, difficulty: str | Difficulty, index: int) -> GameRecord:
     """Return one game of the stream that :func:`generate` and :func:`generate_stream` read.
 
     Args:
@@ -58,8 +58,8 @@ def game(split: str, seed: int, difficulty: str | Difficulty, index: int) -> Gam
         InputError: for an unknown split or difficulty.
     """
     check_split(split)
-    knobs = difficulty if isinstance(difficulty, Difficulty) else difficulty_of(difficulty)
-    scene, walkthrough = solved_scene(split, seed, knobs, index)
+    knobs = difficulty if isinstance(difficulty, Difficulty) else get_difficulty(difficulty)
+    scene, walkthrough = draw_solved_scene(split, seed, knobs, index)
     goal = scene.goal
     trial = _trial(seed, split, knobs.name, index)
     return GameRecord(
@@ -74,7 +74,7 @@ def game(split: str, seed: int, difficulty: str | Difficulty, index: int) -> Gam
     )
 
 
-def generate(split: str, count: int, seed: int, difficulty: str | Difficulty) -> list[GameRecord]:
+def generate_games(split: str, count: int, seed: int, difficulty: str | Difficulty) -> list[GameRecord]:
     """Return the first games of a split.
 
     Args:
@@ -86,7 +86,7 @@ def generate(split: str, count: int, seed: int, difficulty: str | Difficulty) ->
     Raises:
         InputError: for an unknown split or difficulty.
     """
-    return [game(split, seed, difficulty, index) for index in range(count)]
+    return [generate_game(split, seed, difficulty, index) for index in range(count)]
 
 
 def generate_stream(split: str, seed: int, difficulty: str | Difficulty) -> Iterator[GameRecord]:
@@ -97,7 +97,7 @@ def generate_stream(split: str, seed: int, difficulty: str | Difficulty) -> Iter
         seed: of the stream of games, any whole number.
         difficulty: small, medium, full, or a ``Difficulty`` of your own.
     """
-    return (game(split, seed, difficulty, index) for index in itertools.count())
+    return (generate_game(split, seed, difficulty, index) for index in itertools.count())
 
 
 def _trial(seed: int, split: str, difficulty: str, index: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from typing import TypeVar
 
 from threespo import rng
-from threespo.envs.alfworld.embedded_tables import OWN_LAYOUTS, Difficulty, Room, Spread, household
+from threespo.envs.alfworld.embedded_tables import OWN_LAYOUTS, Difficulty, Room, Spread, load_household
 from threespo.errors import InputError
 
 ItemT = TypeVar("ItemT")
@@ -105,7 +105,7 @@ def display_name(kind: str, index: int, count: int) -> str:
 def _types(source: random.Random, room: Room, difficulty: Difficulty) -> list[str]:
     types = [*room.core, *(room.usual if difficulty.usual else ())]
     target = max(draw(source, difficulty.receptacles.of(room.kind)), len(types))
-    openable = household().openable
+    openable = load_household().openable
     while len(types) < target:
         possible = [(name, weight) for name, weight, most in room.extra if types.count(name) < most]
         want_closed = source.random() < difficulty.closed
@@ -132,7 +132,7 @@ def _layout(source: random.Random, room: Room, floor: int, difficulty: Difficult
                 type=name,
                 entity=entity(name, index),
                 name=display_name(name, index, counts[name]),
-                openable=name in household().openable and not doorless,
+                openable=name in load_household().openable and not doorless,
                 location=location,
             )
         )
@@ -142,7 +142,7 @@ def _layout(source: random.Random, room: Room, floor: int, difficulty: Difficult
 @functools.lru_cache(maxsize=64)
 def _floors(kind: str, difficulty: Difficulty, count: int) -> tuple[Layout, ...]:
     """Return the first layouts of a room kind: a longer list begins with the shorter one's."""
-    room = household().rooms[kind]
+    room = load_household().rooms[kind]
     # What layouts depend on, and nothing else of the difficulty: changing another field keeps them.
     fixed = repr((astuple(difficulty.receptacles), difficulty.closed, difficulty.doorless))
     knobs = f"{fixed} {difficulty.shared_locations} {difficulty.usual}"
@@ -166,7 +166,7 @@ def _floors(kind: str, difficulty: Difficulty, count: int) -> tuple[Layout, ...]
     return tuple(layouts)
 
 
-def layouts(kind: str, split: str, difficulty: Difficulty) -> tuple[Layout, ...]:
+def make_layouts(kind: str, split: str, difficulty: Difficulty) -> tuple[Layout, ...]:
     """Return the layouts of a room kind in a split; no two layouts have the same receptacles.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from threespo.envs.alfworld.embedded_layouts import Layout
 from threespo.envs.alfworld.embedded_scene import LOOK, TWO, Fixture, Goal, Item, Scene
-from threespo.envs.alfworld.embedded_tables import household, text
+from threespo.envs.alfworld.embedded_tables import load_household, read_data_text
 
 # Types that the domain names must exist in every problem.
 _DOMAIN_RTYPES = ("FridgeType", "MicrowaveType", "SinkBasinType")
@@ -16,12 +16,12 @@ _SENTENCE = "UNKNOWN GOAL"
 @functools.cache
 def domain() -> str:
     """Return the domain's text, the same for all embedded games."""
-    return text("household.pddl")
+    return read_data_text("household.pddl")
 
 
 @functools.cache
 def _grammar_halves() -> tuple[str, str]:
-    before, _, after = text("household.twl2").partition(_SENTENCE)
+    before, _, after = read_data_text("household.twl2").partition(_SENTENCE)
     return before, after
 
 
@@ -34,7 +34,7 @@ def grammar(sentence: str) -> str:
 @functools.cache
 def _predicates(object_type: str) -> tuple[str, ...]:
     """Return what can be done with objects of the type, as unary predicates."""
-    facts = household()
+    facts = load_household()
     predicates = [name for name, types in facts.affordances.items() if object_type in types]
     if any(object_type in types for types in facts.contains.values()):
         predicates.append("pickupable")
@@ -80,7 +80,7 @@ def problem(scene: Scene, name: str) -> str:
     lines += [f"{_location(number)} - location" for number in sorted(locations)]
     lines += [")", "(:init"]
 
-    contains = household().contains
+    contains = load_household().contains
     lines += [
         f"(canContain {place}Type {kind}Type)"
         for place in rtypes

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from threespo.envs.alfworld import embedded_layouts as rooms
 from threespo.envs.alfworld.embedded_layouts import Layout, Receptacle, choose, choose_weighted
-from threespo.envs.alfworld.embedded_tables import Difficulty, TaskType, household
+from threespo.envs.alfworld.embedded_tables import Difficulty, TaskType, load_household
 
 LAMP = "DeskLamp"
 LOOK = "look_at_obj_in_light"
@@ -81,7 +81,7 @@ class Scene:
 
 def draw_task(source: random.Random) -> TaskType:
     """Return a random task type, in the proportions of the official training games."""
-    return choose_weighted(source, [(task, task.share) for task in household().tasks])
+    return choose_weighted(source, [(task, task.share) for task in load_household().tasks])
 
 
 def draw_scene(source: random.Random, task: TaskType, split: str, difficulty: Difficulty) -> Scene:
@@ -93,7 +93,7 @@ def draw_scene(source: random.Random, task: TaskType, split: str, difficulty: Di
         split: decides the layouts.
         difficulty: sizes and probabilities.
     """
-    floors = rooms.layouts(choose_weighted(source, task.rooms), split, difficulty)
+    floors = rooms.make_layouts(choose_weighted(source, task.rooms), split, difficulty)
     goals: dict[str, list[str]] = {}
     while not goals:
         layout = choose(source, floors)
@@ -116,7 +116,7 @@ def draw_scene(source: random.Random, task: TaskType, split: str, difficulty: Di
 
 @functools.lru_cache(maxsize=65536)
 def _holders(layout: Layout, object_type: str, without: str | None = None) -> tuple[Receptacle, ...]:
-    contains = household().contains
+    contains = load_household().contains
     return tuple(
         place
         for place in layout.receptacles
@@ -126,7 +126,7 @@ def _holders(layout: Layout, object_type: str, without: str | None = None) -> tu
 
 def _goals(task: TaskType, layout: Layout) -> dict[str, list[str]]:
     """Return goal place type -> object types with which the task makes sense in this layout."""
-    facts = household()
+    facts = load_household()
     room = facts.rooms[layout.kind]
     present = dict.fromkeys(place.type for place in layout.receptacles)
     if task.tool is not None and task.tool not in present:
@@ -152,7 +152,7 @@ def _goals(task: TaskType, layout: Layout) -> dict[str, list[str]]:
 
 
 def _settle(source: random.Random, places: Sequence[Receptacle]) -> Receptacle:
-    attraction = household().attraction
+    attraction = load_household().attraction
     return choose_weighted(source, [(place, attraction.get(place.type, 1.0)) for place in places])
 
 
@@ -160,7 +160,7 @@ def _placed(
     source: random.Random, goal: Goal, layout: Layout, difficulty: Difficulty
 ) -> list[tuple[str, Receptacle]]:
     """Return the objects and their places in random order. None of the goal's type starts where the goal wants it."""
-    room = household().rooms[layout.kind]
+    room = load_household().rooms[layout.kind]
     count = rooms.draw(source, difficulty.objects.of(layout.kind))
     same_type = goal.objects + int(source.random() * (difficulty.distractors + 1))
     homes = _holders(layout, goal.object_type, without=goal.place_type)
@@ -202,7 +202,9 @@ def _numbered(placed: list[tuple[str, Receptacle]]) -> tuple[Item, ...]:
 
 def _fixtures(source: random.Random, layout: Layout, difficulty: Difficulty) -> tuple[Fixture, ...]:
     present = [
-        name for name in household().rooms[layout.kind].fixtures if source.random() < difficulty.fixtures
+        name
+        for name in load_household().rooms[layout.kind].fixtures
+        if source.random() < difficulty.fixtures
     ]
     seen: Counter[str] = Counter()
     fixtures = []

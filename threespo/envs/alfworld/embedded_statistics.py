@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from threespo.envs.alfworld.compile import compile_game
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.alfworld.embedded_tables import DIFFICULTIES
 from threespo.envs.alfworld.engine import Alfworld
 from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.settings import ALWAYS
-from threespo.envs.alfworld.sources import load, splits
+from threespo.envs.alfworld.settings import BASE_SPLITS
+from threespo.envs.alfworld.sources import find_splits, load_games
 from threespo.errors import InputError
 
 # Measure -> what is counted in the initial state of the PDDL problem.
@@ -30,7 +30,7 @@ ADMISSIBLE = "admissible actions along it"
 MEASURES = (*_FACTS, WALKTHROUGH, ADMISSIBLE)
 
 
-def measure(records: Iterable[GameRecord]) -> dict[str, list[int]]:
+def measure_games(records: Iterable[GameRecord]) -> dict[str, list[int]]:
     """Return the values of every measure.
 
     There is one value per game; of admissible actions, one per state in which the walkthrough acts.
@@ -56,19 +56,20 @@ def admissible_counts(record: GameRecord) -> list[int]:
     return counts
 
 
-def quantiles(values: Sequence[int]) -> tuple[int, int, int]:
+def compute_quantiles(values: Sequence[int]) -> tuple[int, int, int]:
     """Return the 10, 50 and 90 % quantiles: the value at rank floor(share * count), counted from zero."""
     ordered = sorted(values)
     low, middle, high = (ordered[int(share * len(ordered))] for share in (0.1, 0.5, 0.9))
     return low, middle, high
 
 
-def table(columns: dict[str, dict[str, list[int]]]) -> str:
+def format_table(columns: dict[str, dict[str, list[int]]]) -> str:
     """Return a Markdown table with a row per measure and a column per set of games."""
     lines = ["| 10 / 50 / 90 % | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name in MEASURES:
         cells = [
-            " / ".join(str(value) for value in quantiles(column[name])) for column in columns.values()
+            " / ".join(str(value) for value in compute_quantiles(column[name]))
+            for column in columns.values()
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -91,19 +92,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     columns: dict[str, dict[str, list[int]]] = {}
     try:
         if chosen.games is not None:
-            official = [record for split in splits(chosen.games) for record in load(chosen.games, split)]
+            official = [
+                record
+                for split in find_splits(chosen.games)
+                for record in load_games(chosen.games, split)
+            ]
             if not official:
                 raise InputError(f"{chosen.games}: no games found; give a folder of official games.")
-            columns[f"official ({len(official)} games)"] = measure(official)
+            columns[f"official ({len(official)} games)"] = measure_games(official)
         for name in reversed(DIFFICULTIES):
             drawn = [
-                record for split in ALWAYS for record in generate(split, chosen.count, chosen.seed, name)
+                record
+                for split in BASE_SPLITS
+                for record in generate_games(split, chosen.count, chosen.seed, name)
             ]
-            columns[f"{name} ({len(drawn)} games)"] = measure(drawn)
+            columns[f"{name} ({len(drawn)} games)"] = measure_games(drawn)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    print(table(columns))
+    print(format_table(columns))
     return 0
 
 

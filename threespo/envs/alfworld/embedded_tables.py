@@ -7,19 +7,19 @@ from importlib import resources
 from typing import Any
 
 from threespo.envs.alfworld.settings import SPLITS as SPLITS
-from threespo.envs.panels import PANELS
+from threespo.envs.optional_splits import OPTIONAL_SPLITS
 from threespo.errors import InputError
 
 Spread = tuple[int, int, int]
 """Smallest, most frequent and largest value of a whole number that is drawn from a triangular distribution."""
 
-OWN_LAYOUTS = ("valid_unseen", *PANELS)
+OWN_LAYOUTS = ("valid_unseen", *OPTIONAL_SPLITS)
 """Splits whose layouts no other split has; all others share theirs."""
 ROOM_KINDS = ("kitchen", "livingroom", "bedroom", "bathroom")
 
 
 @dataclass(frozen=True)
-class PerRoom:
+class RoomRanges:
     """One spread for each room kind."""
 
     kitchen: Spread
@@ -42,9 +42,9 @@ class Difficulty:
 
     name: str
     """Part of what games depend on: a ``Difficulty`` of your own needs a name of its own."""
-    receptacles: PerRoom
+    receptacles: RoomRanges
     """Number of receptacles in a room."""
-    objects: PerRoom
+    objects: RoomRanges
     """Number of movable objects in a room (the goal's objects, its distractors and all others; the lamp apart)."""
     closed: float
     """Probability that a receptacle beyond the room's core is of a type that opens and closes (all start closed)."""
@@ -72,14 +72,14 @@ class Difficulty:
     """The same in confirmation. More, since rooms and not games are what a conclusion is to hold for."""
 
 
-def _everywhere(low: int, mode: int, high: int) -> PerRoom:
-    return PerRoom(*[(low, mode, high)] * len(ROOM_KINDS))
+def _everywhere(low: int, mode: int, high: int) -> RoomRanges:
+    return RoomRanges(*[(low, mode, high)] * len(ROOM_KINDS))
 
 
 DIFFICULTIES = {
     "small": Difficulty(
         name="small",
-        receptacles=PerRoom((5, 6, 8), (4, 5, 8), (4, 5, 8), (4, 5, 8)),
+        receptacles=RoomRanges((5, 6, 8), (4, 5, 8), (4, 5, 8), (4, 5, 8)),
         objects=_everywhere(5, 7, 10),
         closed=0.25,
         doorless=0.0,
@@ -105,8 +105,8 @@ DIFFICULTIES = {
     ),
     "full": Difficulty(
         name="full",
-        receptacles=PerRoom((21, 27, 45), (7, 9, 30), (8, 13, 24), (10, 13, 19)),
-        objects=PerRoom((34, 45, 57), (13, 20, 32), (19, 24, 31), (14, 18, 23)),
+        receptacles=RoomRanges((21, 27, 45), (7, 9, 30), (8, 13, 24), (10, 13, 19)),
+        objects=RoomRanges((34, 45, 57), (13, 20, 32), (19, 24, 31), (14, 18, 23)),
         closed=0.62,
         doorless=0.18,
         copies=3,
@@ -176,15 +176,15 @@ def _task(name: str, raw: dict[str, Any]) -> TaskType:
     return TaskType(name, raw["share"], tuple(raw["rooms"].items()), tuple(raw["sentences"]), **optional)
 
 
-def text(name: str) -> str:
+def read_data_text(name: str) -> str:
     """Return the text of a file in this package's ``data`` folder."""
     return (resources.files("threespo.envs.alfworld") / "data" / name).read_text(encoding="utf-8")
 
 
 @functools.cache
-def household() -> Household:
+def load_household() -> Household:
     """Return the facts, read once."""
-    raw = tomllib.loads(text("household.toml"))
+    raw = tomllib.loads(read_data_text("household.toml"))
     return Household(
         affordances={name: tuple(types.split()) for name, types in raw["affordances"].items()},
         contains={name: tuple(types.split()) for name, types in raw["contains"].items()},
@@ -195,7 +195,7 @@ def household() -> Household:
     )
 
 
-def difficulty_of(name: str) -> Difficulty:
+def get_difficulty(name: str) -> Difficulty:
     """Return the preset.
 
     Raises:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from threespo.envs.alfworld.commands import Admitted, admitted, bindings, effect, travels
-from threespo.envs.alfworld.model import Facts, Game
+from threespo.envs.alfworld.model import Game, WorldState
 from threespo.envs.alfworld.text import NOTHING_HAPPENS, TEXT
 from threespo.envs.base import Transition
 
@@ -15,12 +15,12 @@ class GameState:
     __slots__ = ("_admitted", "_won", "facts", "game", "observation")
 
     game: Game
-    facts: Facts
+    facts: WorldState
     observation: str
     _won: bool
     _admitted: Admitted | None
 
-    def __init__(self, game: Game, facts: Facts, observation: str, won: bool) -> None:
+    def __init__(self, game: Game, facts: WorldState, observation: str, won: bool) -> None:
         _set_game(self, game)
         _set_facts(self, facts)
         _set_observation(self, observation)

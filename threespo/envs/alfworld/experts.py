@@ -180,7 +180,9 @@ class HandcodedExpert:
             agent.reset(str(Path(folder) / "game.tw-pddl"))
         state = self._engine.initial(game)
         agent.observe(state.observation)
-        return _Point(agent, random.Random(handcoded_seed(game.task_id)).getstate(), state, ("look",))
+        return _Point(
+            agent, random.Random(derive_handcoded_seed(game.task_id)).getstate(), state, ("look",)
+        )
 
     def _go_on(self, point: _Point, command: str) -> _Point:
         state = self._engine.step(point.state, command).state
@@ -212,7 +214,7 @@ class HandcodedExpert:
         return _Point(agent, draws, state, (choice if choice in admissible else "look",))
 
 
-def handcoded_seed(task_id: str) -> int:
+def derive_handcoded_seed(task_id: str) -> int:
     """Return the seed of what the handcoded expert draws in a game."""
     return derive("handcoded expert", task_id)
 

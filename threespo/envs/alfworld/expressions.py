@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 
-from threespo.envs.alfworld.grammar import Part, Text, Value
+from threespo.envs.alfworld.grammar import EntityExpression, Part, PlainText
 from threespo.envs.alfworld.model import Entity, Environment
 from threespo.errors import InputError
 
@@ -61,12 +61,12 @@ def plain(parts: Iterable[Part], types: Types) -> tuple[str, Reads] | None:
     waiting: list[Part | ast.expr] = [*reversed(list(parts))]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, Value):
+        if isinstance(part, EntityExpression):
             waiting.append(part.tree)
         elif isinstance(part, ast.BinOp):
             waiting += [part.right, part.left]
-        elif isinstance(part, Text | ast.Constant):
-            form += (part.text if isinstance(part, Text) else str(part.value)).replace("%", "%%")
+        elif isinstance(part, PlainText | ast.Constant):
+            form += (part.text if isinstance(part, PlainText) else str(part.value)).replace("%", "%%")
         elif isinstance(part, ast.Name | ast.Attribute):
             name, attribute = _attribute(part)
             if name not in types:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from threespo.envs.alfworld.description import REMEDY
-from threespo.envs.alfworld.grammar import goal_of
+from threespo.envs.alfworld.grammar import extract_goal
 from threespo.errors import InputError
 
 
@@ -47,7 +47,7 @@ def check_fields(row: Any, fields: tuple[str, ...], where: str) -> None:
 def goal_in(grammar: str, file: Path) -> str:
     """Return the task sentence of the grammar in ``file``."""
     try:
-        return goal_of(grammar)
+        return extract_goal(grammar)
     except InputError as error:
         raise InputError(f"{file}: {error}. {REMEDY}") from error
 

@@ -10,7 +10,7 @@ _PUT = re.compile(r'template\s*::\s*"(?:(put) \{\w+\} in/on|(move) \{\w+\} to) \
 """The command template of putting things down."""
 
 
-class Targets(NamedTuple):
+class TaskTargets(NamedTuple):
     """What a task is about, as ``pddl_params`` of ``traj_data.json`` names it; empty texts where it has no such part."""
 
     object_target: str
@@ -37,7 +37,7 @@ class GameRecord:
     """PDDL problem: the scene and the goal."""
     walkthrough: tuple[str, ...]
     """Commands that win, empty if unknown."""
-    stated: Targets | None = None
+    stated: TaskTargets | None = None
     """What ``traj_data.json`` says the task is about, where the id says something else."""
     annotations: tuple[str, ...] = ()
     """How people put the task, sentences of ``turk_annotations``; empty if unknown."""
@@ -61,13 +61,13 @@ class GameRecord:
         return found[1] or found[2] if found else "other"
 
     @property
-    def targets(self) -> Targets:
+    def targets(self) -> TaskTargets:
         """What the task is about.
 
         Raises:
             InputError: if no file states it, and the id is not of the form ``TYPE-OBJECT-MOVABLE-RECEPTACLE-SCENE/TRIAL``.
         """
-        found = self.stated or named_targets(self.game_id, self.task_type)
+        found = self.stated or parse_targets(self.game_id, self.task_type)
         if found is None:
             raise InputError(
                 f"{self.where}: its folder is not named TYPE-OBJECT-MOVABLE-RECEPTACLE-SCENE, and no traj_data.json says "
@@ -76,11 +76,11 @@ class GameRecord:
         return found
 
 
-def named_targets(game_id: str, task_type: str) -> Targets | None:
+def parse_targets(game_id: str, task_type: str) -> TaskTargets | None:
     """Return what a game's id says of its task; ``None`` if it has another form than those of the release."""
     parts = game_id.split("/")[0].split("-")
     if len(parts) != 5:
         return None
     thing, movable, place = ("" if part == "None" else part for part in parts[1:4])
     lamp = task_type == "look_at_obj_in_light"
-    return Targets(thing, "" if lamp else place, place if lamp else "", movable)
+    return TaskTargets(thing, "" if lamp else place, place if lamp else "", movable)

@@ -7,12 +7,12 @@ of tests on bit masks.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from threespo.envs.alfworld.model import Facts
+from threespo.envs.alfworld.model import WorldState
 from threespo.envs.alfworld.pddl import Expression, typed_list
 from threespo.envs.alfworld.schemas import Domain
 from threespo.errors import InputError
 
-Test = Callable[[Facts], bool]
+Test = Callable[[WorldState], bool]
 Truth = bool | Test
 """Decided once and for all, or a test."""
 
@@ -163,7 +163,7 @@ def _junction(every: bool, parts: list[Truth]) -> Truth:
         return tests[0]
     chosen = tuple(tests)
 
-    def junction(facts: Facts) -> bool:
+    def junction(facts: WorldState) -> bool:
         for test in chosen:
             if test(facts) is not every:
                 return not every

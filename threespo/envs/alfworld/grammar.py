@@ -28,7 +28,7 @@ Query = tuple[Literal, ...]
 
 
 @dataclass(frozen=True)
-class Text:
+class PlainText:
     """Literal text."""
 
     text: str
@@ -42,7 +42,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Value:
+class EntityExpression:
     """An expression over entities: ``o.indefinite + ' ' + o.name``."""
 
     tree: ast.expr = field(compare=False)
@@ -50,15 +50,15 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Each:
+class ForEach:
     """``element`` for every answer to ``query`` (once if there is none to ask), as an enumeration if ``listed``."""
 
-    element: Symbol | Value
+    element: Symbol | EntityExpression
     query: Query
     listed: bool
 
 
-Part = Text | Symbol | Value | Each
+Part = PlainText | Symbol | EntityExpression | ForEach
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ class Grammar:
 
 
 _TASK = re.compile(r'("task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*)("(?:[^"\\]|\\.)*")')
-TASK_SENTENCE = "Your task is to: "
+TASK_PREFIX = "Your task is to: "
 
 
-def split_task(document: str) -> tuple[str, str]:
+def split_task_sentence(document: str) -> tuple[str, str]:
     """Return the document without its task sentence, and the sentence.
 
     Games differ in the sentence only, so that all of them share one parsed document.
@@ -120,28 +120,28 @@ def split_task(document: str) -> tuple[str, str]:
     return document[:start] + '""' + document[end:], str(json.loads(document[start:end]))
 
 
-def with_task(document: str, sentence: str) -> str:
+def replace_task_sentence(document: str, sentence: str) -> str:
     """Return the document with another task sentence.
 
     Raises:
         InputError: if there is not exactly one task rule.
     """
-    split_task(document)
+    split_task_sentence(document)
     return _TASK.sub(lambda match: match[1] + json.dumps(sentence, ensure_ascii=False), document)
 
 
-def goal_of(document: str) -> str:
+def extract_goal(document: str) -> str:
     """Return what follows "Your task is to: " in the grammar.
 
     Raises:
         InputError: if the task sentence does not begin like that.
     """
-    _, sentence = split_task(document)
-    if not sentence.startswith(TASK_SENTENCE):
+    _, sentence = split_task_sentence(document)
+    if not sentence.startswith(TASK_PREFIX):
         raise InputError(
-            f"the grammar's task is {sentence!r}; expected it to begin with {TASK_SENTENCE!r}"
+            f"the grammar's task is {sentence!r}; expected it to begin with {TASK_PREFIX!r}"
         )
-    return sentence.removeprefix(TASK_SENTENCE)
+    return sentence.removeprefix(TASK_PREFIX)
 
 
 _SPACE = re.compile(r"(?:\s+|#[^\n]*)*")
@@ -280,17 +280,17 @@ def parse_text(text: str) -> tuple[Part, ...]:
 
 def _part(match: re.Match[str]) -> Part:
     if match["text"] is not None:
-        return Text(match["text"])
+        return PlainText(match["text"])
     if match["quoted"] is not None:
-        return Text(match["quoted"])
+        return PlainText(match["quoted"])
     if match["symbol"] is not None:
         return Symbol(match["symbol"])
     element = Symbol(match["inner"]) if match["inner"] is not None else _value(match["value"])
     query = parse_query((match["query"] or "").strip())
     return (
-        Each(element, query, True)
+        ForEach(element, query, True)
         if match["open"]
-        else Each(element, query, False)
+        else ForEach(element, query, False)
         if query
         else element
     )
@@ -299,7 +299,7 @@ def _part(match: re.Match[str]) -> Part:
 ATTRIBUTES = ("id", "name", "definite", "indefinite")
 
 
-def _value(source: str) -> Value:
+def _value(source: str) -> EntityExpression:
     try:
         tree = ast.parse(source.strip(), mode="eval").body
     except SyntaxError as error:
@@ -323,4 +323,4 @@ def _value(source: str) -> Value:
             raise InputError(
                 f"the grammar's expression {{{source}}} is not one that this engine knows; use engine: textworld"
             )
-    return Value(tree, source.strip())
+    return EntityExpression(tree, source.strip())

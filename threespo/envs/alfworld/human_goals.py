@@ -5,7 +5,7 @@ from numbers import Real
 from pathlib import Path
 
 from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.grammar import TASK_SENTENCE, Text, parse_text, with_task
+from threespo.envs.alfworld.grammar import TASK_PREFIX, PlainText, parse_text, replace_task_sentence
 from threespo.errors import InputError
 from threespo.rng import derive
 
@@ -48,7 +48,9 @@ def with_human_goal(record: GameRecord, seed: int, file: Path) -> GameRecord:
             "alfworld-download with its traj_data.json files, or human_goals=0"
         )
     sentence = usable[derive("human goal", seed, record.game_id) % len(usable)]
-    return replace(record, goal=sentence, grammar=with_task(record.grammar, TASK_SENTENCE + sentence))
+    return replace(
+        record, goal=sentence, grammar=replace_task_sentence(record.grammar, TASK_PREFIX + sentence)
+    )
 
 
 def _fits(sentence: str) -> bool:
@@ -58,8 +60,8 @@ def _fits(sentence: str) -> bool:
     """
     if not sentence.strip() or not sentence.isprintable() or "\\" in sentence:
         return False
-    parts = parse_text(TASK_SENTENCE + sentence)
+    parts = parse_text(TASK_PREFIX + sentence)
     return (
-        "".join(part.text if isinstance(part, Text) else "" for part in parts)
-        == TASK_SENTENCE + sentence
+        "".join(part.text if isinstance(part, PlainText) else "" for part in parts)
+        == TASK_PREFIX + sentence
     )

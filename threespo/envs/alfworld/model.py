@@ -23,7 +23,7 @@ class Entity:
         return self.name
 
 
-class Facts(NamedTuple):
+class WorldState(NamedTuple):
     """What can change. Sets of objects are bit masks over the game's objects, which are sorted by their id."""
 
     place: int
@@ -45,7 +45,7 @@ class Facts(NamedTuple):
 Environment = dict[str, Entity]
 """Variables of a text, bound to entities."""
 
-Writer = Callable[["Game", Facts, Environment], str]
+Writer = Callable[["Game", WorldState, Environment], str]
 """Writes a text of a game, given its changing facts and the text's variables."""
 
 
@@ -128,8 +128,8 @@ class Game:
     """By number."""
     rules_of: dict[str, tuple[ActionRule, ...]]
     """By kind."""
-    start: Facts
-    is_won: Callable[[Facts], bool]
+    start: WorldState
+    is_won: Callable[[WorldState], bool]
     goal_reads: frozenset[str]
     cache: dict[Any, Any]
 

@@ -25,9 +25,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from threespo.envs.alfworld.sources import splits
+from threespo.envs.alfworld.sources import find_splits
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, read_json
+from threespo.files import read_json, replace_folder, write_json
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0
@@ -61,7 +61,7 @@ RELEASE = (
 )
 
 
-def fetch(folder: Path, archives: Sequence[Archive] = RELEASE, progress: bool = True) -> Path:
+def fetch_release(folder: Path, archives: Sequence[Archive] = RELEASE, progress: bool = True) -> Path:
     """Download and unpack the games into a folder unless they are there; return the folder to load them from.
 
     Args:
@@ -74,14 +74,14 @@ def fetch(folder: Path, archives: Sequence[Archive] = RELEASE, progress: bool = 
             is broken or holds no games.
     """
     games = folder / GAMES
-    if splits(games):
+    if find_splits(games):
         return games
 
     files = [_download(archive, folder, progress) for archive in archives]
-    with atomic_folder(games) as temporary:
+    with replace_folder(games) as temporary:
         for file in files:
             _unpack(file, temporary)
-        if not splits(temporary):
+        if not find_splits(temporary):
             raise InputError(
                 f"{files[0]}: no games in it; expected SPLIT/TASK/TRIAL/game.tw-pddl. Delete it and run again"
             )
@@ -181,7 +181,7 @@ def _verify(archive: Archive, file: Path) -> None:
         raise InputError(f"{file}: {broken} in it is damaged. It was deleted; run again")
 
     known[archive.name] = {"sha256": found, "bytes": file.stat().st_size, "url": archive.url}
-    atomic_json(pins, known)
+    write_json(pins, known)
 
 
 def _check_members(file: Path, content: zipfile.ZipFile) -> None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from threespo.envs.alfworld import sources
-from threespo.envs.alfworld.embedded import generate
+from threespo.envs.alfworld.embedded import generate_games
 from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.official import fetch
+from threespo.envs.alfworld.official import fetch_release
 from threespo.envs.alfworld.settings import AlfworldTasks
-from threespo.envs.panels import CONFIRMATION, overlaps
+from threespo.envs.optional_splits import CONFIRMATION, find_overlaps
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json
+from threespo.files import replace_folder, write_json
 from threespo.rng import derive
 
 _CALIBRATION_DEFAULT = 200
@@ -37,7 +37,7 @@ def prepare(settings: AlfworldTasks, out: Path) -> None:
     """
     records = _embedded(settings) if settings.source == "embedded" else _real(settings)
     check_panels(records)
-    with atomic_folder(out) as folder:
+    with replace_folder(out) as folder:
         sources.write_compact([record for games in records.values() for record in games], folder)
         files = sorted(path for path in folder.iterdir() if path.is_file())
         manifest = {
@@ -46,7 +46,7 @@ def prepare(settings: AlfworldTasks, out: Path) -> None:
             "wording": next(game.wording for games in records.values() for game in games),
             "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
         }
-        atomic_json(folder / "manifest.json", manifest)
+        write_json(folder / "manifest.json", manifest)
     print(
         f"data: {manifest['games']} games ({settings.source}, wording '{manifest['wording']}')",
         file=sys.stderr,
@@ -57,7 +57,9 @@ def _embedded(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     counts = settings.games.model_dump()
     seeds = {CONFIRMATION: _CONFIRMATION_SEED}
     return {
-        split: generate(split, counts[split], seeds.get(split, _EMBEDDED_SEED), settings.difficulty)
+        split: generate_games(
+            split, counts[split], seeds.get(split, _EMBEDDED_SEED), settings.difficulty
+        )
         for split in settings.splits
     }
 
@@ -69,7 +71,9 @@ def check_panels(records: Mapping[str, Sequence[GameRecord]]) -> None:
         InputError: naming both splits and a game.
     """
     contents = {split: {game.content: game for game in games} for split, games in records.items()}
-    for panel, other, shared in overlaps({split: games.keys() for split, games in contents.items()}):
+    for panel, other, shared in find_overlaps(
+        {split: games.keys() for split, games in contents.items()}
+    ):
         raise InputError(
             f"alfworld: {len(shared)} games of the panel {panel!r} are in {other!r} too, such as "
             f"{contents[panel][shared[0]].game_id}; a panel must have games of its own"
@@ -78,12 +82,12 @@ def check_panels(records: Mapping[str, Sequence[GameRecord]]) -> None:
 
 def contents(folder: Path, split: str) -> dict[str, str]:
     """Return id -> content of the games of a split (``GameRecord.content``)."""
-    return {record.game_id: record.content for record in sources.load(folder, split)}
+    return {record.game_id: record.content for record in sources.load_games(folder, split)}
 
 
 def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     if settings.source == "official":
-        folder = fetch(settings.path or Path("downloads") / "alfworld")
+        folder = fetch_release(settings.path or Path("downloads") / "alfworld")
     else:
         assert settings.path is not None  # the settings class refuses a 'path' source without one
         folder = settings.path
@@ -91,7 +95,7 @@ def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     counts = settings.games
     wanted = counts.calibration or _CALIBRATION_DEFAULT
     pool = sorted(
-        sources.load(folder, "train"), key=lambda record: derive("calibration", record.game_id)
+        sources.load_games(folder, "train"), key=lambda record: derive("calibration", record.game_id)
     )
     if len(pool) <= wanted:
         raise InputError(
@@ -102,8 +106,8 @@ def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     return {
         "calibration": _in_split(pool[:wanted], "calibration"),
         "train": pool[wanted:][: counts.train],
-        "valid_seen": _some(sources.load(folder, "valid_seen"), counts.valid_seen),
-        "valid_unseen": _some(sources.load(folder, "valid_unseen"), counts.valid_unseen),
+        "valid_seen": _some(sources.load_games(folder, "valid_seen"), counts.valid_seen),
+        "valid_unseen": _some(sources.load_games(folder, "valid_unseen"), counts.valid_unseen),
     }
 
 

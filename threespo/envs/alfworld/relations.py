@@ -6,14 +6,14 @@ Rows come in the order of the stock engine: sorted by the entities' ids, which i
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from threespo.envs.alfworld.model import Entity, Environment, Facts, Game
+from threespo.envs.alfworld.model import Entity, Environment, Game, WorldState
 from threespo.envs.alfworld.pddl import ANY_TYPE
 from threespo.envs.alfworld.schemas import Domain
 from threespo.errors import InputError
 
 Row = Sequence[Entity]
 Known = Sequence[Entity | None]
-Test = Callable[[Game, Facts, Environment], bool]
+Test = Callable[[Game, WorldState, Environment], bool]
 """Says whether something is the case, given a text's variables."""
 
 
@@ -37,7 +37,7 @@ class Relation(Protocol):
         """
         ...
 
-    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
         """Return the rows that agree with what is known, in the order of the stock engine.
 
         Args:
@@ -54,7 +54,7 @@ class AgentRelation:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def _row(self, game: Game, facts: Facts) -> Row | None:
+    def _row(self, game: Game, facts: WorldState) -> Row | None:
         if self.name == "atlocation":
             return (game.agent, game.locations_[facts.place])
         if facts.held < 0:
@@ -67,7 +67,7 @@ class AgentRelation:
             tuple([bound[name] for name in names]) == self._row(game, facts)
         )
 
-    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
         """Return the row if it agrees with ``known``."""
         row = self._row(game, facts)
         return (row,) if row is not None and _agree(row, known) else ()
@@ -79,7 +79,7 @@ class MaskRelation:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def _mask(self, game: Game, facts: Facts) -> int:
+    def _mask(self, game: Game, facts: WorldState) -> int:
         return facts.opened if self.name == "opened" else facts.marks[game.mark_index[self.name]]
 
     def test(self, names: Sequence[str]) -> Test:
@@ -87,7 +87,7 @@ class MaskRelation:
         (one,) = names
         return lambda game, facts, bound: bool(self._mask(game, facts) >> bound[one].index & 1)
 
-    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
         """Return all rows: one variable is either known, which :meth:`test` answers, or free."""
         entities = game.receptacles_ if self.name == "opened" else game.objects_
         return [(entities[index],) for index in bits(self._mask(game, facts))]
@@ -97,7 +97,7 @@ class TableRelation:
     """Binary facts between objects and places, kept as one mask of objects for each place."""
 
     def __init__(self, column: str) -> None:
-        self.column = Facts._fields.index(column)
+        self.column = WorldState._fields.index(column)
         self.at_locations = column == "lying"
 
     def test(self, names: Sequence[str]) -> Test:
@@ -107,7 +107,7 @@ class TableRelation:
             self._table(facts)[bound[place].index] >> bound[item].index & 1
         )
 
-    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
         """Return the rows that agree with ``known``, sorted by object, then place."""
         table = self._table(facts)
         item, place = known
@@ -124,7 +124,7 @@ class TableRelation:
             if table[where.index] >> entity.index & 1
         ]
 
-    def _table(self, facts: Facts) -> tuple[int, ...]:
+    def _table(self, facts: WorldState) -> tuple[int, ...]:
         return facts[self.column]  # type: ignore[return-value]
 
 
@@ -144,7 +144,7 @@ class StaticRelation:
         """Return the test of a row."""
         alone = names[0] if len(names) == 1 else ""
 
-        def holds(game: Game, facts: Facts, bound: Environment) -> bool:
+        def holds(game: Game, facts: WorldState, bound: Environment) -> bool:
             found = game.cache.get(self)
             if found is None:
                 rows = [row for row in game.static[self.name] if self._fits(row)]
@@ -153,7 +153,7 @@ class StaticRelation:
 
         return holds
 
-    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
         """Return the rows that agree with ``known`` and the variables' types."""
         return self._matching(game, known)
 
@@ -177,7 +177,7 @@ class NeverRelation:
         """Return the test of a row."""
         return lambda game, facts, bound: False
 
-    def rows(self, game: Game, facts: Facts, known: Known) -> Iterable[Row]:
+    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
         """Return nothing."""
         return ()
 

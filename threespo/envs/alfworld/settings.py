@@ -4,19 +4,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from threespo.envs.panels import PANELS, asked_for
-from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
+from threespo.envs.optional_splits import OPTIONAL_SPLITS, requested_splits
+from threespo.envs.settings import MAX_EPISODE_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.settings import Settings
 
-ALWAYS = ("train", "calibration", "valid_seen", "valid_unseen")
+BASE_SPLITS = ("train", "calibration", "valid_seen", "valid_unseen")
 """Splits of all sources; panels are generated, and no real data have them."""
 
-SPLITS = (*ALWAYS, *PANELS)
+SPLITS = (*BASE_SPLITS, *OPTIONAL_SPLITS)
 
-MOST_GAMES = 100_000
+MAX_GAMES = 100_000
 """Of a split: the released games are 3,553, and a hundred thousand embedded ones take hours to make."""
 
-GameCount = Annotated[int, Field(ge=1, le=MOST_GAMES)]
+GameCount = Annotated[int, Field(ge=1, le=MAX_GAMES)]
 
 
 class GameCounts(Settings):
@@ -55,11 +55,13 @@ class AlfworldTasks(TaskSettings):
 
     @model_validator(mode="after")
     def _games_are_counted(self) -> "AlfworldTasks":
-        if self.source == "embedded" and any(getattr(self.games, split) is None for split in ALWAYS):
+        if self.source == "embedded" and any(
+            getattr(self.games, split) is None for split in BASE_SPLITS
+        ):
             raise ValueError(
-                f"source 'embedded' needs a number for every split in 'games' ({', '.join(ALWAYS)})"
+                f"source 'embedded' needs a number for every split in 'games' ({', '.join(BASE_SPLITS)})"
             )
-        if self.source != "embedded" and (given := self.splits[len(ALWAYS) :]):
+        if self.source != "embedded" and (given := self.splits[len(BASE_SPLITS) :]):
             raise ValueError(
                 f"games.{given[0]}: this panel is generated; remove it where games come from {self.source!r}"
             )
@@ -67,7 +69,7 @@ class AlfworldTasks(TaskSettings):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return asked_for(SPLITS, self.games)
+        return requested_splits(SPLITS, self.games)
 
 
 class AlfworldEpisode(EpisodeSettings):
@@ -75,7 +77,7 @@ class AlfworldEpisode(EpisodeSettings):
 
     engine: Literal["native", "textworld"] = "native"
     """``textworld`` is the stock engine (extra ``oracle``), some thousand times slower, equal in every text."""
-    max_steps: int = Field(default=50, ge=1, le=MOST_STEPS)
+    max_steps: int = Field(default=50, ge=1, le=MAX_EPISODE_STEPS)
     """Steps per episode T_max (tab:hyperparams: 50)."""
 
 

@@ -30,11 +30,11 @@ from threespo.envs.alfworld.fields import (
     walkthrough_of,
 )
 from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.grammar import split_task
+from threespo.envs.alfworld.grammar import split_task_sentence
 from threespo.envs.alfworld.human_goals import check_choice, drawn, with_human_goal
 from threespo.errors import InputError
-from threespo.files import atomic_path, atomic_text, open_text
-from threespo.terminal import some, warn_once
+from threespo.files import open_text, replace_file, write_text
+from threespo.terminal import join_first, warn_once
 
 GAME_FILE = "game.tw-pddl"
 DOMAIN_FILE, GRAMMAR_FILE, TASK_MARK = "alfred.pddl", "grammar.twl2", "@@TASK@@"
@@ -45,7 +45,7 @@ _SUFFIXES = (".jsonl", ".jsonl.xz")
 _NESTED = ("", "json_2.1.1", "json_2.1.2", "json_2.1.3")
 
 
-def load(
+def load_games(
     folder: Path,
     split: str,
     limit: int | None = None,
@@ -77,7 +77,7 @@ def load(
 
     compact, official = _compact_file(folder, split), _official_folder(folder, split)
     if compact is None and official is None:
-        there = ", ".join(splits(folder)) or "none"
+        there = ", ".join(find_splits(folder)) or "none"
         raise InputError(
             f"{folder}: no split {split!r} there (splits found: {there}). Expected {split}.jsonl(.xz) with "
             f"{DOMAIN_FILE} and {GRAMMAR_FILE}, or {split}/TASK/TRIAL/{GAME_FILE}. {REMEDY}"
@@ -112,12 +112,12 @@ def load(
     if unmarked:
         warn_once(
             f"{compact or official}: {len(unmarked)} game(s) do not say whether they can be solved (no field 'solvable'): "
-            f"{some(unmarked)}; they are played here, and ALFWorld's own AlfredTWEnv leaves them out"
+            f"{join_first(unmarked)}; they are played here, and ALFWorld's own AlfredTWEnv leaves them out"
         )
     return result
 
 
-def splits(folder: Path) -> list[str]:
+def find_splits(folder: Path) -> list[str]:
     """Return the names of the splits in ``folder``, sorted; empty if there is none."""
     if not folder.is_dir():
         return []
@@ -129,7 +129,7 @@ def splits(folder: Path) -> list[str]:
     return sorted(names)
 
 
-def lacks(folder: Path) -> str | None:
+def describe_missing_files(folder: Path) -> str | None:
     """Return what a folder lacks to be the games of a study, in words; ``None`` if it has all."""
     compact = [split for split in RELEASED if _compact_file(folder, split)]
     folders = {split: _official_folder(folder, split) for split in RELEASED}
@@ -142,7 +142,7 @@ def lacks(folder: Path) -> str | None:
     return f"no {texts[0]} beside its games" if texts else None
 
 
-def holds_games(folder: Path) -> bool:
+def contains_games(folder: Path) -> bool:
     """Return whether a folder holds games, in either form."""
     official = (path for nested in _NESTED for path in (folder / nested).glob(f"*/*/*/{GAME_FILE}"))
     return (folder / DOMAIN_FILE).is_file() or any(official)
@@ -175,19 +175,19 @@ def write_compact(records: Iterable[GameRecord], folder: Path) -> None:
         if (
             existing.exists()
             and existing.read_text(encoding="utf-8") != text
-            and set(splits(folder)) - by_split.keys()
+            and set(find_splits(folder)) - by_split.keys()
         ):
             raise InputError(f"{existing} belongs to other games; write to another folder")
-        atomic_text(existing, text)
+        write_text(existing, text)
 
     for split, games in by_split.items():
         rows = [_row(game) for game in sorted(games, key=lambda game: game.game_id)]
-        with atomic_path(folder / f"{split}.jsonl.xz") as temporary:
+        with replace_file(folder / f"{split}.jsonl.xz") as temporary:
             temporary.write_bytes(lzma.compress("".join(rows).encode()))
 
 
 def _row(game: GameRecord) -> str:
-    _, sentence = split_task(game.grammar)
+    _, sentence = split_task_sentence(game.grammar)
     row = {
         "game_id": game.game_id,
         **as_row(game),
@@ -199,7 +199,7 @@ def _row(game: GameRecord) -> str:
 
 
 def _mark_task(record: GameRecord) -> str:
-    template, sentence = split_task(record.grammar)
+    template, sentence = split_task_sentence(record.grammar)
     # The texts first differ where the sentence begins: the template has an empty one there.
     position = next(
         index

@@ -24,33 +24,35 @@ def _make(settings: AlfworldEpisode, _: Path) -> Environment[Any, Any]:
 def _load_tasks(data: Path, split: str) -> list[Any]:
     from threespo.envs.alfworld import compile_game, sources
 
-    return [compile_game(record) for record in sources.load(data, split)]
+    return [compile_game(record) for record in sources.load_games(data, split)]
 
 
 def _recognises(path: Path) -> bool:
-    from threespo.envs.alfworld.sources import GAME_FILE, holds_games
+    from threespo.envs.alfworld.sources import GAME_FILE, contains_games
 
     if path.is_file():
-        return path.name == GAME_FILE or (".jsonl" in path.name and holds_games(path.parent))
-    return (path / GAME_FILE).exists() or holds_games(path)
+        return path.name == GAME_FILE or (".jsonl" in path.name and contains_games(path.parent))
+    return (path / GAME_FILE).exists() or contains_games(path)
 
 
 def _splits_in(path: Path) -> list[str]:
-    from threespo.envs.alfworld.sources import splits
+    from threespo.envs.alfworld.sources import find_splits
 
     if _one_game(path):
         return ["game"]
     # A file of games is a split of the folder that it lies in.
-    found = [path.name.split(".jsonl", 1)[0]] if path.is_file() else splits(path)
+    found = [path.name.split(".jsonl", 1)[0]] if path.is_file() else find_splits(path)
     return sorted(found, key=lambda split: (split != "train", split))
 
 
 def _tasks_in(path: Path, split: str) -> list[Playable]:
     from threespo.envs.alfworld import compile_game
-    from threespo.envs.alfworld.sources import load, read_game
+    from threespo.envs.alfworld.sources import load_games, read_game
 
     single = _one_game(path)
-    records = [read_game(single)] if single else load(path.parent if path.is_file() else path, split)
+    records = (
+        [read_game(single)] if single else load_games(path.parent if path.is_file() else path, split)
+    )
     opened = [functools.partial(compile_game, record) for record in records]
     return [
         Playable(game.game_id, game.task_type, game.goal, open)
@@ -67,9 +69,9 @@ def _one_game(path: Path) -> Path | None:
 
 
 def _lacks(folder: Path) -> str | None:
-    from threespo.envs.alfworld.sources import lacks
+    from threespo.envs.alfworld.sources import describe_missing_files
 
-    return lacks(folder)
+    return describe_missing_files(folder)
 
 
 SPEC = EnvironmentSpec(
@@ -90,7 +92,7 @@ SPEC = EnvironmentSpec(
         "games",
         "ALFWorld games, either as alfworld-download lays them out or compact (*.jsonl.xz, alfred.pddl, grammar.twl2)",
         files=("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2"),
-        lacks=_lacks,
+        explain_missing=_lacks,
         listed=("game.tw-pddl",),
     ),
     has_curriculum=True,

@@ -8,7 +8,7 @@ included, are fixed by tests.
 from collections.abc import Sequence
 
 from threespo.envs.base import TextInterface
-from threespo.envs.prompts import history_lines
+from threespo.envs.prompts import format_history
 
 NOTHING_HAPPENS = "Nothing happens."
 """What the environment answers to a command that is not admissible."""
@@ -71,7 +71,7 @@ def alfworld_prompt(
             steps=len(history),
             shown=len(shown),
             history="\n".join(
-                history_lines(history, len(shown)) if lines is None else lines[-len(shown) :]
+                format_history(history, len(shown)) if lines is None else lines[-len(shown) :]
             ),
             step=len(history) + 1,
             observation=observation,

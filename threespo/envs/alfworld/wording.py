@@ -5,25 +5,25 @@ from functools import lru_cache, reduce
 
 from threespo.envs.alfworld.expressions import Read, Types, plain, value
 from threespo.envs.alfworld.grammar import (
-    Each,
+    EntityExpression,
+    ForEach,
     Grammar,
     Part,
+    PlainText,
     Query,
     Rule,
     Symbol,
-    Text,
-    Value,
     parse_grammar,
     parse_text,
 )
-from threespo.envs.alfworld.model import Environment, Facts, Game, Writer
+from threespo.envs.alfworld.model import Environment, Game, WorldState, Writer
 from threespo.envs.alfworld.pddl import ANY_TYPE
 from threespo.envs.alfworld.relations import Relation, Row, StaticRelation, Test, relation
 from threespo.envs.alfworld.schemas import DYNAMIC, Domain, parse_domain
 from threespo.errors import InputError
 
-Driver = Callable[[Game, Facts, Environment], list[Environment]]
-Items = Callable[[Game, Facts, Environment], list[str]]
+Driver = Callable[[Game, WorldState, Environment], list[Environment]]
+Items = Callable[[Game, WorldState, Environment], list[str]]
 
 TASK = "task"
 """The symbol for the task sentence, the one thing in a grammar that differs between games."""
@@ -113,8 +113,8 @@ class Wording:
         return lambda game, facts, bound: "".join([write(game, facts, bound) for write in writers])
 
     def _part(self, part: Part, types: Types) -> Writer:
-        assert not isinstance(part, Text), "a constant is plain"
-        if isinstance(part, Value):
+        assert not isinstance(part, PlainText), "a constant is plain"
+        if isinstance(part, EntityExpression):
             evaluate = value(part.tree, types, part.source)
             return lambda game, facts, bound: evaluate(bound)
         if isinstance(part, Symbol):
@@ -140,7 +140,7 @@ class Wording:
         if len(choices) == 1 and choices[0][0] is None:
             return choices[0][1]
 
-        def write(game: Game, facts: Facts, bound: Environment) -> str:
+        def write(game: Game, facts: WorldState, bound: Environment) -> str:
             for condition, writer in choices:
                 if condition is None or condition(game, facts, bound):
                     return writer(game, facts, bound)
@@ -159,7 +159,7 @@ class Wording:
             return lambda game, facts, bound: bool(answers(game, facts, bound))
         return reduce(_both, [table.test(names) for table, names, _, _ in self._tables(query, types)])
 
-    def _each(self, part: Each, types: Types) -> Writer:
+    def _each(self, part: ForEach, types: Types) -> Writer:
         items = self._items(part, types)
         if not part.listed:
             return lambda game, facts, bound: "".join(items(game, facts, bound))
@@ -168,7 +168,7 @@ class Wording:
             self._symbol(f"list_{name}", types) for name in ("empty", "separator", "last_separator")
         )
 
-        def enumerate_all(game: Game, facts: Facts, bound: Environment) -> str:
+        def enumerate_all(game: Game, facts: WorldState, bound: Environment) -> str:
             found = items(game, facts, bound)
             if len(found) < 2:
                 return found[0] if found else empty(game, facts, bound)
@@ -177,7 +177,7 @@ class Wording:
 
         return enumerate_all
 
-    def _items(self, part: Each, types: Types) -> Items:
+    def _items(self, part: ForEach, types: Types) -> Items:
         """Return the function that writes ``part``'s element for each answer to its query."""
         inner = {**types, **{name: kind for literal in part.query for name, kind in literal.variables}}
         element, tables = self._writer([part.element], inner), self._tables(part.query, types)
@@ -201,7 +201,7 @@ class Wording:
         if len(steps) == 1:
             return steps[0]
 
-        def answers(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
+        def answers(game: Game, facts: WorldState, bound: Environment) -> list[Environment]:
             found = [bound]
             for step in steps:
                 found = [extended for answer in found for extended in step(game, facts, answer)]
@@ -241,13 +241,13 @@ def _search(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], typ
     if position is not None:
         only = names[position]
 
-        def extended(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
+        def extended(game: Game, facts: WorldState, bound: Environment) -> list[Environment]:
             rows = table.rows(game, facts, [bound.get(name) for name in names])
             return [{**bound, only: row[position]} for row in rows]
 
         return extended
 
-    def unified(game: Game, facts: Facts, bound: Environment) -> list[Environment]:
+    def unified(game: Game, facts: WorldState, bound: Environment) -> list[Environment]:
         rows = table.rows(game, facts, [bound.get(name) for name in names])
         return [new for row in rows if (new := _extend(bound, names, row)) is not None]
 
@@ -271,7 +271,7 @@ def _listing(
 ) -> Items:
     """Return the function that writes ``form`` for each entity that a literal's one unbound variable can stand for."""
 
-    def items(game: Game, facts: Facts, bound: Environment) -> list[str]:
+    def items(game: Game, facts: WorldState, bound: Environment) -> list[str]:
         rows = table.rows(game, facts, [bound.get(name) for name in names])
         return [form % tuple([read(row[position]) for read in reads]) for row in rows]
 

@@ -18,7 +18,7 @@ from threespo.envs.webshop.bitmaps import Bitmaps, documents_of
 from threespo.envs.webshop.blobs import Blobs
 
 K1, B = np.float32(0.9), np.float32(0.4)
-HITS = 50
+MAX_HITS = 50
 _EXACT_LENGTHS = 24
 _REMEMBERED = 1 << 12
 _REMEMBERED_TERMS = 1 << 16
@@ -84,7 +84,7 @@ def code_type(pairs: int) -> type[np.unsignedinteger[Any]]:
 
 def _hits_th(scores: np.ndarray) -> float:
     """Return the 50th highest score, zero if there are fewer."""
-    place = len(scores) - HITS
+    place = len(scores) - MAX_HITS
     return float(np.partition(scores, place)[place]) if place >= 0 else 0.0
 
 
@@ -180,7 +180,7 @@ class SearchIndex:
         falling = sorted(frequent, key=lambda item: -item.bound)
         rows, bounds = [item.row for item in falling], [item.bound for item in falling]
         best = touched[np.argpartition(so_far, -_SEEDS)[-_SEEDS:]] if len(touched) > _SEEDS else touched
-        seeds = _distinct(best, documents_of(self._bitmaps.common(rows, HITS), _SEEDS))
+        seeds = _distinct(best, documents_of(self._bitmaps.common(rows, MAX_HITS), _SEEDS))
         threshold = _hits_th(self._looked_up(scores, seeds, frequent, 0.0)[1]) * _NEARLY
 
         able = touched[so_far >= threshold - sum(bounds)]
@@ -254,8 +254,8 @@ class SearchIndex:
         return documents[able], totals[able]
 
     def _best(self, candidates: np.ndarray, scores: np.ndarray) -> tuple[int, ...]:
-        if len(candidates) > HITS:
+        if len(candidates) > MAX_HITS:
             kept = scores >= _hits_th(scores)
             candidates, scores = candidates[kept], scores[kept]
-        order = np.lexsort((self._rank[candidates], -scores))[:HITS]
+        order = np.lexsort((self._rank[candidates], -scores))[:MAX_HITS]
         return tuple(candidates[order].tolist())

@@ -20,7 +20,7 @@ from threespo.envs.webshop.bm25 import SearchIndex
 from threespo.envs.webshop.indexing import IndexWriter
 from threespo.envs.webshop.products import HumanInstruction, Product
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json
+from threespo.files import replace_folder, write_json
 
 FORMAT = 3
 _META = "catalogue.json"
@@ -37,7 +37,7 @@ def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
     Raises:
         InputError: if there is no product, none has a searchable text, or two have the same asin.
     """
-    with atomic_folder(out) as folder:
+    with replace_folder(out) as folder:
         heads, bodies, index = (
             BlobWriter(folder, "heads"),
             BlobWriter(folder, "bodies"),
@@ -70,7 +70,7 @@ def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
             "categories": list(tables.categories),
             "queries": list(tables.queries),
         }
-        atomic_json(folder / _META, facts)
+        write_json(folder / _META, facts)
     return facts
 
 
@@ -239,11 +239,11 @@ class Catalogue:
         """Yield number and product of those with goals, in order; ``kind`` is synthetic or human."""
         return ((int(number), self.product(int(number))) for number in self._goals[kind])
 
-    def of_category(self, category: str) -> tuple[int, ...]:
+    def products_in_category(self, category: str) -> tuple[int, ...]:
         """Return all products of a category, in order."""
         return self._of_kind(0, "categories", category)
 
-    def of_query(self, query: str) -> tuple[int, ...]:
+    def products_of_query(self, query: str) -> tuple[int, ...]:
         """Return all products that were once found by this query, in order."""
         return self._of_kind(1, "queries", query)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from threespo.envs.panels import overlaps
+from threespo.envs.optional_splits import find_overlaps
 from threespo.envs.webshop.catalogue import Catalogue, compile_catalogue
 from threespo.envs.webshop.embedded import generate
 from threespo.envs.webshop.goals import ShopGoal, goal_from_row
@@ -20,20 +20,20 @@ from threespo.envs.webshop.splits import (
     TRAINING_WORKER,
     TRAINING_WORKERS,
     VALIDATION_WORKER,
-    also_trained_on,
+    count_training_overlap,
+    optional_split_goals,
     original_splits,
-    panel_goals,
     split_goals,
     trained_on_by_any,
 )
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_json, atomic_path, open_text
+from threespo.files import open_text, replace_file, replace_folder, write_json
 
 Source = Literal["embedded", "path", "official"]
 GoalKind = Literal["synthetic", "human"]
 
 
-def products_of(
+def read_shop_products(
     source: Source, *, path: Path | None = None, count: int = 1000, seed: int = 7
 ) -> Iterable[Product]:
     """Return the products of a source.
@@ -79,7 +79,7 @@ def prepare_shop(
     Raises:
         InputError: if the products carry no goals of this kind, or too few to split.
     """
-    with atomic_folder(out) as folder:
+    with replace_folder(out) as folder:
         facts = compile_catalogue(products, folder / "catalogue")
         catalogue, human = Catalogue(folder / "catalogue"), goals == "human"
         found = (
@@ -95,7 +95,7 @@ def prepare_shop(
         panels = (
             {}
             if original_order
-            else {name: goals for name, goals in panel_goals(found).items() if name in limits}
+            else {name: goals for name, goals in optional_split_goals(found).items() if name in limits}
         )
         chosen = _chosen({**found._asdict(), **panels}, limits)
         _check_panels(chosen)
@@ -120,16 +120,16 @@ def prepare_shop(
                     "calibration": VALIDATION_WORKER,
                     "test": VALIDATION_WORKER,
                 },
-                "also_training_goals": also_trained_on(taken),
+                "also_training_goals": count_training_overlap(taken),
                 "whole_test_split": {
                     "goals": len(found.test),
-                    "also_training_goals": also_trained_on(found)["test"],
+                    "also_training_goals": count_training_overlap(found)["test"],
                     f"also_training_goals_of_any_of_{TRAINING_WORKERS}_workers": trained_on_by_any(
                         total
                     ),
                 },
             }
-        atomic_json(folder / "manifest.json", manifest)
+        write_json(folder / "manifest.json", manifest)
     return manifest
 
 
@@ -149,7 +149,7 @@ def _chosen(
 def _check_panels(chosen: Mapping[str, Sequence[ShopGoal]]) -> None:
     """Raise ``InputError`` if a panel has a goal of another split, by what is asked for and of which product."""
     asked = {split: {(goal.goal, goal.name) for goal in goals} for split, goals in chosen.items()}
-    for panel, other, shared in overlaps(asked):
+    for panel, other, shared in find_overlaps(asked):
         raise InputError(
             f"webshop: {len(shared)} of {len(asked[other])} goals in {other!r} are in the panel {panel!r} too, which must "
             f"have goals of its own; lower 'goals.{other}'"
@@ -159,7 +159,7 @@ def _check_panels(chosen: Mapping[str, Sequence[ShopGoal]]) -> None:
 def _write(splits: Mapping[str, Sequence[ShopGoal]], folder: Path) -> None:
     for name, goals in splits.items():
         rows = "".join(json.dumps(goal.as_row(), ensure_ascii=False) + "\n" for goal in goals)
-        with atomic_path(folder / f"{name}.jsonl.xz") as temporary:
+        with replace_file(folder / f"{name}.jsonl.xz") as temporary:
             temporary.write_bytes(lzma.compress(rows.encode("utf-8", "surrogatepass")))
 
 

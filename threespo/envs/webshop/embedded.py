@@ -27,7 +27,7 @@ from threespo.envs.webshop.embedded_tables import (
 from threespo.envs.webshop.products import HumanInstruction, Options, Product
 from threespo.errors import InputError
 
-LEAST, MOST = 500, 1_200_000
+MIN_PRODUCTS, MAX_PRODUCTS = 500, 1_200_000
 PRODUCTS_WITH_GOALS = 6_000
 """About so many products of a large catalogue are goals; all of a small one."""
 
@@ -56,8 +56,10 @@ def generate(count: int, seed: int) -> Iterator[Product]:
     Raises:
         InputError: if ``count`` is out of range.
     """
-    if not LEAST <= count <= MOST:
-        raise InputError(f"webshop: field 'products' is {count}; expected {LEAST} to {MOST}")
+    if not MIN_PRODUCTS <= count <= MAX_PRODUCTS:
+        raise InputError(
+            f"webshop: field 'products' is {count}; expected {MIN_PRODUCTS} to {MAX_PRODUCTS}"
+        )
     return (product(index, count, seed) for index in range(count))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from threespo import rng
-from threespo.envs.panels import without_bound
+from threespo.envs.optional_splits import strip_price_clause
 from threespo.envs.webshop.catalogue import Catalogue
 from threespo.envs.webshop.products import Product, Record
 from threespo.errors import InputError
@@ -47,7 +47,7 @@ class ShopGoal:
     @property
     def content(self) -> str:
         """What the goal is about, whatever bound was drawn: the instruction without its price clause."""
-        return without_bound(self.goal)
+        return strip_price_clause(self.goal)
 
     def __hash__(self) -> int:
         return hash(self.task_id)
@@ -111,7 +111,7 @@ def _wanted_options(record: Record) -> WantedOptions:
     raise record.fail("options", "a list of texts, or of pairs of a name and a value")
 
 
-def drawn_prices(catalogue: Catalogue, source: random.Random) -> list[float]:
+def draw_prices(catalogue: Catalogue, source: random.Random) -> list[float]:
     """Return one price per product, (products,); ranges are drawn from, in order, as the original does whenever it loads.
 
     Args:
@@ -136,7 +136,9 @@ def highest_price(catalogue: Catalogue, number: int) -> float:
     return float(low if high != high else max(low, high))
 
 
-def original_goals(catalogue: Catalogue, seed: int, human: bool) -> tuple[list[ShopGoal], list[float]]:
+def make_original_goals(
+    catalogue: Catalogue, seed: int, human: bool
+) -> tuple[list[ShopGoal], list[float]]:
     """Return goals and prices as one worker of the reference has them.
 
     One stream draws prices and bounds; the order is shuffled by another with the same seed.
@@ -150,7 +152,7 @@ def original_goals(catalogue: Catalogue, seed: int, human: bool) -> tuple[list[S
         The goals in order, and one price per product.
     """
     source = random.Random(seed)
-    prices = drawn_prices(catalogue, source)
+    prices = draw_prices(catalogue, source)
     goals = list(_goals(catalogue, human, prices.__getitem__, lambda asin: source))
     return [goals[number] for number in original_order(len(goals), seed)], prices
 
@@ -167,7 +169,7 @@ def original_order(count: int, seed: int) -> list[int]:
     return order
 
 
-def repaired_goals(catalogue: Catalogue, seed: int, human: bool) -> list[ShopGoal]:
+def make_repaired_goals(catalogue: Catalogue, seed: int, human: bool) -> list[ShopGoal]:
     """Return distinct goals, each product's bound drawn by its own counter, above its highest price.
 
     Args:

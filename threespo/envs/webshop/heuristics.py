@@ -12,8 +12,8 @@ _BOUND = re.compile(r",? and price lower than (\d+(?:\.\d+)?) dollars\s*$")
 _PRICES = re.compile(r"\$(\d+(?:\.\d+)?)")
 WORD = re.compile(r"\w+")
 _SEARCH, _NEXT = "search[", "click[next >]"
-BUY, BACK = "click[buy now]", "click[back to search]"
-ITEM = re.compile(r"click\[([a-z0-9]{10})\]$")
+BUY_ACTION, BACK_ACTION = "click[buy now]", "click[back to search]"
+PRODUCT_CLICK = re.compile(r"click\[([a-z0-9]{10})\]$")
 """A click on a product."""
 _ASIN = re.compile(r"[A-Z0-9]{10}")
 _BRACKETS = re.compile(r"[\[\]\s]+")
@@ -22,7 +22,7 @@ _MOST_PAGES = 5
 _TRUST = 0.5
 
 
-def choose(
+def choose_action(
     goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]
 ) -> str:
     """Return the next action.
@@ -33,13 +33,13 @@ def choose(
         observation: the page, its parts in quotes.
         admissible: what can be clicked.
     """
-    if BUY in admissible:
+    if BUY_ACTION in admissible:
         return _choose_option(goal, history, observation, admissible)
-    if any(ITEM.match(action) for action in admissible):
+    if any(PRODUCT_CLICK.match(action) for action in admissible):
         return _choose_product(goal, history, observation, admissible)
     if any(action.startswith(_SEARCH) for action in admissible):
-        return f"search[{wish_of(goal)}]"
-    return _NEXT if _NEXT in admissible else f"search[{wish_of(goal)}]"
+        return f"search[{product_request(goal)}]"
+    return _NEXT if _NEXT in admissible else f"search[{product_request(goal)}]"
 
 
 class Offer(NamedTuple):
@@ -53,22 +53,22 @@ class Offer(NamedTuple):
     """The lowest that the page names; none is infinite."""
 
 
-def wish_of(goal: str) -> str:
+def product_request(goal: str) -> str:
     """Return the goal without its price bound, and without brackets, which an action cannot hold."""
     return _BRACKETS.sub(" ", _BOUND.sub("", goal)).strip()
 
 
-def parts_of(observation: str) -> list[str]:
+def split_page(observation: str) -> list[str]:
     """Return the texts of a page in mode ``text``."""
     return observation.strip("'").split("' [SEP] '")
 
 
-def affordable(goal: str, parts: Sequence[str]) -> list[Offer]:
+def affordable_offers(goal: str, parts: Sequence[str]) -> list[Offer]:
     """Return the products of a result page within the goal's price bound, in the page's order.
 
     Args:
         goal: the instruction.
-        parts: texts of the page (``parts_of``).
+        parts: texts of the page (``split_page``).
     """
     bound = _BOUND.search(goal)
     most = float(bound.group(1)) if bound else float("inf")
@@ -85,28 +85,28 @@ def best_offer(goal: str, parts: Sequence[str]) -> Offer | None:
 
     Args:
         goal: the instruction.
-        parts: texts of a result page (``parts_of``).
+        parts: texts of a result page (``split_page``).
     """
-    wanted = set(WORD.findall(wish_of(goal).lower()))
+    wanted = set(WORD.findall(product_request(goal).lower()))
 
     def share(offer: Offer) -> float:
         words = set(WORD.findall(offer.title.lower()))
         # The root keeps long titles, which share more by chance, from always being the best.
         return len(words & wanted) / math.sqrt(1 + len(words)) - _TRUST * offer.place / len(parts)
 
-    return max(affordable(goal, parts), key=share, default=None)
+    return max(affordable_offers(goal, parts), key=share, default=None)
 
 
 def _choose_product(
     goal: str, history: Sequence[tuple[str, str]], observation: str, admissible: Sequence[str]
 ) -> str:
-    best = best_offer(goal, parts_of(observation))
+    best = best_offer(goal, split_page(observation))
     if best is not None:
         return f"click[{best.asin.lower()}]"
     pages = sum(action == _NEXT for _, action in history)
     if _NEXT in admissible and pages < _MOST_PAGES:
         return _NEXT
-    return next(action for action in admissible if ITEM.match(action))
+    return next(action for action in admissible if PRODUCT_CLICK.match(action))
 
 
 def _choose_option(
@@ -116,12 +116,12 @@ def _choose_option(
     values = _values(admissible)
     clicked = set()
     for _, action in reversed(history):
-        if ITEM.match(action) and target(action) not in values:
+        if PRODUCT_CLICK.match(action) and click_target(action) not in values:
             break
-        clicked.add(target(action))
+        clicked.add(click_target(action))
 
-    missing = next(missing_options(goal, parts_of(observation), admissible, clicked), None)
-    return BUY if missing is None else f"click[{missing[0]}]"
+    missing = next(missing_options(goal, split_page(observation), admissible, clicked), None)
+    return BUY_ACTION if missing is None else f"click[{missing[0]}]"
 
 
 def missing_options(
@@ -131,32 +131,32 @@ def missing_options(
 
     Args:
         goal: the instruction.
-        parts: texts of the page (``parts_of``).
+        parts: texts of the page (``split_page``).
         admissible: the page's actions, which name the option values.
         chosen: values that are chosen.
     """
-    values, wish = _values(admissible), wish_of(goal).lower()
-    for group in groups(parts, set(values)):
-        value = mentioned(wish, group, values)
+    values, wish = _values(admissible), product_request(goal).lower()
+    for group in group_option_values(parts, set(values)):
+        value = find_mentioned_value(wish, group, values)
         if value is not None and value not in chosen:
             yield value, group
 
 
-def target(action: str) -> str:
+def click_target(action: str) -> str:
     """Return what a click is on."""
     return action.removeprefix("click[").removesuffix("]")
 
 
 def _values(admissible: Sequence[str]) -> list[str]:
     """Return the option values of an item's page, whose actions come after Buy Now."""
-    return [target(action) for action in admissible[admissible.index(BUY) + 1 :]]
+    return [click_target(action) for action in admissible[admissible.index(BUY_ACTION) + 1 :]]
 
 
-def groups(parts: Sequence[str], values: set[str]) -> list[list[str]]:
+def group_option_values(parts: Sequence[str], values: set[str]) -> list[list[str]]:
     """Return the values of each option of a page; they follow the option's name.
 
     Args:
-        parts: texts of the page (``parts_of``).
+        parts: texts of the page (``split_page``).
         values: all option values of the page.
     """
     groups: list[list[str]] = []
@@ -170,7 +170,7 @@ def groups(parts: Sequence[str], values: set[str]) -> list[list[str]]:
     return groups
 
 
-def mentioned(wish: str, group: Sequence[str], values: Sequence[str]) -> str | None:
+def find_mentioned_value(wish: str, group: Sequence[str], values: Sequence[str]) -> str | None:
     """Return the group's longest value that the wish mentions outside every longer value of the page, or None.
 
     Args:

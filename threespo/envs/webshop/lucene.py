@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from threespo.envs.webshop.bm25 import HITS
+from threespo.envs.webshop.bm25 import MAX_HITS
 from threespo.envs.webshop.catalogue import Catalogue
 from threespo.errors import InputError
-from threespo.files import atomic_folder, atomic_text
+from threespo.files import replace_folder, write_text
 
 _SEARCHER = "io.anserini.search.SimpleSearcher"
 _MADE_OF = "catalogue.sha256"
@@ -35,11 +35,11 @@ def build_index(catalogue: Catalogue, folder: Path) -> None:
         InputError: if pyserini or Java is missing, or the indexing fails.
     """
     _java_class(_SEARCHER)
-    with atomic_folder(folder) as index:
+    with replace_folder(folder) as index:
         with tempfile.TemporaryDirectory(dir=index) as documents:
             write_documents(catalogue, Path(documents) / "documents.jsonl")
             _run(index_command(Path(documents), index))
-        atomic_text(index / _MADE_OF, catalogue.facts["sha256"])
+        write_text(index / _MADE_OF, catalogue.facts["sha256"])
 
 
 def write_documents(catalogue: Catalogue, path: Path) -> None:
@@ -143,7 +143,7 @@ class LuceneSearch:
         """
         try:
             # Half a surrogate pair has no encoding, and is part of no term.
-            hits = self._searcher.search(query.encode("utf-8", "replace").decode("utf-8"), HITS)
+            hits = self._searcher.search(query.encode("utf-8", "replace").decode("utf-8"), MAX_HITS)
         except Exception as error:
             raise InputError(
                 f"Lucene refuses the query {query[:60]!r}: {str(error)[:_SHOWN]}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rapidfuzz import fuzz
 
-ALIKE = 85
+MIN_SIMILARITY = 85
 # The names that the original looks for in an option, in its order: the first that occurs stands for the whole.
 _COLOURS = """
 alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo caramel
@@ -23,21 +23,21 @@ _NO_WORD = re.compile(r"\W")
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def normal(text: str) -> str:
+def normalise_text(text: str) -> str:
     """Return ``text`` as it is compared: no character from U+0080 to U+00FF, blanks for all but word characters."""
     return _NO_WORD.sub(" ", text.translate(_LATIN_1)).lower().strip()
 
 
-def alike(one: str, other: str) -> bool:
+def is_similar(one: str, other: str) -> bool:
     """Return whether the token sets of two texts are more than 85 % alike; a subset counts as equal."""
     # Rounded as the original's library (thefuzz) does; rapidfuzz gives the exact share.
-    first, second = normal(one), normal(other)
-    return bool(first and second) and round(fuzz.token_set_ratio(first, second)) > ALIKE
+    first, second = normalise_text(one), normalise_text(other)
+    return bool(first and second) and round(fuzz.token_set_ratio(first, second)) > MIN_SIMILARITY
 
 
 def same_words(one: str, other: str) -> bool:
     """Return whether two texts consist of the same words."""
-    return set(normal(one).split()) == set(normal(other).split())
+    return set(normalise_text(one).split()) == set(normalise_text(other).split())
 
 
 def main_colour(option: str) -> str:
@@ -45,7 +45,7 @@ def main_colour(option: str) -> str:
     return next((colour for colour in COLOURS if colour in option), option)
 
 
-def matched_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str] | str]) -> int:
+def count_matched_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str] | str]) -> int:
     """Return how many wanted options the original finds among the chosen values.
 
     It compares the *pair* of a synthetic goal's option as a text with the chosen value. So its name counts as a word,
@@ -63,11 +63,13 @@ def matched_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str] | st
             text = main_colour(option)
         else:
             text = next((colour for colour in COLOURS if colour in option), str(option))
-        count += any(alike(value, text) for value in found)
+        count += any(is_similar(value, text) for value in found)
     return count
 
 
-def named_options(chosen: Iterable[tuple[str, str]], wanted: Iterable[tuple[str, str] | str]) -> int:
+def count_named_options(
+    chosen: Iterable[tuple[str, str]], wanted: Iterable[tuple[str, str] | str]
+) -> int:
     """Return how many wanted options were chosen: the same words, and for a named option under its name.
 
     Args:

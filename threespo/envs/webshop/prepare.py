@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from threespo.envs.webshop.data import load_goals, prepare_shop, products_of
+from threespo.envs.webshop.data import load_goals, prepare_shop, read_shop_products
 from threespo.envs.webshop.official import fetch
 from threespo.envs.webshop.settings import DOWNLOADS, WebshopTasks
 
@@ -21,7 +21,7 @@ def prepare(settings: WebshopTasks, out: Path) -> None:
         folder = fetch(settings.path or DOWNLOADS, settings.mirror, settings.mirror_revision)
     manifest = prepare_shop(
         out,
-        products_of(settings.source, path=folder, count=settings.products, seed=_EMBEDDED_SEED),
+        read_shop_products(settings.source, path=folder, count=settings.products, seed=_EMBEDDED_SEED),
         goals=settings.goal_kind,
         original_order=settings.goals_order == "original",
         limits={

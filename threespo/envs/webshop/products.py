@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from threespo.errors import InputError
 
 CATEGORIES = ("beauty", "electronics", "garden", "fashion", "grocery")
-LONGEST_ASIN = 10
+MAX_ASIN_LENGTH = 10
 DEFAULT_PRICE = 100.0
 NO_ATTRIBUTE = "DUMMY_ATTR"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from threespo.envs.webshop.goals import ShopGoal
-from threespo.envs.webshop.matching import alike, matched_options, named_options
+from threespo.envs.webshop.matching import count_matched_options, count_named_options, is_similar
 from threespo.envs.webshop.products import Product
 
 Nouns = Callable[[str], Sequence[str]]
@@ -26,7 +26,7 @@ class Reward(NamedTuple):
     title_score: float
 
 
-def reward_of(
+def purchase_reward(
     product: Product,
     price: float,
     chosen: Sequence[tuple[str, str]],
@@ -47,9 +47,9 @@ def reward_of(
     """
     attributes = _matched_attributes(product, goal.attributes)
     if repaired:
-        options = named_options(chosen, goal.options)
+        options = count_named_options(chosen, goal.options)
     else:
-        options = matched_options((value for _, value in chosen), goal.options)
+        options = count_matched_options((value for _, value in chosen), goal.options)
 
     affordable = price <= goal.price_upper
     wishes = len(goal.attributes) + len(goal.options) + 1
@@ -87,7 +87,7 @@ def _title_score(bought: Sequence[str], wanted: Sequence[str]) -> float:
 def _matched_attributes(product: Product, wanted: Sequence[str]) -> int:
     texts = (product.title.lower(), " ".join(product.bullets).lower(), product.description.lower())
     return sum(
-        any(alike(attribute, wish) for attribute in product.attributes)
+        any(is_similar(attribute, wish) for attribute in product.attributes)
         or any(wish in text for text in texts)
         for wish in wanted
     )

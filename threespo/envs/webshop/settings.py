@@ -5,20 +5,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from threespo.envs.panels import PANELS, asked_for
-from threespo.envs.settings import MOST_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
-from threespo.settings import REPOSITORY, REVISION, Execution, Settings
+from threespo.envs.optional_splits import OPTIONAL_SPLITS, requested_splits
+from threespo.envs.settings import MAX_EPISODE_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
+from threespo.settings import HUB_REPOSITORY_PATTERN, HUB_REVISION_PATTERN, Execution, Settings
 
-SPLITS = ("train", "calibration", "test", *PANELS)
+SPLITS = ("train", "calibration", "test", *OPTIONAL_SPLITS)
 
 DOWNLOADS = Path("downloads") / "webshop"
 """Where the files of the official shop are, and are fetched to, unless ``path`` says otherwise."""
 
 
-MOST_GOALS = 10_000_000
+MAX_GOALS = 10_000_000
 """Of a split: more than a goal for every combination of options in the real catalogue of 1.2 million products."""
 
-GoalCount = Annotated[int, Field(ge=1, le=MOST_GOALS)]
+GoalCount = Annotated[int, Field(ge=1, le=MAX_GOALS)]
 
 
 class GoalCounts(Settings):
@@ -54,10 +54,10 @@ class WebshopTasks(TaskSettings):
     first training worker and first validation worker (docs/webshop.md). Its test goals are the first 500, as published, and
     nearly all of them are training goals as well; the data's manifest says how many. Needs ``fidelity: original``."""
 
-    mirror: Annotated[str, Field(pattern=REPOSITORY), Execution] = "YWZBrandon/webshop-data"
+    mirror: Annotated[str, Field(pattern=HUB_REPOSITORY_PATTERN), Execution] = "YWZBrandon/webshop-data"
     """``official`` only: a data set at the model hub with the release's three files. Their content is pinned, so it does not
     matter which."""
-    mirror_revision: Annotated[str, Field(pattern=REVISION), Execution] = (
+    mirror_revision: Annotated[str, Field(pattern=HUB_REVISION_PATTERN), Execution] = (
         "ce990fff5aee388db2706f07820c578ab68e0453"
     )
     """Its commit, tag or branch."""
@@ -74,12 +74,12 @@ class WebshopTasks(TaskSettings):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return asked_for(SPLITS, self.goals)
+        return requested_splits(SPLITS, self.goals)
 
     @model_validator(mode="after")
     def _panels_are_disjoint(self) -> "WebshopTasks":
         if self.goals_order == "original" and (
-            given := [split for split in self.splits if split in PANELS]
+            given := [split for split in self.splits if split in OPTIONAL_SPLITS]
         ):
             raise ValueError(
                 f"goals.{given[0]}: panels are cut from the fixed order; remove it, or goals_order: original"
@@ -94,7 +94,7 @@ class WebshopEpisode(EpisodeSettings):
     """What is observed: the page in plain or marked text, or its address."""
     fidelity: Literal["original", "repaired"] = "repaired"
     """With all quirks of the original, or as it was meant (docs/webshop.md)."""
-    max_steps: int = Field(default=30, ge=1, le=MOST_STEPS)
+    max_steps: int = Field(default=30, ge=1, le=MAX_EPISODE_STEPS)
     """Steps per episode T_max (the paper: 30; verl-agent's scripts: 15)."""
 
 

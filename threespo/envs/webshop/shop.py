@@ -10,12 +10,12 @@ from threespo import rng
 from threespo.envs.base import Transition
 from threespo.envs.webshop import pages
 from threespo.envs.webshop.analyzer import terms
-from threespo.envs.webshop.bm25 import HITS
+from threespo.envs.webshop.bm25 import MAX_HITS
 from threespo.envs.webshop.catalogue import Catalogue
-from threespo.envs.webshop.goals import ShopGoal, drawn_prices, highest_price
+from threespo.envs.webshop.goals import ShopGoal, draw_prices, highest_price
 from threespo.envs.webshop.nouns import pattern_nouns
 from threespo.envs.webshop.pages import Chosen, Node, Page
-from threespo.envs.webshop.reward import Nouns, Reward, reward_of
+from threespo.envs.webshop.reward import Nouns, Reward, purchase_reward
 from threespo.envs.webshop.state import ShopState
 from threespo.envs.webshop.text import TEXT
 from threespo.errors import InputError
@@ -24,7 +24,7 @@ Mode = Literal["text", "text_rich", "url"]
 Fidelity = Literal["original", "repaired"]
 
 _ACTION = re.compile(r"(.+)\[(.+)\]")
-LONGEST_TEXT = 3_000
+MAX_TEXT_LENGTH = 3_000
 """Characters that the repaired shop shows of a description or a feature; some go on for 16,000, which no prompt holds."""
 
 _REMEMBERED_PAGES = 1 << 12
@@ -94,7 +94,7 @@ class WebShop:
         )
 
     def _draw_prices(self, seed: int) -> list[float]:
-        return drawn_prices(self.catalogue, random.Random(seed))
+        return draw_prices(self.catalogue, random.Random(seed))
 
     def initial(self, task: ShopGoal) -> ShopState:
         """Return the start page."""
@@ -128,7 +128,9 @@ class WebShop:
             if self._repaired
             else self._prices(worker)[state.product]
         )
-        return reward_of(product, price, state.chosen, state.goal, self._nouns, repaired=self._repaired)
+        return purchase_reward(
+            product, price, state.chosen, state.goal, self._nouns, repaired=self._repaired
+        )
 
     def _after(self, state: ShopState, action: str) -> ShopState:
         match = _ACTION.match(action)
@@ -290,7 +292,7 @@ class WebShop:
             return pages.make_page(pages.results_nodes(number, len(hits), shown, more))
 
         found = self.catalogue.product(product)
-        longest = LONGEST_TEXT if self._repaired else None
+        longest = MAX_TEXT_LENGTH if self._repaired else None
         nodes = pages.item_nodes(found) if kind == "item" else pages.sub_nodes(found, kind, longest)
         return pages.make_page(nodes)
 
@@ -299,11 +301,11 @@ class WebShop:
         if not self._repaired and first == "<r>":
             # The original draws anew on every visit; here the draw belongs to the query.
             source = rng.generator(self.price_seed, "webshop random products", query)
-            return tuple(source.sample(range(len(self.catalogue)), min(HITS, len(self.catalogue))))
+            return tuple(source.sample(range(len(self.catalogue)), min(MAX_HITS, len(self.catalogue))))
         if not self._repaired and first == "<c>":
-            return self.catalogue.of_category(rest[0].strip())
+            return self.catalogue.products_in_category(rest[0].strip())
         if not self._repaired and first == "<q>":
-            return self.catalogue.of_query(" ".join(rest).strip())
+            return self.catalogue.products_of_query(" ".join(rest).strip())
         return self.catalogue.index.search(query)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from threespo.envs.webshop.products import LONGEST_ASIN, Product, Record, parse_product
+from threespo.envs.webshop.products import MAX_ASIN_LENGTH, Product, Record, parse_product
 from threespo.errors import InputError
 from threespo.files import open_text
 
@@ -23,7 +23,7 @@ _CHUNK = 1 << 20
 _REMEDY = "Fetch or copy the catalogue again, or give another folder."
 
 
-def find(folder: Path, kind: str) -> Path | None:
+def find_file(folder: Path, kind: str) -> Path | None:
     """Return a file of a catalogue, or None.
 
     Args:
@@ -48,7 +48,7 @@ def read_products(folder: Path, limit: int | None = None) -> Iterator[Product]:
     Raises:
         InputError: if a file is missing or broken, or a record malformed; names the file, the record and what to do.
     """
-    items = find(folder, "items")
+    items = find_file(folder, "items")
     if items is None:
         raise InputError(f"{folder}: no items.json or items.json.xz there. {_REMEDY}")
 
@@ -60,7 +60,7 @@ def read_products(folder: Path, limit: int | None = None) -> Iterator[Product]:
         record = Record(values, f"{items}, record {number}")
         asin = record.text("asin")
         record.where += f" ({asin})"
-        if asin == "nan" or len(asin) > LONGEST_ASIN or asin in seen:
+        if asin == "nan" or len(asin) > MAX_ASIN_LENGTH or asin in seen:
             continue
         if not asin or not asin.isascii() or not asin.isprintable():
             raise record.fail("asin", "up to ten ASCII characters")
@@ -70,7 +70,7 @@ def read_products(folder: Path, limit: int | None = None) -> Iterator[Product]:
     for kind, goals in (("instructions", instructions), ("human_goals", human)):
         if goals and not seen & goals.keys():
             raise InputError(
-                f"{find(folder, kind)}: none of its {len(goals)} products is in {items}. {_REMEDY}"
+                f"{find_file(folder, kind)}: none of its {len(goals)} products is in {items}. {_REMEDY}"
             )
 
 
@@ -123,7 +123,7 @@ def _skip(text: str, position: int, more: str = "") -> int:
 
 
 def _read_mapping(folder: Path, kind: str) -> dict[str, Any]:
-    path = find(folder, kind)
+    path = find_file(folder, kind)
     if path is None:
         return {}
     try:

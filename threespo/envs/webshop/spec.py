@@ -65,9 +65,9 @@ def _unlearnable(settings: WebshopSettings) -> str | None:
 
 
 def _lacks(folder: Path) -> str | None:
-    from threespo.envs.webshop.sources import find
+    from threespo.envs.webshop.sources import find_file
 
-    return None if find(folder, "items") else "no file of products (items.json)"
+    return None if find_file(folder, "items") else "no file of products (items.json)"
 
 
 SPEC = EnvironmentSpec(
@@ -89,8 +89,8 @@ SPEC = EnvironmentSpec(
         "shop",
         "WebShop's files: items, instructions and human_goals (.json or .json.xz, or their own names)",
         files=("*.json", "*.json.xz"),
-        lacks=_lacks,
+        explain_missing=_lacks,
     ),
     has_curriculum=True,
-    unlearnable=_unlearnable,
+    explain_unlearnable=_unlearnable,
 )

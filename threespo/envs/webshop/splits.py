@@ -5,9 +5,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from threespo import rng
-from threespo.envs.panels import CONFIRMATION, DEVELOPMENT
+from threespo.envs.optional_splits import CONFIRMATION, DEVELOPMENT
 from threespo.envs.webshop.catalogue import Catalogue
-from threespo.envs.webshop.goals import ShopGoal, original_goals, original_order, repaired_goals
+from threespo.envs.webshop.goals import (
+    ShopGoal,
+    make_original_goals,
+    make_repaired_goals,
+    original_order,
+)
 
 TEST_GOALS = 500
 """The paper's test set: the first 500 goals of the order."""
@@ -41,12 +46,12 @@ def split_goals(catalogue: Catalogue, human: bool, seed: int = 0) -> Splits:
         human: goals of people, not synthetic ones.
         seed: draws price bounds.
     """
-    goals = repaired_goals(catalogue, seed, human)
+    goals = make_repaired_goals(catalogue, seed, human)
     goals.sort(key=lambda goal: (rng.derive("webshop goal order", goal.task_id), goal.task_id))
     return _cut(goals)
 
 
-def panel_goals(splits: Splits) -> dict[str, tuple[ShopGoal, ...]]:
+def optional_split_goals(splits: Splits) -> dict[str, tuple[ShopGoal, ...]]:
     """Return the goals that panels are cut from: the second halves of the held-out goals, which no ordinary study plays.
 
     Args:
@@ -60,7 +65,7 @@ def original_splits(catalogue: Catalogue, human: bool) -> Splits:
     """Return the splits that the reference runs with: positions 0 to 499 are tested on, all others are trained on.
 
     They are positions in two orders: training and validation have workers with seeds of their own, each of which shuffles
-    the goals and draws price bounds. So most test goals are training goals as well (``also_trained_on``). Calibration goals
+    the goals and draws price bounds. So most test goals are training goals as well (``count_training_overlap``). Calibration goals
     are the next positions of the validation worker, and the reference trains on those, too.
 
     Args:
@@ -68,14 +73,14 @@ def original_splits(catalogue: Catalogue, human: bool) -> Splits:
         human: goals of people, not synthetic ones.
     """
     train, held = (
-        [replace(goal, worker=seed) for goal in original_goals(catalogue, seed, human)[0]]
+        [replace(goal, worker=seed) for goal in make_original_goals(catalogue, seed, human)[0]]
         for seed in (TRAINING_WORKER, VALIDATION_WORKER)
     )
     test, rest = _ends(len(held), ORIGINAL_CALIBRATION)
     return Splits(tuple(train[test:]), tuple(held[test:rest]), tuple(held[:test]))
 
 
-def also_trained_on(splits: Splits) -> dict[str, int]:
+def count_training_overlap(splits: Splits) -> dict[str, int]:
     """Return how many goals of the reference's ``splits`` are training goals: the same wish for the same product.
 
     Args:

@@ -8,7 +8,7 @@ included, are fixed by tests.
 from collections.abc import Sequence
 
 from threespo.envs.base import TextInterface
-from threespo.envs.prompts import history_lines
+from threespo.envs.prompts import format_history
 
 _WEBSHOP_INSTRUCTION = (
     "Now it's your turn to take one action for the current step.\n"
@@ -35,7 +35,7 @@ _WEBSHOP = (
     "Your admissible actions of the current situation are: \n[\n{admissible}\n].\n\n"
 )
 
-WEBSHOP_LONGEST_PROMPT = 13_000
+MAX_PROMPT_LENGTH = 13_000
 """A WebShop prompt with more characters is replaced by the one without history."""
 
 
@@ -72,13 +72,13 @@ def webshop_prompt(
             steps=len(history),
             shown=len(shown),
             history="\n".join(
-                history_lines(history, len(shown)) if lines is None else lines[-len(shown) :]
+                format_history(history, len(shown)) if lines is None else lines[-len(shown) :]
             ),
             step=len(history) + 1,
             observation=observation,
             admissible=choices,
         )
-        if len(prompt) + len(last) <= WEBSHOP_LONGEST_PROMPT:
+        if len(prompt) + len(last) <= MAX_PROMPT_LENGTH:
             return prompt + last
 
     return _WEBSHOP_FIRST.format(goal=goal, observation=observation, admissible=choices) + last

@@ -16,14 +16,13 @@ from threespo.imitation.curriculum import (
     Decision,
     EarlyStop,
     Recipe,
-    Shape,
     Stage,
     TaskStream,
+    TinyModelShape,
     Turn,
     shipped_name,
 )
-from threespo.imitation.settings import BasePolicySettings
-from threespo.imitation.sizes import PolicySize, Weakness
+from threespo.imitation.settings import BasePolicySettings, PolicySize, Weakness
 from threespo.imitation.tokenizer import vocabulary
 from threespo.rng import generator
 
@@ -46,7 +45,7 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
     difficulty = tasks.difficulty if tasks.source == "embedded" else "real"
     return Curriculum(
         shipped=Path(__file__).parent / "shipped" / shipped_name(difficulty, settings),
-        plan=recipe(settings.size, difficulty, settings.weakness),
+        recipe=make_recipe(settings.size, difficulty, settings.weakness),
         setup=EpisodeSetup(Alfworld(), episode.max_steps, episode.history_length),
         expert=decide,
         tasks=task_stream(tasks, settings.paths.data(settings.env)),
@@ -54,12 +53,12 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
         lowercase=False,
         decides="thought",
         response_tokens=32,
-        telling=_telling,
-        understanding=_understanding,
+        is_diagnostic=_telling,
+        grounding_metrics=_understanding,
     )
 
 
-def recipe(size: PolicySize, difficulty: str, weakness: Weakness = "planted") -> Recipe:
+def make_recipe(size: PolicySize, difficulty: str, weakness: Weakness = "planted") -> Recipe:
     """Return the recipe for a size and games.
 
     Args:
@@ -84,7 +83,12 @@ def recipe(size: PolicySize, difficulty: str, weakness: Weakness = "planted") ->
     dare = replace(stage(last, 1.2e-3, 0.1, 6.0), take_weight=3.0, generated_share=generated_share)
     stages = (whole, respond_well, dare)
     if weakness == "early":
-        return Recipe(Shape.of(size), stages, EarlyStop(4 * million, million // 2), target=EARLY_SUCCESS)
+        return Recipe(
+            TinyModelShape.from_size(size),
+            stages,
+            EarlyStop(4 * million, million // 2),
+            target=EARLY_SUCCESS,
+        )
 
     weakening = Stage(
         tokens=million // 10,
@@ -95,7 +99,7 @@ def recipe(size: PolicySize, difficulty: str, weakness: Weakness = "planted") ->
         labels=None,
         generated_share=generated_share,
     )
-    return Recipe(Shape.of(size), stages, weakening, target=size.base_success)
+    return Recipe(TinyModelShape.from_size(size), stages, weakening, target=size.base_success)
 
 
 def task_stream(settings: AlfworldTasks, data: Path) -> TaskStream:
@@ -112,7 +116,7 @@ def task_stream(settings: AlfworldTasks, data: Path) -> TaskStream:
     if settings.source == "embedded":
         return lambda stream, _: fresh(stream, settings.difficulty)
 
-    games: list[Task] = [compile_game(record) for record in sources.load(data, "train")]
+    games: list[Task] = [compile_game(record) for record in sources.load_games(data, "train")]
 
     def mixed(stream: int, generated_share: float) -> Iterator[Task]:
         generated = fresh(stream, "full")

@@ -35,7 +35,7 @@ class Goal:
     kind: str
     """place, two, treat or look."""
     object: str
-    place: str
+    target: str
     """Receptacle type; the lamp for ``look``."""
     verb: str = ""
     """clean, heat or cool for ``treat``."""
@@ -102,7 +102,7 @@ class _Look:
         self.admissible = [a for a in episode.setup.env.admissible(episode.state) if a != "help"]
         self.allowed = frozenset(self.admissible)
 
-        self.place, self.held, self.treated = "", "", False
+        self.target, self.held, self.treated = "", "", False
         observations = [seen for seen, _ in episode.history[1:]] + [episode.observation]
         for (_, action), observation in zip(episode.history, observations, strict=False):
             if observation != NOTHING_HAPPENS:
@@ -110,7 +110,7 @@ class _Look:
 
     def _remember(self, action: str) -> None:
         if action.startswith("go to "):
-            self.place = action.removeprefix("go to ")
+            self.target = action.removeprefix("go to ")
         elif action.startswith("take "):
             self.held, self.treated = " ".join(action.split()[1:3]), False
         elif _PUT.fullmatch(action):
@@ -124,7 +124,7 @@ class _Look:
             action = rng.choice(self.admissible)
             return Decision(f"{self.goal.object} try {action}", action)
         if rng.random() < noise.failing_action:
-            action = f"take {self.goal.object} {rng.randint(1, 3)} from {self.place or self._next()}"
+            action = f"take {self.goal.object} {rng.randint(1, 3)} from {self.target or self._next()}"
             if action not in self.allowed:
                 return Decision(f"{self.goal.object} try {action}", action)
 
@@ -142,11 +142,11 @@ class _Look:
             action = rng.choice(others)
             return Decision(f"{goal.object} try {action}", action)
         # What lies in its place already stays there; treated objects are the exception: they must be fetched first.
-        settled = goal.kind in ("two", "place") and self._is_target(self.place)
+        settled = goal.kind in ("two", "place") and self._is_target(self.target)
         if takes and not settled and rng.random() >= noise.overlook:
-            return Decision(f"{goal.object} {takes[0].split()[2]} at {self.place}", takes[0])
-        if f"open {self.place}" in self.allowed and rng.random() >= noise.overlook / 2:
-            return Decision(f"{goal.object} closed", f"open {self.place}")
+            return Decision(f"{goal.object} {takes[0].split()[2]} at {self.target}", takes[0])
+        if f"open {self.target}" in self.allowed and rng.random() >= noise.overlook / 2:
+            return Decision(f"{goal.object} closed", f"open {self.target}")
         onward = self._next()
         return Decision(f"{goal.object} not here . next {onward}", f"go to {onward}")
 
@@ -154,8 +154,8 @@ class _Look:
         put = self._put()
         if put:
             return Decision(f"{self.goal.object} wrong {self.held} .", put)
-        if f"open {self.place}" in self.allowed:
-            return Decision(f"{self.goal.object} wrong {self.held} . closed", f"open {self.place}")
+        if f"open {self.target}" in self.allowed:
+            return Decision(f"{self.goal.object} wrong {self.held} . closed", f"open {self.target}")
         onward = self._next()
         return Decision(f"{self.goal.object} wrong {self.held} . next {onward}", f"go to {onward}")
 
@@ -164,40 +164,40 @@ class _Look:
         if goal.kind == "look":
             return self._examine()
         if goal.kind == "treat" and not self.treated and self.rng.random() >= self.noise.skip_treatment:
-            treat = f"{goal.verb} {self.held} with {self.place}"
+            treat = f"{goal.verb} {self.held} with {self.target}"
             if treat in self.allowed:
                 return Decision(f"{goal.object} have . {goal.verb}", treat)
             station = f"{_STATIONS[goal.verb]} 1"
             return Decision(f"{goal.object} have . need {station}", f"go to {station}")
-        if self._is_target(self.place):
+        if self._is_target(self.target):
             put = self._put()
             if put:
-                return Decision(f"{goal.object} have . put {self.place}", put)
-            if f"open {self.place}" in self.allowed:
-                return Decision(f"{goal.object} have . closed", f"open {self.place}")
+                return Decision(f"{goal.object} have . put {self.target}", put)
+            if f"open {self.target}" in self.allowed:
+                return Decision(f"{goal.object} have . closed", f"open {self.target}")
 
         # The first receptacle of the kind is the one to go to; if the agent is there already, or it is not listed, the
         # sweep goes on.
-        target = f"{goal.place} 1"
+        target = f"{goal.target} 1"
         if f"go to {target}" not in self.allowed:
             target = self._next()
         return Decision(f"{goal.object} have . to {target}", f"go to {target}")
 
     def _examine(self) -> Decision:
         goal = self.goal
-        uses = [a for a in self.admissible if a.startswith(f"use {goal.place} ")]
+        uses = [a for a in self.admissible if a.startswith(f"use {goal.target} ")]
         if uses:
-            return Decision(f"{goal.object} have . use {goal.place}", uses[0])
-        if f"open {self.place}" in self.allowed:
-            return Decision(f"{goal.object} have . closed", f"open {self.place}")
+            return Decision(f"{goal.object} have . use {goal.target}", uses[0])
+        if f"open {self.target}" in self.allowed:
+            return Decision(f"{goal.object} have . closed", f"open {self.target}")
         onward = self._next()
         return Decision(f"{goal.object} have . next {onward}", f"go to {onward}")
 
     def _is_target(self, place: str) -> bool:
         # Two objects must end in one receptacle: always the first, since a short memory cannot hold which.
         if self.goal.kind == "two":
-            return place == f"{self.goal.place} 1"
-        return place.split(" ")[0] == self.goal.place
+            return place == f"{self.goal.target} 1"
+        return place.split(" ")[0] == self.goal.target
 
     def _put(self) -> str:
         prefixes = (f"move {self.held} to ", f"put {self.held} in/on ")
@@ -208,5 +208,5 @@ class _Look:
         gotos = [a.removeprefix("go to ") for a in self.admissible if a.startswith("go to ")]
         if self.held == "" and self.rng.random() < self.noise.random_goto:
             return self.rng.choice(gotos)
-        later = [name for name in gotos if f"go to {name}" > f"go to {self.place}"]
-        return later[0] if later and self.place else gotos[0]
+        later = [name for name in gotos if f"go to {name}" > f"go to {self.target}"]
+        return later[0] if later and self.target else gotos[0]

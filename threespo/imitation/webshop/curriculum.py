@@ -17,19 +17,18 @@ from threespo.imitation.curriculum import (
     Decision,
     EarlyStop,
     Recipe,
-    Shape,
     Stage,
     TaskStream,
+    TinyModelShape,
     Turn,
     shipped_name,
 )
-from threespo.imitation.settings import BasePolicySettings
-from threespo.imitation.sizes import PolicySize, Weakness
+from threespo.imitation.settings import BasePolicySettings, PolicySize, Weakness
 from threespo.imitation.tokenizer import shop_vocabulary
 from threespo.imitation.webshop.expert import CAREFUL, ExpertNoise, decide
 from threespo.rng import generator
 
-MOST_PRODUCTS = 5_000
+MAX_PRODUCTS = 5_000
 
 NOISY = ExpertNoise(
     random_action=0.15, failing_action=0.04, short_query=0.2, first_product=0.15, first_value=0.15
@@ -58,10 +57,10 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
     shop = spec.make(settings.episode, data)
     assert isinstance(shop, WebShop)
 
-    if len(shop.catalogue) > MOST_PRODUCTS:
+    if len(shop.catalogue) > MAX_PRODUCTS:
         raise InputError(
             f"webshop: {len(shop.catalogue):,} products; a tiny policy has a token for each and reads at most "
-            f"{MOST_PRODUCTS:,}. Give a smaller catalogue, or a policy of kind 'pretrained'."
+            f"{MAX_PRODUCTS:,}. Give a smaller catalogue, or a policy of kind 'pretrained'."
         )
 
     goals = spec.load_tasks(data, "train")
@@ -74,7 +73,7 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
 
     return Curriculum(
         shipped=Path(__file__).parent / "shipped" / shipped_name(name, settings),
-        plan=recipe(settings.size, real, settings.weakness),
+        recipe=recipe(settings.size, real, settings.weakness),
         setup=EpisodeSetup(shop, settings.episode.max_steps, settings.episode.history_length),
         expert=decide,
         tasks=_stream(goals),
@@ -83,8 +82,8 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
         decides="response",
         # A search for the whole wish is as long as the wish: 62 tokens among the real goals, 29 among embedded ones.
         response_tokens=64 if real else 32,
-        telling=_telling,
-        understanding=_understanding,
+        is_diagnostic=_telling,
+        grounding_metrics=_understanding,
     )
 
 
@@ -119,7 +118,12 @@ def recipe(size: PolicySize, real: bool, weakness: Weakness = "planted") -> Reci
     )
 
     if weakness == "early":
-        return Recipe(Shape.of(size), stages, EarlyStop(5 * million, million // 2), target=EARLY_SUCCESS)
+        return Recipe(
+            TinyModelShape.from_size(size),
+            stages,
+            EarlyStop(5 * million, million // 2),
+            target=EARLY_SUCCESS,
+        )
 
     # Short steps: with 75,000 tokens of the larger size one goes from 57 % of the goals won to 2 %.
     weakening = Stage(
@@ -130,7 +134,7 @@ def recipe(size: PolicySize, real: bool, weakness: Weakness = "planted") -> Reci
         executed=HASTY,
         labels=None,
     )
-    return Recipe(Shape.of(size), stages, weakening, target=size.base_success)
+    return Recipe(TinyModelShape.from_size(size), stages, weakening, target=size.base_success)
 
 
 def _stream(goals: list[Task]) -> TaskStream:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from threespo.envs.episode import Episode
 from threespo.envs.webshop.heuristics import (
-    BACK,
-    BUY,
-    ITEM,
+    BACK_ACTION,
+    BUY_ACTION,
+    PRODUCT_CLICK,
     WORD,
     best_offer,
+    click_target,
     missing_options,
-    parts_of,
-    target,
-    wish_of,
+    product_request,
+    split_page,
 )
 from threespo.imitation.curriculum import Decision
 
@@ -52,7 +52,7 @@ CAREFUL = ExpertNoise()
 
 def wanted_words(goal: str) -> str:
     """Return what a goal says of the product itself, without its options and its price bound."""
-    return _OPTIONS.sub("", wish_of(goal)).rstrip(",").lower()
+    return _OPTIONS.sub("", product_request(goal)).rstrip(",").lower()
 
 
 def decide(episode: Episode, rng: random.Random, noise: ExpertNoise = CAREFUL) -> Decision:
@@ -72,22 +72,22 @@ class _Look:
     def __init__(self, episode: Episode, rng: random.Random, noise: ExpertNoise) -> None:
         self.episode, self.rng, self.noise = episode, rng, noise
         self.goal = episode.task.goal
-        self.wish, self.wanted = wish_of(self.goal).lower(), wanted_words(self.goal)
+        self.wish, self.wanted = product_request(self.goal).lower(), wanted_words(self.goal)
         self.head = (WORD.findall(self.wanted) or ["it"])[-1]
         self.admissible = episode.setup.env.admissible(episode.state)
-        self.parts = parts_of(episode.observation)
+        self.parts = split_page(episode.observation)
 
     def decide(self) -> Decision:
         if self.rng.random() < self.noise.random_action:
             return self._because("try", self.rng.choice(self._harmless()))
         if self.rng.random() < self.noise.failing_action:
             return self._because("try", "click[search]")
-        if BUY in self.admissible:
+        if BUY_ACTION in self.admissible:
             return self._on_item()
-        if any(ITEM.match(action) for action in self.admissible):
+        if any(PRODUCT_CLICK.match(action) for action in self.admissible):
             return self._on_results()
-        if BACK in self.admissible:
-            return self._because("nothing", BACK)
+        if BACK_ACTION in self.admissible:
+            return self._because("nothing", BACK_ACTION)
         return self._search()
 
     def _because(self, reason: str, action: str) -> Decision:
@@ -95,7 +95,9 @@ class _Look:
 
     def _harmless(self) -> list[str]:
         """What a random action is drawn from: a purchase would end the episode."""
-        clicks = [action for action in self.admissible if action != BUY and action.startswith("click[")]
+        clicks = [
+            action for action in self.admissible if action != BUY_ACTION and action.startswith("click[")
+        ]
         return clicks or ["click[search]"]
 
     def _search(self) -> Decision:
@@ -104,10 +106,12 @@ class _Look:
 
     def _on_results(self) -> Decision:
         if self.rng.random() < self.noise.first_product:
-            return self._take(next(target(action) for action in self.admissible if ITEM.match(action)))
+            return self._take(
+                next(click_target(action) for action in self.admissible if PRODUCT_CLICK.match(action))
+            )
         best = best_offer(self.goal, self.parts)
         if best is None or (self._shared(best.title) < _FITS and not self._searched_well()):
-            return self._because("none", BACK)
+            return self._because("none", BACK_ACTION)
         return self._take(best.asin.lower())
 
     def _take(self, name: str) -> Decision:
@@ -124,13 +128,13 @@ class _Look:
 
     def _on_item(self) -> Decision:
         if not self._is_right():
-            return self._because("wrong", BACK)
+            return self._because("wrong", BACK_ACTION)
         chosen = {value for _, value in self.episode.state.chosen}
         for value, group in missing_options(self.goal, self.parts, self.admissible, chosen):
             if self.rng.random() < self.noise.skip_option:
                 break
             return self._take(group[0] if self.rng.random() < self.noise.first_value else value)
-        return self._because("complete", BUY)
+        return self._because("complete", BUY_ACTION)
 
     def _is_right(self) -> bool:
         """Return whether this is what is looked for, or the best of a good search's results."""
@@ -139,9 +143,9 @@ class _Look:
         ]
         if self._shared(" ".join(titles)) >= _FITS:
             return True
-        taken = [(seen, action) for seen, action in self.episode.history if ITEM.match(action)]
+        taken = [(seen, action) for seen, action in self.episode.history if PRODUCT_CLICK.match(action)]
         if not taken or not self._searched_well():
             return False
         seen, action = taken[-1]
-        best = best_offer(self.goal, parts_of(seen))
+        best = best_offer(self.goal, split_page(seen))
         return best is not None and action == f"click[{best.asin.lower()}]"

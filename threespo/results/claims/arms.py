@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
-from threespo.results.claims.finding import Place
+from threespo.results.claims.finding import Cell
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -22,13 +22,13 @@ class Arms:
     """Rows of the paper at one place."""
 
     study: "Study"
-    place: Place
+    place: Cell
     rows: tuple[str, ...]
 
     @property
     def methods(self) -> dict[str, str]:
         """The study's method for each row that it has."""
-        return {row: name for row in self.rows if (name := self.place.method(self.study, row))}
+        return {row: name for row in self.rows if (name := self.place.find_method(self.study, row))}
 
     @property
     def missing(self) -> list[str]:

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 from scipy import stats
 
-from threespo.envs.panels import PANELS
+from threespo.envs.optional_splits import OPTIONAL_SPLITS
 from threespo.methods.registry import searches
-from threespo.results.paper import UNSEEN, PaperNumbers, printed_cell
-from threespo.results.statistics import FEWEST_SEEDS, LEVEL, MOST_SEEDS, POWER, Interval, holm
+from threespo.results.analysis.statistics import (
+    LEVEL,
+    MAX_SEEDS,
+    MIN_SEEDS,
+    POWER,
+    Interval,
+    adjust_by_holm,
+)
+from threespo.results.paper_numbers import UNSEEN_SPLITS, PaperNumbers, parse_column
 from threespo.study.matrix import local_policies, prompted_runs
 
 if TYPE_CHECKING:
@@ -75,14 +82,14 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Cell:
     """Where rows are looked up: an environment, a policy, and the preset that stands for 3SPO."""
 
     env: str
     policy: str
     preset: str | None
 
-    def method(self, study: "Study", row: str) -> str | None:
+    def find_method(self, study: "Study", row: str) -> str | None:
         """Return the study's method, or prompting agent, for a row of the paper; None if none has runs here."""
         here = study.at(self.env).methods.items()
         entries = {
@@ -93,7 +100,7 @@ class Place:
         for wanted in dict.fromkeys((row, SAME_ROW.get(row, row))):
             for name, entry in entries.items():
                 if entry.paper_row == wanted and (
-                    not searches(entry.method) or preset_of(entry.options) == self.preset
+                    not searches(entry.find_method) or preset_name(entry.options) == self.preset
                 ):
                     return name
 
@@ -101,7 +108,7 @@ class Place:
         if study.policies[self.policy].kind != "pretrained":
             return None
         prompted = (
-            run.method
+            run.find_method
             for run in prompted_runs(study)
             if (run.env, run.policy) == (self.env, self.policy)
         )
@@ -114,14 +121,14 @@ def presets(study: "Study", env: str, rows: tuple[str, ...]) -> list[str | None]
         return [None]
     entries = study.at(env).methods.values()
     presets = (
-        preset_of(entry.options)
+        preset_name(entry.options)
         for entry in entries
-        if searches(entry.method) and entry.paper_row in rows
+        if searches(entry.find_method) and entry.paper_row in rows
     )
     return list(dict.fromkeys(presets))
 
 
-def preset_of(options: dict[str, Any]) -> str:
+def preset_name(options: dict[str, Any]) -> str:
     """Return the preset of 3SPO that an entry's options name."""
     return str(options.get("preset", "literal"))
 
@@ -136,12 +143,12 @@ def policy_for(study: "Study", model: str) -> str | None:
     return next(iter(policies_for(study, model)), None)
 
 
-def side(low: float, high: float, bound: float) -> Verdict:
+def verdict_vs_bound(low: float, high: float, bound: float) -> Verdict:
     """Return whether an interval lies above a bound; ``unclear`` if the bound lies in it."""
     return "holds" if low > bound else "fails" if high < bound else "unclear"
 
 
-def inside(low: float, high: float, bound: float) -> Verdict:
+def verdict_within(low: float, high: float, bound: float) -> Verdict:
     """Return whether an interval lies between minus and plus a bound; ``unclear`` if it lies on both sides of one."""
     return (
         "holds"
@@ -152,7 +159,7 @@ def inside(low: float, high: float, bound: float) -> Verdict:
     )
 
 
-def together(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Finding:
+def combine(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Finding:
     """Return the finding of a claim on several pairs: it fails with any of them, and holds only with all.
 
     Args:
@@ -189,10 +196,10 @@ def cell_of(column: str, study: "Study") -> tuple[str, str, str]:
 
     A panel for development or confirmation stands for the paper's unseen games, where the study is judged on that.
     """
-    env, split, measure = printed_cell(column)
-    if env in study.environments and split in UNSEEN:
+    env, split, measure = parse_column(column)
+    if env in study.environments and split in UNSEEN_SPLITS:
         judged = study.at(env).evaluation.splits
-        panels = [other for other in judged if other in PANELS]
+        panels = [other for other in judged if other in OPTIONAL_SPLITS]
         if split not in judged and panels:
             return env, panels[-1], measure
     return env, split, measure
@@ -219,24 +226,24 @@ def in_column(
     return place, played[(played["env"] == env) & (played["split"] == split)]
 
 
-def of_interval(found: Interval, verdict: Verdict, needed: int | None) -> Finding:
+def make_finding(found: Interval, verdict: Verdict, needed: int | None) -> Finding:
     """Return the finding of an interval; ``needed`` is what ``seeds_needed`` says of it."""
     return Finding(
         verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan
     )
 
 
-def of_few_seeds(finding: Finding, seeds: int) -> Finding:
+def require_min_seeds(finding: Finding, seeds: int) -> Finding:
     """Return the finding, which is unclear with fewer than ``FEWEST_SEEDS`` training seeds in an arm."""
-    if seeds >= FEWEST_SEEDS or finding.verdict in ("not here", "open"):
+    if seeds >= MIN_SEEDS or finding.verdict in ("not here", "open"):
         return finding
-    words = f"needs at least {FEWEST_SEEDS} training seeds, has {seeds}"
+    words = f"needs at least {MIN_SEEDS} training seeds, has {seeds}"
     return replace(
         finding, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (finding.detail, words)))
     )
 
 
-def corrected(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def apply_holm(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of the table ``claims`` with verdicts that stand after Holm's correction.
 
     A family is what one table of a study says: rows of one environment and split, those on the course of training apart
@@ -254,7 +261,7 @@ def corrected(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if not math.isnan(row.get("p", math.nan)):
             families.setdefault(_family(row), {})[_test(row)] = row["p"]
     adjusted = {
-        family: dict(zip(tests, holm(list(tests.values())), strict=True))
+        family: dict(zip(tests, adjust_by_holm(list(tests.values())), strict=True))
         for family, tests in families.items()
     }
     return [_corrected(row, adjusted.get(_family(row), {})) for row in rows]
@@ -290,5 +297,5 @@ def _corrected(row: dict[str, Any], family: Mapping[Hashable, float]) -> dict[st
             for level in (LEVEL / max(1, len(family)), LEVEL)
         )
         scaled = math.ceil(needed * (next(parts) / next(parts)) ** 2)
-        needed = float(scaled) if verdict == "unclear" and scaled <= MOST_SEEDS else math.nan
+        needed = float(scaled) if verdict == "unclear" and scaled <= MAX_SEEDS else math.nan
     return {**row, "verdict": verdict, "detail": detail, "p_adjusted": p, "seeds_needed": needed}

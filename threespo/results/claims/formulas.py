@@ -12,8 +12,15 @@ from typing import Literal
 
 from threespo.scoring.reward import group_advantages, novelty_weight
 from threespo.scoring.state import ScoreSettings, state_score
-from threespo.theory.bandit import PROBABILITIES, VARIANTS, play
-from threespo.theory.bounds import EPOCHS, OMEGA_K, least_alpha, missed, score_gap, share_bound
+from threespo.theory.bandit import PROBABILITIES, VARIANTS, simulate_bandit
+from threespo.theory.bounds import (
+    EPOCHS,
+    OMEGA_K,
+    allocation_share_bound,
+    bad_event_probability,
+    min_alpha,
+    score_separation_bound,
+)
 
 PRINTED = ScoreSettings()
 DEEPEST = 50
@@ -175,7 +182,9 @@ def allocation_bound() -> Said:
             counts = [
                 state_score(1_000_000, 100_000 * wins, clock, PRINTED).rollouts for wins in (easy, hard)
             ]
-            broken += counts[0] / sum(counts) > share_bound(PRINTED.alpha, clock, (easy - hard) / 10)
+            broken += counts[0] / sum(counts) > allocation_share_bound(
+                PRINTED.alpha, clock, (easy - hard) / 10
+            )
             total += 1
     said = (
         f"{broken} of {total} pairs of actions break it: the ceiling gives each open action a rollout, so the easier of two "
@@ -187,7 +196,7 @@ def allocation_bound() -> Said:
 @functools.cache
 def regret_is_logarithmic() -> Said:
     """R(10,000) / R(100) of the rule as printed; logarithmic growth would double it."""
-    course = play(VARIANTS["as printed"], 10_000).regret.mean(axis=0)
+    course = simulate_bandit(VARIANTS["as printed"], 10_000).regret.mean(axis=0)
     growth = float(course[-1] / course[99])
     return _said(
         growth <= 4, growth, f"from 100 to 10,000 rounds it grows {growth:.0f}-fold; a logarithm doubles"
@@ -196,7 +205,10 @@ def regret_is_logarithmic() -> Said:
 
 def good_event() -> Said:
     """P(bad event) after 100 and 10,000 draws of each action with the radius of the text; i^-2 would fall 10,000-fold."""
-    few, many = (missed(PROBABILITIES, draws, math.log(len(PROBABILITIES))) for draws in (100, 10_000))
+    few, many = (
+        bad_event_probability(PROBABILITIES, draws, math.log(len(PROBABILITIES)))
+        for draws in (100, 10_000)
+    )
     said = (
         f"with the text's radius sqrt(log A / N) the bad event has probability {few:.3f} after 100 draws of each of four "
         f"actions and {many:.3f} after 10,000: Hoeffding's bound is 2/A and does not shrink. The proof has log i in place "
@@ -207,7 +219,7 @@ def good_event() -> Said:
 
 def finitely_often() -> Said:
     """With the radius of the text the bad event keeps its probability, so it happens infinitely often with at least that."""
-    kept = missed(PROBABILITIES, 10_000, math.log(len(PROBABILITIES)))
+    kept = bad_event_probability(PROBABILITIES, 10_000, math.log(len(PROBABILITIES)))
     said = (
         f"with the text's radius the bad event keeps a probability of {kept:.3f} however many draws there are, so with at "
         "least that probability it never stops happening. With the proof's radius the sum is finite for a fixed N only; "
@@ -218,7 +230,9 @@ def finitely_often() -> Said:
 
 def separation() -> Said:
     """The greatest bound lambda exp(-lambda) gap / 2 over the depths, for the greatest gap, 1."""
-    bounds = {clock: score_gap(PRINTED.alpha, clock, 1.0) for clock in range(1, DEEPEST + 1)}
+    bounds = {
+        clock: score_separation_bound(PRINTED.alpha, clock, 1.0) for clock in range(1, DEEPEST + 1)
+    }
     most = max(bounds.values())
     said = (
         f"with α = 50 the bound is {bounds[1]:g} at depth 1, {bounds[2]:.1e} at depth 2, {bounds[7]:.1e} at depth 7, for "
@@ -234,16 +248,16 @@ def alpha_condition() -> Said:
         itertools.product((10, EPOCHS, 450_000), (0.05, 0.1, 0.2, 0.5, 1.0), range(2, DEEPEST + 1))
     )
     met = sum(
-        share_bound(least_alpha(rounds, gap), t, gap) <= 1 / rounds * (1 + 1e-9)
+        allocation_share_bound(min_alpha(rounds, gap), t, gap) <= 1 / rounds * (1 + 1e-9)
         for rounds, gap, t in cases
     )
     # Solved for the gap that the printed alpha is enough for.
     enough = 2 * math.log(EPOCHS) / (PRINTED.alpha * math.log(2))
     said = (
         f"true in {met} of {len(cases)} cases. α must grow with the rounds: the printed 50 is enough in 400 rounds for gaps "
-        f"of {enough:.2f} and more; a gap of 0.1 asks for {least_alpha(EPOCHS, 0.1):.0f}"
+        f"of {enough:.2f} and more; a gap of 0.1 asks for {min_alpha(EPOCHS, 0.1):.0f}"
     )
-    return _said(met == len(cases), least_alpha(EPOCHS, 0.1), said)
+    return _said(met == len(cases), min_alpha(EPOCHS, 0.1), said)
 
 
 def gamma_algebra() -> Said:

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 from scipy import stats
 
+from threespo.results.analysis.curves import first_reached
+from threespo.results.analysis.statistics import LEVEL, ratio_interval
 from threespo.results.claims.arms import Arms, Run
-from threespo.results.claims.finding import Evidence, Finding, Verdict, of_few_seeds, together
+from threespo.results.claims.finding import Evidence, Finding, Verdict, combine, require_min_seeds
 from threespo.results.claims.rules import Ahead, Area, OfCurves, Sooner, Steady
-from threespo.results.claims.seeds import gap, times
-from threespo.results.curves import reached
-from threespo.results.statistics import LEVEL, ratio
+from threespo.results.claims.seeds import test_difference, test_ratio
 
 AXES = {"epochs": "epochs", "optimizer_steps": "optimizer steps"}
 """Columns of ``learning`` beside generations, as readers see them."""
@@ -41,19 +41,19 @@ def of_curves(rule: OfCurves, arms: Arms, evidence: Evidence) -> Finding:
     for row in there:
         upper, other = curves[rule.upper], curves[row]
         if isinstance(rule, Sooner):
-            each[f"{rule.upper} and {row}"] = sooner(rule, upper, other, row)
+            each[f"{rule.upper} and {row}"] = compare_arrivals(rule, upper, other, row)
         elif isinstance(rule, Steady):
             each[f"{row} and {rule.upper}"] = _steady(upper, other)
         elif isinstance(rule, Ahead):
             end = _common_end(upper, other)
             for share in rule.at:
                 first, second = ([_success(run, share * end) for run in runs] for runs in (upper, other))
-                each[f"{rule.upper} and {row} after {share:.0%} of {end:,.0f} generations"] = gap(
-                    first, second, rule.by
+                each[f"{rule.upper} and {row} after {share:.0%} of {end:,.0f} generations"] = (
+                    test_difference(first, second, rule.by)
                 )
         else:
             each[f"{rule.upper} and {row}"] = _area(rule, upper, other, row, arms, evidence)
-    return together(
+    return combine(
         each, [*arms.missing, *(row for row in lower if row not in curves and row not in arms.missing)]
     )
 
@@ -68,13 +68,13 @@ def _success(run: Run, at: float) -> float:
     return 100.0 * float(np.interp(at, run["generations"], run["success"]))
 
 
-def sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Finding:
+def compare_arrivals(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Finding:
     """Decide by the ratio of the generations after which a success is first reached, ``lower`` over ``upper``.
 
     Where a run never reaches it only the order of runs is known, if its last snapshot is later than all that reached it:
     then an exact rank test decides, with such runs as the latest.
     """
-    first, second = ([reached(run, rule.success) for run in runs] for runs in (upper, lower))
+    first, second = ([first_reached(run, rule.success) for run in runs] for runs in (upper, lower))
     if not any(math.isfinite(value) for value in (*first, *second)):
         return Finding("unclear", detail=f"no run of either reaches {rule.success:.0%}")
     if min(*first, *second) <= 0:
@@ -83,9 +83,9 @@ def sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Findin
     if math.isfinite(max(*first, *second)):
         others = []
         for axis, words in AXES.items():
-            there = [[reached(run, rule.success, axis) for run in runs] for runs in (lower, upper)]
-            others.append(f"{ratio(*there).estimate:.2f} in {words}")
-        found = times(second, first, rule.at_least)
+            there = [[first_reached(run, rule.success, axis) for run in runs] for runs in (lower, upper)]
+            others.append(f"{ratio_interval(*there).estimate:.2f} in {words}")
+        found = test_ratio(second, first, rule.at_least)
         return found.said(f"the ratio is {', '.join(others)}")
 
     never = [
@@ -93,7 +93,7 @@ def sooner(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Findin
         for name, values in ((rule.upper, first), (row, second))
         if any(map(math.isinf, values))
     ]
-    return of_few_seeds(
+    return require_min_seeds(
         _ranked(rule, (upper, first), (lower, second), "; ".join(never)), min(len(first), len(second))
     )
 
@@ -141,7 +141,7 @@ def _area(
     end = _common_end(upper, lower)
     first, second = ([_mean_success(run, end) for run in runs] for runs in (upper, lower))
     if rule.with_higher is None:
-        return gap(first, second)
+        return test_difference(first, second)
 
     trained = arms.of(evidence.metrics)
     column = {
@@ -150,14 +150,16 @@ def _area(
     }
     if not all(column.values()):
         return Finding("not here")
-    shares = gap(column[rule.upper], column[row])
+    shares = test_difference(column[rule.upper], column[row])
     ends = "" if math.isnan(shares.low) else f" ({shares.low:+.1f} to {shares.high:+.1f})"
     words = f"shares differ by {shares.measured:+.1f} points{ends}"
     if shares.verdict not in ("holds", "fails"):
         return replace(shares.said(words), verdict="unclear", p=math.nan)
 
     # Both have to be true, the order of shares and that of success, so the larger p is that of the claim.
-    found = gap(first, second) if shares.verdict == "holds" else gap(second, first)
+    found = (
+        test_difference(first, second) if shares.verdict == "holds" else test_difference(second, first)
+    )
     return replace(found.said(words), p=max(found.p, shares.p))
 
 
@@ -171,7 +173,7 @@ def _steady(upper: list[Run], lower: list[Run]) -> Finding:
                 "unclear", detail=f"fewer than {LEAST_SNAPSHOTS} snapshots in the last half of training"
             )
         spreads.append([_residual(half) for half in halves])
-    return gap(spreads[0], spreads[1])
+    return test_difference(spreads[0], spreads[1])
 
 
 def _residual(half: Run) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from threespo.results.figures import label
+from threespo.results.labels import label
 
 OWN = "own-"
 """What ids of claims begin with that we have read into a figure or a formula; the paper has no such sentence."""
@@ -37,7 +37,7 @@ OURS = "Variants of ours in its place"
 """Presets that replace parts of the method: nothing that they do is a verdict on the paper."""
 
 
-def number(rule: str, value: float) -> str:
+def format_number(rule: str, value: float) -> str:
     """Return a measured or printed number in the unit of its rule; "" for NaN.
 
     Args:
@@ -52,12 +52,12 @@ def number(rule: str, value: float) -> str:
     return f"{value:.2f}×" if rule in RATIOS else f"{value:.3g}" if rule in PLAIN else f"{value:+.1f}"
 
 
-def interval(rule: str, low: float, high: float) -> str:
+def format_interval(rule: str, low: float, high: float) -> str:
     """Return ``low to high`` in the unit of the rule; "" where there is no interval."""
-    return "" if math.isnan(low) else f"{number(rule, low)} to {number(rule, high)}"
+    return "" if math.isnan(low) else f"{format_number(rule, low)} to {format_number(rule, high)}"
 
 
-def page(table: pd.DataFrame) -> dict[str, Any]:
+def claims_page(table: pd.DataFrame) -> dict[str, Any]:
     """Return what the report shows of the table ``claims``.
 
     Returns:
@@ -108,7 +108,7 @@ def counted(table: pd.DataFrame) -> str:
     )
 
 
-def lines(table: pd.DataFrame) -> Iterator[str]:
+def claim_lines(table: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence that sums up, then a line for every verdict, for the terminal."""
     yield counted(table)
     own = table["method_of_paper"].astype(bool)
@@ -121,7 +121,7 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
 def _lines(table: pd.DataFrame) -> Iterator[str]:
     for row in table.to_dict("records"):
         place = ", ".join(filter(None, (_place(row), preset_label(row["preset"]))))
-        found = " ".join(filter(None, (number(row["rule"], row["measured"]), _in_brackets(row))))
+        found = " ".join(filter(None, (format_number(row["rule"], row["measured"]), _in_brackets(row))))
         yield f"{row['verdict']:<11} {row['claim']}: {row['text']}" + "".join(
             f"; {part}" for part in (place, found) if part
         )
@@ -134,7 +134,7 @@ def preset_label(preset: str) -> str:
     return label(f"threespo-{preset}") if preset else ""
 
 
-def section_of(where: str) -> str:
+def paper_section(where: str) -> str:
     """Return the part of the paper that a claim stands in: the first that its ``where`` names."""
     return next((title for title, starts in SECTIONS.items() if where.startswith(starts)), ELSEWHERE)
 
@@ -143,7 +143,7 @@ def _by_section(rows: Iterable[dict[Any, Any]]) -> list[dict[str, Any]]:
     """Return rows by the part of the paper that they stand in, in the paper's order."""
     found: dict[str, list[dict[Any, Any]]] = {title: [] for title in (*SECTIONS, ELSEWHERE)}
     for row in rows:
-        found[section_of(row["where"])].append(row)
+        found[paper_section(row["where"])].append(row)
     return [{"title": title, "rows": rows} for title, rows in found.items() if rows]
 
 
@@ -178,8 +178,8 @@ def _each_claim(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         first = group.iloc[0].to_dict()
         cells = {
             row["preset"]: {
-                "measured": number(row["rule"], row["measured"]),
-                "interval": interval(row["rule"], row["low"], row["high"]),
+                "measured": format_number(row["rule"], row["measured"]),
+                "interval": format_interval(row["rule"], row["low"], row["high"]),
                 "verdict": row["verdict"],
                 "detail": row["detail"],
                 "seeds_needed": f"{row['seeds_needed']:.0f}" if row["seeds_needed"] > 0 else "",
@@ -190,8 +190,8 @@ def _each_claim(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "id": first["claim"],
             "text": first["text"],
             "where": first["where"],
-            "printed": number(first["rule"], first["printed"]),
-            "paper": number(first["rule"], first["paper"]),
+            "printed": format_number(first["rule"], first["printed"]),
+            "paper": format_number(first["rule"], first["paper"]),
         }
         place = {
             "rule": first["rule"],
@@ -211,5 +211,5 @@ def _place(row: dict[Any, Any]) -> str:
 
 
 def _in_brackets(row: dict[Any, Any]) -> str:
-    words = interval(row["rule"], row["low"], row["high"])
+    words = format_interval(row["rule"], row["low"], row["high"])
     return f"({words})" if words else ""

@@ -9,25 +9,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from threespo.results.claims.comparisons import paper_gap
+from threespo.results.analysis.statistics import difference_to_policy
+from threespo.results.analysis.summaries import percent_by_game, percent_by_seed, task_clusters
 from threespo.results.claims.finding import (
+    Cell,
     Evidence,
     Finding,
-    Place,
+    combine,
     in_column,
-    of_few_seeds,
-    of_interval,
+    make_finding,
     policies_for,
     policy_for,
     presets,
-    side,
-    together,
+    require_min_seeds,
+    verdict_vs_bound,
 )
+from threespo.results.claims.pairwise import paper_gap
 from threespo.results.claims.rules import Alike, Level, Longer, LoopsBySize, OfSizes, Order, TypeGap
-from threespo.results.claims.seeds import Values, alike, gap, near, with_room
-from threespo.results.paper import DETAILED, PAPER_SEEDS, printed_cell
-from threespo.results.statistics import against_policy
-from threespo.results.summaries import by_game, by_seed, clusters_of
+from threespo.results.claims.seeds import (
+    Values,
+    guard_floor_ceiling,
+    test_difference,
+    test_equivalence,
+    test_within,
+)
+from threespo.results.paper_numbers import DETAILED_ENVIRONMENT, PAPER_SEEDS, parse_column
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -51,7 +57,7 @@ def of_panel(
         Rows of the table ``claims``.
     """
     study = evidence.study
-    cell, (common, played) = printed_cell(column), in_column(column, printed, evidence)
+    cell, (common, played) = parse_column(column), in_column(column, printed, evidence)
     if played is None:
         yield {**common, "verdict": "not here"}
         return
@@ -68,24 +74,26 @@ def of_panel(
         model = study.policies[policy].stands_for
         here = played[played["policy"] == policy]
         for preset in presets(study, env, rows):
-            place = Place(env, policy, preset)
+            place = Cell(env, policy, preset)
             seeds = _by_row(here, place, rows, measure, study)
             missing = [row for row in rows if row not in seeds]
             if isinstance(rule, Level):
                 # Absolute success is that of a model, and no other model has it.
                 itself = study.policies[policy].kind == "pretrained"
                 level = (
-                    {rule.row: near(seeds[rule.row], rule.within, printed or 0.0)}
+                    {rule.row: test_within(seeds[rule.row], rule.within, printed or 0.0)}
                     if itself and not missing
                     else {}
                 )
-                found = together(level)
+                found = combine(level)
                 paper = evidence.paper.results.value(rule.row, model, *cell).mean
             elif isinstance(rule, Alike):
                 pair = f"{rule.upper} and {rule.lower}"
                 both = () if missing else (seeds[rule.upper], seeds[rule.lower])
-                found = together(
-                    {pair: with_room(alike(*both, rule.margin), both, rule.margin)} if both else {}
+                found = combine(
+                    {pair: guard_floor_ceiling(test_equivalence(*both, rule.margin), both, rule.margin)}
+                    if both
+                    else {}
                 )
                 paper = paper_gap(evidence, rule.upper, rule.lower, model, cell)
             else:
@@ -103,7 +111,7 @@ def of_sizes(rule: OfSizes, evidence: Evidence) -> Iterator[dict[str, Any]]:
     Yields:
         Rows of the table ``claims``.
     """
-    study, env = evidence.study, DETAILED
+    study, env = evidence.study, DETAILED_ENVIRONMENT
     if env not in study.environments:
         yield {"env": env, "verdict": "not here"}
         return
@@ -115,7 +123,7 @@ def of_sizes(rule: OfSizes, evidence: Evidence) -> Iterator[dict[str, Any]]:
         ):
             for preset in presets(study, env, rows):
                 found = _type_gap(
-                    rule, Place(env, policy, preset), played[played["policy"] == policy], study
+                    rule, Cell(env, policy, preset), played[played["policy"] == policy], study
                 )
                 yield {
                     "env": env,
@@ -130,7 +138,7 @@ def of_sizes(rule: OfSizes, evidence: Evidence) -> Iterator[dict[str, Any]]:
     rows = rule.rows if isinstance(rule, Longer) else (rule.row,)
     for preset in presets(study, env, rows):
         found = _two_sizes(
-            rule, [Place(env, policy, preset) for policy in policies if policy], played, evidence
+            rule, [Cell(env, policy, preset) for policy in policies if policy], played, evidence
         )
         yield {
             "env": env,
@@ -141,12 +149,12 @@ def of_sizes(rule: OfSizes, evidence: Evidence) -> Iterator[dict[str, Any]]:
 
 
 def _by_row(
-    played: pd.DataFrame, place: Place, rows: tuple[str, ...], measure: str, study: "Study"
+    played: pd.DataFrame, place: Cell, rows: tuple[str, ...], measure: str, study: "Study"
 ) -> dict[str, Values]:
     """Return each row's success in points by training seed, without rows that the study lacks."""
-    names = {row: name for row in rows if (name := place.method(study, row))}
+    names = {row: name for row in rows if (name := place.find_method(study, row))}
     return {
-        row: by_seed(of_method, measure)
+        row: percent_by_seed(of_method, measure)
         for row, name in names.items()
         if len(of_method := played[played["method"] == name])
     }
@@ -165,7 +173,7 @@ def _order(
     more than two standard errors; it cannot tell others apart itself.
     """
     pairs = {
-        f"{a} and {b}": gap(seeds[a], seeds[b])
+        f"{a} and {b}": test_difference(seeds[a], seeds[b])
         for a, b in itertools.combinations([row for row in rule.rows if row in seeds], 2)
     }
     if not pairs:
@@ -173,14 +181,14 @@ def _order(
     means = [sum(values) / len(values) for row in rule.rows if (values := seeds.get(row))]
     places = " > ".join(sorted(seeds, key=lambda row: -sum(seeds[row]) / len(seeds[row])))
     if any(one.verdict == "fails" for one in pairs.values()):
-        found = together(pairs, missing)
+        found = combine(pairs, missing)
     else:
         clear = {
             name: pairs[name]
             for a, b in itertools.pairwise(row for row in rule.rows if row in seeds)
             if (name := f"{a} and {b}") in pairs and _clearly_apart(evidence, a, b, *where)
         }
-        found = together(clear or pairs, missing)
+        found = combine(clear or pairs, missing)
         if any(a <= b for a, b in itertools.pairwise(means)) and found.verdict == "holds":
             found = replace(found, verdict="unclear", p=math.nan)
     return found.said(f"by their means {places}")
@@ -195,9 +203,9 @@ def _clearly_apart(evidence: Evidence, upper: str, lower: str, model: str, cell:
     return paper_gap(evidence, upper, lower, model, cell) > 2 * error
 
 
-def _type_gap(rule: TypeGap, place: Place, played: pd.DataFrame, study: "Study") -> Finding:
+def _type_gap(rule: TypeGap, place: Cell, played: pd.DataFrame, study: "Study") -> Finding:
     """Decide by how much further a trained method is above a prompted one in one task type than in the other."""
-    names = {row: name for row in (*rule.upper, *rule.lower) if (name := place.method(study, row))}
+    names = {row: name for row in (*rule.upper, *rule.lower) if (name := place.find_method(study, row))}
     both = played[played["task_type"].isin([rule.wider, rule.narrower])]
     kinds = both.groupby("task_id")["task_type"].first()
     if set(kinds) != {rule.wider, rule.narrower}:
@@ -209,23 +217,24 @@ def _type_gap(rule: TypeGap, place: Place, played: pd.DataFrame, study: "Study")
         [len(kinds) / counts[kind] * (1 if kind == rule.wider else -1) for kind in kinds.sort_index()]
     )
     there = {
-        row: by_game(own, "success").to_numpy(dtype=np.float64) * weights
+        row: percent_by_game(own, "success").to_numpy(dtype=np.float64) * weights
         for row, name in names.items()
         if len(own := both[both["method"] == name])
     }
-    clusters = clusters_of(place.env, list(kinds.sort_index().index))
+    clusters = task_clusters(place.env, list(kinds.sort_index().index))
     pairs = {}
     for upper, lower in itertools.product(rule.upper, rule.lower):
         if {upper, lower} <= set(there):
-            found = against_policy(there[upper], there[lower].mean(axis=0), clusters)
-            pairs[f"{upper} and {lower}"] = of_few_seeds(
-                of_interval(found, side(found.low, found.high, 0.0), None), len(there[upper])
+            found = difference_to_policy(there[upper], there[lower].mean(axis=0), clusters)
+            pairs[f"{upper} and {lower}"] = require_min_seeds(
+                make_finding(found, verdict_vs_bound(found.low, found.high, 0.0), None),
+                len(there[upper]),
             )
-    return together(pairs, [row for row in (*rule.upper, *rule.lower) if row not in there])
+    return combine(pairs, [row for row in (*rule.upper, *rule.lower) if row not in there])
 
 
 def _two_sizes(
-    rule: Longer | LoopsBySize, places: list[Place], played: pd.DataFrame, evidence: Evidence
+    rule: Longer | LoopsBySize, places: list[Cell], played: pd.DataFrame, evidence: Evidence
 ) -> Finding:
     """Decide by a number of each seed with the one model and with the other."""
     if len(places) < 2:
@@ -236,17 +245,18 @@ def _two_sizes(
     pairs, missing = {}, []
     for row in rule.rows if isinstance(rule, Longer) else (rule.row,):
         of_models = [
-            _per_seed(frame, place, place.method(evidence.study, row), column, scale) for place in places
+            _per_seed(frame, place, place.find_method(evidence.study, row), column, scale)
+            for place in places
         ]
         if all(of_models):
-            pairs[row] = gap(of_models[0], of_models[1])
+            pairs[row] = test_difference(of_models[0], of_models[1])
         else:
             missing.append(row)
-    return together(pairs, missing)
+    return combine(pairs, missing)
 
 
 def _per_seed(
-    frame: pd.DataFrame, place: Place, method: str | None, column: str, scale: float
+    frame: pd.DataFrame, place: Cell, method: str | None, column: str, scale: float
 ) -> list[float]:
     here = frame[
         (frame["env"] == place.env) & (frame["policy"] == place.policy) & (frame["method"] == method)

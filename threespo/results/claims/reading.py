@@ -7,9 +7,9 @@ import yaml
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from threespo.errors import InputError
-from threespo.paths import PAPER
+from threespo.paths import PAPER_FOLDER
 from threespo.results.claims.rules import Rule
-from threespo.settings import Listed, Settings
+from threespo.settings import ListOf, Settings
 
 
 def _listed(found: Any) -> Any:
@@ -23,10 +23,10 @@ class Claim(Settings):
     id: Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9-]*$", max_length=64)]
     claim: str
     where: str
-    rule: Annotated[Listed[Rule], BeforeValidator(_listed), Field(min_length=1)]
+    rule: Annotated[ListOf[Rule], BeforeValidator(_listed), Field(min_length=1)]
 
 
-def read_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
+def read_claims(folder: Path = PAPER_FOLDER) -> tuple[Claim, ...]:
     """Read ``claims.yaml``.
 
     Raises:

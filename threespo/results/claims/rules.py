@@ -9,15 +9,15 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from threespo.results.claims.formulas import FORMULAS
-from threespo.settings import Listed, Name, Settings
+from threespo.settings import ListOf, Name, Settings
 
 Model = Literal["qwen2.5-1.5b-instruct", "qwen2.5-7b-instruct"]
 Column = Literal["alfworld_in", "alfworld_out", "webshop_score", "webshop_success"]
 StateColumn = Literal["detail_state_score_visits", "detail_state_high_visits"]
 TaskType = Literal["pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place"]
-Rows = Annotated[Listed[Name], Field(min_length=1)]
+Rows = Annotated[ListOf[Name], Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Shares = Annotated[Listed[Share], Field(min_length=1)]
+Shares = Annotated[ListOf[Share], Field(min_length=1)]
 Points = Annotated[dict[Column, float | None], Field(min_length=1)]
 """Columns of the main table -> the difference that the paper's text prints for it, in points, if it prints one."""
 
@@ -31,7 +31,7 @@ class Above(Settings):
     upper: Rows
     lower: Rows
     columns: Points
-    models: Listed[Model] = BOTH
+    models: ListOf[Model] = BOTH
     by: float = 0.0
     """Points by which ``upper`` must be above. Below zero: ``upper`` may be as many points below ``lower``."""
 
@@ -43,7 +43,7 @@ class Alike(Settings):
     upper: Name
     lower: Name
     columns: Points
-    models: Listed[Model] = BOTH
+    models: ListOf[Model] = BOTH
     margin: float
 
 
@@ -53,7 +53,7 @@ class Order(Settings):
     kind: Literal["order"]
     rows: Rows
     columns: Points
-    models: Listed[Model] = BOTH
+    models: ListOf[Model] = BOTH
 
 
 class Gain(Settings):
@@ -208,7 +208,7 @@ class ByType(Settings):
 
     kind: Literal["by_type"]
     row: Name
-    types: Listed[TaskType]
+    types: ListOf[TaskType]
     at: Shares
 
 
@@ -294,7 +294,7 @@ Rule = Annotated[
 ]
 
 
-def rows_of(rule: Rule) -> tuple[str, ...]:
+def rows_of_rule(rule: Rule) -> tuple[str, ...]:
     """Return the rows of the paper that a rule names, the one that it is about first."""
     named = [getattr(rule, name, ()) for name in ("row", "rows", "upper", "lower")]
     return tuple(

@@ -5,7 +5,7 @@ import math
 from threespo.results.claims.arms import Arms, Run
 from threespo.results.claims.finding import Evidence, Finding
 from threespo.results.claims.rules import Loops, OfSearches, Probe
-from threespo.results.claims.seeds import alone, gap, mean
+from threespo.results.claims.seeds import mean, test_difference, test_mean
 
 WELL_KNOWN = 20
 """Visits from which on a state's counted rate is compared with its true one."""
@@ -35,7 +35,7 @@ def of_searches(rule: OfSearches, arms: Arms, evidence: Evidence) -> Finding:
             [100.0 * float(run["back"].iloc[0]) for run in runs[row]] for row in (rule.upper, rule.lower)
         )
         words = f"{mean(upper):.1f} and {mean(lower):.1f} % of sampled steps lead back"
-        return gap(upper, lower).said(words)
+        return test_difference(upper, lower).said(words)
     return _fewer(runs[rule.row]) if rule.row in runs else Finding("not here")
 
 
@@ -44,7 +44,7 @@ def _fewer(runs: list[Run]) -> Finding:
     whole = [run.iloc[0] for run in runs]
     if any(run["states"] == 0 for run in whole):
         return Finding("unclear", detail="a run recorded no state that was expanded ten times")
-    found = alone([float(run["next_first"] - run["next_tenth"]) for run in whole])
+    found = test_mean([float(run["next_first"] - run["next_tenth"]) for run in whole])
     first, tenth, before = (
         mean([float(run[name]) for run in whole]) for name in ("next_first", "next_tenth", "met_before")
     )
@@ -83,7 +83,7 @@ def _probe(rule: Probe, runs: list[Run]) -> Finding:
             "unclear",
             detail=f"{sum(map(math.isnan, values))} of {len(values)} runs have no {kind} among those probed",
         )
-    found = alone(values, rule.bound, below=True)
+    found = test_mean(values, rule.bound, below=True)
     words = f"{states} {kind}; " + (
         "true success" if rule.measure == "gated" else "how far counted rates are off"
     )

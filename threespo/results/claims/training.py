@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from threespo.results.analysis.statistics import mean_interval
 from threespo.results.claims.arms import Arms, Run, Runs
-from threespo.results.claims.finding import Evidence, Finding, of_few_seeds, together
+from threespo.results.claims.finding import Evidence, Finding, combine, require_min_seeds
 from threespo.results.claims.rules import (
     ByType,
     Course,
@@ -20,9 +21,8 @@ from threespo.results.claims.rules import (
     States,
     Throughout,
 )
-from threespo.results.claims.seeds import alike, alone, gap, mean, times
-from threespo.results.paper import DETAILED, PaperNumbers
-from threespo.results.statistics import mean_interval
+from threespo.results.claims.seeds import mean, test_difference, test_equivalence, test_mean, test_ratio
+from threespo.results.paper_numbers import DETAILED_ENVIRONMENT, PaperNumbers
 
 LEAST_EPOCHS = 3
 """Fewest whole epochs that a part of training is read from. A run's first does not count: its states have no visits yet."""
@@ -50,14 +50,14 @@ def of_metrics(rule: OfMetrics, arms: Arms, evidence: Evidence) -> Finding:
     if isinstance(rule, ByType | Priority):
         runs = arms.of(evidence.task_types)[rule.row]
         return (
-            of_few_seeds(_by_type(rule, runs), len(runs))
+            require_min_seeds(_by_type(rule, runs), len(runs))
             if isinstance(rule, ByType)
             else _priority(runs)
         )
 
     runs_of = arms.of(evidence.metrics)
     if isinstance(rule, Course):
-        return of_few_seeds(_course(rule, runs_of[rule.row]), len(runs_of[rule.row]))
+        return require_min_seeds(_course(rule, runs_of[rule.row]), len(runs_of[rule.row]))
 
     gave_up = {row: sum(_spent(run, arms) < SPENT for run in runs) for row, runs in runs_of.items()}
     early = [
@@ -83,7 +83,7 @@ def _compared(rule: States | Resource | Rollouts | Throughout, runs: Runs, arms:
         if row in runs:
             at = min(_total(run) for run in (*runs[rule.upper], *runs[row]))
             each |= dict(_pair(rule, runs[rule.upper], runs[row], row, at))
-    return together(each, arms.missing)
+    return combine(each, arms.missing)
 
 
 def _pair(
@@ -95,7 +95,7 @@ def _pair(
         first, second = ([_running(run, column, at) for run in runs] for runs in (upper, lower))
         bound, at_most = (rule.at_least, False) if isinstance(rule, States) else (rule.at_most, True)
         words = f"{mean(first):,.0f} and {mean(second):,.0f} after {at:,.0f} generations"
-        yield f"to {row}", times(first, second, bound, at_most).said(words)
+        yield f"to {row}", test_ratio(first, second, bound, at_most).said(words)
         return
 
     parts = [[_parts(run, rule.column, at) for run in runs] for runs in (upper, lower)]
@@ -106,12 +106,17 @@ def _pair(
     if rule.within is not None:
         yield (
             f"from {row}",
-            alike(first_parts.mean(axis=1).tolist(), second_parts.mean(axis=1).tolist(), rule.within),
+            test_equivalence(
+                first_parts.mean(axis=1).tolist(), second_parts.mean(axis=1).tolist(), rule.within
+            ),
         )
         return
     for part in range(PARTS):
         name = f"from {row} in part {part + 1} of {PARTS}"
-        yield name, gap(first_parts[:, part].tolist(), second_parts[:, part].tolist(), rule.by)
+        yield (
+            name,
+            test_difference(first_parts[:, part].tolist(), second_parts[:, part].tolist(), rule.by),
+        )
 
 
 def _rollouts(rule: Rollouts, runs: Runs) -> Finding:
@@ -128,7 +133,7 @@ def _rollouts(rule: Rollouts, runs: Runs) -> Finding:
         / sum(part["tasks"].sum() for part in arm)
         for arm in parts
     ]
-    found = times(first, second, rule.at_least).said(
+    found = test_ratio(first, second, rule.at_least).said(
         f"{mean(first):,.0f} and {mean(second):,.0f} generations a task; {max(capped):.0%} of the searches were cut short"
     )
     if max(capped) > MOST_CAPPED:
@@ -199,15 +204,15 @@ def _course(rule: Course, runs: list[Run]) -> Finding:
     ]
     each: dict[str, Finding] = {}
     if rule.change_within is not None:
-        each["its range"] = alone(
+        each["its range"] = test_mean(
             [float(np.ptp(part)) for part in parts], rule.change_within, below=True
         )
     if rule.at_least is not None:
-        each["its least value"] = alone([float(part.min()) for part in parts], rule.at_least)
+        each["its least value"] = test_mean([float(part.min()) for part in parts], rule.at_least)
     if rule.spearman_below is not None:
-        each["its rank correlation with time"] = alone(orders, rule.spearman_below, below=True)
+        each["its rank correlation with time"] = test_mean(orders, rule.spearman_below, below=True)
 
-    ends, found = mean_interval([float(part.iloc[-1]) for part in parts]), together(each)
+    ends, found = mean_interval([float(part.iloc[-1]) for part in parts]), combine(each)
     words = f"from {mean([float(part.iloc[0]) for part in parts]):.2f} to {ends.estimate:.2f}, as a mean of the seeds"
     # The verdict is on the course; the number that the paper prints is where it ends.
     return replace(found.said(words), measured=ends.estimate, low=ends.low, high=ends.high)
@@ -229,7 +234,7 @@ def _by_type(rule: ByType, runs: list[Run]) -> Finding:
             looks.append([float(means[b] - means[a]) for a, b in itertools.pairwise(rule.types)])
         for values, of_looks in zip(steps.values(), zip(*looks, strict=True), strict=True):
             values.append(mean(list(of_looks)))
-    return together({pair: alone(values) for pair, values in steps.items()})
+    return combine({pair: test_mean(values) for pair, values in steps.items()})
 
 
 def _priority(runs: list[Run]) -> Finding:
@@ -246,7 +251,7 @@ def _priority(runs: list[Run]) -> Finding:
         if len(sums) < LEAST_EPOCHS or np.ptp(mean) == 0 or np.ptp(failed) == 0:
             return Finding("unclear", detail="too few task types, or all alike")
         found.append(float(np.corrcoef(mean, failed)[0, 1]))
-    return alone(found).said("correlation over task types")
+    return test_mean(found).said("correlation over task types")
 
 
 def of_paper(rule: object, paper: PaperNumbers) -> float:
@@ -255,7 +260,7 @@ def of_paper(rule: object, paper: PaperNumbers) -> float:
         return math.nan
 
     rows = (rule.upper, *(rule.lower if isinstance(rule, States) else (rule.lower,)))
-    table = {row: paper.efficiency.get((DETAILED, row)) for row in rows}
+    table = {row: paper.efficiency.get((DETAILED_ENVIRONMENT, row)) for row in rows}
     there = {row: one for row, one in table.items() if one}
     if isinstance(rule, Rollouts):
         each = {row: one["paper_rollouts"] for row, one in there.items()}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from threespo.errors import InputError
 from threespo.paths import Run
-from threespo.watch.tracking.rows import TrackedRun, rows, tracked_runs
-from threespo.watch.tracking.targets import Copy, open_copy
+from threespo.watch.tracking.rows import TrackedRun, find_tracked_runs, read_rows
+from threespo.watch.tracking.targets import TrackedCopy, open_target
 
 
-def track(
+def copy_runs(
     path: Path,
     target: str,
     folder: Path | None = None,
@@ -33,7 +33,7 @@ def track(
     Raises:
         InputError: if there is nothing to copy, a table cannot be read, or the target refuses.
     """
-    left, opened = tracked_runs(path), dict[Run, Copy]()
+    left, opened = find_tracked_runs(path), dict[Run, TrackedCopy]()
     copied = there = seen = 0
     try:
         while True:
@@ -61,19 +61,19 @@ def track(
 
 
 def _copy(
-    tracked: TrackedRun, opened: dict[Run, Copy], target: str, folder: Path | None, project: str
+    tracked: TrackedRun, opened: dict[Run, TrackedCopy], target: str, folder: Path | None, project: str
 ) -> int:
     live = tracked.live
     try:
         if tracked.run not in opened:
-            first = next(rows(tracked), None)
+            first = next(read_rows(tracked), None)
             if first is None:
                 return 0
             identity = tracked.identity(first)
-            opened[tracked.run] = open_copy(
+            opened[tracked.run] = open_target(
                 target, tracked.name, identity, tracked.settings(), folder, project
             )
-        new = list(rows(tracked, opened[tracked.run].rows))
+        new = list(read_rows(tracked, opened[tracked.run].rows))
     except (InputError, FileNotFoundError):
         # A run that ends puts its tables in the place of what it left while it went on: the next look sees them.
         if live and not tracked.live:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from threespo.errors import InputError, listed
+from threespo.errors import InputError, format_names
 from threespo.methods.registry import searches
-from threespo.paths import Paths, Run, RunFolder, paths_of_run
+from threespo.paths import Paths, Run, RunFolder, parse_run_folder
 from threespo.pipeline.stages import Job
 from threespo.provenance import records
 from threespo.runs.artifacts import RunArtifacts
@@ -25,12 +25,12 @@ from threespo.study.load import load_study
 from threespo.study.matrix import learning_runs, reference_runs, trained_runs, trial_runs
 from threespo.tables import read_table
 
-STEP = "training/global_step"
+GLOBAL_STEP = "training/global_step"
 
-ROW = "threespo/row"
+ROW_NUMBER = "threespo/row"
 """In every row its number, from 1: a target has as many rows as it has values of this."""
 
-RENAMED = {
+TRACKER_NAMES = {
     "train_success": "episode/success_rate",
     "policy_loss": "actor/pg_loss",
     "kl": "actor/kl_loss",
@@ -55,7 +55,7 @@ TASK_TYPES = {"pick_and_place_simple": "pick_and_place"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrackedRow:
     """What is copied of one step."""
 
     step: int
@@ -86,9 +86,9 @@ class TrackedRun:
     def live(self) -> RunArtifacts | None:
         """What the run has left so far if it is going on or was interrupted, and not if its results are newer."""
         artifacts = RunArtifacts(self.paths.checkpoints(self.run))
-        epochs, metrics = artifacts.epochs(), self.folder.metrics
+        epochs, metrics = artifacts.written_epochs(), self.folder.metrics
         newer = epochs and not (
-            metrics.is_file() and metrics.stat().st_mtime >= artifacts.written(epochs[-1])
+            metrics.is_file() and metrics.stat().st_mtime >= artifacts.epoch_end_time(epochs[-1])
         )
         return artifacts if newer else None
 
@@ -107,10 +107,14 @@ class TrackedRun:
     def settings(self) -> dict[str, str]:
         """Return the settings that the run is, or was, trained with, as JSON values by dotted name."""
         job = Job("train", self.run.run_id)
-        record = records.read(self.paths, job) if self.trained else None
-        return dict(record.field if record else records.flat(job.settings(self.study, self.paths).key()))
+        record = records.read_record(self.paths, job) if self.trained else None
+        return dict(
+            record.field
+            if record
+            else records.flatten_fields(job.settings(self.study, self.paths).key())
+        )
 
-    def identity(self, first: Row) -> str:
+    def identity(self, first: TrackedRow) -> str:
         """Return a name for this training: another one with other settings or other numbers has another name.
 
         Args:
@@ -125,7 +129,7 @@ class TrackedRun:
         return hashlib.sha256(said.encode()).hexdigest()[:12]
 
 
-def rows(tracked: TrackedRun, after: int = 0) -> Iterator[Row]:
+def read_rows(tracked: TrackedRun, after: int = 0) -> Iterator[TrackedRow]:
     """Yield the rows of a run that there are by now, in an order that more of them only adds to.
 
     The order is: epochs of training, the snapshots' evaluations (``val/…``), the final evaluation (``test/…``).
@@ -138,15 +142,22 @@ def rows(tracked: TrackedRun, after: int = 0) -> Iterator[Row]:
         InputError: if a table cannot be read.
     """
     if live := tracked.live:
-        for number in live.epochs()[after:]:
-            before = live.rows("metrics", number - 1) if number > 1 else None
+        for number in live.written_epochs()[after:]:
+            before = live.read_rows("metrics", number - 1) if number > 1 else None
             parts = pd.concat(
-                part for part in (before, live.rows("metrics", number)) if part is not None
+                part for part in (before, live.read_rows("metrics", number)) if part is not None
             )
             training = list(
-                _training(tracked, parts, live.rows("timing", number), live.rows("task_types", number))
+                _training(
+                    tracked,
+                    parts,
+                    live.read_rows("timing", number),
+                    live.read_rows("task_types", number),
+                )
             )
-            yield Row(number, live.written(number), {**training[-1], ROW: float(number)})
+            yield TrackedRow(
+                number, live.epoch_end_time(number), {**training[-1], ROW_NUMBER: float(number)}
+            )
         return
     if not tracked.trained:
         return
@@ -157,12 +168,12 @@ def rows(tracked: TrackedRun, after: int = 0) -> Iterator[Row]:
     left = timing["seconds"][::-1].cumsum()[::-1].shift(-1, fill_value=0.0)
     training = list(_training(tracked, metrics, timing, read_table(folder.task_types)))
     found = [
-        Row(epoch + 1, ended - wait, values)
+        TrackedRow(epoch + 1, ended - wait, values)
         for epoch, (values, wait) in enumerate(zip(training, left, strict=True))
     ]
     for number, row in enumerate([*found, *_evaluations(tracked, len(found))], start=1):
         if number > after:
-            yield Row(row.step, row.time, {**row.values, ROW: float(number)})
+            yield TrackedRow(row.step, row.time, {**row.values, ROW_NUMBER: float(number)})
 
 
 def _training(
@@ -201,11 +212,11 @@ def _training(
             **row,
             **{name: value for name, value in time.items() if name != "epoch"},
         }.items():
-            values[RENAMED.get(name, f"threespo/{name.removeprefix('detail_')}")] = value
+            values[TRACKER_NAMES.get(name, f"threespo/{name.removeprefix('detail_')}")] = value
         yield _known(values, epoch)
 
 
-def _evaluations(tracked: TrackedRun, epochs: int) -> Iterator[Row]:
+def _evaluations(tracked: TrackedRun, epochs: int) -> Iterator[TrackedRow]:
     """Yield what is known of evaluations, as far as none before it is missing."""
     if tracked.run in learning_runs(tracked.study):
         for folder in (_untrained(tracked), tracked.folder):
@@ -215,14 +226,14 @@ def _evaluations(tracked: TrackedRun, epochs: int) -> Iterator[Row]:
                 return
             written = folder.learning.stat().st_mtime
             for epoch, episodes in read_table(folder.learning).groupby("epoch"):
-                yield Row(int(epoch), written, _known(_measured("val", episodes), int(epoch)))
+                yield TrackedRow(int(epoch), written, _known(_measured("val", episodes), int(epoch)))
 
     file = tracked.folder.evaluation
     if file.is_file() and len(episodes := read_table(file)):
         values: dict[str, float] = {}
         for split, played in episodes.groupby("split"):
             values |= _measured(f"test/{split}", played)
-        yield Row(epochs, file.stat().st_mtime, _known(values, epochs))
+        yield TrackedRow(epochs, file.stat().st_mtime, _known(values, epochs))
 
 
 def _untrained(tracked: TrackedRun) -> RunFolder | None:
@@ -261,10 +272,10 @@ def _known(values: Mapping[str, Any], step: int) -> dict[str, float]:
     numbers = {
         name: float(value) for name, value in sorted(values.items()) if math.isfinite(float(value))
     }
-    return {**numbers, STEP: float(step)}
+    return {**numbers, GLOBAL_STEP: float(step)}
 
 
-def tracked_runs(target: Path) -> list[TrackedRun]:
+def find_tracked_runs(target: Path) -> list[TrackedRun]:
     """Return the runs that a run's folder or a study's folder of results means; those that are not trained yet too.
 
     Raises:
@@ -275,7 +286,7 @@ def tracked_runs(target: Path) -> list[TrackedRun]:
         study = load_study(paths.study)
         return [TrackedRun(study, paths, run) for run in trained_runs(study)]
     try:
-        paths, run_id = paths_of_run(target)
+        paths, run_id = parse_run_folder(target)
     except ValueError:
         paths, run_id = Paths(target), ""
     if not paths.study.is_file():
@@ -287,6 +298,6 @@ def tracked_runs(target: Path) -> list[TrackedRun]:
     found = {run.run_id: run for run in (*trained_runs(study), *trial_runs(study))}
     if run_id not in found:
         raise InputError(
-            f"{target}: study {study.name!r} trains no such run; it trains: {listed(found)}"
+            f"{target}: study {study.name!r} trains no such run; it trains: {format_names(found)}"
         )
     return [TrackedRun(study, paths, found[run_id])]

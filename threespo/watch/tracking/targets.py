@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from threespo.errors import InputError
-from threespo.files import atomic_text
-from threespo.watch.tracking.rows import ROW, STEP, Row
+from threespo.files import write_text
+from threespo.watch.tracking.rows import GLOBAL_STEP, ROW_NUMBER, TrackedRow
 
 
-class Copy(Protocol):
+class TrackedCopy(Protocol):
     """One run in a target."""
 
     rows: int
     """How many rows of it are there."""
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TrackedRow) -> None:
         """Write the next row."""
         ...
 
@@ -26,7 +26,7 @@ class Copy(Protocol):
         ...
 
 
-Open = Callable[[str, str, Mapping[str, str], Path | None, str], Copy]
+CopyOpener = Callable[[str, str, Mapping[str, str], Path | None, str], TrackedCopy]
 """(run's name, its identity, settings, folder or None for what the target's own environment variables say, project)."""
 
 TENSORBOARD_FOLDER = Path("tracking") / "tensorboard"
@@ -47,12 +47,12 @@ class TensorboardCopy:
         mark = place / "training.txt"
         if place.is_dir() and _text(mark) == identity:
             there = EventAccumulator(str(place), size_guidance={"scalars": 0}).Reload()
-            self.rows = len(there.Scalars(ROW)) if ROW in there.Tags()["scalars"] else 0
+            self.rows = len(there.Scalars(ROW_NUMBER)) if ROW_NUMBER in there.Tags()["scalars"] else 0
         else:
             # Of another training of this run, whose points would lie between ours.
             for old in place.glob("events.out.tfevents.*"):
                 old.unlink()
-            atomic_text(mark, identity)
+            write_text(mark, identity)
 
         # Opened with the first row: a file without any would be left by every look.
         self._open: Callable[[], Any] = lambda: EventFileWriter(str(place))
@@ -60,7 +60,7 @@ class TensorboardCopy:
         lines = "".join(f"| {key} | {value} |\n" for key, value in settings.items())
         self._about = text_pb("settings", f"| setting | value |\n|---|---|\n{lines}")
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TrackedRow) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -100,13 +100,13 @@ class MlflowCopy:
         tags = {"threespo.training": identity}
         run = runs[0] if runs else self._client.create_run(experiment, run_name=name, tags=tags)
         self._run = run.info.run_id
-        self.rows = len(self._client.get_metric_history(self._run, ROW)) if runs else 0
+        self.rows = len(self._client.get_metric_history(self._run, ROW_NUMBER)) if runs else 0
         if not runs:
             params = [Param(key, value[:6000]) for key, value in settings.items()]
             for first in range(0, len(params), 100):
                 self._client.log_batch(self._run, params=params[first : first + 100])
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TrackedRow) -> None:
         # One call for the whole row: it is there or not.
         at = int(row.time * 1000)
         self._client.log_batch(
@@ -148,11 +148,11 @@ class WandbCopy:
             settings=wandb.Settings(console="off", x_disable_stats=True, silent=True),
         )
         # Its own counter goes up by one with every row; curves are drawn over ours, as verl-agent's can be.
-        self._run.define_metric(STEP)
-        self._run.define_metric("*", step_metric=STEP)
+        self._run.define_metric(GLOBAL_STEP)
+        self._run.define_metric("*", step_metric=GLOBAL_STEP)
         self.rows = self._run.step
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TrackedRow) -> None:
         self._run.log(dict(row.values))
         self.rows += 1
 
@@ -173,11 +173,11 @@ class TrackioCopy:
         from trackio.sqlite_storage import SQLiteStorage
 
         own = f"{name} {identity}"
-        self.rows = len(SQLiteStorage.get_metric_values(project, own, ROW))
+        self.rows = len(SQLiteStorage.get_metric_values(project, own, ROW_NUMBER))
         options = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
         self._run = trackio.init(project, own, config=dict(settings), resume="allow", **options)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TrackedRow) -> None:
         self._run.log(dict(row.values), step=row.step)
         self.rows += 1
 
@@ -185,7 +185,7 @@ class TrackioCopy:
         self._run.finish()
 
 
-TARGETS: dict[str, Open] = {
+TARGETS: dict[str, CopyOpener] = {
     "tensorboard": TensorboardCopy,
     "wandb": WandbCopy,
     "mlflow": MlflowCopy,
@@ -193,9 +193,9 @@ TARGETS: dict[str, Open] = {
 }
 
 
-def open_copy(
+def open_target(
     target: str, name: str, identity: str, settings: Mapping[str, str], folder: Path | None, project: str
-) -> Copy:
+) -> TrackedCopy:
     """Open a run in a target, to add the rows that it lacks.
 
     Args:

@@ -1,0 +1,229 @@
+"""Intervals and tests of differences between methods. The unit of inference is the training seed.
+
+All methods of a study are judged on the same games, so a run is one number, its mean over evaluation seeds and games, and
+the games' difficulty is common to all. What was measured of these functions: ``benchmarks/intervals.py``.
+"""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import special, stats
+
+Array = np.ndarray[Any, Any]
+
+LEVEL = 0.05
+"""Promised rate of false verdicts, two-sided; intervals have 95 %."""
+
+POWER = 0.8
+MAX_SEEDS = 1000
+
+ROUNDING = 1e-9
+"""What degrees of freedom may be short of a whole number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its 95 % interval, in the unit of the values."""
+
+    estimate: float
+    low: float = math.nan
+    """NaN, like ``high`` and ``p``, where there are fewer than ``FEWEST_SEEDS`` seeds."""
+    high: float = math.nan
+    p: float = math.nan
+    """Two-sided p of the null, that the true value is the one that the test names (0, or 1 for ratios)."""
+
+
+def mean_interval(values: Sequence[float], null: float = 0.0) -> Interval:
+    """Return the mean over training seeds with Student's t interval; ``p`` is that of a true mean of ``null``."""
+    return contrast_interval([(1.0, values)], null)
+
+
+def difference_interval(
+    first: Sequence[float], second: Sequence[float], null: float = 0.0, level: float = LEVEL
+) -> Interval:
+    """Return ``mean(first) - mean(second)`` over training seeds, by :func:`contrast`."""
+    return contrast_interval([(1.0, first), (-1.0, second)], null, level)
+
+
+def contrast_interval(
+    terms: Sequence[tuple[float, Sequence[float]]], null: float = 0.0, level: float = LEVEL
+) -> Interval:
+    """Return a weighted sum of means over training seeds, with Welch's interval.
+
+    Welch's degrees of freedom are rounded down, and where terms have different numbers of seeds they are those of the
+    smallest. Unrounded, three seeds beside an arm without spread give 5.9 % false verdicts, and 3 seeds against 12 give 7.
+
+    Args:
+        terms: weight and per-seed values of each mean. Seeds of different terms are independent, equal numbers or not.
+        null: the sum that ``p`` tests.
+        level: share of cases in which the interval may miss the truth.
+    """
+    arms = [(weight, np.asarray(values, dtype=np.float64)) for weight, values in terms]
+    counts = [len(values) for _, values in arms]
+    estimate = float(sum(weight * values.mean() for weight, values in arms)) if min(counts) else math.nan
+    if min(counts) < MIN_SEEDS or not math.isfinite(estimate):
+        return Interval(estimate)
+
+    parts = [(weight**2 * _variance(values) / len(values), len(values) - 1) for weight, values in arms]
+    freedom = _freedom(parts) if len(set(counts)) == 1 else min(counts) - 1
+    return _student(estimate, math.sqrt(sum(part for part, _ in parts)), freedom, null, level)
+
+
+def ratio_interval(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Return the ratio of the geometric means over training seeds: Welch's interval of the logarithms, transformed back.
+
+    ``p`` is that of a true ratio of 1. All is NaN where a value is not positive.
+    """
+    if min(*first, *second, math.inf) <= 0:
+        return Interval(math.nan)
+    found = difference_interval(
+        [math.log(value) for value in first], [math.log(value) for value in second]
+    )
+    return Interval(math.exp(found.estimate), math.exp(found.low), math.exp(found.high), found.p)
+
+
+def equivalence_interval(first: Sequence[float], second: Sequence[float], margin: float) -> Interval:
+    """Return the difference with its *90 %* interval, for two one-sided tests (TOST) against a margin.
+
+    The means are equivalent if the whole interval lies within plus and minus ``margin``, and differ by more if it lies
+    outside; either is false in at most 5 % of cases.
+
+    Returns:
+        ``p`` is that of the conclusion that the estimate suggests: within the margin, the larger p of the two one-sided
+        tests; outside, the one-sided p of a true difference within it.
+    """
+    # The nearer bound has the larger p of the two tests, so it alone decides.
+    nearer = math.copysign(margin, difference_interval(first, second).estimate)
+    found = difference_interval(first, second, nearer, level=2 * LEVEL)
+    return replace(found, p=found.p / 2)
+
+
+def adjust_by_holm(p: Sequence[float]) -> list[float]:
+    """Return Holm's adjusted p of a family of tests, in the same order; NaN stays NaN and is no member of the family."""
+    adjusted, largest = [math.nan] * len(p), 0.0
+    members = sorted((value, place) for place, value in enumerate(p) if not math.isnan(value))
+    for rank, (value, place) in enumerate(members):
+        largest = max(largest, min(1.0, (len(members) - rank) * value))
+        adjusted[place] = largest
+    return adjusted
+
+
+def seeds_needed(first: Sequence[float], second: Sequence[float], null: float = 0.0) -> int | None:
+    """Return how many training seeds in each arm would decide a difference, by :func:`seeds_for`."""
+    return seeds_needed_for_contrast([(1.0, first), (-1.0, second)], null)
+
+
+def seeds_needed_for_contrast(
+    terms: Sequence[tuple[float, Sequence[float]]], null: float = 0.0
+) -> int | None:
+    """Return how many training seeds of each term would decide a contrast whose means and spreads are these.
+
+    That is where the two-sided test at 5 % of :func:`contrast` has 80 % power, by the noncentral t.
+
+    Returns:
+        None if it takes more than 1,000, or if a term has a single seed, of which no spread is known.
+    """
+    arms = [(weight, np.asarray(values, dtype=np.float64)) for weight, values in terms]
+    if min(len(values) for _, values in arms) < 2:
+        return None
+    variances = np.array([weight**2 * _variance(values) for weight, values in arms])
+    effect = abs(sum(weight * float(values.mean()) for weight, values in arms) - null)
+    if not variances.any() and effect:
+        return MIN_SEEDS
+    if not variances.any() or not math.isfinite(effect):
+        return None
+
+    counts = np.arange(MIN_SEEDS, MAX_SEEDS + 1)
+    # With n seeds in all arms, Welch's degrees of freedom are (n - 1) times a number that only the variances decide.
+    freedom = np.floor((counts - 1) * variances.sum() ** 2 / (variances**2).sum() + ROUNDING)
+    shift = effect / np.sqrt(variances.sum() / counts)
+    enough = stats.nct.sf(stats.t.ppf(1 - LEVEL / 2, freedom), freedom, shift) >= POWER
+    return int(counts[enough.argmax()]) if enough.any() else None
+
+
+def interval_over_policies(differences: Mapping[str, Interval], null: float = 0.0) -> Interval:
+    """Return the mean of one difference over several base policies that stand for the same model.
+
+    Each base counts once, however many training seeds it has: seeds of one base say nothing of how bases differ.
+
+    Args:
+        differences: the difference on each base, by the policy's name.
+        null: the difference that ``p`` tests.
+
+    Returns:
+        Student's t interval over bases; NaN ends with fewer than ``FEWEST_SEEDS``, where each has to be read by itself.
+    """
+    return mean_interval([one.estimate for one in differences.values()], null)
+
+
+def cluster_interval(values: Array, clusters: Sequence[Hashable], null: float = 0.0) -> Interval:
+    """Return the mean over tasks of a single policy, whose tasks are not independent of each other.
+
+    The standard error is the cluster-robust one of a mean (CR1), with Student's t on the number of clusters less one.
+
+    Args:
+        values: (tasks,), in any unit; for a difference of two policies, the difference in each task.
+        clusters: of each task, what it shares with others: the layout of a household, the product of a shop.
+    """
+    estimate, (variance, freedom) = float(values.mean()), _between_clusters(values, clusters)
+    return (
+        _student(estimate, math.sqrt(variance), freedom, null)
+        if freedom + 1 >= MIN_SEEDS
+        else Interval(estimate)
+    )
+
+
+def difference_to_policy(
+    seeds: Array, policy: Array, clusters: Sequence[Hashable], null: float = 0.0
+) -> Interval:
+    """Return how far a trained method is above a single policy, which has no training seeds.
+
+    The variance is that between the method's seeds, and that between clusters of the differences on their tasks; degrees of
+    freedom are those of the fewer. Chance in single episodes is in both variances, so the interval is rather too wide.
+
+    Args:
+        seeds: (training seeds, tasks) of the method.
+        policy: (tasks,) of the policy, on the same tasks.
+        clusters: of each task.
+    """
+    gaps = seeds.mean(axis=0) - policy
+    within = _between_clusters(gaps, clusters)
+    if len(seeds) < MIN_SEEDS or within[1] + 1 < MIN_SEEDS:
+        return Interval(float(gaps.mean()))
+    variance = _variance(seeds.mean(axis=1)) / len(seeds) + within[0]
+    return _student(float(gaps.mean()), math.sqrt(variance), min(len(seeds) - 1, within[1]), null)
+
+
+def _between_clusters(values: Array, clusters: Sequence[Hashable]) -> tuple[float, int]:
+    """Return the variance of the mean over tasks, and its degrees of freedom."""
+    _, places = np.unique(np.asarray([str(name) for name in clusters]), return_inverse=True)
+    sums = np.bincount(places, weights=values - values.mean())
+    count = len(sums)
+    return (
+        float(np.sum(sums**2)) / len(values) ** 2 * count / (count - 1) if count > 1 else math.nan
+    ), count - 1
+
+
+def _variance(values: Array) -> float:
+    """Return the variance (n - 1); exactly 0 for equal values, whose rounded mean would leave 1e-34."""
+    return float(values.var(ddof=1)) if np.ptp(values) else 0.0
+
+
+def _freedom(parts: Sequence[tuple[float, int]]) -> int:
+    """Return Welch's and Satterthwaite's degrees of freedom of a sum of variances, rounded down."""
+    total, weighed = sum(part for part, _ in parts), sum(part**2 / freedom for part, freedom in parts)
+    return math.floor(total**2 / weighed + ROUNDING) if weighed else min(freedom for _, freedom in parts)
+
+
+def _student(
+    estimate: float, error: float, freedom: int, null: float = 0.0, level: float = LEVEL
+) -> Interval:
+    if not error:
+        return Interval(estimate, estimate, estimate, float(estimate == null))
+    # The numbers of ``scipy.stats.t``, in a tenth of the time.
+    half = float(special.stdtrit(freedom, 1 - level / 2)) * error
+    p = 2 * float(special.stdtr(freedom, -abs(estimate - null) / error))
+    return Interval(estimate, estimate - half, estimate + half, p)

@@ -1,0 +1,148 @@
+"""Success and scores of a study's methods with their intervals, from its episodes."""
+
+import math
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from threespo.envs.registry import presentation
+from threespo.errors import InputError
+from threespo.results.analysis.statistics import (
+    MIN_SEEDS,
+    Array,
+    Interval,
+    cluster_interval,
+    difference_interval,
+    difference_to_policy,
+    mean_interval,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Success or score in percent: its mean and what it varies with."""
+
+    mean: float
+    std: float
+    """Standard deviation (n - 1) over training seeds of each seed's mean; NaN with one seed."""
+    evaluation_std: float
+    """Standard deviation (n - 1) over evaluation seeds, averaged over training seeds; NaN with one evaluation seed."""
+    low: float
+    """Lower end of the 95 % interval: Student's t over training seeds; with one seed, which is a single policy, over
+    clusters of its tasks. NaN where there are fewer than ``FEWEST_SEEDS`` of them. Ends are cut at 0 and 100."""
+    high: float
+
+
+def summarize(success: Array, clusters: Sequence[Hashable]) -> Summary:
+    """Return mean, spreads and interval of one method's success or score.
+
+    Args:
+        success: success or score in 0 to 1, (training seeds, evaluation seeds, games).
+        clusters: of each game, see :func:`cluster_interval`.
+    """
+    percent = 100.0 * success.astype(np.float64)
+    by_seed = percent.mean(axis=(1, 2))
+
+    # Evaluation seeds replay the same weights on the same games: they are averaged, and are no independent runs.
+    single = len(by_seed) == 1
+    found = cluster_interval(percent.mean(axis=(0, 1)), clusters) if single else mean_interval(by_seed)
+    low, high = (float(np.clip(end, 0.0, 100.0)) for end in (found.low, found.high))
+    spread = float(np.mean([_std(row) for row in percent.mean(axis=2)]))
+    return Summary(float(by_seed.mean()), _std(by_seed), spread, low, high)
+
+
+def _std(values: Array) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else math.nan
+
+
+def interval_unit(seeds: int) -> str:
+    """Return what the interval of :func:`summarize` is over, for so many training seeds; "" if there is none."""
+    return "clusters of tasks" if seeds == 1 else "training seeds" if seeds >= MIN_SEEDS else ""
+
+
+def episode_array(group: "pd.DataFrame", names: dict[str, str], column: str = "success") -> Array:
+    """Return a column of the episodes as (training seeds, evaluation seeds, games).
+
+    Raises:
+        InputError: if some seed did not play every game.
+    """
+    wide = group.pivot_table(
+        index=["training_seed", "evaluation_seed"], columns="task_id", values=column, aggfunc="first"
+    )
+    seeds = group["training_seed"].nunique(), group["evaluation_seed"].nunique()
+
+    # A hole in the cube would be NaN, and a seed without rows would shift all that come after it.
+    if wide.isna().any().any() or len(wide) != seeds[0] * seeds[1]:
+        raise InputError(
+            f"evaluations of {'/'.join(names.values())} are incomplete: not every seed played every game. "
+            "Delete its evaluation.parquet files and run the workflow again."
+        )
+    return np.asarray(wide.to_numpy(dtype=np.float64).reshape(*seeds, -1))
+
+
+def percent_by_game(played: "pd.DataFrame", measure: str) -> "pd.DataFrame":
+    """Return one method's success or score in percent, each the mean over evaluation seeds.
+
+    Args:
+        played: the episodes of one environment, policy, split and method, with columns ``training_seed``, ``task_id`` and
+            ``measure``.
+        measure: ``success`` or ``score``, in 0 to 1.
+
+    Returns:
+        A row for each training seed, a column for each task.
+    """
+    return 100.0 * played.pivot_table(
+        index="training_seed", columns="task_id", values=measure, aggfunc="mean"
+    )
+
+
+def percent_by_seed(played: "pd.DataFrame", measure: str) -> list[float]:
+    """Return one method's success or score in percent of each training seed: the means of :func:`by_game`."""
+    return [float(value) for value in percent_by_game(played, measure).mean(axis=1)]
+
+
+def task_clusters(env: str, tasks: Sequence[Hashable]) -> list[str]:
+    """Return of each task of an environment the name of what it shares with others."""
+    of_task = presentation(env).cluster
+    return [of_task(str(task)) for task in tasks]
+
+
+def method_difference(
+    played: "pd.DataFrame",
+    pair: tuple[str, str],
+    measure: str,
+    trained: Collection[str],
+    null: float = 0.0,
+) -> Interval:
+    """Return how many points one method is above another.
+
+    Args:
+        played: a row per episode of one environment, policy and split: ``env``, ``method``, ``training_seed``,
+            ``evaluation_seed``, ``task_id``, and ``measure`` in 0 to 1. Other methods may be among them.
+        pair: the upper and the lower method.
+        measure: ``success`` or ``score``.
+        trained: the study's methods; all others are single policies, without training seeds.
+        null: the difference in points that ``p`` tests.
+
+    Returns:
+        The difference of the means in percentage points, positive if the first is above: over training seeds, or clusters
+        of tasks, or both.
+    """
+    games = [percent_by_game(played[played["method"] == name], measure) for name in pair]
+    if set(pair) <= set(trained):
+        first, second = (frame.mean(axis=1).to_list() for frame in games)
+        return difference_interval(first, second, null)
+
+    upper, lower = (frame.to_numpy(dtype=np.float64) for frame in games)
+    clusters = task_clusters(str(played["env"].iloc[0]), list(games[0].columns))
+    if pair[0] in trained:
+        return difference_to_policy(upper, lower[0], clusters, null)
+    if pair[1] in trained:
+        found = difference_to_policy(lower, upper[0], clusters, -null)
+        return Interval(-found.estimate, -found.high, -found.low, found.p)
+    return cluster_interval(upper[0] - lower[0], clusters, null)

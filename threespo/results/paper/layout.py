@@ -1,0 +1,170 @@
+"""Figures at the widths of a paper: panels that wrap, legends below them, and where a tall figure is cut into pages."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+Width = Literal["column", "page"]
+
+WIDTHS: dict[str, float] = {"column": 3.3, "page": 6.9}
+"""Inches, as conference and journal styles have them. A figure says which of them it has, and every file of it has it."""
+
+PAGE_HEIGHT = 9.0
+"""Inches that a page has for a figure. A taller one wraps onto further pages of its PDF file."""
+
+LEGEND_ROW_HEIGHT = 0.17
+"""Inches of a legend's row."""
+
+LEGEND_LETTER_WIDTH = 0.062
+"""Inches that a letter of a legend takes, about."""
+
+
+def set_style() -> None:
+    """Set seaborn's style at the size of print, and make files reproducible, with their text as text."""
+    import matplotlib as mpl
+    import seaborn as sns
+
+    sns.set_theme(context="paper", style="whitegrid", font_scale=0.8)
+    mpl.rcParams.update(
+        {
+            # DejaVu comes with matplotlib, so that every machine sets text alike; Verdana is as wide, for those who read.
+            "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
+            "svg.hashsalt": "threespo",
+            "svg.fonttype": "none",
+            "pdf.fonttype": 42,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.titlesize": 7.7,
+            "axes.linewidth": 0.8,
+            "lines.linewidth": 1.4,
+            "grid.linewidth": 0.5,
+            "legend.frameon": False,
+            "legend.title_fontsize": 7.0,
+        }
+    )
+
+
+def create_panels(
+    width: Width | None,
+    panels: int,
+    height: float | Sequence[float],
+    *,
+    across: int,
+    stack: int = 1,
+    sharey: bool = True,
+) -> "tuple[Figure, list[Any]]":
+    """Return a figure with a number of panels, from left to right and then below.
+
+    Args:
+        width: of the whole figure (``WIDTHS``); ``None`` is a column for a single panel and a page for several.
+        panels: how many; with none there is an empty one.
+        height: of a panel with all its axes, in inches; of each row of panels where they differ.
+        across: panels beside each other, at most.
+        stack: axes above each other in a panel.
+        sharey: whether the panels of a row share their vertical axis.
+
+    Returns:
+        The figure, and the axes of each panel; a list of them where ``stack`` is more than 1.
+
+    Raises:
+        ValueError: if there are more or fewer heights than rows of panels.
+    """
+    import matplotlib.pyplot as plt
+
+    panels = max(1, panels)
+    width = width or ("page" if panels > 1 else "column")
+    columns = min(across, panels)
+    rows = math.ceil(panels / columns)
+    heights = [height] * rows if isinstance(height, int | float) else list(height)
+    if len(heights) != rows:
+        raise ValueError(f"{len(heights)} heights for {rows} rows of panels")
+    figure = plt.figure(figsize=(WIDTHS[width], sum(heights)), layout="constrained")
+    ratios = {"height_ratios": [of_row for of_row in heights for _ in range(stack)]}
+    grid = figure.subplots(
+        rows * stack, columns, squeeze=False, sharey="row" if sharey else False, gridspec_kw=ratios
+    )
+
+    places = [grid[stack * (at // columns) :, at % columns][:stack] for at in range(rows * columns)]
+    for spare in places[panels:]:
+        for axis in spare:
+            axis.remove()
+    return figure, [list(place) if stack > 1 else place[0] for place in places[:panels]]
+
+
+def add_legend(
+    figure: "Figure",
+    handles: "Sequence[Artist]",
+    labels: Sequence[str] | None = None,
+    title: str | None = None,
+) -> None:
+    """Put a legend below the panels, in as many rows as its entries need, and make the figure taller by that.
+
+    Args:
+        figure: as ``create_panels`` returns it.
+        handles: what is explained; nothing is drawn without any.
+        labels: their names, where they have none.
+        title: above the entries.
+    """
+    if not handles:
+        return
+    names = list(labels) if labels else [str(handle.get_label()) for handle in handles]
+    width, height = figure.get_size_inches()
+    columns = max(1, min(len(names), int(width / (0.45 + LEGEND_LETTER_WIDTH * max(map(len, names))))))
+    rows = math.ceil(len(names) / columns) + (title is not None)
+    figure.set_size_inches(width, height + LEGEND_ROW_HEIGHT * rows + 0.1)
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=columns, title=title, columnspacing=1.2
+    )
+
+
+def page_boxes(figure: "Figure") -> "list[Bbox]":
+    """Return the parts of a figure that fit a page, in inches, from the top: one, unless the figure is too tall.
+
+    It is cut between rows of panels; a single row is never cut. The figure has been laid out (``draw_without_rendering``).
+    """
+    from matplotlib.transforms import Bbox
+
+    width, height = (float(size) for size in figure.get_size_inches())
+    if height <= PAGE_HEIGHT:
+        return [Bbox([[0.0, 0.0], [width, height]])]
+
+    boxes = _boxes(figure.axes, figure.dpi)
+    # A cut goes through no panel. The last one is the figure's lower edge, below its legend.
+    cuts = [low for low, _ in boxes if not any(bottom < low < top for bottom, top in boxes)]
+    cuts = [*sorted({cut for cut in cuts if cut > min(cuts)}, reverse=True), 0.0]
+
+    edges = [height]
+    for cut, below in zip(cuts, [*cuts[1:], None], strict=True):
+        if below is None or edges[-1] - below > PAGE_HEIGHT:
+            edges.append(cut)
+    return [Bbox([[0.0, bottom], [width, top]]) for top, bottom in pairwise(edges)]
+
+
+def _boxes(axes: "Sequence[Axes]", dpi: float) -> list[tuple[float, float]]:
+    """Return the lower and the upper end of every panel with its labels, in inches."""
+    found = []
+    for axis in axes:
+        box = axis.get_tightbbox()
+        if box is not None:
+            found.append((box.y0 / dpi - 0.01, box.y1 / dpi))
+    return found
+
+
+def format_thousands(axis: "Axes") -> None:
+    """Write the numbers of the horizontal axis with separators, few enough that they do not touch."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(4))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+
+
+def format_percent(axis: "Axes") -> None:
+    """Write the numbers of the vertical axis, which are in 0 to 1, in percent."""
+    axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")

@@ -1,0 +1,29 @@
+"""The notebook stage: executes one notebook with the study's tables as its input."""
+
+import sys
+
+from threespo.errors import InputError
+from threespo.files import replace_file
+from threespo.paths import NOTEBOOKS_FOLDER
+from threespo.results.settings import NotebookSettings
+
+
+def execute(settings: NotebookSettings) -> None:
+    """Execute a notebook; it writes its figures, and the executed copy lies in the study's results.
+
+    Raises:
+        InputError: if a cell of the notebook fails; figures that later cells would draw stay as they were.
+    """
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
+    source, paths = NOTEBOOKS_FOLDER / f"{settings.name}.ipynb", settings.paths
+    parameters = {"tables": str(paths.tables), "figures": str(paths.figures)}
+    try:
+        with replace_file(paths.notebook(settings.name)) as out:
+            # Papermill fills parameters into what stands in braces in a path.
+            places = [str(path).replace("{", "{{").replace("}", "}}") for path in (source, out)]
+            papermill.execute_notebook(*places, parameters, kernel_name="python3", progress_bar=False)
+    except PapermillExecutionError as error:
+        raise InputError(f"{source}: a cell failed on the tables in {paths.tables}\n{error}") from error
+    print(f"notebook {settings.name}: {paths.notebook(settings.name)}", file=sys.stderr)

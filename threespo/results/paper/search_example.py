@@ -1,0 +1,149 @@
+"""A small search that is really run: what the schematics of the paper's figures 1 and 2 are drawn from.
+
+The task is a decision tree (``threespo.envs.tree``), the policy draws each branch alike and is never updated, and the method
+is 3SPO with α = 1: with the printed 50 no state below the root is worth more than one sample after a success, so the
+example of figure 2 (S = 0.2, G_max = 8, n = 2) could not occur.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from threespo.envs.episode import EpisodeSetup, start_episode
+from threespo.envs.tree import TreeEnv, TreeTask
+from threespo.methods.advantages import Steps, discounted_returns, gigpo_advantages, grpo_advantages
+from threespo.methods.base import CommonSettings
+from threespo.methods.threespo import Threespo
+from threespo.methods.threespo_options import ThreespoOptions
+from threespo.methods.tree_table import COLUMNS
+from threespo.protocol import Sample, SampleRequest
+from threespo.rng import derive
+from threespo.scoring.reward import group_advantages
+
+TASK = TreeTask(number=6, depth=5, branching=2, solutions=8)
+OPTIONS = ThreespoOptions(preset="calibrated", gate_decay=1.0, max_generations_per_task=64)
+G_MAX, SEED, REWARD = 8, 0, 10.0
+LATER_EPOCH = 3
+"""The epoch of the example of figure 2, from 1: by then there are counts. That of figure 1 is the first."""
+
+VIEWS = ("GRPO", "GiGPO", "3SPO")
+
+
+def run_example_search() -> dict[int, pd.DataFrame]:
+    """Run the search for ``LATER_EPOCH`` epochs; return the nodes of each, siblings in the same state as one.
+
+    Columns are those of ``tree_table``, and ``samples``, how many samples led to the node; ``reward`` and ``advantage`` are
+    those of the first of them, which are those of all.
+    """
+    common = CommonSettings(
+        seed=SEED, group_size=G_MAX, clip=0.2, kl_coef=0.0, invalid_penalty=0.0, inadmissible_penalty=0.0,
+        success_reward=REWARD, minibatch=1, statistics="trajectories", recorded=frozenset({TASK.task_id}),
+    )  # fmt: skip
+    method = Threespo(OPTIONS, common)
+    start = start_episode(EpisodeSetup(TreeEnv(), TASK.depth, 0), TASK)
+    trees = {}
+    for epoch in range(1, LATER_EPOCH + 1):
+        steps = method.epoch(epoch - 1, [start])
+        reply: Any = None
+        while True:
+            try:
+                request = steps.send(reply)
+            except StopIteration as stop:
+                trees[epoch] = _merged(pd.DataFrame(stop.value.trees).assign(epoch=epoch)[list(COLUMNS)])
+                break
+            # Samples, or the updates of a policy that stays as it is.
+            reply = [_draw(one) for one in request] if isinstance(request, tuple) else []
+    return trees
+
+
+def _draw(request: SampleRequest) -> list[Sample]:
+    """Draw branches, each with the same probability."""
+    actions = [derive(SEED, *request.key, number) % TASK.branching for number in range(request.count)]
+    return [Sample((one,), (0.0,), f"<think></think><action>{one}</action>", True, 0) for one in actions]
+
+
+def _merged(tree: pd.DataFrame) -> pd.DataFrame:
+    """Make one node of siblings in the same state, that which was expanded if one was."""
+    first = tree.sort_values(
+        ["parent", "state", "expanded"], ascending=[True, True, False], kind="stable"
+    )
+    counts = first.groupby(["parent", "state"])["node"].transform("size")
+    kept = first.assign(samples=counts).drop_duplicates(["parent", "state"])
+    return kept.sort_values("node", ignore_index=True)
+
+
+def completed_paths(tree: pd.DataFrame) -> list[list[int]]:
+    """Return the completed paths, as numbers of nodes from the root, in the order in which they were sampled."""
+    parents = dict(zip(tree["node"], tree["parent"], strict=True))
+    paths = []
+    for leaf in tree.loc[tree["end"] != "", "node"]:
+        path = [leaf]
+        while parents[path[0]] >= 0:
+            path.insert(0, parents[path[0]])
+        paths.append(path)
+    return paths
+
+
+def advantages_by_method(tree: pd.DataFrame) -> pd.DataFrame:
+    """Return what three methods would learn from the completed paths of a search, by their own functions.
+
+    Args:
+        tree: nodes, as ``run_example_search`` returns them.
+
+    Returns:
+        A row for each view, path and step: ``view`` (of ``VIEWS``), ``path``, ``node`` from which the step is taken,
+        ``child``, ``group`` (the steps that are compared; the group's number, from 0, and -1 where a step is in none),
+        ``update`` (in which it is learned from, from 1; 0 where there is nothing to learn) and ``advantage``.
+        GRPO and GiGPO (γ = 0.95) take the paths for their episodes. 3SPO learns from the siblings of a state at once, so
+        a step that several paths share is there once for each of them, with the same numbers.
+    """
+    nodes = tree.set_index("node")
+    paths = completed_paths(tree)
+    episodes = [_steps(nodes, path) for path in paths]
+    estimated = {"GRPO": grpo_advantages(episodes), "GiGPO": gigpo_advantages(episodes)}
+    siblings, order = _siblings(tree)
+
+    anchors = [nodes.loc[node, "state"] for path in paths for node in path[:-1]]
+    repeated = [state for state in dict.fromkeys(anchors) if anchors.count(state) > 1]
+    rows = []
+    for number, path in enumerate(paths):
+        for step, (node, child) in enumerate(pairwise(path)):
+            state = nodes.loc[node, "state"]
+            groups = {
+                "GRPO": 0,
+                "GiGPO": repeated.index(state) if state in repeated else -1,
+                "3SPO": node,
+            }
+            for view in VIEWS:
+                values = (
+                    (siblings[child], order[node])
+                    if view == "3SPO"
+                    else (estimated[view][number][step], 1)
+                )
+                rows.append((view, number, node, child, groups[view], values[1], values[0]))
+    return pd.DataFrame(rows, columns=["view", "path", "node", "child", "group", "update", "advantage"])
+
+
+def _steps(nodes: pd.DataFrame, path: Sequence[int]) -> Steps:
+    """Return a path as an episode that GRPO and GiGPO can judge."""
+    rewards = [0.0] * (len(path) - 2) + [REWARD * (nodes.loc[path[-1], "end"] == "won")]
+    keys = [nodes.loc[node, "state"] for node in path[:-1]]
+    return Steps(keys, [sum(rewards)] * len(rewards), discounted_returns(rewards, 0.95), sum(rewards))
+
+
+def _siblings(tree: pd.DataFrame) -> tuple[dict[int, float], dict[int, int]]:
+    """Return the advantage of each child among its state's samples, and the number of each state's update, 0 for none."""
+    advantages: dict[int, float] = {}
+    order: dict[int, int] = {}
+    expanded = tree[tree["expanded"] >= 0].sort_values("expanded")
+    for node in expanded["node"]:
+        children = tree[tree["parent"] == node]
+        rewards = children["reward"].repeat(children["samples"])
+        found = group_advantages(rewards.tolist(), OPTIONS.std_floor)
+        order[node] = 0 if found is None else 1 + sum(one > 0 for one in order.values())
+        places = (children["samples"].cumsum() - children["samples"]).tolist()
+        for child, place in zip(children["node"], places, strict=True):
+            advantages[child] = found[place] if found else 0.0
+    return advantages, order
