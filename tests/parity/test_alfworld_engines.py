@@ -105,7 +105,11 @@ def test_texts_are_read_as_the_stock_parser_reads_them(text: str) -> None:
         for part in textgen._parse_and_convert(text, rule_name="symbols")
         if str(part)
     ]
-    names = {"Text": "TerminalSymbol", "Symbol": "NonterminalSymbol", "Value": "ConditionalSymbol"}
+    names = {
+        "PlainText": "TerminalSymbol",
+        "Symbol": "NonterminalSymbol",
+        "EntityExpression": "ConditionalSymbol",
+    }
     ours = [
         "ListSymbol"
         if getattr(part, "listed", False)

@@ -311,12 +311,12 @@ def test_what_is_remembered_of_a_situation_is_what_it_admits(game: Game, choices
     for choice in choices:
         expected = sorted(
             (
-                *commands.goto_commands_from(game, state.world.place),
+                *commands.goto_commands_from(game, state.world.agent_location),
                 *commands.find_local_commands(game, state.world),
             )
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(commands, "_REMEMBERED", 2)
+            patch.setattr(commands, "_MAX_SITUATIONS", 2)
             assert list(ENV.admissible(other)) == expected
         assert list(ENV.admissible(state)) == expected
         # More changes than trips and looks, else nothing is ever found as it was left.
@@ -325,7 +325,7 @@ def test_what_is_remembered_of_a_situation_is_what_it_admits(game: Game, choices
         command = pool[choice % len(pool)]
         state, other = ENV.step(state, command).state, ENV.step(other, command).state
         assert state == other
-        assert len(forgetful.cache["admitted"]) <= 2
+        assert len(forgetful.cache["admissible"]) <= 2
 
 
 def test_where_an_object_was_put_down_counts_where_all_else_is_alike() -> None:

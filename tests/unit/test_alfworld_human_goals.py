@@ -97,7 +97,7 @@ def test_old_wordings_can_have_them(tmp_path):
     write(tmp_path, [mini(grammar=OLD_GRAMMAR)], [SENTENCES[1:2]])
     (record,) = sources.load_games(tmp_path, "train", human_goals=1.0)
     assert (record.goal, record.wording) == (SENTENCES[1], "put")
-    assert compile_game(record).start == compile_game(mini(grammar=OLD_GRAMMAR)).start
+    assert compile_game(record).initial_world == compile_game(mini(grammar=OLD_GRAMMAR)).initial_world
 
 
 def test_the_reset_text_is_the_stock_engines(tmp_path):
@@ -115,7 +115,7 @@ def test_the_reset_text_is_the_stock_engines(tmp_path):
 def test_the_choice_is_a_function_of_id_and_seed(folder):
     program = (
         "import sys; from pathlib import Path; from threespo.envs.alfworld import sources; "
-        "print(ascii([r.goal for r in sources.load(Path(sys.argv[1]), 'valid_seen', human_goals=0.5, goal_seed=3)]))"
+        "print(ascii([r.goal for r in sources.load_games(Path(sys.argv[1]), 'valid_seen', human_goals=0.5, goal_seed=3)]))"
     )
     there = subprocess.run(
         [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True

@@ -142,7 +142,7 @@ def test_no_game_is_in_two_splits() -> None:
         seen[split] = {
             (
                 (game.goal.object_type, game.goal.place_type, game.goal.task.name, game.layout.floor),
-                tuple(sorted((item.type, item.place.entity) for item in game.items)),
+                tuple(sorted((item.type, item.receptacle.entity) for item in game.items)),
             )
             for game in games
         }

@@ -521,7 +521,7 @@ def test_indices_of_weights(tmp_path, content):
 )
 def test_checksums_of_downloads(tmp_path, content):
     (tmp_path / official.CHECKSUMS).write_bytes(content)
-    survives(official._pinned, tmp_path / official.CHECKSUMS)
+    survives(official._read_checksums, tmp_path / official.CHECKSUMS)
 
 
 @fuzz

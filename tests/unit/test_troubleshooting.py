@@ -19,7 +19,6 @@ WORDED: dict[tuple[str, str], list[str]] = {
     # The text of an exception: of the same process, of another rank, or of what a call in between has added the place to.
     ("threespo/cli.py", "…"): [],
     ("threespo/envs/alfworld/compile.py", "…: …"): [],
-    ("threespo/envs/alfworld/fields.py", "…: …. …"): [],
     ("threespo/learner/checkpoint.py", "…"): [],
     ("threespo/pipeline/snakemake_adapter.py", "…"): [],
     ("threespo/runs/launch.py", "…"): [],

@@ -113,7 +113,7 @@ def _describe_tasks(tasks: Tasks) -> dict[str, Any]:
 
 def _dump_state(state: Any) -> Any:
     if isinstance(state, GameState):
-        return {"facts": state.facts, "observation": state.observation, "won": state._won}
+        return {"facts": state.world, "observation": state.observation, "won": state._won}
     if isinstance(state, ShopState):
         values = {field.name: getattr(state, field.name) for field in fields(state)}
         return {**values, "goal": None, "visited": sorted(state.visited)}

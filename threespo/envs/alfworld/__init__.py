@@ -1,4 +1,4 @@
-"""ALFWorld's household text games: an exact, pure, fast engine, sources of games, and the stock engine beside it."""
+"""ALFWorld's household text games: an exact, pure, fast engine, sources of games, and the stock engine as a reference."""
 
 from threespo.envs.alfworld.compile import compile_game
 from threespo.envs.alfworld.engine import Alfworld, GameState

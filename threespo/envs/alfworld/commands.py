@@ -1,264 +1,279 @@
-"""Which commands a state admits, and what each one changes."""
+"""The commands that a state admits, and what each one changes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from threespo.envs.alfworld.model import Action, ActionRule, Environment, Game, WorldState
-from threespo.envs.alfworld.relations import bits
+from threespo.envs.alfworld.model import Action, ActionRule, Bindings, Game, WorldState
+from threespo.envs.alfworld.relations import iterate_bits
 
-Commands = dict[str, Action]
-"""Command -> what it does. Where two actions are worded alike, the one that is found first has the command."""
-_REMEMBERED = 256
-"""Situations of a game whose commands are kept: some 150 kB."""
+# Command -> action. Where two actions are worded alike, the one that is found first has the command.
+CommandActions = dict[str, Action]
 
-
-class Admitted(NamedTuple):
-    """What a state admits."""
-
-    actions: Commands
-    """All but :func:`travels`."""
-    listed: tuple[str, ...]
-    """All commands, sorted."""
+# Situations of a game whose commands are cached: some 150 kB.
+_MAX_SITUATIONS = 256
 
 
-def admitted(game: Game, facts: WorldState) -> Admitted:
-    """Return what a state admits.
+class AdmissibleCommands(NamedTuple):
+    """The admissible commands of a state."""
 
-    That depends on the agent's hand and on what is around it alone, to which episodes come back again and again.
+    actions: CommandActions  # All but :func:`goto_commands`.
+    listed: tuple[str, ...]  # All commands, sorted.
 
-    Args:
-        game: the game.
-        facts: what is the case in the state.
+
+def find_admissible(game: Game, world: WorldState) -> AdmissibleCommands:
+    """Return the admissible commands of a state.
+
+    They depend on the agent's hand and its location alone, and episodes return to the same situations again and again.
     """
-    place, held, opened, contents, _, lying, _ = facts
-    around = [contents[receptacle] for receptacle in game.receptacles_at[place]]
-    situation = (place, held, opened & game.masks_at[place], lying[place], *around)
-    remembered: dict[tuple[int, ...], Admitted] = game.cache.setdefault("admitted", {})
-    found = remembered.get(situation)
+    location, held, opened, contents, _, objects_at, _ = world
+    # All contents, not the visible ones alone: a lamp in a closed receptacle can be switched on.
+    contents_here = [contents[receptacle] for receptacle in game.receptacles_at[location]]
+    opened_here = opened & game.receptacle_masks_at[location]
+    situation = (location, held, opened_here, objects_at[location], *contents_here)
+
+    cached: dict[tuple[int, ...], AdmissibleCommands] = game.cache.setdefault("admissible", {})
+    found = cached.get(situation)
     if found is None:
         # Not ``==``: threads that add at the same time may have gone past it.
-        if len(remembered) >= _REMEMBERED:
-            remembered.clear()
-        actions = find_local_commands(game, facts)
-        found = remembered[situation] = Admitted(
-            actions, tuple(sorted((*goto_commands_from(game, place), *actions)))
-        )
+        if len(cached) >= _MAX_SITUATIONS:
+            cached.clear()
+        actions = find_local_commands(game, world)
+        listed = tuple(sorted((*goto_commands_from(game, location), *actions)))
+        found = AdmissibleCommands(actions, listed)
+        cached[situation] = found
     return found
 
 
-def travels(game: Game) -> Commands:
-    """Return the commands that go to a receptacle; they are admissible wherever the receptacle is elsewhere.
+def goto_commands(game: Game) -> CommandActions:
+    """Return the commands that go to a receptacle; each is admissible unless the agent is at that location already.
 
     They do not depend on the state, so all states of a game share them.
     """
-    found: Commands | None = game.cache.get("travels")
-    if found is None:
-        found = {}
-        for rule in game.rules_of.get("goto", ()):
-            for receptacle, place in enumerate(game.place_of):
-                if place >= 0:
-                    _add(found, game, rule, -1, receptacle, place)
-        game.cache["travels"] = found
-    return found
+    commands: CommandActions | None = game.cache.get("goto commands")
+    if commands is None:
+        commands = {}
+        for rule in game.rules_by_kind.get("goto", ()):
+            for receptacle, location in enumerate(game.receptacle_locations):
+                if location >= 0:
+                    _add_command(commands, game, rule, -1, receptacle, location)
+        game.cache["goto commands"] = commands
+    return commands
 
 
-def goto_commands_from(game: Game, place: int) -> tuple[str, ...]:
-    """Return those commands of :func:`travels` that are admissible at a location, sorted.
-
-    Args:
-        game: the game.
-        place: index of the agent's location.
-    """
-    found: tuple[str, ...] | None = game.cache.get(("elsewhere", place))
-    if found is None:
-        found = tuple(
-            sorted(command for command, (_, _, _, to, _) in travels(game).items() if to != place)
-        )
-        game.cache[("elsewhere", place)] = found
-    return found
+def goto_commands_from(game: Game, location: int) -> tuple[str, ...]:
+    """Return those of :func:`goto_commands` that are admissible at a location, sorted."""
+    key = ("goto commands from", location)
+    commands: tuple[str, ...] | None = game.cache.get(key)
+    if commands is None:
+        trips = goto_commands(game).items()
+        commands = tuple(sorted(command for command, action in trips if action[3] != location))
+        game.cache[key] = commands
+    return commands
 
 
-def find_local_commands(game: Game, facts: WorldState) -> Commands:
-    """Return all admissible commands of a state but those of :func:`travels`.
+def find_local_commands(game: Game, world: WorldState) -> CommandActions:
+    """Return all admissible commands of a state but those of :func:`goto_commands`."""
+    location = world.agent_location
+    held_object = world.held_object
+    commands: CommandActions = dict(_unconditional_commands(game, location))
+    # Where two actions have the same command, the first one wins, so the order of these calls matters.
+    visible = _add_receptacle_commands(game, world, commands)
+    if held_object >= 0:
+        for rule in game.rules_by_kind.get("examine held object", ()):
+            _add_command(commands, game, rule, held_object, -1, location)
+        visible |= 1 << held_object
+        _add_held_object_commands(game, world, commands)
 
-    Args:
-        game: the game.
-        facts: what is the case in the state.
-    """
-    found: Commands = dict(_unconditional(game, facts.place))
-    visible = _receptacles(game, facts, found)
-    if facts.held >= 0:
-        for rule in game.rules_of.get("examine held object", ()):
-            _add(found, game, rule, facts.held, -1, facts.place)
-        visible |= 1 << facts.held
-        _with_held(game, facts, found)
-    for rule in game.rules_of.get("examine object", ()):
-        for item in bits(visible):
-            _add(found, game, rule, item, -1, facts.place)
-    return found
-
-
-def _unconditional(game: Game, place: int) -> Commands:
-    """Return what can always be done at a location."""
-    found: Commands | None = game.cache.get(("always", place))
-    if found is None:
-        found = {}
-        for rule in (*game.rules_of.get("look", ()), *game.rules_of.get("idle", ())):
-            _add(found, game, rule, -1, -1, place)
-        for rule in game.rules_of.get("examine receptacle", ()):
-            for receptacle in game.receptacles_at[place]:
-                _add(found, game, rule, -1, receptacle, place)
-        game.cache[("always", place)] = found
-    return found
+    for rule in game.rules_by_kind.get("examine object", ()):
+        for object_index in iterate_bits(visible):
+            _add_command(commands, game, rule, object_index, -1, location)
+    return commands
 
 
-def _receptacles(game: Game, facts: WorldState, found: Commands) -> int:
-    """Add what the receptacles here and their contents admit; return the objects that are visible."""
-    place, rules, visible = facts.place, game.rules_of, 0
-    # Sets of receptacles and objects are bit masks, and so are a rule's filters: each test is one integer operation.
-    for receptacle in game.receptacles_at[place]:
-        here = 1 << receptacle
-        opened = bool(facts.opened & here)
-        accessible = opened or not game.openable & here
-        if game.openable & here:
-            for rule in rules.get("close" if opened else "open", ()):
-                if rule.receptacles & here:
-                    _add(found, game, rule, -1, receptacle, place)
+def _unconditional_commands(game: Game, location: int) -> CommandActions:
+    """Return the commands that are always admissible at a location."""
+    key = ("unconditional commands", location)
+    commands: CommandActions | None = game.cache.get(key)
+    if commands is None:
+        commands = {}
+        rules = game.rules_by_kind
+        for rule in (*rules.get("look", ()), *rules.get("idle", ())):
+            _add_command(commands, game, rule, -1, -1, location)
+        for rule in rules.get("examine receptacle", ()):
+            for receptacle in game.receptacles_at[location]:
+                _add_command(commands, game, rule, -1, receptacle, location)
+        game.cache[key] = commands
+    return commands
+
+
+def _add_receptacle_commands(game: Game, world: WorldState, commands: CommandActions) -> int:
+    """Add the commands for the receptacles at the agent's location and for their contents; return the visible objects."""
+    location = world.agent_location
+    rules = game.rules_by_kind
+    visible = 0
+    for receptacle in game.receptacles_at[location]:
+        receptacle_bit = 1 << receptacle
+        has_door = game.openable & receptacle_bit
+        is_open = bool(world.opened & receptacle_bit)
+        if has_door:
+            for rule in rules.get("close" if is_open else "open", ()):
+                if rule.receptacles & receptacle_bit:
+                    _add_command(commands, game, rule, -1, receptacle, location)
 
         # The domain asks for no open door here: a lamp in a closed cabinet can be switched on, though not seen.
-        contents = facts.contents[receptacle]
+        contents = world.contents[receptacle]
         for rule in rules.get("toggle", ()):
-            if contents & rule.objects and rule.receptacles & here:
-                for item in bits(contents & rule.objects):
-                    _add(found, game, rule, item, receptacle, place)
+            if contents & rule.objects and rule.receptacles & receptacle_bit:
+                for object_index in iterate_bits(contents & rule.objects):
+                    _add_command(commands, game, rule, object_index, receptacle, location)
 
-        if accessible and contents:
+        if contents and (is_open or not has_door):
             visible |= contents
             # The agent has one hand.
-            if facts.held < 0:
+            if world.held_object < 0:
                 for rule in rules.get("take", ()):
-                    if rule.receptacles & here:
-                        for item in bits(contents & rule.objects):
-                            _add(found, game, rule, item, receptacle, place)
+                    if rule.receptacles & receptacle_bit:
+                        for object_index in iterate_bits(contents & rule.objects):
+                            _add_command(commands, game, rule, object_index, receptacle, location)
     return visible
 
 
-def _with_held(game: Game, facts: WorldState, found: Commands) -> None:
-    """Add what can be done with the object in the agent's hand."""
-    place, item, rules = facts.place, facts.held, game.rules_of
-    mask = 1 << item
-    for receptacle in game.receptacles_at[place]:
-        here = 1 << receptacle
-        if game.accepts[receptacle] & mask and (facts.opened & here or not game.openable & here):
+def _add_held_object_commands(game: Game, world: WorldState, commands: CommandActions) -> None:
+    """Add the commands that use the object in the agent's hand."""
+    location = world.agent_location
+    held_object = world.held_object
+    held_bit = 1 << held_object
+    rules = game.rules_by_kind
+    for receptacle in game.receptacles_at[location]:
+        receptacle_bit = 1 << receptacle
+        is_accessible = world.opened & receptacle_bit or not game.openable & receptacle_bit
+        if game.accepted_objects[receptacle] & held_bit and is_accessible:
             for rule in rules.get("put", ()):
-                if rule.objects & mask and rule.receptacles & here:
-                    _add(found, game, rule, item, receptacle, place)
+                if rule.objects & held_bit and rule.receptacles & receptacle_bit:
+                    _add_command(commands, game, rule, held_object, receptacle, location)
+        # No open door is needed to clean, heat or cool an object, as in the official domain.
         for rule in rules.get("treat", ()):
-            if rule.objects & mask and rule.receptacles & here:
-                _add(found, game, rule, item, receptacle, place)
+            if rule.objects & held_bit and rule.receptacles & receptacle_bit:
+                _add_command(commands, game, rule, held_object, receptacle, location)
+
     for rule in rules.get("slice", ()):
-        if rule.tools & mask:
-            for target in bits(facts.lying[place] & rule.objects):
-                _add(found, game, rule, target, -1, place, item)
+        if rule.tools & held_bit:
+            for target in iterate_bits(world.objects_at[location] & rule.objects):
+                _add_command(commands, game, rule, target, -1, location, held_object)
 
 
-def _add(
-    found: Commands, game: Game, rule: ActionRule, item: int, receptacle: int, place: int, tool: int = -1
+def _add_command(
+    commands: CommandActions,
+    game: Game,
+    rule: ActionRule,
+    object_index: int,
+    receptacle: int,
+    location: int,
+    tool: int = -1,
 ) -> None:
     """Add an action unless its command is there already."""
-    action = (rule.order, item, receptacle, place, tool)
-    # Wording a command takes far longer than finding it, and a game's states admit the same ones again and again.
+    action = (rule.number, object_index, receptacle, location, tool)
+    # Writing a command takes far longer than finding it, and a game's states admit the same ones again and again.
     command = game.cache.get(action)
     if command is None:
-        command = game.cache[action] = rule.template(game, game.start, bindings(game, action))
-    found.setdefault(command, action)
+        command = rule.command_writer(game, game.initial_world, bind_variables(game, action))
+        game.cache[action] = command
+    commands.setdefault(command, action)
 
 
-def bindings(game: Game, action: Action) -> Environment:
-    """Return the entities that the variables of an action's texts stand for, all but where a trip starts."""
-    entities = game.entities
+def bind_variables(game: Game, action: Action) -> Bindings:
+    """Return the entities for the variables of an action's texts.
+
+    The location where a trip starts is left out: it is no part of an action.
+    """
+    entities = game.action_entities
     return {
-        name: entities[position][action[position]]
-        for name, position in game.rules[action[0]].schema.variables
+        variable: entities[position][action[position]]
+        for variable, position in game.rules[action[0]].schema.variables
     }
 
 
-def effect(game: Game, facts: WorldState, action: Action) -> WorldState:
-    """Return the facts after an action.
-
-    Args:
-        game: the game.
-        facts: what is the case before.
-        action: an admissible one; its conditions are not checked again.
-    """
+def apply_action(game: Game, world: WorldState, action: Action) -> WorldState:
+    """Return the world after an action, which must be admissible: its precondition is not checked again."""
     rule = game.rules[action[0]]
-    change = _EFFECTS.get(rule.kind)
-    if change is not None:
-        facts = change(game, facts, action)
-    if not rule.marks:
-        return facts
-    marks, mask = list(facts.marks), 1 << action[1]
-    for index, what in rule.marks:
-        marks[index] = (
-            marks[index] | mask
-            if what == "set"
-            else marks[index] & ~mask
-            if what == "clear"
-            else marks[index] ^ mask
-        )
-    return facts._replace(marks=tuple(marks))
+    apply_effect = _EFFECTS.get(rule.kind)
+    if apply_effect is not None:
+        world = apply_effect(world, action)
+    if not rule.property_changes:
+        return world
+
+    properties = list(world.properties)
+    object_bit = 1 << action[1]
+    for index, change in rule.property_changes:
+        # A flip is a lamp's switch.
+        if change == "set":
+            properties[index] |= object_bit
+        elif change == "clear":
+            properties[index] &= ~object_bit
+        else:
+            properties[index] ^= object_bit
+    return world._replace(properties=tuple(properties))
 
 
-def _go(game: Game, facts: WorldState, action: Action) -> WorldState:
-    _, *rest = facts
+# The effects build new tuples by position: ``_replace`` takes more than twice as long.
+
+
+def _go(world: WorldState, action: Action) -> WorldState:
+    _, *rest = world
     return WorldState(action[3], *rest)  # type: ignore[arg-type]
 
 
-def _open(game: Game, facts: WorldState, action: Action) -> WorldState:
-    place, held, opened, contents, gone, lying, marks = facts
-    return WorldState(place, held, opened | 1 << action[2], contents, gone, lying, marks)
+def _open(world: WorldState, action: Action) -> WorldState:
+    location, held, opened, contents, removed, objects_at, properties = world
+    opened |= 1 << action[2]
+    return WorldState(location, held, opened, contents, removed, objects_at, properties)
 
 
-def _close(game: Game, facts: WorldState, action: Action) -> WorldState:
-    place, held, opened, contents, gone, lying, marks = facts
-    return WorldState(place, held, opened & ~(1 << action[2]), contents, gone, lying, marks)
+def _close(world: WorldState, action: Action) -> WorldState:
+    location, held, opened, contents, removed, objects_at, properties = world
+    opened &= ~(1 << action[2])
+    return WorldState(location, held, opened, contents, removed, objects_at, properties)
 
 
-def _take(game: Game, facts: WorldState, action: Action) -> WorldState:
-    place, _, opened, contents, gone, lying, marks = facts
-    _, taken, receptacle, _, _ = action
-    item = 1 << taken
-    contents = _with(contents, receptacle, contents[receptacle] & ~item)
-    gone = _with(gone, receptacle, gone[receptacle] | item)
-    lying = _with(lying, place, lying[place] & ~item)
-    return WorldState(place, taken, opened, contents, gone, lying, marks)
+def _take(world: WorldState, action: Action) -> WorldState:
+    location, _, opened, contents, removed, objects_at, properties = world
+    _, object_index, receptacle, _, _ = action
+    object_bit = 1 << object_index
+    # An object that the problem puts in two receptacles stays in the other one, as in the stock engine.
+    contents = _replaced(contents, receptacle, contents[receptacle] & ~object_bit)
+    removed = _replaced(removed, receptacle, removed[receptacle] | object_bit)
+    objects_at = _replaced(objects_at, location, objects_at[location] & ~object_bit)
+    return WorldState(location, object_index, opened, contents, removed, objects_at, properties)
 
 
-def _put(game: Game, facts: WorldState, action: Action) -> WorldState:
-    place, _, opened, contents, gone, lying, marks = facts
-    item, receptacle = 1 << action[1], action[2]
-    contents = _with(contents, receptacle, contents[receptacle] | item)
-    gone = _with(gone, receptacle, gone[receptacle] & ~item)
-    lying = _with(lying, place, lying[place] | item)
-    return WorldState(place, -1, opened, contents, gone, lying, marks)
+def _put(world: WorldState, action: Action) -> WorldState:
+    location, _, opened, contents, removed, objects_at, properties = world
+    _, object_index, receptacle, _, _ = action
+    object_bit = 1 << object_index
+    contents = _replaced(contents, receptacle, contents[receptacle] | object_bit)
+    removed = _replaced(removed, receptacle, removed[receptacle] & ~object_bit)
+    objects_at = _replaced(objects_at, location, objects_at[location] | object_bit)
+    return WorldState(location, -1, opened, contents, removed, objects_at, properties)
 
 
-def _with(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
+def _replaced(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
+    """Return the values with another one at an index."""
     return (*values[:index], value, *values[index + 1 :])
 
 
-_EFFECTS: dict[str, Callable[[Game, WorldState, Action], WorldState]] = {
+_EFFECTS: dict[str, Callable[[WorldState, Action], WorldState]] = {
     "goto": _go,
     "open": _open,
     "close": _close,
     "take": _take,
     "put": _put,
 }
-CHANGES: dict[str, frozenset[str]] = {
+_MOVED = frozenset({"inreceptacle", "objectatlocation", "holds", "holdsany"})
+# Predicates that each kind of action changes, object properties apart.
+CHANGED_PREDICATES: dict[str, frozenset[str]] = {
     "goto": frozenset({"atlocation"}),
     "open": frozenset({"opened"}),
     "close": frozenset({"opened"}),
-    "take": frozenset({"inreceptacle", "objectatlocation", "holds", "holdsany"}),
-    "put": frozenset({"inreceptacle", "objectatlocation", "holds", "holdsany"}),
+    "take": _MOVED,
+    "put": _MOVED,
 }
-"""Predicates that each kind of action changes, marks apart."""

@@ -1,4 +1,4 @@
-"""What happens in one embedded game: the goal, the room, the objects and where they are."""
+"""The content of one embedded game: the goal, the room, the objects and their places."""
 
 import functools
 import hashlib
@@ -7,17 +7,27 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from threespo.envs.alfworld import embedded_layouts as rooms
-from threespo.envs.alfworld.embedded_layouts import Layout, Receptacle, choose, choose_weighted
+from threespo.envs.alfworld.embedded_layouts import (
+    Layout,
+    Receptacle,
+    choose,
+    choose_weighted,
+    draw_number,
+    make_display_name,
+    make_entity_id,
+    make_layouts,
+)
 from threespo.envs.alfworld.embedded_tables import Difficulty, TaskType, load_household
 
 LAMP = "DeskLamp"
 LOOK = "look_at_obj_in_light"
 TWO = "pick_two_obj_and_place"
 
-_LAMP_STANDS = ("Desk", "SideTable", "Dresser", "Shelf")
-_BESIDE = 0.3
-"""Share of fixtures that stand next to a receptacle, where "look" shows them."""
+_LAMP_RECEPTACLES = ("Desk", "SideTable", "Dresser", "Shelf")
+# Share of fixtures at the location of a receptacle, where "look" shows them.
+_SHARE_AT_RECEPTACLES = 0.3
+# Relative weight of a room's common objects; a rare one has 1.
+_COMMON_WEIGHT = 3.0
 
 
 @dataclass(frozen=True)
@@ -27,12 +37,12 @@ class Item:
     type: str
     entity: str
     name: str
-    place: Receptacle
+    receptacle: Receptacle
 
 
 @dataclass(frozen=True)
 class Fixture:
-    """A thing that cannot be moved and stands at a location, in no receptacle."""
+    """A thing that cannot be moved; it is at a location, in no receptacle."""
 
     type: str
     entity: str
@@ -41,13 +51,12 @@ class Fixture:
 
 @dataclass(frozen=True)
 class Goal:
-    """Objects of ``object_type`` belong in a receptacle of ``place_type`` (look_at_obj_in_light: under the lamp)."""
+    """Bring objects of ``object_type`` to a receptacle of ``place_type`` (look_at_obj_in_light: under the lamp)."""
 
     task: TaskType
     object_type: str
     place_type: str
-    sentence: str
-    """The goal in words, with its full stop."""
+    sentence: str  # The goal in words, with its full stop.
 
     @property
     def objects(self) -> int:
@@ -67,154 +76,162 @@ class Scene:
 
     def fingerprint(self) -> int:
         """Return a 64-bit number of the game up to wording, numbering of objects and fixtures."""
-        parts = [
-            self.goal.task.name,
-            self.goal.object_type,
-            self.goal.place_type,
-            str(self.layout.floor),
-        ]
-        parts += sorted(f"{item.type}@{item.place.entity}" for item in self.items)
-        return int.from_bytes(
-            hashlib.blake2b("|".join(parts).encode(), digest_size=8).digest(), "little"
-        )
+        goal = self.goal
+        parts = [goal.task.name, goal.object_type, goal.place_type, str(self.layout.floor)]
+        parts += sorted(f"{item.type}@{item.receptacle.entity}" for item in self.items)
+        digest = hashlib.blake2b("|".join(parts).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little")
 
 
-def draw_task(source: random.Random) -> TaskType:
+def draw_task(generator: random.Random) -> TaskType:
     """Return a random task type, in the proportions of the official training games."""
-    return choose_weighted(source, [(task, task.share) for task in load_household().tasks])
+    return choose_weighted(generator, [(task, task.share) for task in load_household().tasks])
 
 
-def draw_scene(source: random.Random, task: TaskType, split: str, difficulty: Difficulty) -> Scene:
-    """Return a random scene.
+def draw_scene(generator: random.Random, task: TaskType, split: str, difficulty: Difficulty) -> Scene:
+    """Return a random scene for a type of task; the split decides the layouts.
 
-    Args:
-        source: where every draw comes from.
-        task: type of the goal.
-        split: decides the layouts.
-        difficulty: sizes and probabilities.
+    The order of the draws is part of what a game is: changing it changes all games of all studies.
     """
-    floors = rooms.make_layouts(choose_weighted(source, task.rooms), split, difficulty)
+    floors = make_layouts(choose_weighted(generator, task.rooms), split, difficulty)
     goals: dict[str, list[str]] = {}
+    # Not every floor of the room kind has the receptacles for the task.
     while not goals:
-        layout = choose(source, floors)
-        goals = _goals(task, layout)
+        layout = choose(generator, floors)
+        goals = _possible_goals(task, layout)
 
-    place_type = choose(source, sorted(goals))
-    object_type = choose(source, goals[place_type])
-    sentence = choose(source, task.sentences).format(
-        object=object_type.lower(), receptacle=place_type.lower()
-    )
+    place_type = choose(generator, sorted(goals))
+    object_type = choose(generator, goals[place_type])
+    template = choose(generator, task.sentences)
+    sentence = template.format(object=object_type.lower(), receptacle=place_type.lower())
     goal = Goal(task, object_type, place_type, f"{sentence}.")
 
-    placed = _placed(source, goal, layout, difficulty)
-    fixtures = _fixtures(source, layout, difficulty)
-
+    placements = _draw_placements(generator, goal, layout, difficulty)
+    fixtures = _draw_fixtures(generator, layout, difficulty)
     # The agent starts where no receptacle is.
-    start = max(place.location for place in layout.receptacles) + 1
-    return Scene(goal, layout, _numbered(placed), fixtures, start)
+    start = _last_location(layout) + 1
+    return Scene(goal, layout, _number_items(placements), fixtures, start)
 
 
+def _last_location(layout: Layout) -> int:
+    return max(receptacle.location for receptacle in layout.receptacles)
+
+
+# Asked for each object type of a room, in each game.
 @functools.lru_cache(maxsize=65536)
-def _holders(layout: Layout, object_type: str, without: str | None = None) -> tuple[Receptacle, ...]:
+def _find_holders(
+    layout: Layout, object_type: str, excluded_type: str | None = None
+) -> tuple[Receptacle, ...]:
+    """Return the receptacles that may hold an object, but those of one type."""
     contains = load_household().contains
     return tuple(
-        place
-        for place in layout.receptacles
-        if place.type != without and object_type in contains[place.type]
+        receptacle
+        for receptacle in layout.receptacles
+        if receptacle.type != excluded_type and object_type in contains[receptacle.type]
     )
 
 
-def _goals(task: TaskType, layout: Layout) -> dict[str, list[str]]:
-    """Return goal place type -> object types with which the task makes sense in this layout."""
-    facts = load_household()
-    room = facts.rooms[layout.kind]
-    present = dict.fromkeys(place.type for place in layout.receptacles)
+def _possible_goals(task: TaskType, layout: Layout) -> dict[str, list[str]]:
+    """Return, for each type of goal receptacle, the object types with which the task makes sense in this layout."""
+    household = load_household()
+    room = household.rooms[layout.kind]
+    present = dict.fromkeys(receptacle.type for receptacle in layout.receptacles)
     if task.tool is not None and task.tool not in present:
         return {}
     movable = [*room.common, *room.rare]
     if task.affordance is not None:
-        movable = [name for name in movable if name in facts.affordances[task.affordance]]
+        allowed = household.affordances[task.affordance]
+        movable = [object_type for object_type in movable if object_type in allowed]
 
     if task.name == LOOK:
-        found = [name for name in movable if _holders(layout, name)]
-        return {LAMP: found} if found and any(name in present for name in _LAMP_STANDS) else {}
+        found = [object_type for object_type in movable if _find_holders(layout, object_type)]
+        has_lamp_receptacle = any(place_type in present for place_type in _LAMP_RECEPTACLES)
+        return {LAMP: found} if found and has_lamp_receptacle else {}
 
     goals = {}
     for place_type in present:
         # Nothing is brought to the sink, nor back to the tool that the task uses.
         if place_type in ("SinkBasin", task.tool):
             continue
-        fitting = [name for name in movable if name in facts.contains[place_type]]
-        fitting = [name for name in fitting if _holders(layout, name, without=place_type)]
+        accepted = household.contains[place_type]
+        fitting = [object_type for object_type in movable if object_type in accepted]
+        # The object must be able to start elsewhere.
+        fitting = [name for name in fitting if _find_holders(layout, name, place_type)]
         if fitting:
             goals[place_type] = fitting
     return goals
 
 
-def _settle(source: random.Random, places: Sequence[Receptacle]) -> Receptacle:
+def _draw_place(generator: random.Random, receptacles: Sequence[Receptacle]) -> Receptacle:
     attraction = load_household().attraction
-    return choose_weighted(source, [(place, attraction.get(place.type, 1.0)) for place in places])
+    weights = [attraction.get(receptacle.type, 1.0) for receptacle in receptacles]
+    return choose_weighted(generator, list(zip(receptacles, weights, strict=True)))
 
 
-def _placed(
-    source: random.Random, goal: Goal, layout: Layout, difficulty: Difficulty
+def _draw_placements(
+    generator: random.Random, goal: Goal, layout: Layout, difficulty: Difficulty
 ) -> list[tuple[str, Receptacle]]:
-    """Return the objects and their places in random order. None of the goal's type starts where the goal wants it."""
+    """Return the objects and their receptacles in random order. None of the goal's type starts where the goal wants it."""
     room = load_household().rooms[layout.kind]
-    count = rooms.draw(source, difficulty.objects.of(layout.kind))
-    same_type = goal.objects + int(source.random() * (difficulty.distractors + 1))
-    homes = _holders(layout, goal.object_type, without=goal.place_type)
-    placed = [(goal.object_type, _settle(source, homes)) for _ in range(same_type)]
+    count = draw_number(generator, difficulty.objects.get(layout.kind))
+    same_type_count = goal.objects + int(generator.random() * (difficulty.distractors + 1))
+    # Distractors, too, start away from the goal: no game begins partly solved.
+    homes = _find_holders(layout, goal.object_type, goal.place_type)
+    placements = [(goal.object_type, _draw_place(generator, homes)) for _ in range(same_type_count)]
 
-    holders = {
-        name: _holders(layout, name) for name in (*room.common, *room.rare) if name != goal.object_type
-    }
-    pool = [(name, 3.0 if name in room.common else 1.0) for name, places in holders.items() if places]
-    made: Counter[str] = Counter()
-    while len(placed) < count and pool:
-        name = choose_weighted(source, pool)
-        placed.append((name, _settle(source, holders[name])))
-        made[name] += 1
-        if made[name] == difficulty.copies:
-            pool = [item for item in pool if item[0] != name]
+    others = [name for name in (*room.common, *room.rare) if name != goal.object_type]
+    holders = {object_type: _find_holders(layout, object_type) for object_type in others}
+    # Instances of the goal's type are limited apart, so the rest of the room has other types.
+    pool = [
+        (object_type, _COMMON_WEIGHT if object_type in room.common else 1.0)
+        for object_type, receptacles in holders.items()
+        if receptacles
+    ]
+    copies: Counter[str] = Counter()
+    while len(placements) < count and pool:
+        object_type = choose_weighted(generator, pool)
+        placements.append((object_type, _draw_place(generator, holders[object_type])))
+        copies[object_type] += 1
+        if copies[object_type] == difficulty.copies:
+            pool = [item for item in pool if item[0] != object_type]
 
     if goal.task.name == LOOK:
-        stands = [place for place in layout.receptacles if place.type in _LAMP_STANDS]
-        placed.append((LAMP, _settle(source, stands)))
+        stands = [place for place in layout.receptacles if place.type in _LAMP_RECEPTACLES]
+        placements.append((LAMP, _draw_place(generator, stands)))
 
-    # Instances are numbered in this order: shuffled, so that a number tells nothing about the goal.
-    order = sorted((source.random(), index) for index in range(len(placed)))
-    return [placed[index] for _, index in order]
+    # Instances are numbered in this order: shuffled, so that a number says nothing about the goal.
+    order = sorted((generator.random(), index) for index in range(len(placements)))
+    return [placements[index] for _, index in order]
 
 
-def _numbered(placed: list[tuple[str, Receptacle]]) -> tuple[Item, ...]:
-    counts = Counter(name for name, _ in placed)
-    seen: Counter[str] = Counter()
+def _number_items(placements: list[tuple[str, Receptacle]]) -> tuple[Item, ...]:
+    counts = Counter(object_type for object_type, _ in placements)
+    next_index: Counter[str] = Counter()
     items = []
-    for name, place in placed:
-        index = seen[name]
-        seen[name] += 1
-        items.append(
-            Item(name, rooms.entity(name, index), rooms.display_name(name, index, counts[name]), place)
-        )
+    for object_type, receptacle in placements:
+        index = next_index[object_type]
+        next_index[object_type] += 1
+        name = make_display_name(object_type, index, counts[object_type])
+        items.append(Item(object_type, make_entity_id(object_type, index), name, receptacle))
     return tuple(items)
 
 
-def _fixtures(source: random.Random, layout: Layout, difficulty: Difficulty) -> tuple[Fixture, ...]:
-    present = [
-        name
-        for name in load_household().rooms[layout.kind].fixtures
-        if source.random() < difficulty.fixtures
-    ]
-    seen: Counter[str] = Counter()
+def _draw_fixtures(
+    generator: random.Random, layout: Layout, difficulty: Difficulty
+) -> tuple[Fixture, ...]:
+    candidates = load_household().rooms[layout.kind].fixtures
+    present = [object_type for object_type in candidates if generator.random() < difficulty.fixtures]
+    next_index: Counter[str] = Counter()
     fixtures = []
-    # Locations beyond the receptacles': the agent's start, then one for each fixture that stands alone.
-    free = max(place.location for place in layout.receptacles) + 2
-    for name in present:
-        if source.random() < _BESIDE:
-            location = choose(source, layout.receptacles).location
+    # After the receptacles' locations come the agent's start, then one for each fixture that is at no receptacle.
+    free_location = _last_location(layout) + 2
+    for object_type in present:
+        if generator.random() < _SHARE_AT_RECEPTACLES:
+            location = choose(generator, layout.receptacles).location
         else:
-            location, free = free, free + 1
-        fixtures.append(Fixture(name, rooms.entity(name, seen[name]), location))
-        seen[name] += 1
+            location = free_location
+            free_location += 1
+        entity = make_entity_id(object_type, next_index[object_type])
+        fixtures.append(Fixture(object_type, entity, location))
+        next_index[object_type] += 1
     return tuple(fixtures)

@@ -1,7 +1,7 @@
-"""How large embedded games are beside official ones.
+"""Sizes of embedded games, compared with official ones.
 
 ``python -m threespo.envs.alfworld.embedded_statistics --games DIR`` prints the table of ``docs/embedded_games.md``:
-the 10, 50 and 90 % quantiles of what makes a game large.
+the 10, 50 and 90 % quantiles of several measures of size.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from threespo.envs.alfworld.settings import BASE_SPLITS
 from threespo.envs.alfworld.sources import find_splits, load_games
 from threespo.errors import InputError
 
-# Measure -> what is counted in the initial state of the PDDL problem.
-_FACTS = {
+# For each measure, what is counted in the initial state of the PDDL problem.
+_COUNTED_FACTS = {
     "receptacles": "(receptacleType ",
     "receptacles with a door": "(openable ",
     "objects": "(objectType ",
@@ -27,7 +27,7 @@ _FACTS = {
 }
 WALKTHROUGH = "commands of the walkthrough"
 ADMISSIBLE = "admissible actions along it"
-MEASURES = (*_FACTS, WALKTHROUGH, ADMISSIBLE)
+MEASURES = (*_COUNTED_FACTS, WALKTHROUGH, ADMISSIBLE)
 
 
 def measure_games(records: Iterable[GameRecord]) -> dict[str, list[int]]:
@@ -35,17 +35,17 @@ def measure_games(records: Iterable[GameRecord]) -> dict[str, list[int]]:
 
     There is one value per game; of admissible actions, one per state in which the walkthrough acts.
     """
-    values: dict[str, list[int]] = {name: [] for name in MEASURES}
+    values: dict[str, list[int]] = {measure: [] for measure in MEASURES}
     for record in records:
         initial = record.problem.partition("(:goal")[0]
-        for name, fact in _FACTS.items():
-            values[name].append(initial.count(fact))
+        for measure, fact in _COUNTED_FACTS.items():
+            values[measure].append(initial.count(fact))
         values[WALKTHROUGH].append(len(record.walkthrough))
-        values[ADMISSIBLE] += admissible_counts(record)
+        values[ADMISSIBLE] += count_admissible(record)
     return values
 
 
-def admissible_counts(record: GameRecord) -> list[int]:
+def count_admissible(record: GameRecord) -> list[int]:
     """Return the number of admissible actions in each state in which the walkthrough acts."""
     engine = Alfworld()
     state = engine.initial(compile_game(record))
@@ -66,12 +66,11 @@ def compute_quantiles(values: Sequence[int]) -> tuple[int, int, int]:
 def format_table(columns: dict[str, dict[str, list[int]]]) -> str:
     """Return a Markdown table with a row per measure and a column per set of games."""
     lines = ["| 10 / 50 / 90 % | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    for name in MEASURES:
-        cells = [
-            " / ".join(str(value) for value in compute_quantiles(column[name]))
-            for column in columns.values()
-        ]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    for measure in MEASURES:
+        cells = [measure]
+        for column in columns.values():
+            cells.append(" / ".join(str(value) for value in compute_quantiles(column[measure])))
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -87,26 +86,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--count", type=int, default=500, help="embedded games per split and difficulty (default: 500)"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the embedded games (default: 0)")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     columns: dict[str, dict[str, list[int]]] = {}
     try:
-        if chosen.games is not None:
-            official = [
-                record
-                for split in find_splits(chosen.games)
-                for record in load_games(chosen.games, split)
-            ]
+        if options.games is not None:
+            official: list[GameRecord] = []
+            for split in find_splits(options.games):
+                official += load_games(options.games, split)
             if not official:
-                raise InputError(f"{chosen.games}: no games found; give a folder of official games.")
+                raise InputError(f"{options.games}: no games found; give a folder of official games.")
             columns[f"official ({len(official)} games)"] = measure_games(official)
         for name in reversed(DIFFICULTIES):
-            drawn = [
-                record
-                for split in BASE_SPLITS
-                for record in generate_games(split, chosen.count, chosen.seed, name)
-            ]
-            columns[f"{name} ({len(drawn)} games)"] = measure_games(drawn)
+            embedded: list[GameRecord] = []
+            for split in BASE_SPLITS:
+                embedded += generate_games(split, options.count, options.seed, name)
+            columns[f"{name} ({len(embedded)} games)"] = measure_games(embedded)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

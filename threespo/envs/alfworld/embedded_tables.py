@@ -1,4 +1,4 @@
-"""The facts of the embedded household (``data/household.toml``) and the difficulty presets, as typed values."""
+"""The facts about the embedded household (``data/household.toml``) and the difficulty presets, as typed values."""
 
 import functools
 import tomllib
@@ -10,27 +10,26 @@ from threespo.envs.alfworld.settings import SPLITS as SPLITS
 from threespo.envs.optional_splits import OPTIONAL_SPLITS
 from threespo.errors import InputError
 
-Spread = tuple[int, int, int]
-"""Smallest, most frequent and largest value of a whole number that is drawn from a triangular distribution."""
+# Smallest, most frequent and largest value of a whole number that is drawn from a triangular distribution.
+ValueRange = tuple[int, int, int]
 
+# Splits whose layouts no other split has; all others share theirs.
 OWN_LAYOUTS = ("valid_unseen", *OPTIONAL_SPLITS)
-"""Splits whose layouts no other split has; all others share theirs."""
 ROOM_KINDS = ("kitchen", "livingroom", "bedroom", "bathroom")
 
 
 @dataclass(frozen=True)
 class RoomRanges:
-    """One spread for each room kind."""
+    """A range for each room kind."""
 
-    kitchen: Spread
-    livingroom: Spread
-    bedroom: Spread
-    bathroom: Spread
+    kitchen: ValueRange
+    livingroom: ValueRange
+    bedroom: ValueRange
+    bathroom: ValueRange
 
-    def of(self, kind: str) -> Spread:
-        """Return the spread of the room kind."""
-        spread: Spread = getattr(self, kind)
-        return spread
+    def get(self, kind: str) -> ValueRange:
+        values: ValueRange = getattr(self, kind)
+        return values
 
 
 @dataclass(frozen=True)
@@ -40,39 +39,33 @@ class Difficulty:
     Layouts depend on ``receptacles``, ``closed``, ``doorless``, ``shared_locations`` and ``usual``.
     """
 
-    name: str
-    """Part of what games depend on: a ``Difficulty`` of your own needs a name of its own."""
-    receptacles: RoomRanges
-    """Number of receptacles in a room."""
+    name: str  # Part of what games depend on: a ``Difficulty`` of your own needs a name of its own.
+    receptacles: RoomRanges  # Number of receptacles in a room.
+    # Number of movable objects in a room: the goal's objects, its distractors and all others, without the lamp.
     objects: RoomRanges
-    """Number of movable objects in a room (the goal's objects, its distractors and all others; the lamp apart)."""
+    # Probability that a receptacle beyond the room's core is of a type that opens and closes (all start closed).
     closed: float
-    """Probability that a receptacle beyond the room's core is of a type that opens and closes (all start closed)."""
+    # Share of cabinets and drawers that have no door, so that their content is always in sight.
     doorless: float
-    """Share of cabinets and drawers that have no door, so that their content is always in sight."""
-    copies: int
-    """Largest number of objects of one type (the goal's type follows ``distractors``)."""
-    distractors: int
-    """Largest number of objects of the goal's type beyond those that the task needs."""
+    copies: int  # Maximum number of objects of one type (the goal's type follows ``distractors``).
+    distractors: int  # Maximum number of objects of the goal's type beyond those that the task needs.
+    # Share of the room's list of immovable things (chairs, windows, ...) that are present.
     fixtures: float
-    """Share of the room's list of immovable things (chairs, windows, ...) that are present."""
+    # Probability that a receptacle has the location of the one before it, if that is of the same type.
     shared_locations: float
-    """Probability that a receptacle stands at the same place as the one before it, if that is of the same type."""
+    # Maximum commands of a walkthrough; a game that needs more is drawn again, with the same task type.
     longest: int
-    """Largest number of commands of a walkthrough; a game that needs more is drawn again, with the same task type."""
+    # Whether every layout holds the room's usual furniture, as real floors do, or its core only.
     usual: bool
-    """Whether every layout holds the room's usual furniture, as real floors do, or its core only."""
-    train_layouts: int = 24
-    """Layouts per room kind in train, calibration and valid_seen."""
+    train_layouts: int = 24  # Layouts per room kind in train, calibration and valid_seen.
+    # Layouts per room kind in valid_unseen; none has the receptacles of a train layout.
     unseen_layouts: int = 6
-    """Layouts per room kind in valid_unseen; none has the receptacles of a train layout."""
-    development_layouts: int = 6
-    """The same in development, and none is one of those above."""
+    development_layouts: int = 6  # The same in development, and none is one of those above.
+    # The same in confirmation. More, since a conclusion has to generalize over rooms, not over games.
     confirmation_layouts: int = 12
-    """The same in confirmation. More, since rooms and not games are what a conclusion is to hold for."""
 
 
-def _everywhere(low: int, mode: int, high: int) -> RoomRanges:
+def _same_in_all_rooms(low: int, mode: int, high: int) -> RoomRanges:
     return RoomRanges(*[(low, mode, high)] * len(ROOM_KINDS))
 
 
@@ -80,7 +73,7 @@ DIFFICULTIES = {
     "small": Difficulty(
         name="small",
         receptacles=RoomRanges((5, 6, 8), (4, 5, 8), (4, 5, 8), (4, 5, 8)),
-        objects=_everywhere(5, 7, 10),
+        objects=_same_in_all_rooms(5, 7, 10),
         closed=0.25,
         doorless=0.0,
         copies=2,
@@ -92,8 +85,8 @@ DIFFICULTIES = {
     ),
     "medium": Difficulty(
         name="medium",
-        receptacles=_everywhere(8, 10, 14),
-        objects=_everywhere(10, 14, 20),
+        receptacles=_same_in_all_rooms(8, 10, 14),
+        objects=_same_in_all_rooms(10, 14, 20),
         closed=0.35,
         doorless=0.1,
         copies=3,
@@ -121,14 +114,14 @@ DIFFICULTIES = {
 
 @dataclass(frozen=True)
 class Room:
-    """What a room kind holds: receptacle types, movable object types and immovable things."""
+    """The content of a room kind: receptacle types, movable object types and immovable things."""
 
     kind: str
     floors: tuple[int, int]
     core: tuple[str, ...]
     usual: tuple[str, ...]
+    # Type, relative weight of a further instance, maximum number of instances.
     extra: tuple[tuple[str, float, int], ...]
-    """Type, relative weight of a further instance, largest number of instances in all."""
     common: tuple[str, ...]
     rare: tuple[str, ...]
     fixtures: tuple[str, ...]
@@ -140,8 +133,7 @@ class TaskType:
 
     name: str
     share: int
-    rooms: tuple[tuple[str, int], ...]
-    """Room kind and relative weight."""
+    rooms: tuple[tuple[str, int], ...]  # Room kind and relative weight.
     sentences: tuple[str, ...]
     verb: str | None
     affordance: str | None
@@ -151,29 +143,31 @@ class TaskType:
 
 @dataclass(frozen=True)
 class Household:
-    """All facts. Type names are ALFWorld's (``CounterTop``, ``Apple``)."""
+    """All facts about the household. Type names are ALFWorld's (``CounterTop``, ``Apple``)."""
 
+    # For each affordance (PDDL predicate), the object types that have it.
     affordances: dict[str, tuple[str, ...]]
-    """Affordance (PDDL predicate) to the object types that have it."""
-    contains: dict[str, tuple[str, ...]]
-    """Receptacle type to the object types that it may hold."""
+    contains: dict[str, tuple[str, ...]]  # For each receptacle type, the object types that it may hold.
     openable: tuple[str, ...]
     attraction: dict[str, float]
     rooms: dict[str, Room]
     tasks: tuple[TaskType, ...]
 
 
-def _room(kind: str, raw: dict[str, Any]) -> Room:
-    lists = {
-        field: tuple(raw[field].split()) for field in ("core", "usual", "common", "rare", "fixtures")
-    }
-    extra = tuple((name, float(weight), int(most)) for name, (weight, most) in raw["extra"].items())
-    return Room(kind=kind, floors=(raw["floors"][0], raw["floors"][1]), extra=extra, **lists)
+def _parse_room(kind: str, section: dict[str, Any]) -> Room:
+    fields = ("core", "usual", "common", "rare", "fixtures")
+    lists = {field: tuple(section[field].split()) for field in fields}
+    extra = tuple(
+        (name, float(weight), int(count)) for name, (weight, count) in section["extra"].items()
+    )
+    first_floor, last_floor = section["floors"]
+    return Room(kind=kind, floors=(first_floor, last_floor), extra=extra, **lists)
 
 
-def _task(name: str, raw: dict[str, Any]) -> TaskType:
-    optional = {field: raw.get(field) for field in ("verb", "affordance", "state", "tool")}
-    return TaskType(name, raw["share"], tuple(raw["rooms"].items()), tuple(raw["sentences"]), **optional)
+def _parse_task(name: str, section: dict[str, Any]) -> TaskType:
+    optional = {field: section.get(field) for field in ("verb", "affordance", "state", "tool")}
+    rooms = tuple(section["rooms"].items())
+    return TaskType(name, section["share"], rooms, tuple(section["sentences"]), **optional)
 
 
 def read_data_text(name: str) -> str:
@@ -190,8 +184,8 @@ def load_household() -> Household:
         contains={name: tuple(types.split()) for name, types in raw["contains"].items()},
         openable=tuple(raw["receptacles"]["openable"].split()),
         attraction={name: float(weight) for name, weight in raw["receptacles"]["attraction"].items()},
-        rooms={kind: _room(kind, raw["rooms"][kind]) for kind in ROOM_KINDS},
-        tasks=tuple(_task(name, fields) for name, fields in raw["tasks"].items()),
+        rooms={kind: _parse_room(kind, raw["rooms"][kind]) for kind in ROOM_KINDS},
+        tasks=tuple(_parse_task(name, fields) for name, fields in raw["tasks"].items()),
     )
 
 

@@ -1,40 +1,36 @@
-"""From a PDDL goal to a function on facts.
+"""From a PDDL goal to a function on world states.
 
-Quantifiers are expanded over the game's entities once; whatever is static is decided then. What remains is a small tree
-of tests on bit masks.
+Quantifiers are expanded over the game's entities once, and static conditions are evaluated at that time. What remains is a
+small tree of tests on bit masks.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from threespo.envs.alfworld.model import WorldState
-from threespo.envs.alfworld.pddl import Expression, typed_list
-from threespo.envs.alfworld.schemas import Domain
+from threespo.envs.alfworld.pddl import Expression, parse_typed_list
+from threespo.envs.alfworld.schemas import DYNAMIC_PREDICATES, Domain
 from threespo.errors import InputError
 
-Test = Callable[[WorldState], bool]
-Truth = bool | Test
-"""Decided once and for all, or a test."""
+GoalTest = Callable[[WorldState], bool]
+# A constant, where the condition is static, or a test.
+CompiledCondition = bool | GoalTest
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What a goal is compiled against: names of the PDDL problem and where the engine keeps them."""
+class ProblemIndex:
+    """The names of a PDDL problem, and where the engine stores what they stand for."""
 
     domain: Domain
-    types: Mapping[str, str]
-    """Entity to type, all of the problem's objects."""
-    facts: Mapping[str, set[tuple[str, ...]]]
-    """What holds at the start."""
-    objects: Mapping[str, int]
-    """Entity to index; likewise below."""
+    types: Mapping[str, str]  # Type of each entity, for all of the problem's objects.
+    facts: Mapping[str, set[tuple[str, ...]]]  # For each predicate, the rows that hold at the start.
+    objects: Mapping[str, int]  # Entity to index; likewise below.
     receptacles: Mapping[str, int]
     locations: Mapping[str, int]
-    mark_index: Mapping[str, int]
-    """Predicate to index in ``Facts.marks``."""
+    properties: Mapping[str, int]  # Predicate to index in ``WorldState.properties``.
 
 
-def goal_reads(goal: Expression) -> frozenset[str]:
+def find_goal_predicates(goal: Expression) -> frozenset[str]:
     """Return the predicates that occur in a goal.
 
     Raises:
@@ -43,168 +39,205 @@ def goal_reads(goal: Expression) -> frozenset[str]:
     if not isinstance(goal, list) or not goal or not isinstance(goal[0], str):
         raise InputError(f"the goal holds {goal!r}, which is not a condition")
     if goal[0] in ("and", "or", "not"):
-        return frozenset[str]().union(*map(goal_reads, goal[1:]))
+        return frozenset[str]().union(*map(find_goal_predicates, goal[1:]))
     if goal[0] in ("exists", "forall"):
         if len(goal) != 3 or not isinstance(goal[1], list):
             raise InputError(f"the goal holds a malformed {goal[0]!r}")
-        return goal_reads(goal[2])
+        return find_goal_predicates(goal[2])
     return frozenset([goal[0]])
 
 
-def compile_goal(goal: Expression, scene: Scene) -> Test:
-    """Return the function that says whether a goal holds.
-
-    Args:
-        goal: the parsed PDDL condition.
-        scene: names and initial facts of the problem.
+def compile_goal(goal: Expression, problem: ProblemIndex) -> GoalTest:
+    """Return the function that says whether a parsed PDDL goal holds.
 
     Raises:
-        InputError: if the goal is malformed or depends on something that the engine does not follow.
+        InputError: if the goal is malformed or depends on something that the engine does not track.
     """
-    unknown = goal_reads(goal) & scene.domain.bookkeeping
-    if unknown:
+    untracked = find_goal_predicates(goal) & problem.domain.bookkeeping
+    if untracked:
         raise InputError(
-            f"the goal asks for {sorted(unknown)[0]!r}, which this engine does not follow; use engine: textworld"
+            f"the goal asks for {sorted(untracked)[0]!r}, which this engine does not follow; use engine: textworld"
         )
-    truth = _compile(goal, {}, scene)
-    if isinstance(truth, bool):
-        return lambda facts, value=truth: value  # type: ignore[misc]
-    return truth
+    compiled = _compile_condition(goal, {}, problem)
+    if isinstance(compiled, bool):
+        return lambda world, value=compiled: value  # type: ignore[misc]
+    return compiled
 
 
-def _compile(goal: Expression, bound: dict[str, str], scene: Scene) -> Truth:
-    head = goal[0]
+def _compile_condition(
+    condition: Expression, bindings: dict[str, str], problem: ProblemIndex
+) -> CompiledCondition:
+    head = condition[0]
+    # Static operands become constants, which ``_combine`` folds.
     if head in ("and", "or"):
-        return _junction(head == "and", [_compile(part, bound, scene) for part in goal[1:]])
+        operands = [_compile_condition(operand, bindings, problem) for operand in condition[1:]]
+        return _combine(head == "and", operands)
     if head == "not":
-        inner = _compile(goal[1], bound, scene)
+        inner = _compile_condition(condition[1], bindings, problem)
         if isinstance(inner, bool):
             return not inner
-        return lambda facts: not inner(facts)
+        return lambda world: not inner(world)
     if head in ("exists", "forall"):
-        return _quantifier(head == "forall", list(typed_list(goal[1]).items()), goal[2], bound, scene)
+        variables = list(parse_typed_list(condition[1]).items())
+        return _compile_quantifier(head == "forall", variables, condition[2], bindings, problem)
 
-    arguments = tuple(bound.get(name, name) for name in goal[1:])
+    arguments = tuple(bindings.get(name, name) for name in condition[1:])
     for argument in arguments:
-        if argument not in scene.types:
+        if argument not in problem.types:
             raise InputError(f"the goal names {argument!r} in {head!r}, which is not among the objects")
-    return _literal(str(head), arguments, scene)
+    return _compile_literal(str(head), arguments, problem)
 
 
-def _quantifier(
-    every: bool, variables: list[tuple[str, str]], body: Expression, bound: dict[str, str], scene: Scene
-) -> Truth:
+def _compile_quantifier(
+    is_forall: bool,
+    variables: list[tuple[str, str]],
+    body: Expression,
+    bindings: dict[str, str],
+    problem: ProblemIndex,
+) -> CompiledCondition:
     if not variables:
-        return _compile(body, bound, scene)
-    (name, kind), rest = variables[0], variables[1:]
-    parts = []
-    for entity in _candidates(name, kind, body, bound, scene, every):
-        parts.append(_quantifier(every, rest, body, {**bound, name: entity}, scene))
-    return _junction(every, parts)
+        return _compile_condition(body, bindings, problem)
+    (variable, type_name), *others = variables
+    if is_forall:
+        candidates = _entities_of_type(type_name, problem)
+    else:
+        candidates = _existence_candidates(variable, type_name, body, bindings, problem)
+    operands = [
+        _compile_quantifier(is_forall, others, body, {**bindings, variable: entity}, problem)
+        for entity in candidates
+    ]
+    return _combine(is_forall, operands)
 
 
-def _candidates(
-    name: str, kind: str, body: Expression, bound: dict[str, str], scene: Scene, every: bool
-) -> list[str]:
-    """Return the entities that ``name`` ranges over; for "exists", those that the body's static conjuncts admit."""
-    if kind not in scene.domain.types:
+def _entities_of_type(type_name: str, problem: ProblemIndex) -> list[str]:
+    # A type that the domain does not declare has no entities, as in the stock planner.
+    if type_name not in problem.domain.types:
         return []
-    # Nested quantifiers over all entities would expand to a test for each tuple; goals name types, which leaves few.
+    return [
+        entity
+        for entity, its_type in problem.types.items()
+        if problem.domain.is_subtype(its_type, type_name)
+    ]
+
+
+def _existence_candidates(
+    variable: str, type_name: str, body: Expression, bindings: dict[str, str], problem: ProblemIndex
+) -> list[str]:
+    """Return the entities that a variable of "exists" ranges over: those that the body's static conjuncts admit.
+
+    Nested quantifiers over all entities would expand to a test for each tuple; goals variable types, which leaves few.
+    """
+    if type_name not in problem.domain.types:
+        return []
+    # ``None`` as long as no conjunct restricts the variable.
     admitted: set[str] | None = None
-    for literal in () if every else _necessary(body, name):
-        arguments = [bound.get(part, part) for part in literal[1:]]
-        if name not in arguments or _changes(literal[0], scene) or literal[0] == "=":
+    for literal in _necessary_literals(body, variable):
+        predicate = literal[0]
+        arguments = [bindings.get(part, part) for part in literal[1:]]
+        if variable not in arguments or predicate == "=" or _is_dynamic(predicate, problem):
             continue
-        if all(part == name or part in scene.types for part in arguments):
-            position = arguments.index(name)
-            rows = scene.facts.get(literal[0], ())
+        # Another variable that is not bound yet could be any entity.
+        if all(part == variable or part in problem.types for part in arguments):
+            position = arguments.index(variable)
             matching = {
                 row[position]
-                for row in rows
-                if all(b in (a, name) for a, b in zip(row, arguments, strict=True))
+                for row in problem.facts.get(predicate, ())
+                if _matches_pattern(row, arguments, variable)
             }
             admitted = matching if admitted is None else admitted & matching
 
     if admitted is None:
-        return [entity for entity, its in scene.types.items() if scene.domain.is_a(its, kind)]
-    return sorted(entity for entity in admitted if scene.domain.is_a(scene.types[entity], kind))
+        return _entities_of_type(type_name, problem)
+    return sorted(
+        entity for entity in admitted if problem.domain.is_subtype(problem.types[entity], type_name)
+    )
 
 
-def _necessary(body: Expression, name: str) -> Iterator[list[str]]:
-    """Yield literals that must hold for ``body`` to hold, with ``name`` meaning the same in them."""
+def _matches_pattern(row: tuple[str, ...], arguments: list[str], variable: str) -> bool:
+    return all(argument in (entity, variable) for entity, argument in zip(row, arguments, strict=True))
+
+
+def _necessary_literals(body: Expression, variable: str) -> Iterator[list[str]]:
+    """Yield literals that must hold for ``body`` to hold, with ``variable`` meaning the same in them."""
     if body[0] == "and":
         for part in body[1:]:
-            yield from _necessary(part, name)
+            yield from _necessary_literals(part, variable)
     elif body[0] == "exists":
-        if name not in typed_list(body[1]):
-            yield from _necessary(body[2], name)
+        # An inner variable of the same name hides the outer one.
+        if variable not in parse_typed_list(body[1]):
+            yield from _necessary_literals(body[2], variable)
     elif body[0] not in ("or", "not", "forall"):
         yield body
 
 
-def _changes(predicate: str, scene: Scene) -> bool:
-    return predicate in scene.mark_index or predicate in (
-        "atlocation", "holds", "holdsany", "opened", "inreceptacle", "objectatlocation",
-    )  # fmt: skip
+def _is_dynamic(predicate: str, problem: ProblemIndex) -> bool:
+    return predicate in problem.properties or predicate in DYNAMIC_PREDICATES
 
 
-def _junction(every: bool, parts: list[Truth]) -> Truth:
-    """Return the conjunction (``every``) or disjunction of ``parts``."""
-    tests: list[Test] = []
+def _combine(is_conjunction: bool, parts: list[CompiledCondition]) -> CompiledCondition:
+    """Return the conjunction or disjunction of conditions; constants are folded."""
+    tests: list[GoalTest] = []
     for part in parts:
         if isinstance(part, bool):
-            if part is not every:
+            # False decides a conjunction, True a disjunction; the other constant changes nothing.
+            if part is not is_conjunction:
                 return part
         else:
             tests.append(part)
     if not tests:
-        return every
+        return is_conjunction
     if len(tests) == 1:
         return tests[0]
-    chosen = tuple(tests)
+    operands = tuple(tests)
 
-    def junction(facts: WorldState) -> bool:
-        for test in chosen:
-            if test(facts) is not every:
-                return not every
-        return every
+    # A loop is faster than ``all`` or ``any`` with a generator, and the goal is tested after most steps.
+    def combination(world: WorldState) -> bool:
+        for test in operands:
+            if test(world) is not is_conjunction:
+                return not is_conjunction
+        return is_conjunction
 
-    return junction
+    return combination
 
 
-def _literal(name: str, arguments: tuple[str, ...], scene: Scene) -> Truth:
-    """Return the test of one ground literal."""
+def _compile_literal(name: str, arguments: tuple[str, ...], problem: ProblemIndex) -> CompiledCondition:
+    """Return the test of one literal whose arguments are entities."""
     if name == "=":
         return arguments[0] == arguments[1]
-    if not _changes(name, scene):
-        return arguments in scene.facts.get(name, ())
+    if not _is_dynamic(name, problem):
+        return arguments in problem.facts.get(name, ())
 
     try:
-        if name in scene.mark_index:
-            mark, item = scene.mark_index[name], scene.objects[arguments[0]]
-            return lambda facts: bool(facts.marks[mark] >> item & 1)
+        if name in problem.properties:
+            property_index = problem.properties[name]
+            object_index = problem.objects[arguments[0]]
+            return lambda world: bool(world.properties[property_index] >> object_index & 1)
         if name == "opened":
-            index = scene.receptacles[arguments[0]]
-            return lambda facts: bool(facts.opened >> index & 1)
+            receptacle = problem.receptacles[arguments[0]]
+            return lambda world: bool(world.opened >> receptacle & 1)
         if name == "inreceptacle":
-            item, index = scene.objects[arguments[0]], scene.receptacles[arguments[1]]
-            return lambda facts: bool(facts.contents[index] >> item & 1)
+            object_index = problem.objects[arguments[0]]
+            receptacle = problem.receptacles[arguments[1]]
+            return lambda world: bool(world.contents[receptacle] >> object_index & 1)
         if name == "objectatlocation":
-            item, index = scene.objects[arguments[0]], scene.locations[arguments[1]]
-            return lambda facts: bool(facts.lying[index] >> item & 1)
-        return _of_agent(name, arguments, scene)
+            object_index = problem.objects[arguments[0]]
+            location = problem.locations[arguments[1]]
+            return lambda world: bool(world.objects_at[location] >> object_index & 1)
+        return _compile_agent_literal(name, arguments, problem)
     except (KeyError, IndexError):
-        # An entity of the wrong type, or one that is in no fact: it can never be so.
+        # An entity of the wrong type, or one that is in no fact: the literal can never hold.
         return False
 
 
-def _of_agent(name: str, arguments: tuple[str, ...], scene: Scene) -> Truth:
-    if scene.types[arguments[0]] != "agent":
+def _compile_agent_literal(
+    name: str, arguments: tuple[str, ...], problem: ProblemIndex
+) -> CompiledCondition:
+    if problem.types[arguments[0]] != "agent":
         return False
     if name == "holdsany":
-        return lambda facts: facts.held >= 0
+        return lambda world: world.held_object >= 0
     if name == "holds":
-        item = scene.objects[arguments[1]]
-        return lambda facts: facts.held == item
-    place = scene.locations[arguments[1]]
-    return lambda facts: facts.place == place
+        object_index = problem.objects[arguments[1]]
+        return lambda world: world.held_object == object_index
+    location = problem.locations[arguments[1]]
+    return lambda world: world.agent_location == location

@@ -1,9 +1,9 @@
-"""Reading ``twl2`` grammars: what commands look like, and what text the engine answers.
+"""Reading ``twl2`` grammars, which word the commands and the engine's answers.
 
 A document holds ``grammar`` blocks (JSON: symbol to production rules) and ``action`` blocks (command template,
 feedback, further rules). Texts are made of literal text, ``#symbol#``, ``{expression}``, ``{expression | query}`` and
-lists ``[{expression | query}]``. Rules are parsed when they are first needed: the original grammar holds some that are
-never used, of which one is malformed.
+lists ``[{expression | query}]``. Rules are parsed when they are first needed: the original grammar has some that are
+never used, and one of these is malformed.
 """
 
 import ast
@@ -17,11 +17,10 @@ from threespo.errors import InputError
 
 @dataclass(frozen=True)
 class Literal:
-    """One condition of a query: ``predicate(variable: type, …)``; "not_" in front is part of the name."""
+    """One condition of a query: ``predicate(variable: type, …)``; a "not_" in front is part of the name."""
 
     predicate: str
-    variables: tuple[tuple[str, str], ...]
-    """(name, type) pairs."""
+    variables: tuple[tuple[str, str], ...]  # (name, type) pairs.
 
 
 Query = tuple[Literal, ...]
@@ -83,6 +82,7 @@ class Grammar:
 
     productions: dict[str, list[dict[str, str]]]
     actions: dict[str, ActionText]
+    # Rules by symbol, as they are parsed.
     _parsed: dict[str, tuple[Rule, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def rules(self, symbol: str) -> tuple[Rule, ...]:
@@ -94,14 +94,16 @@ class Grammar:
         if symbol not in self._parsed:
             if not self.productions.get(symbol):
                 raise InputError(f"the grammar has no rule for the symbol #{symbol}#")
-            self._parsed[symbol] = tuple(
-                Rule(parse_query(rule.get("condition", "")), parse_text(rule["rhs"]))
-                for rule in self.productions[symbol]
-            )
+            rules = []
+            for production in self.productions[symbol]:
+                condition = parse_query(production.get("condition", ""))
+                rules.append(Rule(condition, parse_text(production["rhs"])))
+            self._parsed[symbol] = tuple(rules)
         return self._parsed[symbol]
 
 
-_TASK = re.compile(r'("task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*)("(?:[^"\\]|\\.)*")')
+# Found by its form, since parsing thousands of grammars as a whole takes long.
+_TASK_RULE = re.compile(r'("task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*)("(?:[^"\\]|\\.)*")')
 TASK_PREFIX = "Your task is to: "
 
 
@@ -113,10 +115,10 @@ def split_task_sentence(document: str) -> tuple[str, str]:
     Raises:
         InputError: if there is not exactly one task rule.
     """
-    found = list(_TASK.finditer(document))
-    if len(found) != 1:
-        raise InputError(f'the grammar holds {len(found)} rules "task": [{{"rhs": …}}]; expected one')
-    start, end = found[0].span(2)
+    matches = list(_TASK_RULE.finditer(document))
+    if len(matches) != 1:
+        raise InputError(f'the grammar holds {len(matches)} rules "task": [{{"rhs": …}}]; expected one')
+    start, end = matches[0].span(2)
     return document[:start] + '""' + document[end:], str(json.loads(document[start:end]))
 
 
@@ -127,11 +129,12 @@ def replace_task_sentence(document: str, sentence: str) -> str:
         InputError: if there is not exactly one task rule.
     """
     split_task_sentence(document)
-    return _TASK.sub(lambda match: match[1] + json.dumps(sentence, ensure_ascii=False), document)
+    quoted = json.dumps(sentence, ensure_ascii=False)
+    return _TASK_RULE.sub(lambda match: match[1] + quoted, document)
 
 
 def extract_goal(document: str) -> str:
-    """Return what follows "Your task is to: " in the grammar.
+    """Return the text after "Your task is to: " in the grammar.
 
     Raises:
         InputError: if the task sentence does not begin like that.
@@ -144,10 +147,12 @@ def extract_goal(document: str) -> str:
     return sentence.removeprefix(TASK_PREFIX)
 
 
-_SPACE = re.compile(r"(?:\s+|#[^\n]*)*")
-_BLOCK = re.compile(r'grammar\s*::\s*"""((?:.|\n)*?)"""\s*;')
-_ACTION = re.compile(r"action\s+([\w/-]+)\s*\{")
-_FIELD = re.compile(r'(template|feedback|pddl|grammar)\s*::\s*(?:"""((?:.|\n)*?)"""|"([^"]*)")\s*;')
+_SPACE_OR_COMMENT = re.compile(r"(?:\s+|#[^\n]*)*")
+_GRAMMAR_BLOCK = re.compile(r'grammar\s*::\s*"""((?:.|\n)*?)"""\s*;')
+_ACTION_START = re.compile(r"action\s+([\w/-]+)\s*\{")
+_ACTION_FIELD = re.compile(
+    r'(template|feedback|pddl|grammar)\s*::\s*(?:"""((?:.|\n)*?)"""|"([^"]*)")\s*;'
+)
 
 
 def parse_grammar(document: str) -> Grammar:
@@ -158,64 +163,68 @@ def parse_grammar(document: str) -> Grammar:
     """
     productions: dict[str, list[dict[str, str]]] = {}
     actions: dict[str, ActionText] = {}
-    position = _skip(document, 0)
+    position = _skip_space(document, 0)
     while position < len(document):
-        if block := _BLOCK.match(document, position):
-            productions.update(_productions(block[1]))
+        block = _GRAMMAR_BLOCK.match(document, position)
+        action = _ACTION_START.match(document, position)
+        if block:
+            productions.update(_parse_productions(block[1]))
             position = block.end()
-        elif action := _ACTION.match(document, position):
-            position = _action(document, action.end(), action[1].lower(), productions, actions)
+        elif action:
+            name = action[1].lower()
+            position = _parse_action(document, action.end(), name, productions, actions)
         else:
             raise InputError(
                 f"the grammar is malformed or truncated at {document[position : position + 40]!r}"
             )
-        position = _skip(document, position)
+        position = _skip_space(document, position)
     return Grammar(productions, actions)
 
 
-def _skip(document: str, position: int) -> int:
-    match = _SPACE.match(document, position)
+def _skip_space(document: str, position: int) -> int:
+    match = _SPACE_OR_COMMENT.match(document, position)
     return match.end() if match else position
 
 
-def _action(
+def _parse_action(
     document: str,
     position: int,
-    name: str,
+    action: str,
     productions: dict[str, list[dict[str, str]]],
     actions: dict[str, ActionText],
 ) -> int:
-    """Read the body of an action block; return the position after it."""
+    """Read the body of an action block into the last two arguments; return the position after it."""
     fields: dict[str, str] = {}
-    position = _skip(document, position)
-    while match := _FIELD.match(document, position):
-        fields[match[1]] = match[3] if match[2] is None else match[2]
-        position = _skip(document, match.end())
+    position = _skip_space(document, position)
+    while match := _ACTION_FIELD.match(document, position):
+        key, long_text, short_text = match.groups()
+        fields[key] = short_text if long_text is None else long_text
+        position = _skip_space(document, match.end())
 
     if document[position : position + 1] != "}" or not {"template", "feedback"} <= fields.keys():
         raise InputError(
-            f"action {name!r} of the grammar is malformed, truncated, or has no template or feedback"
+            f"action {action!r} of the grammar is malformed, truncated, or has no template or feedback"
         )
 
+    # JSON has no comments, and blocks inside actions have some.
     lines = fields.get("grammar", "{}").split("\n")
-    productions.update(
-        _productions("\n".join(line for line in lines if not line.lstrip().startswith("#")))
-    )
-    actions[name] = ActionText(fields["template"], fields["feedback"])
+    block = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    productions.update(_parse_productions(block))
+    actions[action] = ActionText(fields["template"], fields["feedback"])
     return position + 1
 
 
-def _productions(block: str) -> dict[str, list[dict[str, str]]]:
+def _parse_productions(block: str) -> dict[str, list[dict[str, str]]]:
     try:
-        result = json.loads(textwrap.dedent(block))
-        valid = all("rhs" in rule for rules in result.values() for rule in rules)
+        productions = json.loads(textwrap.dedent(block))
+        is_valid = all("rhs" in rule for rules in productions.values() for rule in rules)
     except (json.JSONDecodeError, AttributeError, TypeError) as error:
         raise InputError(
             f"a grammar block is not JSON of the form {{symbol: [{{rhs, condition}}]}}: {error}"
         ) from error
-    if not valid:
+    if not is_valid:
         raise InputError('a rule of the grammar has no "rhs"')
-    return dict(result)
+    return dict(productions)
 
 
 _LITERAL = re.compile(r"\s*(\w+)\(([^()]*)\)\s*")
@@ -232,20 +241,24 @@ def parse_query(text: str) -> Query:
         return ()
     literals = []
     for part in text.split("&"):
-        match = _LITERAL.fullmatch(part)
-        variables = (
-            [_VARIABLE.fullmatch(item) for item in match[2].split(",")]
-            if match and match[2].strip()
-            else []
-        )
-        if match is None or not all(variables):
-            raise InputError(f"the grammar's condition {text!r} is not of the form p(a: type, …) & …")
-        literals.append(
-            Literal(match[1], tuple((found[1], found[2] or found[1]) for found in variables if found))
-        )
+        literal = _LITERAL.fullmatch(part)
+        if literal is None:
+            raise _malformed_query(text)
+        variables = []
+        for item in literal[2].split(",") if literal[2].strip() else []:
+            variable = _VARIABLE.fullmatch(item)
+            if variable is None:
+                raise _malformed_query(text)
+            variables.append((variable[1], variable[2] or variable[1]))
+        literals.append(Literal(literal[1], tuple(variables)))
     return tuple(literals)
 
 
+def _malformed_query(text: str) -> InputError:
+    return InputError(f"the grammar's condition {text!r} is not of the form p(a: type, …) & …")
+
+
+# The signs that end a text are those of the stock parser.
 _PART = re.compile(
     r"""
     (?P<text>[^;|"<>\[\]#{}]+) | "(?P<quoted>[^;|"<>\[\]#{}]*)"
@@ -255,7 +268,7 @@ _PART = re.compile(
     """,
     re.VERBOSE,
 )
-_LEADING = re.compile(r"(?:\s+|//[^\n]*)*")
+_LEADING_SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
 _TABS = re.compile(r"\t*")
 
 
@@ -268,59 +281,56 @@ def parse_text(text: str) -> tuple[Part, ...]:
     Raises:
         InputError: if an expression or query is not one that this engine knows.
     """
-    start = _LEADING.match(text)
+    start = _LEADING_SPACE.match(text)
     position = start.end() if start else 0
     parts: list[Part] = []
     while match := _PART.match(text, position):
-        parts.append(_part(match))
+        parts.append(_make_part(match))
         tabs = _TABS.match(text, match.end())
         position = tabs.end() if tabs else match.end()
     return tuple(parts)
 
 
-def _part(match: re.Match[str]) -> Part:
+def _make_part(match: re.Match[str]) -> Part:
     if match["text"] is not None:
         return PlainText(match["text"])
     if match["quoted"] is not None:
         return PlainText(match["quoted"])
     if match["symbol"] is not None:
         return Symbol(match["symbol"])
-    element = Symbol(match["inner"]) if match["inner"] is not None else _value(match["value"])
+
+    symbol = match["inner"]
+    element = _parse_expression(match["value"]) if symbol is None else Symbol(symbol)
     query = parse_query((match["query"] or "").strip())
-    return (
-        ForEach(element, query, True)
-        if match["open"]
-        else ForEach(element, query, False)
-        if query
-        else element
-    )
+    is_listed = bool(match["open"])
+    return ForEach(element, query, is_listed) if is_listed or query else element
 
 
-ATTRIBUTES = ("id", "name", "definite", "indefinite")
+_ENTITY_ATTRIBUTES = ("id", "name", "definite", "indefinite")
 
 
-def _value(source: str) -> EntityExpression:
+def _parse_expression(source: str) -> EntityExpression:
     try:
         tree = ast.parse(source.strip(), mode="eval").body
     except SyntaxError as error:
         raise InputError(
             f"the grammar's expression {{{source}}} is not one that this engine knows"
         ) from error
-
-    for node in ast.walk(tree):
-        known = (
-            isinstance(node, ast.Name | ast.Load | ast.Add | ast.Or)
-            or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add))
-            or (isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or))
-            or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-            or (
-                isinstance(node, ast.Attribute)
-                and node.attr in ATTRIBUTES
-                and isinstance(node.value, ast.Name)
-            )
+    if not all(map(_is_supported, ast.walk(tree))):
+        raise InputError(
+            f"the grammar's expression {{{source}}} is not one that this engine knows; use engine: textworld"
         )
-        if not known:
-            raise InputError(
-                f"the grammar's expression {{{source}}} is not one that this engine knows; use engine: textworld"
-            )
     return EntityExpression(tree, source.strip())
+
+
+def _is_supported(node: ast.AST) -> bool:
+    """Return whether an expression may hold this: names, their attributes, texts, ``+`` and ``or``; no calls."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add)
+    if isinstance(node, ast.BoolOp):
+        return isinstance(node.op, ast.Or)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str)
+    if isinstance(node, ast.Attribute):
+        return node.attr in _ENTITY_ATTRIBUTES and isinstance(node.value, ast.Name)
+    return isinstance(node, ast.Name | ast.Load | ast.Add | ast.Or)

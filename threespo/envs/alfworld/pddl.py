@@ -6,28 +6,27 @@ from typing import Any
 
 from threespo.errors import InputError
 
+# A symbol (str) or a list of expressions.
 Expression = Any
-"""A symbol (str) or a list of expressions."""
 
 _COMMENT = re.compile(r";[^\n]*")
 
+# All other types are subtypes of this one.
 ANY_TYPE = "object"
-"""The type that every other one is a subtype of."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """A PDDL problem, names not yet resolved."""
 
-    types: dict[str, str]
-    """Entity to type."""
+    types: dict[str, str]  # Type of each entity.
+    # For each predicate, the tuples of entities for which it holds at the start; duplicates kept.
     facts: dict[str, list[tuple[str, ...]]]
-    """Predicate to the tuples of entities that it holds for at the start; duplicates kept."""
     goal: Expression
 
 
 def parse_expression(text: str) -> Expression:
-    """Return the one expression that ``text`` holds.
+    """Return the one expression that a text consists of.
 
     Raises:
         InputError: if the parentheses do not match or there is more than one expression.
@@ -35,7 +34,9 @@ def parse_expression(text: str) -> Expression:
     if ";" in text:
         text = _COMMENT.sub("", text)
     top: list[Expression] = []
-    current, outer = top, []
+    current = top
+    # A stack instead of recursion: a damaged file may nest deeper than Python's limit.
+    outer: list[list[Expression]] = []
     for token in text.lower().replace("(", " ( ").replace(")", " ) ").split():
         if token == "(":
             outer.append(current)
@@ -56,39 +57,35 @@ def parse_expression(text: str) -> Expression:
     return top[0]
 
 
-def typed_list(items: list[Expression]) -> dict[str, str]:
+def parse_typed_list(items: list[Expression]) -> dict[str, str]:
     """Return name to type of ``a b - t c``; names without a type are of type ``object``. Order is kept.
 
     Raises:
         InputError: if a type is missing, or an item is no symbol.
     """
-    result: dict[str, str] = {}
-    waiting: list[str] = []
+    types: dict[str, str] = {}
+    untyped: list[str] = []
     tokens = iter(items)
     for token in tokens:
         if token == "-":
             kind = next(tokens, None)
             if not isinstance(kind, str):
                 raise InputError(
-                    f"a typed list has no plain type after {' '.join(waiting) or 'its start'}"
+                    f"a typed list has no plain type after {' '.join(untyped) or 'its start'}"
                 )
-            result.update(dict.fromkeys(waiting, kind))
-            waiting.clear()
+            types.update(dict.fromkeys(untyped, kind))
+            untyped.clear()
         elif isinstance(token, str):
-            waiting.append(token)
+            untyped.append(token)
         else:
             raise InputError("a typed list holds a nested expression")
 
-    result.update(dict.fromkeys(waiting, ANY_TYPE))
-    return result
+    types.update(dict.fromkeys(untyped, ANY_TYPE))
+    return types
 
 
-def sections(text: str, kind: str) -> list[tuple[str, list[Expression]]]:
-    """Return the sections ``(:name …)`` of ``(define (kind …) …)`` in their order.
-
-    Args:
-        text: the definition.
-        kind: ``domain`` or ``problem``.
+def parse_sections(text: str, kind: str) -> list[tuple[str, list[Expression]]]:
+    """Return the sections ``(:name …)`` of ``(define (kind …) …)`` in their order; the kind is ``domain`` or ``problem``.
 
     Raises:
         InputError: if ``text`` is not such a definition.
@@ -102,12 +99,12 @@ def sections(text: str, kind: str) -> list[tuple[str, list[Expression]]]:
     ):
         raise InputError(f"the PDDL {kind} does not begin with (define ({kind} …) …)")
 
-    result = []
+    sections = []
     for section in expression[2:]:
         if not isinstance(section, list) or not section or not isinstance(section[0], str):
             raise InputError(f"the PDDL {kind} holds something that is not a section (:name …)")
-        result.append((section[0], section[1:]))
-    return result
+        sections.append((section[0], section[1:]))
+    return sections
 
 
 def parse_problem(text: str) -> Problem:
@@ -116,22 +113,22 @@ def parse_problem(text: str) -> Problem:
     Raises:
         InputError: if it is broken or lacks a section.
     """
-    found = dict(sections(text, "problem"))
-    for name in (":objects", ":init", ":goal"):
-        if name not in found:
-            raise InputError(f"the PDDL problem has no section {name}")
-    if len(found[":goal"]) != 1:
+    sections = dict(parse_sections(text, "problem"))
+    for section in (":objects", ":init", ":goal"):
+        if section not in sections:
+            raise InputError(f"the PDDL problem has no section {section}")
+    if len(sections[":goal"]) != 1:
         raise InputError("the PDDL problem's goal is not one expression")
-    types = typed_list(found[":objects"])
-    return Problem(types, _facts(found[":init"], types), found[":goal"][0])
+    types = parse_typed_list(sections[":objects"])
+    return Problem(types, _parse_facts(sections[":init"], types), sections[":goal"][0])
 
 
-def _facts(init: list[Expression], types: dict[str, str]) -> dict[str, list[tuple[str, ...]]]:
+def _parse_facts(init: list[Expression], types: dict[str, str]) -> dict[str, list[tuple[str, ...]]]:
     facts: dict[str, list[tuple[str, ...]]] = {}
     for fact in init:
         if not isinstance(fact, list) or not fact:
             raise InputError(f"the initial state holds {fact!r}, which is not a fact")
-        # Costs and distances matter to a planner only; what is said not to hold is not held anyway.
+        # Costs and distances matter to a planner only, and a fact that is not listed is false without being negated.
         if fact[0] in ("=", "not"):
             continue
         arguments = tuple(fact[1:])

@@ -1,4 +1,4 @@
-"""The games of a study, from any source, in the compact form with a manifest."""
+"""Preparing the games of a study, from any source, in the compact form with a manifest."""
 
 import hashlib
 import sys
@@ -16,34 +16,32 @@ from threespo.errors import InputError
 from threespo.files import replace_folder, write_json
 from threespo.rng import derive
 
-_CALIBRATION_DEFAULT = 200
+_DEFAULT_CALIBRATION_GAMES = 200
 _EMBEDDED_SEED = 7
+# Of its own, so that no draw for a game of this panel was ever used for another game.
 _CONFIRMATION_SEED = 2029
-"""Nothing of a game of this panel has ever been drawn for another."""
 
 
 def prepare(settings: AlfworldTasks, out: Path) -> None:
     """Write the games of every split, domain, grammar and ``manifest.json`` (counts, wording and checksums) into a folder.
 
     Calibration games of real sources are held out of the training split, chosen by a hash of their ids, so they are the
-    same in every study.
-
-    Args:
-        settings: which games.
-        out: the folder; written whole or not at all.
+    same in every study. The folder ``out`` is written whole or not at all.
 
     Raises:
         InputError: if the source has no games, or too few.
     """
-    records = _embedded(settings) if settings.source == "embedded" else _real(settings)
+    make_splits = _generate_splits if settings.source == "embedded" else _load_splits
+    records = make_splits(settings)
     check_panels(records)
     with replace_folder(out) as folder:
-        sources.write_compact([record for games in records.values() for record in games], folder)
+        everything = [record for games in records.values() for record in games]
+        sources.write_compact(everything, folder)
         files = sorted(path for path in folder.iterdir() if path.is_file())
         manifest = {
             "source": settings.source,
             "games": {split: len(games) for split, games in records.items()},
-            "wording": next(game.wording for games in records.values() for game in games),
+            "wording": everything[0].wording,
             "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
         }
         write_json(folder / "manifest.json", manifest)
@@ -53,7 +51,7 @@ def prepare(settings: AlfworldTasks, out: Path) -> None:
     )
 
 
-def _embedded(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
+def _generate_splits(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     counts = settings.games.model_dump()
     seeds = {CONFIRMATION: _CONFIRMATION_SEED}
     return {
@@ -65,18 +63,18 @@ def _embedded(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
 
 
 def check_panels(records: Mapping[str, Sequence[GameRecord]]) -> None:
-    """Check that games for developing or confirming are in no other split, by what is in them and not by their names.
+    """Check that no game of a panel is in another split, by the games' contents, whatever their ids.
 
     Raises:
         InputError: naming both splits and a game.
     """
-    contents = {split: {game.content: game for game in games} for split, games in records.items()}
-    for panel, other, shared in find_overlaps(
-        {split: games.keys() for split, games in contents.items()}
-    ):
+    by_content = {split: {game.content: game for game in games} for split, games in records.items()}
+    contents = {split: games.keys() for split, games in by_content.items()}
+    for panel, other, shared in find_overlaps(contents):
+        example = by_content[panel][shared[0]]
         raise InputError(
             f"alfworld: {len(shared)} games of the panel {panel!r} are in {other!r} too, such as "
-            f"{contents[panel][shared[0]].game_id}; a panel must have games of its own"
+            f"{example.game_id}; a panel must have games of its own"
         )
 
 
@@ -85,36 +83,32 @@ def contents(folder: Path, split: str) -> dict[str, str]:
     return {record.game_id: record.content for record in sources.load_games(folder, split)}
 
 
-def _real(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
+def _load_splits(settings: AlfworldTasks) -> dict[str, list[GameRecord]]:
     if settings.source == "official":
         folder = fetch_release(settings.path or Path("downloads") / "alfworld")
     else:
-        assert settings.path is not None  # the settings class refuses a 'path' source without one
+        # The settings class refuses a 'path' source without one.
+        assert settings.path is not None
         folder = settings.path
 
     counts = settings.games
-    wanted = counts.calibration or _CALIBRATION_DEFAULT
-    pool = sorted(
-        sources.load_games(folder, "train"), key=lambda record: derive("calibration", record.game_id)
-    )
-    if len(pool) <= wanted:
+    held_out = counts.calibration or _DEFAULT_CALIBRATION_GAMES
+    training_games = sources.load_games(folder, "train")
+    training_games.sort(key=lambda record: derive("calibration", record.game_id))
+    if len(training_games) <= held_out:
         raise InputError(
-            f"{folder}: {len(pool)} training games, of which {wanted} are to be held out for calibration: none is left. "
-            "Lower alfworld.games.calibration or give a folder with more games."
+            f"{folder}: {len(training_games)} training games, of which {held_out} are to be held out for calibration: "
+            "none is left. Lower alfworld.games.calibration or give a folder with more games."
         )
 
     return {
-        "calibration": _in_split(pool[:wanted], "calibration"),
-        "train": pool[wanted:][: counts.train],
-        "valid_seen": _some(sources.load_games(folder, "valid_seen"), counts.valid_seen),
-        "valid_unseen": _some(sources.load_games(folder, "valid_unseen"), counts.valid_unseen),
+        "calibration": [replace(record, split="calibration") for record in training_games[:held_out]],
+        "train": training_games[held_out:][: counts.train],
+        "valid_seen": _choose_games(sources.load_games(folder, "valid_seen"), counts.valid_seen),
+        "valid_unseen": _choose_games(sources.load_games(folder, "valid_unseen"), counts.valid_unseen),
     }
 
 
-def _some(records: list[GameRecord], count: int | None) -> list[GameRecord]:
-    """Return ``count`` games of a list ordered by scene, spread over it by a hash of their ids."""
+def _choose_games(records: list[GameRecord], count: int | None) -> list[GameRecord]:
+    """Return ``count`` games, chosen by a hash of their ids: the list is ordered by scene, so its first are alike."""
     return sorted(records, key=lambda record: derive("choice", record.game_id))[:count]
-
-
-def _in_split(records: list[GameRecord], split: str) -> list[GameRecord]:
-    return [replace(record, split=split) for record in records]

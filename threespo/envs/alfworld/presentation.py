@@ -9,7 +9,9 @@ def _describe(games: AlfworldSettings) -> str:
         return (
             f"generated household games in ALFWorld's rules and texts, difficulty “{games.difficulty}”"
         )
-    return "the real ALFWorld games" + ("" if games.source == "official" else ", from a folder")
+    if games.source == "official":
+        return "the real ALFWorld games"
+    return "the real ALFWorld games, from a folder"
 
 
 def _caveats(games: AlfworldSettings) -> list[str]:
@@ -28,7 +30,8 @@ def _floor(game: str) -> str:
 
 PRESENTATION = Presentation(
     label="ALFWorld",
-    measures=("success",),  # its score is its success
+    # ALFWorld's score is 1 for a success and 0 otherwise.
+    measures=("success",),
     labels={"valid_seen": "seen rooms", "valid_unseen": "unseen rooms"},
     task_types="ALFWorld's kinds are easy, medium and hard as the paper has them: Pick & Place, Examine in Light, "
     "Pick Two & Place.",

@@ -1,4 +1,4 @@
-"""What a grammar's queries can ask about a state: one class per kind of predicate.
+"""The predicates that a grammar's queries can ask about, as tables: one class per way in which the engine stores them.
 
 Rows come in the order of the stock engine: sorted by the entities' ids, which is the order of their indices.
 """
@@ -6,21 +6,22 @@ Rows come in the order of the stock engine: sorted by the entities' ids, which i
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from threespo.envs.alfworld.model import Entity, Environment, Game, WorldState
+from threespo.envs.alfworld.model import Bindings, Entity, Game, WorldState
 from threespo.envs.alfworld.pddl import ANY_TYPE
-from threespo.envs.alfworld.schemas import Domain
+from threespo.envs.alfworld.schemas import DYNAMIC_PREDICATES, Domain
 from threespo.errors import InputError
 
 Row = Sequence[Entity]
-Known = Sequence[Entity | None]
-Test = Callable[[Game, WorldState, Environment], bool]
-"""Says whether something is the case, given a text's variables."""
+# An entity for each argument, or ``None`` for any.
+RowPattern = Sequence[Entity | None]
+# Returns whether something holds, given a text's variables.
+Condition = Callable[[Game, WorldState, Bindings], bool]
 
 
-def bits(mask: int) -> Iterator[int]:
+def iterate_bits(mask: int) -> Iterator[int]:
     """Yield the positions of the ones in ``mask``, lowest first."""
     while mask:
-        # In two's complement -mask keeps the lowest one and inverts what is above, so the conjunction is that one alone.
+        # In two's complement -mask keeps the lowest one and inverts all bits above, so the conjunction is that one alone.
         lowest = mask & -mask
         yield lowest.bit_length() - 1
         mask ^= lowest
@@ -29,167 +30,164 @@ def bits(mask: int) -> Iterator[int]:
 class Relation(Protocol):
     """A predicate as a table."""
 
-    def test(self, names: Sequence[str]) -> Test:
+    def compile_test(self, variables: Sequence[str]) -> Condition:
         """Return the test of whether the entities that variables stand for are a row of the table.
 
-        Args:
-            names: a variable for each of the predicate's arguments, bound wherever the test is asked.
+        There is one for each of the predicate's arguments, and all are bound wherever the test is used.
         """
         ...
 
-    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
-        """Return the rows that agree with what is known, in the order of the stock engine.
-
-        Args:
-            game: the game.
-            facts: what is the case.
-            known: for each argument its entity, or None for any.
-        """
+    def find_rows(self, game: Game, world: WorldState, pattern: RowPattern) -> Iterable[Row]:
+        """Return the rows that match a pattern, in the order of the stock engine."""
         ...
 
 
 class AgentRelation:
     """Facts about the agent: ``atlocation``, ``holds``, ``holdsany``."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, predicate: str) -> None:
+        self.predicate = predicate
 
-    def _row(self, game: Game, facts: WorldState) -> Row | None:
-        if self.name == "atlocation":
-            return (game.agent, game.locations_[facts.place])
-        if facts.held < 0:
+    def _row(self, game: Game, world: WorldState) -> Row | None:
+        if self.predicate == "atlocation":
+            return (game.agent, game.location_entities[world.agent_location])
+        if world.held_object < 0:
             return None
-        return (game.agent,) if self.name == "holdsany" else (game.agent, game.objects_[facts.held])
+        if self.predicate == "holdsany":
+            return (game.agent,)
+        return (game.agent, game.object_entities[world.held_object])
 
-    def test(self, names: Sequence[str]) -> Test:
-        """Return the test of a row."""
-        return lambda game, facts, bound: (
-            tuple([bound[name] for name in names]) == self._row(game, facts)
-        )
+    def compile_test(self, variables: Sequence[str]) -> Condition:
+        def holds(game: Game, world: WorldState, bindings: Bindings) -> bool:
+            return tuple([bindings[variable] for variable in variables]) == self._row(game, world)
 
-    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
-        """Return the row if it agrees with ``known``."""
-        row = self._row(game, facts)
-        return (row,) if row is not None and _agree(row, known) else ()
+        return holds
+
+    def find_rows(self, game: Game, world: WorldState, pattern: RowPattern) -> Iterable[Row]:
+        row = self._row(game, world)
+        return (row,) if row is not None and _matches(row, pattern) else ()
 
 
 class MaskRelation:
-    """Unary facts kept as one mask: ``opened`` (over receptacles) and the marks (over objects)."""
+    """Unary facts stored as one mask: ``opened`` (over receptacles) and object properties (over objects)."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, predicate: str) -> None:
+        self.predicate = predicate
 
-    def _mask(self, game: Game, facts: WorldState) -> int:
-        return facts.opened if self.name == "opened" else facts.marks[game.mark_index[self.name]]
+    def _mask(self, game: Game, world: WorldState) -> int:
+        if self.predicate == "opened":
+            return world.opened
+        return world.properties[game.property_index[self.predicate]]
 
-    def test(self, names: Sequence[str]) -> Test:
-        """Return the test of a row."""
-        (one,) = names
-        return lambda game, facts, bound: bool(self._mask(game, facts) >> bound[one].index & 1)
-
-    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
-        """Return all rows: one variable is either known, which :meth:`test` answers, or free."""
-        entities = game.receptacles_ if self.name == "opened" else game.objects_
-        return [(entities[index],) for index in bits(self._mask(game, facts))]
-
-
-class TableRelation:
-    """Binary facts between objects and places, kept as one mask of objects for each place."""
-
-    def __init__(self, column: str) -> None:
-        self.column = WorldState._fields.index(column)
-        self.at_locations = column == "lying"
-
-    def test(self, names: Sequence[str]) -> Test:
-        """Return the test of a row."""
-        item, place = names
-        return lambda game, facts, bound: bool(
-            self._table(facts)[bound[place].index] >> bound[item].index & 1
+    def compile_test(self, variables: Sequence[str]) -> Condition:
+        (variable,) = variables
+        return lambda game, world, bindings: bool(
+            self._mask(game, world) >> bindings[variable].index & 1
         )
 
-    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
-        """Return the rows that agree with ``known``, sorted by object, then place."""
-        table = self._table(facts)
-        item, place = known
-        if place is not None:
-            if item is not None:
-                return ((item, place),) if table[place.index] >> item.index & 1 else ()
-            return [(game.objects_[index], place) for index in bits(table[place.index])]
-        places = game.locations_ if self.at_locations else game.receptacles_
-        items = game.objects_ if item is None else (item,)
+    def find_rows(self, game: Game, world: WorldState, pattern: RowPattern) -> Iterable[Row]:
+        # A bound variable is answered by the test, so the one variable of this query is free.
+        entities = game.receptacle_entities if self.predicate == "opened" else game.object_entities
+        return [(entities[index],) for index in iterate_bits(self._mask(game, world))]
+
+
+class PlacementRelation:
+    """Binary facts between objects and receptacles or locations, stored as one mask of objects for each of these."""
+
+    def __init__(self, field: str) -> None:
+        # Access by position is faster than by name, and observations consist of such lists.
+        self._field_index = WorldState._fields.index(field)
+        # Locations of objects, or contents of receptacles.
+        self._at_locations = field == "objects_at"
+
+    def compile_test(self, variables: Sequence[str]) -> Condition:
+        object_variable, place_variable = variables
+        return lambda game, world, bindings: bool(
+            self._masks(world)[bindings[place_variable].index] >> bindings[object_variable].index & 1
+        )
+
+    def find_rows(self, game: Game, world: WorldState, pattern: RowPattern) -> Iterable[Row]:
+        masks = self._masks(world)
+        wanted_object, wanted_place = pattern
+        if wanted_place is not None:
+            mask = masks[wanted_place.index]
+            if wanted_object is not None:
+                return ((wanted_object, wanted_place),) if mask >> wanted_object.index & 1 else ()
+            return [(game.object_entities[index], wanted_place) for index in iterate_bits(mask)]
+
+        places = game.location_entities if self._at_locations else game.receptacle_entities
+        objects = game.object_entities if wanted_object is None else (wanted_object,)
+        # Sorted by object first, as in the stock engine.
         return [
-            (entity, where)
-            for entity in items
-            for where in places
-            if table[where.index] >> entity.index & 1
+            (entity, place)
+            for entity in objects
+            for place in places
+            if masks[place.index] >> entity.index & 1
         ]
 
-    def _table(self, facts: WorldState) -> tuple[int, ...]:
-        return facts[self.column]  # type: ignore[return-value]
+    def _masks(self, world: WorldState) -> tuple[int, ...]:
+        return world[self._field_index]  # type: ignore[return-value]
 
 
 class StaticRelation:
     """Facts that never change."""
 
-    def __init__(self, name: str, kinds: tuple[str, ...]) -> None:
-        """Make the table of one predicate.
+    def __init__(self, predicate: str, kinds: tuple[str, ...]) -> None:
+        self.predicate = predicate
+        # The type that each argument of a row must have.
+        self.kinds = kinds
 
-        Args:
-            name: the predicate.
-            kinds: type of each argument that a row must have to be in the table.
-        """
-        self.name, self.kinds = name, kinds
+    def compile_test(self, variables: Sequence[str]) -> Condition:
+        # Sets of single entities spare a tuple for each test of a unary predicate.
+        single = variables[0] if len(variables) == 1 else ""
 
-    def test(self, names: Sequence[str]) -> Test:
-        """Return the test of a row."""
-        alone = names[0] if len(names) == 1 else ""
-
-        def holds(game: Game, facts: WorldState, bound: Environment) -> bool:
-            found = game.cache.get(self)
-            if found is None:
-                rows = [row for row in game.static[self.name] if self._fits(row)]
-                found = game.cache[self] = {row[0] for row in rows} if alone else set(rows)
-            return (bound[alone] if alone else tuple([bound[name] for name in names])) in found
+        def holds(game: Game, world: WorldState, bindings: Bindings) -> bool:
+            # Relations belong to texts that many games share; the rows belong to one game.
+            matching_rows = game.cache.get(self)
+            if matching_rows is None:
+                rows = [row for row in game.static_facts[self.predicate] if self._has_types(row)]
+                matching_rows = {row[0] for row in rows} if single else set(rows)
+                game.cache[self] = matching_rows
+            if single:
+                return bindings[single] in matching_rows
+            return tuple([bindings[variable] for variable in variables]) in matching_rows
 
         return holds
 
-    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
-        """Return the rows that agree with ``known`` and the variables' types."""
-        return self._matching(game, known)
+    def find_rows(self, game: Game, world: WorldState, pattern: RowPattern) -> Iterable[Row]:
+        key = (self, *pattern)
+        matching_rows: list[Row] | None = game.cache.get(key)
+        if matching_rows is None:
+            rows = game.static_facts[self.predicate]
+            matching_rows = [row for row in rows if _matches(row, pattern) and self._has_types(row)]
+            game.cache[key] = matching_rows
+        return matching_rows
 
-    def _matching(self, game: Game, known: Known) -> list[Row]:
-        key = (self, *known)
-        found: list[Row] | None = game.cache.get(key)
-        if found is None:
-            found = game.cache[key] = [
-                row for row in game.static[self.name] if _agree(row, known) and self._fits(row)
-            ]
-        return found
-
-    def _fits(self, row: Row) -> bool:
+    def _has_types(self, row: Row) -> bool:
         return all(kind in (ANY_TYPE, entity.kind) for kind, entity in zip(self.kinds, row, strict=True))
 
 
-class NeverRelation:
+class EmptyRelation:
     """A negated predicate that no action can make false: the stock engine never learns such a fact."""
 
-    def test(self, names: Sequence[str]) -> Test:
-        """Return the test of a row."""
-        return lambda game, facts, bound: False
+    def compile_test(self, variables: Sequence[str]) -> Condition:
+        return lambda game, world, bindings: False
 
-    def rows(self, game: Game, facts: WorldState, known: Known) -> Iterable[Row]:
-        """Return nothing."""
+    def find_rows(self, game: Game, world: WorldState, pattern: RowPattern) -> Iterable[Row]:
         return ()
 
 
-def _agree(row: Row, known: Known) -> bool:
-    return all(value is None or value is entity for entity, value in zip(row, known, strict=True))
+def _matches(row: Row, pattern: RowPattern) -> bool:
+    return all(wanted is None or wanted is entity for entity, wanted in zip(row, pattern, strict=True))
 
 
-_TABLES = {"inreceptacle": "contents", "not_inreceptacle": "gone", "objectatlocation": "lying"}
-
-
-_KINDS = {
+_AGENT_PREDICATES = ("atlocation", "holds", "holdsany")
+_PLACEMENT_FIELDS = {
+    "inreceptacle": "contents",
+    "not_inreceptacle": "removed",
+    "objectatlocation": "objects_at",
+}
+_ARGUMENT_TYPES = {
     "atlocation": ("agent", "location"),
     "holds": ("agent", "object"),
     "holdsany": ("agent",),
@@ -200,37 +198,33 @@ _KINDS = {
 }
 
 
-def relation(name: str, kinds: tuple[str, ...], domain: Domain) -> Relation:
-    """Return the table behind a predicate of a query.
-
-    Args:
-        name: the predicate; "not_" in front negates it.
-        kinds: type of each of its variables, as the grammar declares them.
-        domain: which predicates change, and how.
+def make_relation(predicate: str, kinds: tuple[str, ...], domain: Domain) -> Relation:
+    """Return the table behind a predicate of a query, with its variables' types as the grammar declares them.
 
     Raises:
-        InputError: if it depends on something that the engine does not follow.
+        InputError: if it depends on something that the engine does not track.
     """
-    expected = _KINDS.get(name, ("object",) if name in domain.marks else kinds)
+    expected = _ARGUMENT_TYPES.get(predicate)
+    if expected is None:
+        expected = ("object",) if predicate in domain.properties else kinds
     if kinds != expected:
         raise InputError(
-            f"the grammar uses {name!r} with variables of types {kinds}; expected {expected}"
+            f"the grammar uses {predicate!r} with variables of types {kinds}; expected {expected}"
         )
 
-    if name in ("atlocation", "holds", "holdsany"):
-        return AgentRelation(name)
-    if name in _TABLES:
-        return TableRelation(_TABLES[name])
-    if name == "opened" or name in domain.marks:
-        return MaskRelation(name)
+    if predicate in _AGENT_PREDICATES:
+        return AgentRelation(predicate)
+    if predicate in _PLACEMENT_FIELDS:
+        return PlacementRelation(_PLACEMENT_FIELDS[predicate])
+    if predicate == "opened" or predicate in domain.properties:
+        return MaskRelation(predicate)
 
-    positive = name.removeprefix("not_")
-    followed = (
-        positive in ("atlocation", "holds", "holdsany", "opened", "objectatlocation")
-        or positive in domain.cleared
-    )
-    if positive in domain.bookkeeping or (positive != name and followed):
+    # Of the negated predicates that change, only "not_inreceptacle" is tracked.
+    positive = predicate.removeprefix("not_")
+    is_negated = positive != predicate
+    changes = positive in DYNAMIC_PREDICATES or positive in domain.cleared
+    if positive in domain.bookkeeping or (is_negated and changes):
         raise InputError(
-            f"the grammar asks for {name!r}, which this engine does not follow; use engine: textworld"
+            f"the grammar asks for {predicate!r}, which this engine does not follow; use engine: textworld"
         )
-    return StaticRelation(name, kinds) if positive == name else NeverRelation()
+    return EmptyRelation() if is_negated else StaticRelation(predicate, kinds)

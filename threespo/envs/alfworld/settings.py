@@ -8,13 +8,13 @@ from threespo.envs.optional_splits import OPTIONAL_SPLITS, requested_splits
 from threespo.envs.settings import MAX_EPISODE_STEPS, EnvironmentSettings, EpisodeSettings, TaskSettings
 from threespo.settings import Settings
 
+# Splits of all sources; panels are generated games only.
 BASE_SPLITS = ("train", "calibration", "valid_seen", "valid_unseen")
-"""Splits of all sources; panels are generated, and no real data have them."""
 
 SPLITS = (*BASE_SPLITS, *OPTIONAL_SPLITS)
 
+# Per split: the release has 3,553 games, and generating a hundred thousand embedded ones takes hours.
 MAX_GAMES = 100_000
-"""Of a split: the released games are 3,553, and a hundred thousand embedded ones take hours to make."""
 
 GameCount = Annotated[int, Field(ge=1, le=MAX_GAMES)]
 
@@ -31,8 +31,8 @@ class GameCounts(Settings):
     development: GameCount | None = None
     """``embedded`` only: unseen games for choosing between variants, in layouts of their own (``null``: none)."""
     confirmation: GameCount | None = None
-    """``embedded`` only: unseen games that nothing is chosen on, of another data seed and in layouts of their own (``null``:
-    none)."""
+    """``embedded`` only: unseen games that no choice is based on, of another data seed and in layouts of their own
+    (``null``: none)."""
 
 
 class AlfworldTasks(TaskSettings):
@@ -61,9 +61,10 @@ class AlfworldTasks(TaskSettings):
             raise ValueError(
                 f"source 'embedded' needs a number for every split in 'games' ({', '.join(BASE_SPLITS)})"
             )
-        if self.source != "embedded" and (given := self.splits[len(BASE_SPLITS) :]):
+        panels = self.splits[len(BASE_SPLITS) :]
+        if self.source != "embedded" and panels:
             raise ValueError(
-                f"games.{given[0]}: this panel is generated; remove it where games come from {self.source!r}"
+                f"games.{panels[0]}: this panel is generated; remove it where games come from {self.source!r}"
             )
         return self
 

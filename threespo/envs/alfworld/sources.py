@@ -1,48 +1,63 @@
 """Games on disk: the official layout, and a compact form in a few files.
 
-Official: ``SPLIT/TASK/TRIAL/game.tw-pddl`` with an optional ``traj_data.json`` beside it, as ``alfworld-download`` lays
-games out (there below ``json_2.1.1``). Compact: ``SPLIT.jsonl`` or ``SPLIT.jsonl.xz``, a game a line, with the texts
+Official: ``SPLIT/TASK/TRIAL/game.tw-pddl`` with an optional ``traj_data.json`` in the same folder, as ``alfworld-download``
+lays games out (there below ``json_2.1.1``). Compact: ``SPLIT.jsonl`` or ``SPLIT.jsonl.xz``, a game a line, with the texts
 that all games share in ``alfred.pddl`` and ``grammar.twl2`` (task sentence replaced by ``@@TASK@@``).
 """
 
 import json
 import lzma
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from threespo.envs.alfworld.description import (
+from threespo.envs.alfworld.game import GameRecord
+from threespo.envs.alfworld.game_files import (
     ANNOTATIONS_FILE,
     REMEDY,
     TASK_TYPES,
     Description,
-    as_row,
-    beside,
-    in_row,
-    read_json,
-)
-from threespo.envs.alfworld.fields import (
     check_fields,
-    goal_in,
-    marked_solvable,
-    read_text,
-    walkthrough_of,
+    format_description,
+    parse_description,
+    read_description,
+    read_goal,
+    read_json,
+    read_shared_text,
+    read_solvable,
+    read_walkthrough,
 )
-from threespo.envs.alfworld.game import GameRecord
-from threespo.envs.alfworld.grammar import split_task_sentence
-from threespo.envs.alfworld.human_goals import check_choice, drawn, with_human_goal
+from threespo.envs.alfworld.grammar import (
+    TASK_PREFIX,
+    PlainText,
+    parse_text,
+    replace_task_sentence,
+    split_task_sentence,
+)
 from threespo.errors import InputError
 from threespo.files import open_text, replace_file, write_text
+from threespo.rng import derive
 from threespo.terminal import join_first, warn_once
 
 GAME_FILE = "game.tw-pddl"
-DOMAIN_FILE, GRAMMAR_FILE, TASK_MARK = "alfred.pddl", "grammar.twl2", "@@TASK@@"
-RELEASED = ("train", "valid_seen", "valid_unseen")
-"""The splits of real games; ``calibration`` is taken from ``train``."""
+DOMAIN_FILE = "alfred.pddl"
+GRAMMAR_FILE = "grammar.twl2"
+TASK_PLACEHOLDER = "@@TASK@@"
+# The splits of real games; ``calibration`` is taken from ``train``.
+RELEASED_SPLITS = ("train", "valid_seen", "valid_unseen")
 
-_SUFFIXES = (".jsonl", ".jsonl.xz")
-_NESTED = ("", "json_2.1.1", "json_2.1.2", "json_2.1.3")
+_COMPACT_SUFFIXES = (".jsonl", ".jsonl.xz")
+_OFFICIAL_ROOTS = ("", "json_2.1.1", "json_2.1.2", "json_2.1.3")
+
+
+class _CompactRow(NamedTuple):
+    """A line of a compact file, checked."""
+
+    fields: dict[str, Any]
+    description: Description
 
 
 def load_games(
@@ -55,97 +70,112 @@ def load_games(
 ) -> list[GameRecord]:
     """Return the games of one split, ordered by ``game_id``, without those that are marked as not solvable.
 
-    The rule is one for both forms: ``solvable: false`` leaves a game out, and a file that does not say leaves it in, since a
-    test set must not shrink by what nobody has said. A warning names such games; of a compact form only where others say it.
+    The rule is the same for both forms: ``solvable: false`` leaves a game out, and a file without the field leaves it in,
+    since a missing field must not shrink a test set. A warning names such games; of a compact form only if others have it.
 
     Args:
         folder: games in the official layout or the compact form.
         split: for example ``train``, ``valid_seen``, ``valid_unseen``.
-        limit: at most this many, the first in order.
+        limit: maximum number of games, the first in order.
         task_types: only these; None for all.
-        human_goals: share of the games whose task sentence is one of people's annotations, in [0, 1].
+        human_goals: share of the games whose task sentence is a human annotation, in [0, 1].
         goal_seed: decides, with each game's id, which games and which annotations.
 
     Raises:
         InputError: if the split is missing, empty or broken, or a game lacks annotations that are asked for; names the file
             and what to do.
     """
-    check_choice(human_goals, goal_seed)
+    _check_human_goals(human_goals, goal_seed)
     unknown = sorted(set(task_types or ()) - set(TASK_TYPES))
     if unknown:
         raise InputError(f"unknown task type {unknown[0]!r}; the task types are {', '.join(TASK_TYPES)}")
 
-    compact, official = _compact_file(folder, split), _official_folder(folder, split)
-    if compact is None and official is None:
-        there = ", ".join(find_splits(folder)) or "none"
+    compact_file = _find_compact_file(folder, split)
+    official_folder = _find_official_folder(folder, split)
+    source = compact_file or official_folder
+    if source is None:
+        splits = ", ".join(find_splits(folder)) or "none"
         raise InputError(
-            f"{folder}: no split {split!r} there (splits found: {there}). Expected {split}.jsonl(.xz) with "
+            f"{folder}: no split {split!r} there (splits found: {splits}). Expected {split}.jsonl(.xz) with "
             f"{DOMAIN_FILE} and {GRAMMAR_FILE}, or {split}/TASK/TRIAL/{GAME_FILE}. {REMEDY}"
         )
+    read_split = _read_compact if compact_file else _read_official
 
+    records: list[GameRecord] = []
     unmarked: list[str] = []
-    if compact is not None:
-        found = _read_compact(compact, split, unmarked)
-    else:
-        found = _read_official(official or folder, split, unmarked)
-    result = []
-    for record in found:
+    for record in read_split(source, split, unmarked):
         if task_types is None or record.task_type in task_types:
-            if drawn(record, human_goals, goal_seed):
-                file = compact or (official or folder) / record.game_id / ANNOTATIONS_FILE
-                record = with_human_goal(record, goal_seed, file)
-            result.append(record)
-        if limit is not None and len(result) >= limit:
+            if _has_human_goal(record, human_goals, goal_seed):
+                file = compact_file or source / record.game_id / ANNOTATIONS_FILE
+                record = _with_human_goal(record, goal_seed, file)
+            records.append(record)
+        # Official games are read lazily: a small limit opens few of the thousands of files.
+        if limit is not None and len(records) >= limit:
             break
 
-    if not result and limit != 0:
+    if not records and limit != 0:
         wanted = f" of the task types {', '.join(sorted(task_types))}" if task_types else ""
-        raise InputError(
-            f"{compact or official}: the split {split!r} holds no solvable game{wanted}. {REMEDY}"
-        )
+        raise InputError(f"{source}: the split {split!r} holds no solvable game{wanted}. {REMEDY}")
     # The games of a compact form share one grammar.
-    if compact is None and len(wordings := Counter(record.wording for record in result)) > 1:
-        counts = ", ".join(f"{count} '{name}'" for name, count in sorted(wordings.items()))
-        warn_once(
-            f"{official}: games of several wordings ({counts}): 'move X to Y' is no command where 'put X in/on Y' is one"
-        )
+    if compact_file is None:
+        _warn_of_several_wordings(source, records)
     if unmarked:
         warn_once(
-            f"{compact or official}: {len(unmarked)} game(s) do not say whether they can be solved (no field 'solvable'): "
+            f"{source}: {len(unmarked)} game(s) do not say whether they can be solved (no field 'solvable'): "
             f"{join_first(unmarked)}; they are played here, and ALFWorld's own AlfredTWEnv leaves them out"
         )
-    return result
+    return records
+
+
+def _warn_of_several_wordings(folder: Path, records: Sequence[GameRecord]) -> None:
+    wordings = Counter(record.wording for record in records)
+    if len(wordings) > 1:
+        counts = ", ".join(f"{count} '{name}'" for name, count in sorted(wordings.items()))
+        warn_once(
+            f"{folder}: games of several wordings ({counts}): 'move X to Y' is no command where 'put X in/on Y' is one"
+        )
 
 
 def find_splits(folder: Path) -> list[str]:
     """Return the names of the splits in ``folder``, sorted; empty if there is none."""
     if not folder.is_dir():
         return []
-    names = {
-        path.name.removesuffix(suffix) for suffix in _SUFFIXES for path in folder.glob(f"*{suffix}")
-    }
-    for nested in _NESTED:
-        names |= {path.parents[2].name for path in (folder / nested).glob(f"*/*/*/{GAME_FILE}")}
+    names = set()
+    for suffix in _COMPACT_SUFFIXES:
+        names |= {path.name.removesuffix(suffix) for path in folder.glob(f"*{suffix}")}
+    names |= {path.parents[2].name for path in _official_game_files(folder)}
     return sorted(names)
 
 
 def describe_missing_files(folder: Path) -> str | None:
-    """Return what a folder lacks to be the games of a study, in words; ``None`` if it has all."""
-    compact = [split for split in RELEASED if _compact_file(folder, split)]
-    folders = {split: _official_folder(folder, split) for split in RELEASED}
-    official = [
-        split for split, place in folders.items() if place and any(place.glob(f"*/*/{GAME_FILE}"))
-    ]
-    if absent := [split for split in RELEASED if split not in (*compact, *official)]:
-        return f"no games of {', '.join(absent)}" if compact or official else "no games"
-    texts = [name for name in (DOMAIN_FILE, GRAMMAR_FILE) if compact and not (folder / name).is_file()]
-    return f"no {texts[0]} beside its games" if texts else None
+    """Return what a folder lacks to be the games of a study, in words; ``None`` if it is complete."""
+    has_compact = False
+    absent = []
+    for split in RELEASED_SPLITS:
+        official = _find_official_folder(folder, split)
+        if _find_compact_file(folder, split):
+            has_compact = True
+        elif official is None or not any(official.glob(f"*/*/{GAME_FILE}")):
+            absent.append(split)
+    if len(absent) == len(RELEASED_SPLITS):
+        return "no games"
+    if absent:
+        return f"no games of {', '.join(absent)}"
+
+    for file_name in (DOMAIN_FILE, GRAMMAR_FILE):
+        if has_compact and not (folder / file_name).is_file():
+            return f"no {file_name} beside its games"
+    return None
 
 
 def contains_games(folder: Path) -> bool:
     """Return whether a folder holds games, in either form."""
-    official = (path for nested in _NESTED for path in (folder / nested).glob(f"*/*/*/{GAME_FILE}"))
-    return (folder / DOMAIN_FILE).is_file() or any(official)
+    return (folder / DOMAIN_FILE).is_file() or any(_official_game_files(folder))
+
+
+def _official_game_files(folder: Path) -> Iterator[Path]:
+    for root in _OFFICIAL_ROOTS:
+        yield from (folder / root).glob(f"*/*/*/{GAME_FILE}")
 
 
 def write_compact(records: Iterable[GameRecord], folder: Path) -> None:
@@ -160,37 +190,34 @@ def write_compact(records: Iterable[GameRecord], folder: Path) -> None:
             other games with other ones.
     """
     by_split: dict[str, list[GameRecord]] = {}
-    shared: dict[str, str] = {}
+    shared_texts: dict[str, str] = {}
     for record in records:
         by_split.setdefault(record.split, []).append(record)
-        texts = {DOMAIN_FILE: record.domain, GRAMMAR_FILE: _mark_task(record)}
-        if shared and shared != texts:
+        texts = {DOMAIN_FILE: record.domain, GRAMMAR_FILE: _grammar_with_placeholder(record)}
+        if shared_texts and shared_texts != texts:
             raise InputError(
-                f"{record.where} has another domain or grammar than the games before it: they cannot share a folder"
+                f"{record.label} has another domain or grammar than the games before it: they cannot share a folder"
             )
-        shared = texts
+        shared_texts = texts
 
-    for name, text in shared.items():
-        existing = folder / name
-        if (
-            existing.exists()
-            and existing.read_text(encoding="utf-8") != text
-            and set(find_splits(folder)) - by_split.keys()
-        ):
-            raise InputError(f"{existing} belongs to other games; write to another folder")
-        write_text(existing, text)
+    for file_name, text in shared_texts.items():
+        file = folder / file_name
+        is_different = file.exists() and file.read_text(encoding="utf-8") != text
+        if is_different and set(find_splits(folder)) - by_split.keys():
+            raise InputError(f"{file} belongs to other games; write to another folder")
+        write_text(file, text)
 
     for split, games in by_split.items():
-        rows = [_row(game) for game in sorted(games, key=lambda game: game.game_id)]
+        rows = [_format_row(game) for game in sorted(games, key=lambda game: game.game_id)]
         with replace_file(folder / f"{split}.jsonl.xz") as temporary:
             temporary.write_bytes(lzma.compress("".join(rows).encode()))
 
 
-def _row(game: GameRecord) -> str:
+def _format_row(game: GameRecord) -> str:
     _, sentence = split_task_sentence(game.grammar)
     row = {
         "game_id": game.game_id,
-        **as_row(game),
+        **format_description(game),
         "task": sentence,
         "pddl_problem": game.problem,
         "walkthrough": list(game.walkthrough),
@@ -198,66 +225,70 @@ def _row(game: GameRecord) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _mark_task(record: GameRecord) -> str:
+def _grammar_with_placeholder(record: GameRecord) -> str:
     template, sentence = split_task_sentence(record.grammar)
     # The texts first differ where the sentence begins: the template has an empty one there.
-    position = next(
-        index
-        for index, pair in enumerate(zip(template, record.grammar, strict=False))
-        if pair[0] != pair[1]
-    )
-    marked = f"{template[:position]}{TASK_MARK}{template[position:]}"
-    if _fill(marked, sentence) != record.grammar or template.count(TASK_MARK):
+    pairs = enumerate(zip(template, record.grammar, strict=False))
+    position = next(index for index, (ours, theirs) in pairs if ours != theirs)
+    # A JSON string can be written in several ways, and the compact form writes it in one.
+    marked = f"{template[:position]}{TASK_PLACEHOLDER}{template[position:]}"
+    if _fill_placeholder(marked, sentence) != record.grammar or TASK_PLACEHOLDER in template:
         raise InputError(
-            f"{record.where}: the task sentence in its grammar is written in a way that the compact form cannot repeat"
+            f"{record.label}: the task sentence in its grammar is written in a way that the compact form cannot repeat"
         )
     return marked
 
 
-def _fill(grammar: str, sentence: str) -> str:
-    return grammar.replace(TASK_MARK, json.dumps(sentence, ensure_ascii=False)[1:-1])
+def _fill_placeholder(grammar: str, sentence: str) -> str:
+    # Without the quotes, which are in the grammar already.
+    return grammar.replace(TASK_PLACEHOLDER, json.dumps(sentence, ensure_ascii=False)[1:-1])
 
 
-def _compact_file(folder: Path, split: str) -> Path | None:
-    return next((path for suffix in _SUFFIXES if (path := folder / f"{split}{suffix}").is_file()), None)
+def _find_compact_file(folder: Path, split: str) -> Path | None:
+    paths = [folder / f"{split}{suffix}" for suffix in _COMPACT_SUFFIXES]
+    return next((path for path in paths if path.is_file()), None)
 
 
-def _official_folder(folder: Path, split: str) -> Path | None:
-    return next((path for nested in _NESTED if (path := folder / nested / split).is_dir()), None)
+def _find_official_folder(folder: Path, split: str) -> Path | None:
+    paths = [folder / root / split for root in _OFFICIAL_ROOTS]
+    return next((path for path in paths if path.is_dir()), None)
 
 
 def _read_compact(file: Path, split: str, unmarked: list[str]) -> Iterator[GameRecord]:
-    domain, grammar = (read_text(file.with_name(name)) for name in (DOMAIN_FILE, GRAMMAR_FILE))
-    if TASK_MARK not in grammar:
+    """Yield the games of a file in order of their ids; add those without the field ``solvable`` to ``unmarked``."""
+    domain = read_shared_text(file.with_name(DOMAIN_FILE))
+    grammar_file = file.with_name(GRAMMAR_FILE)
+    grammar = read_shared_text(grammar_file)
+    if TASK_PLACEHOLDER not in grammar:
         raise InputError(
-            f"{file.with_name(GRAMMAR_FILE)}: no {TASK_MARK} in it, where the task sentence belongs. {REMEDY}"
+            f"{grammar_file}: no {TASK_PLACEHOLDER} in it, where the task sentence belongs. {REMEDY}"
         )
+
+    # Thousands of games have few task sentences: they share the texts.
     grammars: dict[str, str] = {}
-    for row, (kind, stated, sentences) in sorted(
-        _rows(file, unmarked), key=lambda found: str(found[0]["game_id"])
-    ):
+    rows = sorted(_read_rows(file, unmarked), key=lambda row: str(row.fields["game_id"]))
+    for row, description in rows:
         task = row["task"]
         if task not in grammars:
-            grammars[task] = _fill(grammar, task)
-        full = grammars[task]
-        goal, problem = goal_in(full, file), row["pddl_problem"]
+            grammars[task] = _fill_placeholder(grammar, task)
         yield GameRecord(
-            row["game_id"],
-            split,
-            kind,
-            goal,
-            domain,
-            full,
-            problem,
-            walkthrough_of(row),
-            stated,
-            sentences,
+            game_id=row["game_id"],
+            split=split,
+            task_type=description.task_type,
+            goal=read_goal(grammars[task], file),
+            domain=domain,
+            grammar=grammars[task],
+            problem=row["pddl_problem"],
+            walkthrough=read_walkthrough(row),
+            stated_targets=description.stated_targets,
+            annotations=description.annotations,
         )
 
 
-def _rows(file: Path, unmarked: list[str]) -> list[tuple[dict[str, Any], Description]]:
-    silent: list[str] = []
-    rows: dict[str, tuple[dict[str, Any], Description]] = {}
+def _read_rows(file: Path, unmarked: list[str]) -> list[_CompactRow]:
+    """Return the rows of a compact file without those marked as not solvable."""
+    without_field: list[str] = []
+    rows: dict[str, _CompactRow] = {}
     number = 0
     try:
         with open_text(file) as lines:
@@ -265,42 +296,43 @@ def _rows(file: Path, unmarked: list[str]) -> list[tuple[dict[str, Any], Descrip
                 row = json.loads(line)
                 where = f"{file}, line {number}"
                 check_fields(row, ("game_id", "task_type", "task", "pddl_problem"), where)
-                description = in_row(row, where)
+                description = parse_description(row, where)
                 if row["game_id"] in rows:
                     raise InputError(
                         f"{where}: a second game {row['game_id']!r}; ids name games. {REMEDY}"
                     )
-                marked = marked_solvable(row, where)
-                if marked is None:
-                    silent.append(row["game_id"])
-                if marked is not False:
-                    rows[row["game_id"]] = row, description
+                solvable = read_solvable(row, where)
+                if solvable is None:
+                    without_field.append(row["game_id"])
+                if solvable is not False:
+                    rows[row["game_id"]] = _CompactRow(row, description)
     except (OSError, EOFError, lzma.LZMAError, ValueError, RecursionError) as error:
         raise InputError(
             f"{file}, after line {number}: broken or truncated ({error}). {REMEDY}"
         ) from error
-    # As this package writes the form, no game says it, and all are solvable.
-    if len(silent) < number:
-        unmarked += silent
+    # In files that this package writes, no game has the field, and all are solvable.
+    if len(without_field) < number:
+        unmarked += without_field
     return list(rows.values())
 
 
 def _read_official(folder: Path, split: str, unmarked: list[str]) -> Iterator[GameRecord]:
+    """Yield the games of a folder in order of their ids; add those without the field ``solvable`` to ``unmarked``."""
     files = {
         f"{path.parents[1].name}/{path.parent.name}": path for path in folder.glob(f"*/*/{GAME_FILE}")
     }
-    texts: dict[str, str] = {}
+    shared_texts: dict[str, str] = {}
     for game_id, file in sorted(files.items()):
         # The original leaves these out as well: its text engine does not support their tasks.
         if "movable" in game_id or "Sliced" in game_id:
             continue
         game = read_json(file)
         check_fields(game, (), str(file))
-        marked = marked_solvable(game, str(file))
-        if marked is None:
+        solvable = read_solvable(game, str(file))
+        if solvable is None:
             unmarked.append(game_id)
-        if marked is not False:
-            yield _record(game, file, split, texts)
+        if solvable is not False:
+            yield _make_record(game, file, split, shared_texts)
 
 
 def read_game(file: Path) -> GameRecord:
@@ -309,25 +341,75 @@ def read_game(file: Path) -> GameRecord:
     Raises:
         InputError: if the file is missing or broken.
     """
-    return _record(read_json(file), file, file.absolute().parents[2].name, {})
+    return _make_record(read_json(file), file, file.absolute().parents[2].name, {})
 
 
-def _record(game: Any, file: Path, split: str, texts: dict[str, str]) -> GameRecord:
-    """Return the game that ``file`` holds; equal texts are kept once, in ``texts``."""
+def _make_record(game: Any, file: Path, split: str, shared_texts: dict[str, str]) -> GameRecord:
+    """Return the game of a file; equal texts are kept in memory once, in ``shared_texts``."""
     check_fields(game, ("pddl_domain", "grammar", "pddl_problem"), str(file))
-    domain, grammar = (texts.setdefault(game[name], game[name]) for name in ("pddl_domain", "grammar"))
+    domain = shared_texts.setdefault(game["pddl_domain"], game["pddl_domain"])
+    grammar = shared_texts.setdefault(game["grammar"], game["grammar"])
     task, trial = file.absolute().parts[-3:-1]
-    kind, stated, sentences = beside(file)
-    goal, problem = goal_in(grammar, file), game["pddl_problem"]
+    description = read_description(file)
     return GameRecord(
-        f"{task}/{trial}",
-        split,
-        kind,
-        goal,
-        domain,
-        grammar,
-        problem,
-        walkthrough_of(game),
-        stated,
-        sentences,
+        game_id=f"{task}/{trial}",
+        split=split,
+        task_type=description.task_type,
+        goal=read_goal(grammar, file),
+        domain=domain,
+        grammar=grammar,
+        problem=game["pddl_problem"],
+        walkthrough=read_walkthrough(game),
+        stated_targets=description.stated_targets,
+        annotations=description.annotations,
     )
+
+
+# Human goals: what ``alfworld-generate`` does with ``goal_desc_human_anns_prob``, where games are loaded.
+
+
+def _check_human_goals(share: float, seed: int) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise InputError(f"goal_seed: expected a whole number, found {seed!r}")
+    if not isinstance(share, Real) or not 0 <= share <= 1:
+        raise InputError(
+            f"human_goals: expected a share of the games, from 0 to 1 (or False, True), found {share!r}"
+        )
+
+
+def _has_human_goal(record: GameRecord, share: float, seed: int) -> bool:
+    """Return whether a game is among a share of the games: a function of its id and the seed."""
+    return derive("share of human goals", seed, record.game_id) < share * 2**64
+
+
+def _with_human_goal(record: GameRecord, seed: int, file: Path) -> GameRecord:
+    """Return a game with one of its annotations as its task sentence; walkthrough and goal condition stay.
+
+    Raises:
+        InputError: if the grammar can hold none of them; names ``file``, where they should be.
+    """
+    usable = [sentence for sentence in record.annotations if _fits_grammar(sentence)]
+    if not usable:
+        found = "no annotations"
+        if record.annotations:
+            found = f"{len(record.annotations)} annotations, none of plain text"
+        raise InputError(
+            f"{file}: {found} ('turk_annotations') for {record.label}, as human_goals needs them; give the folder of "
+            "alfworld-download with its traj_data.json files, or human_goals=0"
+        )
+    sentence = usable[derive("human goal", seed, record.game_id) % len(usable)]
+    grammar = replace_task_sentence(record.grammar, TASK_PREFIX + sentence)
+    return replace(record, goal=sentence, grammar=grammar)
+
+
+def _fits_grammar(sentence: str) -> bool:
+    """Return whether a grammar prints a sentence unchanged.
+
+    Quotes, brackets and other signs of the grammar's own would end the text, or break its JSON as the original writes it.
+    """
+    if not sentence.strip() or not sentence.isprintable() or "\\" in sentence:
+        return False
+    task = TASK_PREFIX + sentence
+    parts = parse_text(task)
+    printed = "".join(part.text if isinstance(part, PlainText) else "" for part in parts)
+    return printed == task

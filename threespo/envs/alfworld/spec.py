@@ -4,13 +4,14 @@ import functools
 from pathlib import Path
 from typing import Any
 
+# A spec is loaded at every start of a command, so its functions import what they need when they are called.
 from threespo.envs.alfworld.settings import SPLITS, AlfworldEpisode, AlfworldSettings, AlfworldTasks
 from threespo.envs.alfworld.text import TEXT
 from threespo.envs.base import Environment
 from threespo.envs.spec import EnvironmentSpec, Playable, RealData
 
 
-def _make(settings: AlfworldEpisode, _: Path) -> Environment[Any, Any]:
+def _make_environment(settings: AlfworldEpisode, _: Path) -> Environment[Any, Any]:
     if settings.engine == "textworld":
         from threespo.envs.alfworld.textworld import TextWorldAlfworld
 
@@ -27,7 +28,7 @@ def _load_tasks(data: Path, split: str) -> list[Any]:
     return [compile_game(record) for record in sources.load_games(data, split)]
 
 
-def _recognises(path: Path) -> bool:
+def _recognizes(path: Path) -> bool:
     from threespo.envs.alfworld.sources import GAME_FILE, contains_games
 
     if path.is_file():
@@ -38,29 +39,31 @@ def _recognises(path: Path) -> bool:
 def _splits_in(path: Path) -> list[str]:
     from threespo.envs.alfworld.sources import find_splits
 
-    if _one_game(path):
+    if _find_game_file(path):
         return ["game"]
-    # A file of games is a split of the folder that it lies in.
-    found = [path.name.split(".jsonl", 1)[0]] if path.is_file() else find_splits(path)
-    return sorted(found, key=lambda split: (split != "train", split))
+    # A file of games is a split of its folder.
+    if path.is_file():
+        return [path.name.split(".jsonl", 1)[0]]
+    return sorted(find_splits(path), key=lambda split: (split != "train", split))
 
 
 def _tasks_in(path: Path, split: str) -> list[Playable]:
     from threespo.envs.alfworld import compile_game
     from threespo.envs.alfworld.sources import load_games, read_game
 
-    single = _one_game(path)
-    records = (
-        [read_game(single)] if single else load_games(path.parent if path.is_file() else path, split)
-    )
-    opened = [functools.partial(compile_game, record) for record in records]
+    game_file = _find_game_file(path)
+    folder = path.parent if path.is_file() else path
+    records = [read_game(game_file)] if game_file else load_games(folder, split)
     return [
-        Playable(game.game_id, game.task_type, game.goal, open)
-        for game, open in zip(records, opened, strict=True)
+        Playable(
+            record.game_id, record.task_type, record.goal, open=functools.partial(compile_game, record)
+        )
+        for record in records
     ]
 
 
-def _one_game(path: Path) -> Path | None:
+def _find_game_file(path: Path) -> Path | None:
+    """Return the game file if a path is one, or the folder of one."""
     from threespo.envs.alfworld.sources import GAME_FILE
 
     if path.is_dir() and (path / GAME_FILE).exists():
@@ -68,7 +71,7 @@ def _one_game(path: Path) -> Path | None:
     return path if path.name == GAME_FILE else None
 
 
-def _lacks(folder: Path) -> str | None:
+def _describe_missing_files(folder: Path) -> str | None:
     from threespo.envs.alfworld.sources import describe_missing_files
 
     return describe_missing_files(folder)
@@ -82,9 +85,9 @@ SPEC = EnvironmentSpec(
     splits=SPLITS,
     evaluated=("valid_seen", "valid_unseen"),
     text=TEXT,
-    make=_make,
+    make=_make_environment,
     load_tasks=_load_tasks,
-    recognises=_recognises,
+    recognises=_recognizes,
     splits_in=_splits_in,
     tasks_in=_tasks_in,
     playable="a game.tw-pddl, a .jsonl(.xz) file of games, a folder of ALFWorld games",
@@ -92,7 +95,7 @@ SPEC = EnvironmentSpec(
         "games",
         "ALFWorld games, either as alfworld-download lays them out or compact (*.jsonl.xz, alfred.pddl, grammar.twl2)",
         files=("*.jsonl", "*.jsonl.xz", "*.pddl", "*.twl2"),
-        explain_missing=_lacks,
+        explain_missing=_describe_missing_files,
         listed=("game.tw-pddl",),
     ),
     has_curriculum=True,

@@ -1,4 +1,4 @@
-"""ALFWorld in the words of a language model: the prompt, and how a response is read.
+"""ALFWorld's prompt.
 
 The wording of the template is that of the paper (app:prompts) and of verl-agent (``agent_system/environments/prompts/``,
 Apache-2.0, Copyright the verl-agent authors). It decides what a pretrained model does, so its bytes, trailing blanks
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from threespo.envs.base import TextInterface
 from threespo.envs.prompts import format_history
 
+# The environment's answer to a command that is not admissible.
 NOTHING_HAPPENS = "Nothing happens."
-"""What the environment answers to a command that is not admissible."""
 
 _INSTRUCTION = (
     "Now it's your turn to take an action.\n"
@@ -21,13 +21,13 @@ _INSTRUCTION = (
     "<action> </action> tags.\n"
 )
 
-_ALFWORLD_FIRST = (
+_PROMPT_WITHOUT_HISTORY = (
     "\nYou are an expert agent operating in the ALFRED Embodied Environment.\n"
     "Your current observation is: {observation}\n"
     "Your admissible actions of the current situation are: [{admissible}].\n\n"
 )
 
-_ALFWORLD = (
+_PROMPT_WITH_HISTORY = (
     "\nYou are an expert agent operating in the ALFRED Embodied Environment. Your task is to: {goal}\n"
     "Prior to this step, you have already taken {steps} step(s). Below are the most recent {shown} observations and the "
     "corresponding actions you took: {history}\n"
@@ -54,31 +54,28 @@ def alfworld_prompt(
         observation: the current observation; the first one of a game contains the goal.
         admissible: admissible actions; ``help`` is never shown to the agent.
         history: all (observation, action) pairs of the episode so far, oldest first.
-        history_length: how many of the last pairs are shown; the template without history serves 0 and step 1.
+        history_length: number of last pairs shown; for 0 and at step 1 the template without history is used.
         lines: a line for each pair of ``history``, in place of the template's own.
-        instruction: what to do now, in place of the template's request for reasoning and an action.
+        instruction: replaces the template's request for reasoning and an action.
         preface: a text before the instruction.
     """
-    last = preface + (_INSTRUCTION if instruction is None else instruction)
-    shown = history[-history_length:] if history_length else ()
+    ending = preface + (_INSTRUCTION if instruction is None else instruction)
     choices = "\n ".join(f"'{action}'" for action in admissible if action != "help")
-
+    shown = min(history_length, len(history))
     if not shown:
-        return _ALFWORLD_FIRST.format(observation=observation, admissible=choices) + last
-    return (
-        _ALFWORLD.format(
-            goal=goal,
-            steps=len(history),
-            shown=len(shown),
-            history="\n".join(
-                format_history(history, len(shown)) if lines is None else lines[-len(shown) :]
-            ),
-            step=len(history) + 1,
-            observation=observation,
-            admissible=choices,
-        )
-        + last
+        return _PROMPT_WITHOUT_HISTORY.format(observation=observation, admissible=choices) + ending
+
+    shown_lines = format_history(history, shown) if lines is None else lines[-shown:]
+    prompt = _PROMPT_WITH_HISTORY.format(
+        goal=goal,
+        steps=len(history),
+        shown=shown,
+        history="\n".join(shown_lines),
+        step=len(history) + 1,
+        observation=observation,
+        admissible=choices,
     )
+    return prompt + ending
 
 
 TEXT = TextInterface(

@@ -1,7 +1,7 @@
-"""The stock TextWorld engine behind the same protocol: slow, with a GPL planner inside, the reference that ours must equal.
+"""The stock TextWorld engine behind the same protocol: the reference that our engine must equal; slow, with a GPL planner.
 
 Needs the extra ``oracle``. A state is the sequence of actions since the reset; the engine cannot be forked, so a state
-that is not the engine's present one is reached by replay.
+that is not the engine's current one is reached by replay.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from threespo.errors import InputError
 
 
 class ReplayState:
-    """A point in an episode: the actions that lead there and what the engine said."""
+    """A point in an episode: the actions since the reset and the engine's last response."""
 
     __slots__ = ("actions", "commands", "game", "observation", "score", "won")
 
@@ -26,10 +26,12 @@ class ReplayState:
         score: int,
         won: bool,
     ) -> None:
-        for name, value in zip(
-            ReplayState.__slots__, (actions, commands, game, observation, score, won), strict=True
-        ):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "game", game)
+        object.__setattr__(self, "actions", actions)
+        object.__setattr__(self, "observation", observation)
+        object.__setattr__(self, "commands", commands)
+        object.__setattr__(self, "score", score)
+        object.__setattr__(self, "won", won)
 
     game: Game
     actions: tuple[str, ...]
@@ -67,61 +69,56 @@ class TextWorldAlfworld:
     text = TEXT
 
     def __init__(self) -> None:
-        # One engine, loaded with the game played last: loading takes seconds.
+        # One engine, loaded with the last game: loading takes seconds.
         self._engine: Any = None
         self._game: Game | None = None
+        # The actions since the engine's last reset; None if its state is unknown.
         self._actions: tuple[str, ...] | None = None
 
     def initial(self, task: Game) -> ReplayState:
-        """Return the state after a reset."""
-        return self._state(task, (), self._reset(task))
+        return self._make_state(task, (), self._reset(task))
 
     def step(self, state: ReplayState, action: str) -> Transition[ReplayState]:
-        """Return what ``action`` leads to."""
         if self._game != state.game or self._actions != state.actions:
             self._reset(state.game)
             for earlier in state.actions:
                 self._engine.step(earlier)
-        # Until the engine has answered, where it stands is not known.
+        # An error in the engine would leave it in an unknown state.
         self._actions = None
-        answer, _, _ = self._engine.step(action)
-        after = self._state(state.game, (*state.actions, action), answer)
+        response, _, _ = self._engine.step(action)
+        after = self._make_state(state.game, (*state.actions, action), response)
         return Transition(after, after.observation, after.score, after.won)
 
     def admissible(self, state: ReplayState) -> tuple[str, ...]:
-        """Return all commands that do something, sorted."""
         return state.commands
 
     def won(self, state: ReplayState) -> bool:
-        """Return whether the goal holds now."""
         return state.won
 
     def score(self, state: ReplayState) -> int:
-        """Return 1 if the goal holds now, else 0."""
         return state.score
 
     def _reset(self, game: Game) -> Any:
         self._actions = None
         if self._game != game:
             self._game = None
-            self._engine = stock_engine()
-            self._engine.load(game_data(game))
+            self._engine = make_stock_engine()
+            self._engine.load(to_stock_format(game))
             self._game = game
 
-        answer = self._engine.reset()
+        response = self._engine.reset()
         self._actions = ()
-        return answer
+        return response
 
-    def _state(self, game: Game, actions: tuple[str, ...], answer: Any) -> ReplayState:
+    def _make_state(self, game: Game, actions: tuple[str, ...], response: Any) -> ReplayState:
         self._actions = actions
-        won = bool(answer["won"])
+        won = bool(response["won"])
+        commands = tuple(response["admissible_commands"])
         # The engine sets no score at the reset; a game that begins solved is won.
-        return ReplayState(
-            game, actions, answer.feedback, tuple(answer["admissible_commands"]), int(won), won
-        )
+        return ReplayState(game, actions, response.feedback, commands, int(won), won)
 
 
-def game_data(game: Game) -> dict[str, Any]:
+def to_stock_format(game: Game) -> dict[str, Any]:
     """Return a game in the form that the stock engine loads."""
     record = game.record
     return {
@@ -132,14 +129,11 @@ def game_data(game: Game) -> dict[str, Any]:
     }
 
 
-def stock_engine(otherwise: str = "engine: native") -> Any:
+def make_stock_engine(alternative: str = "engine: native") -> Any:
     """Return an engine with ALFWorld's names; no game is loaded.
 
-    Args:
-        otherwise: what can be used if it is not installed.
-
     Raises:
-        InputError: if it is not installed.
+        InputError: if it is not installed; names ``alternative``, a setting that works without it.
     """
     try:
         import textworld
@@ -148,6 +142,7 @@ def stock_engine(otherwise: str = "engine: native") -> Any:
     except ImportError as error:
         raise InputError(
             f"the stock engine cannot be imported ({error}). Install it with pip install threespo[oracle], or use "
-            f"{otherwise}"
+            f"{alternative}"
         ) from error
+    # ALFWorld's wrapper turns ids such as ``Mug_bar_…`` into "mug 1".
     return AlfredDemangler(PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True)))

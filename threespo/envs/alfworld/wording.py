@@ -1,9 +1,11 @@
 """From a grammar to functions that write an engine's texts."""
 
+import ast
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
+from operator import attrgetter
+from typing import NamedTuple
 
-from threespo.envs.alfworld.expressions import Read, Types, plain, value
 from threespo.envs.alfworld.grammar import (
     EntityExpression,
     ForEach,
@@ -16,34 +18,52 @@ from threespo.envs.alfworld.grammar import (
     parse_grammar,
     parse_text,
 )
-from threespo.envs.alfworld.model import Environment, Game, WorldState, Writer
+from threespo.envs.alfworld.model import Bindings, Entity, Game, TextWriter, WorldState
 from threespo.envs.alfworld.pddl import ANY_TYPE
-from threespo.envs.alfworld.relations import Relation, Row, StaticRelation, Test, relation
-from threespo.envs.alfworld.schemas import DYNAMIC, Domain, parse_domain
+from threespo.envs.alfworld.relations import Condition, Relation, Row, StaticRelation, make_relation
+from threespo.envs.alfworld.schemas import DYNAMIC_PREDICATES, Domain, parse_domain
 from threespo.errors import InputError
 
-Driver = Callable[[Game, WorldState, Environment], list[Environment]]
-Items = Callable[[Game, WorldState, Environment], list[str]]
+# Type of each bound variable.
+VariableTypes = dict[str, str]
+AttributeReader = Callable[[Entity], str]
+QueryFunction = Callable[[Game, WorldState, Bindings], list[Bindings]]
+ListWriter = Callable[[Game, WorldState, Bindings], list[str]]
 
+# The symbol for the task sentence, the one thing in a grammar that differs between games.
 TASK = "task"
-"""The symbol for the task sentence, the one thing in a grammar that differs between games."""
+
+
+class TextFormat(NamedTuple):
+    """A text of constants and attributes as a ``%`` format: far faster than one function for each part."""
+
+    form: str
+    # What fills the format, in order: a variable, and the function that reads its attribute.
+    readers: list[tuple[str, AttributeReader]]
+
+
+class TypedLiteral(NamedTuple):
+    """One literal of a query."""
+
+    relation: Relation
+    variables: tuple[str, ...]
+    kinds: tuple[str, ...]  # Their types, as the grammar declares them.
+    bound: VariableTypes  # All variables that are bound before this literal.
 
 
 @lru_cache(maxsize=16)
-def wording(domain_text: str, grammar_text: str) -> "Wording":
-    """Return the wording of a domain and a grammar, which all their games share.
+def compile_texts(domain_text: str, grammar_text: str) -> "CompiledTexts":
+    """Return the texts of a domain and a grammar, which all their games share.
 
-    Args:
-        domain_text: PDDL domain.
-        grammar_text: the ``twl2`` document without its task sentence.
+    The grammar comes without its task sentence: with it, each game would be compiled anew.
 
     Raises:
         InputError: if one is broken, or uses something that this engine does not know.
     """
-    return Wording(parse_domain(domain_text), parse_grammar(grammar_text))
+    return CompiledTexts(parse_domain(domain_text), parse_grammar(grammar_text))
 
 
-class Wording:
+class CompiledTexts:
     """The texts of all games that share a domain and a grammar.
 
     Everything that play can reach is checked when this is built, so that an unknown construct is refused before a game
@@ -51,243 +71,340 @@ class Wording:
     """
 
     def __init__(self, domain: Domain, grammar: Grammar) -> None:
-        """Compile the texts.
-
-        Args:
-            domain: the actions, and which predicates change.
-            grammar: the parsed document without its task sentence.
-
-        Raises:
-            InputError: if a text uses something that this engine does not know, or a command depends on what changes.
-        """
         self.domain = domain
         self.grammar = grammar
-        self.reads: set[str] = set()
-        """Predicates that the texts depend on."""
-        self._writers: dict[tuple[str, frozenset[tuple[str, str]]], Writer | None] = {}
-        self._actions: dict[str, tuple[Writer, Writer]] = {}
-        self.intro = self._writer(parse_text("#intro#"), {})
+        self.predicates: set[str] = set()  # Predicates that the texts depend on.
+        self._symbol_writers: dict[tuple[str, frozenset[tuple[str, str]]], TextWriter | None] = {}
+        self._command_writers: dict[str, TextWriter] = {}
+        self._feedback_writers: dict[str, TextWriter] = {}
+        self.intro = self._compile_text(parse_text("#intro#"), {})
 
         for schema in domain.schemas:
             text = grammar.actions.get(schema.name)
             if text is None:
                 raise InputError(f"the grammar does not word the action {schema.name!r} of the domain")
-            types = {name: kind for name, kind, role in schema.parameters if role not in ("?ot", "?rt")}
-            fixed = {
-                name: kind for name, kind, role in schema.parameters if name in types and role != "?from"
+            # The types of object and receptacle are no part of an action, and a command does not say where a trip starts.
+            variable_types = {
+                name: kind for name, kind, role in schema.parameters if role not in ("?ot", "?rt")
             }
-
-            earlier, self.reads = self.reads, set()
-            parts = parse_text(text.template)
-            template = self._writer(parts, fixed)
-
-            # A game keeps its commands once worded, so they must not depend on what changes.
-            symbols = any(
-                isinstance(part, Symbol) or isinstance(getattr(part, "element", None), Symbol)
-                for part in parts
+            command_types = {
+                name: kind
+                for name, kind, role in schema.parameters
+                if role not in ("?ot", "?rt", "?from")
+            }
+            self._command_writers[schema.name] = self._compile_command(text.template, command_types)
+            self._feedback_writers[schema.name] = self._compile_text(
+                parse_text(text.feedback), variable_types
             )
-            if symbols or any(name in DYNAMIC or name in domain.marks for name in self.reads):
-                raise InputError(
-                    f"the command {text.template!r} depends on what changes in play; use engine: textworld"
-                )
-            self.reads |= earlier
-            self._actions[schema.name] = (template, self._writer(parse_text(text.feedback), types))
 
-    def template(self, action: str) -> Writer:
-        """Return the writer of an action's command."""
-        return self._actions[action][0]
+    def command_writer(self, action: str) -> TextWriter:
+        return self._command_writers[action]
 
-    def feedback(self, action: str) -> Writer:
-        """Return the writer of what is said after an action; it is given the facts after the action."""
-        return self._actions[action][1]
+    def feedback_writer(self, action: str) -> TextWriter:
+        # Given the world after the action.
+        return self._feedback_writers[action]
 
-    def _writer(self, parts: Iterable[Part], types: Types) -> Writer:
-        """Return the writer of a text; ``types`` are the variables that will be bound."""
-        parts, simple = tuple(parts), plain(parts, types)
-        if simple is not None:
-            form, reads = simple
-            return lambda game, facts, bound: form % tuple([read(bound[name]) for name, read in reads])
-        if len(parts) == 1:
-            return self._part(parts[0], types)
-        writers = [self._writer([part], types) for part in parts]
-        return lambda game, facts, bound: "".join([write(game, facts, bound) for write in writers])
+    def _compile_command(self, template: str, variable_types: VariableTypes) -> TextWriter:
+        """Return the writer of a command, which must depend on static facts only: a game caches its commands."""
+        other_predicates = self.predicates
+        self.predicates = set()
+        parts = parse_text(template)
+        writer = self._compile_text(parts, variable_types)
 
-    def _part(self, part: Part, types: Types) -> Writer:
-        assert not isinstance(part, PlainText), "a constant is plain"
-        if isinstance(part, EntityExpression):
-            evaluate = value(part.tree, types, part.source)
-            return lambda game, facts, bound: evaluate(bound)
-        if isinstance(part, Symbol):
-            return self._symbol(part.name, types)
-        return self._each(part, types)
-
-    def _symbol(self, name: str, types: Types) -> Writer:
-        if name == TASK:
-            return lambda game, facts, bound: game.task
-        key = (name, frozenset(types.items()))
-        if key not in self._writers:
-            # Marks what is under construction: a symbol that meets itself there refers to itself.
-            self._writers[key] = None
-            self._writers[key] = self._choice(name, types)
-        writer = self._writers[key]
-        if writer is None:
-            raise InputError(f"the grammar's symbol #{name}# refers to itself")
+        has_symbols = any(
+            isinstance(part, Symbol) or isinstance(getattr(part, "element", None), Symbol)
+            for part in parts
+        )
+        changing = {*DYNAMIC_PREDICATES, *self.domain.properties}
+        if has_symbols or not changing.isdisjoint(self.predicates):
+            raise InputError(
+                f"the command {template!r} depends on what changes in play; use engine: textworld"
+            )
+        self.predicates |= other_predicates
         return writer
 
-    def _choice(self, name: str, types: Types) -> Writer:
+    def _compile_text(self, text_parts: Iterable[Part], variable_types: VariableTypes) -> TextWriter:
+        """Return the writer of a text; ``variable_types`` has all variables that will be bound."""
+        text_parts = tuple(text_parts)
+        simple = compile_format(text_parts, variable_types)
+        if simple is not None:
+            form, readers = simple
+            return lambda game, world, bindings: (
+                form % tuple([read(bindings[variable]) for variable, read in readers])
+            )
+        if len(text_parts) == 1:
+            return self._compile_part(text_parts[0], variable_types)
+        writers = [self._compile_text([part], variable_types) for part in text_parts]
+        return lambda game, world, bindings: "".join([write(game, world, bindings) for write in writers])
+
+    def _compile_part(self, part: Part, variable_types: VariableTypes) -> TextWriter:
+        assert not isinstance(part, PlainText), "a constant is a format"
+        if isinstance(part, EntityExpression):
+            evaluate = compile_expression(part.tree, variable_types, part.source)
+            return lambda game, world, bindings: evaluate(bindings)
+        if isinstance(part, Symbol):
+            return self._compile_symbol(part.name, variable_types)
+        return self._compile_for_each(part, variable_types)
+
+    def _compile_symbol(self, symbol: str, variable_types: VariableTypes) -> TextWriter:
+        if symbol == TASK:
+            return lambda game, world, bindings: game.task
+        key = (symbol, frozenset(variable_types.items()))
+        if key not in self._symbol_writers:
+            # ``None`` while it is compiled: a symbol that is met again in this state refers to itself.
+            self._symbol_writers[key] = None
+            self._symbol_writers[key] = self._compile_first_rule(symbol, variable_types)
+        writer = self._symbol_writers[key]
+        if writer is None:
+            raise InputError(f"the grammar's symbol #{symbol}# refers to itself")
+        return writer
+
+    def _compile_first_rule(self, symbol: str, variable_types: VariableTypes) -> TextWriter:
         """Return the writer of the first of a symbol's rules that applies."""
-        choices = [self._rule(rule, types) for rule in self.grammar.rules(name)]
+        choices = [self._compile_rule(rule, variable_types) for rule in self.grammar.rules(symbol)]
         if len(choices) == 1 and choices[0][0] is None:
             return choices[0][1]
 
-        def write(game: Game, facts: WorldState, bound: Environment) -> str:
+        def write(game: Game, world: WorldState, bindings: Bindings) -> str:
             for condition, writer in choices:
-                if condition is None or condition(game, facts, bound):
-                    return writer(game, facts, bound)
-            raise InputError(f"no rule of the grammar's symbol #{name}# applies")
+                if condition is None or condition(game, world, bindings):
+                    return writer(game, world, bindings)
+            raise InputError(f"no rule of the grammar's symbol #{symbol}# applies")
 
         return write
 
-    def _rule(self, rule: Rule, types: Types) -> tuple[Test | None, Writer]:
-        condition = self._condition(rule.condition, types) if rule.condition else None
-        return condition, self._writer(rule.parts, types)
+    def _compile_rule(
+        self, rule: Rule, variable_types: VariableTypes
+    ) -> tuple[Condition | None, TextWriter]:
+        condition = self._compile_condition(rule.condition, variable_types) if rule.condition else None
+        return condition, self._compile_text(rule.parts, variable_types)
 
-    def _condition(self, query: Query, types: Types) -> Test:
+    def _compile_condition(self, query: Query, variable_types: VariableTypes) -> Condition:
         """Return the test of whether ``query`` has an answer."""
-        if any(name not in types for literal in query for name, _ in literal.variables):
-            answers = self._query(query, types)
-            return lambda game, facts, bound: bool(answers(game, facts, bound))
-        return reduce(_both, [table.test(names) for table, names, _, _ in self._tables(query, types)])
+        if any(variable not in variable_types for literal in query for variable, _ in literal.variables):
+            find_answers = self._compile_query(query, variable_types)
+            return lambda game, world, bindings: bool(find_answers(game, world, bindings))
+        # Where all variables are bound, each literal is a test and no rows are needed.
+        literals = self._resolve_literals(query, variable_types)
+        return reduce(_both, [literal.relation.compile_test(literal.variables) for literal in literals])
 
-    def _each(self, part: ForEach, types: Types) -> Writer:
-        items = self._items(part, types)
+    def _compile_for_each(self, part: ForEach, variable_types: VariableTypes) -> TextWriter:
+        write_items = self._compile_items(part, variable_types)
         if not part.listed:
-            return lambda game, facts, bound: "".join(items(game, facts, bound))
+            return lambda game, world, bindings: "".join(write_items(game, world, bindings))
 
-        empty, between, last = (
-            self._symbol(f"list_{name}", types) for name in ("empty", "separator", "last_separator")
-        )
+        empty = self._compile_symbol("list_empty", variable_types)
+        separator = self._compile_symbol("list_separator", variable_types)
+        last_separator = self._compile_symbol("list_last_separator", variable_types)
 
-        def enumerate_all(game: Game, facts: WorldState, bound: Environment) -> str:
-            found = items(game, facts, bound)
-            if len(found) < 2:
-                return found[0] if found else empty(game, facts, bound)
-            head = between(game, facts, bound).join(found[:-1])
-            return head + last(game, facts, bound) + found[-1]
+        def enumerate_all(game: Game, world: WorldState, bindings: Bindings) -> str:
+            items = write_items(game, world, bindings)
+            if not items:
+                return empty(game, world, bindings)
+            if len(items) == 1:
+                return items[0]
+            head = separator(game, world, bindings).join(items[:-1])
+            return head + last_separator(game, world, bindings) + items[-1]
 
         return enumerate_all
 
-    def _items(self, part: ForEach, types: Types) -> Items:
+    def _compile_items(self, part: ForEach, variable_types: VariableTypes) -> ListWriter:
         """Return the function that writes ``part``'s element for each answer to its query."""
-        inner = {**types, **{name: kind for literal in part.query for name, kind in literal.variables}}
-        element, tables = self._writer([part.element], inner), self._tables(part.query, types)
+        inner_types = dict(variable_types)
+        for literal in part.query:
+            inner_types.update(literal.variables)
+        write_element = self._compile_text([part.element], inner_types)
+        literals = self._resolve_literals(part.query, variable_types)
 
-        # What most lists are, and most of an observation: one thing said of each object that is somewhere.
-        simple = plain([part.element], inner)
-        if simple is not None and len(tables) == 1:
-            (form, reads), (table, names, _, _) = simple, tables[0]
-            position = _free(*tables[0])
-            if position is not None and {name for name, _ in reads} == {names[position]}:
-                return _listing(form, [read for _, read in reads], table, names, position)
+        # The usual list, which makes up most of an observation, has a fast path: one text for each object of a place.
+        simple = compile_format([part.element], inner_types)
+        if simple is not None and len(literals) == 1:
+            position = _only_free_position(literals[0])
+            if position is not None:
+                free_variable = literals[0].variables[position]
+                if {variable for variable, _ in simple.readers} == {free_variable}:
+                    return _compile_listing(simple, literals[0], position)
 
-        answers = self._query(part.query, types)
-        return lambda game, facts, bound: [
-            element(game, facts, answer) for answer in answers(game, facts, bound)
+        find_answers = self._compile_query(part.query, variable_types)
+        return lambda game, world, bindings: [
+            write_element(game, world, answer) for answer in find_answers(game, world, bindings)
         ]
 
-    def _query(self, query: Query, types: Types) -> Driver:
+    def _compile_query(self, query: Query, variable_types: VariableTypes) -> QueryFunction:
         """Return a function from bindings to all of their extensions that satisfy ``query``."""
-        steps = [_search(*step) for step in self._tables(query, types)]
+        steps = [_compile_search(literal) for literal in self._resolve_literals(query, variable_types)]
         if len(steps) == 1:
             return steps[0]
 
-        def answers(game: Game, facts: WorldState, bound: Environment) -> list[Environment]:
-            found = [bound]
+        def find_answers(game: Game, world: WorldState, bindings: Bindings) -> list[Bindings]:
+            answers = [bindings]
             for step in steps:
-                found = [extended for answer in found for extended in step(game, facts, answer)]
-            return found
+                answers = [extended for answer in answers for extended in step(game, world, answer)]
+            return answers
 
-        return answers
+        return find_answers
 
-    def _tables(
-        self, query: Query, types: Types
-    ) -> list[tuple[Relation, tuple[str, ...], tuple[str, ...], Types]]:
-        """Return for each literal its table, its variables and their types, and the types of all that is bound before."""
-        known = dict(types)
-        tables = []
+    def _resolve_literals(self, query: Query, variable_types: VariableTypes) -> list[TypedLiteral]:
+        """Return the query's literals with their tables, and note which predicates the texts depend on."""
+        bound = dict(variable_types)
+        literals = []
         for literal in query:
-            names = tuple(name for name, _ in literal.variables)
-            kinds = tuple(kind for _, kind in literal.variables)
-            earlier = dict(known)
-            for name, kind in literal.variables:
-                if known.setdefault(name, kind) != kind:
+            variables = tuple(variable for variable, _ in literal.variables)
+            kinds = tuple(variable_type for _, variable_type in literal.variables)
+            bound_before = dict(bound)
+            for variable, variable_type in literal.variables:
+                if bound.setdefault(variable, variable_type) != variable_type:
                     raise InputError(
-                        f"the grammar uses the variable {name!r} as {kind!r} and as {known[name]!r}"
+                        f"the grammar uses the variable {variable!r} as {variable_type!r} and as {bound[variable]!r}"
                     )
-            self.reads.add(literal.predicate)
-            tables.append((relation(literal.predicate, kinds, self.domain), names, kinds, earlier))
-        return tables
+            self.predicates.add(literal.predicate)
+            relation = make_relation(literal.predicate, kinds, self.domain)
+            literals.append(TypedLiteral(relation, variables, kinds, bound_before))
+        return literals
 
 
-def _search(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], types: Types) -> Driver:
-    """Return the function that extends bindings of ``types`` by one literal.
+def _compile_search(literal: TypedLiteral) -> QueryFunction:
+    """Return the function that extends bindings by one literal.
 
     Different variables stand for different entities, as in the stock engine.
     """
-    if all(name in types for name in names):
-        holds = table.test(names)
-        return lambda game, facts, bound: [bound] if holds(game, facts, bound) else []
-    position = _free(table, names, kinds, types)
+    relation, variables, _, bound = literal
+    if all(variable in bound for variable in variables):
+        holds = relation.compile_test(variables)
+        return lambda game, world, bindings: [bindings] if holds(game, world, bindings) else []
+
+    position = _only_free_position(literal)
     if position is not None:
-        only = names[position]
+        free_variable = variables[position]
 
-        def extended(game: Game, facts: WorldState, bound: Environment) -> list[Environment]:
-            rows = table.rows(game, facts, [bound.get(name) for name in names])
-            return [{**bound, only: row[position]} for row in rows]
+        def bind_one(game: Game, world: WorldState, bindings: Bindings) -> list[Bindings]:
+            rows = relation.find_rows(game, world, [bindings.get(variable) for variable in variables])
+            return [{**bindings, free_variable: row[position]} for row in rows]
 
-        return extended
+        return bind_one
 
-    def unified(game: Game, facts: WorldState, bound: Environment) -> list[Environment]:
-        rows = table.rows(game, facts, [bound.get(name) for name in names])
-        return [new for row in rows if (new := _extend(bound, names, row)) is not None]
+    def bind_all(game: Game, world: WorldState, bindings: Bindings) -> list[Bindings]:
+        rows = relation.find_rows(game, world, [bindings.get(variable) for variable in variables])
+        extensions = [_extend_bindings(bindings, variables, row) for row in rows]
+        return [extension for extension in extensions if extension is not None]
 
-    return unified
+    return bind_all
 
 
-def _free(table: Relation, names: tuple[str, ...], kinds: tuple[str, ...], types: Types) -> int | None:
-    """Return the position of a literal's one unbound variable, if no other variable can stand for the same entity."""
-    free = [position for position, name in enumerate(names) if name not in types]
+def _only_free_position(literal: TypedLiteral) -> int | None:
+    """Return the position of the one unbound variable, if no other variable can stand for the same entity."""
+    relation, variables, kinds, bound = literal
+    free = [position for position, variable in enumerate(variables) if variable not in bound]
     if len(free) != 1:
         return None
     position = free[0]
-    rivals = {*types.values(), *kinds[:position], *kinds[position + 1 :]} & {kinds[position], ANY_TYPE}
-    # Such a table has rows of several types, so here, too, an entity may come up twice.
-    loose = isinstance(table, StaticRelation) and ANY_TYPE in kinds
-    return None if rivals or loose else position
+    other_kinds = {*bound.values(), *kinds[:position], *kinds[position + 1 :]}
+    may_coincide = not other_kinds.isdisjoint({kinds[position], ANY_TYPE})
+    # A static table of any type has rows of several types, so here, too, an entity may come up twice.
+    has_mixed_types = isinstance(relation, StaticRelation) and ANY_TYPE in kinds
+    return None if may_coincide or has_mixed_types else position
 
 
-def _listing(
-    form: str, reads: Sequence[Read], table: Relation, names: Sequence[str], position: int
-) -> Items:
-    """Return the function that writes ``form`` for each entity that a literal's one unbound variable can stand for."""
+def _compile_listing(text: TextFormat, literal: TypedLiteral, position: int) -> ListWriter:
+    """Return the function that writes a text for each entity that a literal's one unbound variable can stand for."""
+    relation, variables, _, _ = literal
+    form = text.form
+    readers = [read for _, read in text.readers]
 
-    def items(game: Game, facts: WorldState, bound: Environment) -> list[str]:
-        rows = table.rows(game, facts, [bound.get(name) for name in names])
-        return [form % tuple([read(row[position]) for read in reads]) for row in rows]
+    def write_items(game: Game, world: WorldState, bindings: Bindings) -> list[str]:
+        rows = relation.find_rows(game, world, [bindings.get(variable) for variable in variables])
+        return [form % tuple([read(row[position]) for read in readers]) for row in rows]
 
-    return items
-
-
-def _both(first: Test, second: Test) -> Test:
-    return lambda game, facts, bound: first(game, facts, bound) and second(game, facts, bound)
+    return write_items
 
 
-def _extend(bound: Environment, names: tuple[str, ...], row: Row) -> Environment | None:
-    """Bind ``names`` to ``row``, or return None if two variables would stand for one entity."""
-    result = dict(bound)
-    for name, entity in zip(names, row, strict=True):
-        if result.get(name) is not entity:
-            if name in result or entity in result.values():
+def _both(first: Condition, second: Condition) -> Condition:
+    return lambda game, world, bindings: first(game, world, bindings) and second(game, world, bindings)
+
+
+def _extend_bindings(bindings: Bindings, variables: Sequence[str], row: Row) -> Bindings | None:
+    """Bind variables to a row; ``None`` if two variables would stand for one entity."""
+    extended = dict(bindings)
+    for variable, entity in zip(variables, row, strict=True):
+        if extended.get(variable) is not entity:
+            if variable in extended or entity in extended.values():
                 return None
-            result[name] = entity
-    return result
+            extended[variable] = entity
+    return extended
+
+
+def compile_expression(
+    tree: ast.expr, variable_types: VariableTypes, source: str
+) -> Callable[[Bindings], str]:
+    """Return the function that evaluates an expression, of the kinds that ``grammar`` admits.
+
+    Raises:
+        InputError: if it names a variable that will not be bound; quotes ``source``, the expression as it is written.
+    """
+    if isinstance(tree, ast.Constant):
+        constant = str(tree.value)
+        return lambda bindings: constant
+    if isinstance(tree, ast.BinOp):
+        left = compile_expression(tree.left, variable_types, source)
+        right = compile_expression(tree.right, variable_types, source)
+        return lambda bindings: left(bindings) + right(bindings)
+    if isinstance(tree, ast.BoolOp):
+        choices = [compile_expression(choice, variable_types, source) for choice in tree.values]
+        return lambda bindings: _first_text(choices, bindings)
+
+    variable, attribute = _split_attribute(tree)
+    if variable not in variable_types:
+        raise InputError(
+            f"the grammar's expression {{{source}}} names {variable!r}, which is not bound there"
+        )
+    return lambda bindings: str(getattr(bindings[variable], attribute))
+
+
+def _first_text(choices: Sequence[Callable[[Bindings], str]], bindings: Bindings) -> str:
+    """Return the first text that is not empty, as Python's ``or``."""
+    text = ""
+    for choice in choices:
+        text = choice(bindings)
+        if text:
+            break
+    return text
+
+
+def compile_format(parts: Iterable[Part], variable_types: VariableTypes) -> TextFormat | None:
+    """Return a text as a format; ``None`` if it holds more than constants and attributes.
+
+    ``None`` also if a variable is not bound, which :func:`compile_expression` reports.
+    """
+    form = ""
+    readers: list[tuple[str, AttributeReader]] = []
+    # A stack in reverse, so that parts come from its end in their order.
+    waiting: list[Part | ast.expr] = [*reversed(list(parts))]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, EntityExpression):
+            waiting.append(part.tree)
+        elif isinstance(part, ast.BinOp):
+            waiting += [part.right, part.left]
+        elif isinstance(part, PlainText | ast.Constant):
+            text = part.text if isinstance(part, PlainText) else str(part.value)
+            form += text.replace("%", "%%")
+        elif isinstance(part, ast.Name | ast.Attribute):
+            variable, attribute = _split_attribute(part)
+            if variable not in variable_types:
+                return None
+            form += "%s"
+            readers.append((variable, attrgetter(attribute)))
+        else:
+            return None
+    return TextFormat(form, readers)
+
+
+def _split_attribute(tree: ast.expr) -> tuple[str, str]:
+    """Return variable and attribute; a variable alone means its name."""
+    if isinstance(tree, ast.Attribute):
+        variable = tree.value
+        attribute = tree.attr
+    else:
+        variable = tree
+        attribute = "name"
+    return (variable.id if isinstance(variable, ast.Name) else ""), attribute
