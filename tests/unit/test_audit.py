@@ -69,11 +69,11 @@ def test_the_interval_is_wilsons_for_one_seed_and_not_narrower_for_equal_seeds(l
 
 def test_the_interval_covers():
     """Of a thousand logs with success of 0.8 on every task, about 95 % contain it."""
-    from threespo.panels.audit import _interval
+    from threespo.panels.audit import _wilson_interval
 
     source, covered = random.Random(0), 0
     for _ in range(1000):
-        low, high = _interval([float(source.random() < 0.8) for _ in range(134)])[1:]
+        low, high = _wilson_interval([float(source.random() < 0.8) for _ in range(134)])[1:]
         covered += low <= 0.8 <= high
     assert 930 <= covered <= 970
 

@@ -258,9 +258,9 @@ def test_the_shops_panels_are_goals_that_nothing_else_holds(tmp_path):
     [
         (
             {"calibration": 251, "confirmation": 250},
-            "1 of 251 goals in 'calibration' are in the panel 'confirmation' too",
+            "1 of 251 goals in 'calibration' are in 'confirmation' too",
         ),
-        ({"development": 10}, "10 of 500 goals in 'test' are in the panel 'development' too"),
+        ({"development": 10}, "10 of 500 goals in 'test' are in 'development' too"),
         ({"test": 200, "development": 251}, "'goals.development' is 251, but this catalogue has 250"),
     ],
 )

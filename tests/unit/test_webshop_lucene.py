@@ -90,7 +90,7 @@ class TestWithStandIn:
         for catalogue in (other, pickle.loads(pickle.dumps(other))):
             assert isinstance(catalogue.index, LuceneSearch)
             # No word of ours, but a piece of text that the stand-in finds.
-            hits = WebShop(catalogue)._hits("rass garden la")
+            hits = WebShop(catalogue)._find_products("rass garden la")
             assert [catalogue.head(number)[0] for number in hits] == ["LAMP000001"]
         assert shop.index.search("rass garden la") != hits
 

@@ -126,11 +126,14 @@ def is_admissible(action: str, admissible: Sequence[str]) -> bool:
     """
     if action in admissible:
         return True
-    forms = (entry.split(FREE_TEXT) for entry in admissible if FREE_TEXT in entry)
-    return any(
-        re.fullmatch(rf"{re.escape(before)}[^\[\]\n]+{re.escape(after)}", action) is not None
-        for before, after in forms
-    )
+    for entry in admissible:
+        if FREE_TEXT not in entry:
+            continue
+        before, after = entry.split(FREE_TEXT)
+        # Brackets would end WebShop's action early, and a line break is never part of one.
+        if re.fullmatch(rf"{re.escape(before)}[^\[\]\n]+{re.escape(after)}", action):
+            return True
+    return False
 
 
 def take_action(episode: Episode, action: str) -> Episode:

@@ -1,4 +1,4 @@
-"""Panels: splits that only those studies prepare that ask for them, for developing methods and for confirming results."""
+"""Splits that a study prepares only if it asks for them: for developing methods and for confirming results."""
 
 import itertools
 import re
@@ -10,13 +10,14 @@ from threespo.settings import Settings
 OPTIONAL_SPLITS = DEVELOPMENT, CONFIRMATION = "development", "confirmation"
 """On the first variants are chosen, on the second nothing ever is. Both are purposes as well (``spec.purpose``)."""
 
+# The original draws price bounds anew in each process, so they cannot identify an instruction.
 _PRICE = re.compile(r",? and price lower than [0-9.]+ dollars$")
 
 ContentT = TypeVar("ContentT", bound=str | tuple[str, ...])
 
 
 def requested_splits(splits: Sequence[str], counts: Settings) -> tuple[str, ...]:
-    """Return those of an environment's splits that a study prepares: panels only where it says how many tasks.
+    """Return the splits that a study prepares: optional ones only if it gives a number of tasks for them.
 
     Args:
         splits: all of the environment's.
@@ -28,14 +29,17 @@ def requested_splits(splits: Sequence[str], counts: Settings) -> tuple[str, ...]
 
 
 def find_overlaps(contents: Mapping[str, Set[ContentT]]) -> Iterator[tuple[str, str, list[ContentT]]]:
-    """Yield panel, other split, and what they share, wherever a panel has a task that another split has as well.
+    """Yield each optional split that shares tasks with another split, that other split, and the shared contents.
 
     Args:
-        contents: what the tasks of each prepared split are about, whatever they are called.
+        contents: what the tasks of each prepared split are about, regardless of their ids.
     """
-    for panel, other in itertools.product(OPTIONAL_SPLITS, contents):
-        if panel in contents and panel != other and (shared := contents[panel] & contents[other]):
-            yield panel, other, sorted(shared)
+    for split, other in itertools.product(OPTIONAL_SPLITS, contents):
+        if split not in contents or split == other:
+            continue
+        shared = contents[split] & contents[other]
+        if shared:
+            yield split, other, sorted(shared)
 
 
 def strip_price_clause(instruction: str) -> str:

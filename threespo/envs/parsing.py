@@ -6,10 +6,11 @@ from typing import NamedTuple
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 
-_OPEN, _CLOSE = "<think>", "</think>"
+_OPEN = "<think>"
+_CLOSE = "</think>"
 
 TAGS = (_OPEN, _CLOSE, "<action>", "</action>")
-"""What a well-formed answer has."""
+"""The tags that a well-formed answer contains."""
 
 
 class ParsedAction(NamedTuple):
@@ -31,7 +32,8 @@ def parse_response(response: str, fallback_length: int) -> ParsedAction:
         fallback_length: characters of that end (``TextInterface.fallback_length``: 30 in ALFWorld, 20 in WebShop).
     """
     lowered = response.lower()
-    start, end = lowered.find("<action>"), lowered.find("</action>")
+    start = lowered.find("<action>")
+    end = lowered.find("</action>")
     if start < 0 or end < 0:
         return ParsedAction(lowered[-fallback_length:], False)
 

@@ -19,7 +19,9 @@ Prepare = Callable[[Any, Path], None]
 Contents = Callable[[Path, str], dict[str, str]]
 """(Data folder, split) -> id -> content of each prepared task, in words, without making it playable."""
 
-TRAINING, CALIBRATION, REPORTING = "training", "calibration", "reporting"
+TRAINING = "training"
+CALIBRATION = "calibration"
+REPORTING = "reporting"
 
 
 def split_purpose(split: str) -> str:
@@ -28,9 +30,12 @@ def split_purpose(split: str) -> str:
     ``calibration``: choosing rates and base policies; ``development``: choosing between variants; ``confirmation``: nothing
     is ever chosen on it; ``reporting``: the published test sets, whose results are shown and may have been looked at before.
     """
-    return {"train": TRAINING, **{name: name for name in (CALIBRATION, *OPTIONAL_SPLITS)}}.get(
-        split, REPORTING
-    )
+    if split == "train":
+        return TRAINING
+    if split == CALIBRATION or split in OPTIONAL_SPLITS:
+        return split
+    # Every other name is that of a published test set, such as ALFWorld's valid_unseen.
+    return REPORTING
 
 
 class RealData(NamedTuple):
@@ -70,7 +75,7 @@ class EnvironmentSpec:
     tasks: type[TaskSettings]
     episode: type[EpisodeSettings]
     splits: tuple[str, ...]
-    """All splits that its tasks may have; ``train`` and ``calibration`` are among them. What they are for: ``split_purpose``."""
+    """All splits that its tasks may have; ``train`` and ``calibration`` are among them. See ``split_purpose``."""
     evaluated: tuple[str, ...]
     """Splits that results are reported on, unless the study's ``evaluation.splits`` names some of the environment's."""
     text: TextInterface

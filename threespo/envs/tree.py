@@ -12,8 +12,9 @@ from functools import cached_property
 from threespo.envs.base import TextInterface, Transition
 from threespo.rng import derive
 
-CORRIDOR, DEAD_END = "a corridor", "a dead end"
-"""What aliased nodes look like."""
+CORRIDOR = "a corridor"
+DEAD_END = "a dead end"
+"""Observations of aliased nodes, which are the same in all trees."""
 
 Node = tuple[int, ...]
 
@@ -106,11 +107,9 @@ class TreeEnv:
         return Transition(after, after.observation, int(self.won(after)), self.won(after))
 
     def admissible(self, state: TreeState) -> tuple[str, ...]:
-        return (
-            tuple(str(branch) for branch in range(state.task.branching))
-            if len(state.node) < state.task.depth
-            else ()
-        )
+        if len(state.node) == state.task.depth:
+            return ()
+        return tuple(str(branch) for branch in range(state.task.branching))
 
     def won(self, state: TreeState) -> bool:
         return state.node in state.task.goals

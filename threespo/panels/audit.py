@@ -113,16 +113,19 @@ def audit(episodes: Sequence[LoggedEpisode], panel: Panel, split: str | None = N
             f"panel {panel.name!r}: no split {split!r}; there are: {', '.join(panel.splits)}"
         )
     tested = [split] if split else list(panel.tested)
-    trained = [one for one in episodes if one.split in HELD_OUT]
-    judged = [one for one in episodes if one.split not in HELD_OUT or one.split in tested]
-    numbers = [found for name in tested if (found := _number(name, judged, panel)) is not None]
-    if not numbers and not any(one.changed for one in judged):
+    trained = [episode for episode in episodes if episode.split in HELD_OUT]
+    judged = [
+        episode for episode in episodes if episode.split not in HELD_OUT or episode.split in tested
+    ]
+    measured = (_success_on_split(name, judged, panel) for name in tested)
+    numbers = [number for number in measured if number is not None]
+    if not numbers and not any(episode.changed for episode in judged):
         raise InputError(
             f"none of {len(judged)} episodes is of a task of {', '.join(tested)} in panel {panel.name!r}, such as "
             f"{panel.splits[tested[0]][0].task_id!r}; the log names tasks such as {episodes[0].task!r}"
         )
-    logged = sum(one.success for one in judged) / len(judged)
-    by_name = sum(one.known and not one.by_content for one in judged)
+    logged = sum(episode.success for episode in judged) / len(judged)
+    by_name = sum(episode.known and not episode.by_content for episode in judged)
     findings = tuple(_findings(judged, trained, tested, panel, numbers))
     return Audit(panel, len(episodes), logged, findings, tuple(numbers), by_name)
 
@@ -134,9 +137,23 @@ def _findings(
     panel: Panel,
     numbers: Sequence[SplitSuccess],
 ) -> Iterator[Finding]:
-    known = [one for one in judged if one.known]
-    strange = [one for one in judged if not one.known and not one.changed]
-    if count := len(strange):
+    yield from _find_wrong_tasks(judged, trained, tested, panel, numbers)
+    yield from _find_wrong_content(judged, panel)
+    yield from _find_wrong_endings([episode for episode in judged if episode.known], panel)
+
+
+def _find_wrong_tasks(
+    judged: Sequence[LoggedEpisode],
+    trained: Sequence[LoggedEpisode],
+    tested: Sequence[str],
+    panel: Panel,
+    numbers: Sequence[SplitSuccess],
+) -> Iterator[Finding]:
+    """Yield what is wrong with the choice of tasks: unknown, repeated, missing, or of another split."""
+    known = [episode for episode in judged if episode.known]
+    strange = [episode for episode in judged if not episode.known and not episode.changed]
+    if strange:
+        count = len(strange)
         example = strange[0].task
         yield Finding(
             "unknown",
@@ -144,8 +161,9 @@ def _findings(
             f"{count} episodes of tasks that the panel does not have, such as {example[:80]!r}",
         )
 
-    times = Counter((one.task, one.seed) for one in known)
-    if count := sum(times.values()) - len(times):
+    times = Counter((episode.task, episode.seed) for episode in known)
+    count = sum(times.values()) - len(times)
+    if count:
         most = max(times.values())
         yield Finding(
             "repeated",
@@ -162,39 +180,51 @@ def _findings(
             )
 
     held = [
-        one
-        for one in known
-        if panel.split_of[one.task] in HELD_OUT and panel.split_of[one.task] not in tested
+        episode
+        for episode in known
+        if panel.split_of[episode.task] in HELD_OUT and panel.split_of[episode.task] not in tested
     ]
     if held:
         yield Finding(
             "training_tasks", len(held), f"{len(held)} episodes are of tasks for training or calibration"
         )
-    met = {one.task for one in trained if one.known and panel.split_of[one.task] in tested}
+    met = {
+        episode.task for episode in trained if episode.known and panel.split_of[episode.task] in tested
+    }
     if met:
         yield Finding("trained_on", len(met), f"{len(met)} tested tasks were met in training")
-    present = Counter(panel.split_of[one.task] for one in known)
-    if len(mixed := [name for name in present if name not in HELD_OUT]) > 1:
+    present = Counter(panel.split_of[episode.task] for episode in known)
+    mixed = [name for name in present if name not in HELD_OUT]
+    if len(mixed) > 1:
         others = f"{', '.join(sorted(mixed))} are mixed in one log"
         yield Finding(
             "mixed",
             sum(present[name] for name in mixed),
             f"splits: {others}; their numbers stand apart below",
         )
-    wrong = [one for one in known if one.split in panel.splits and one.split != panel.split_of[one.task]]
+    wrong = [
+        episode
+        for episode in known
+        if episode.split in panel.splits and episode.split != panel.split_of[episode.task]
+    ]
     if wrong:
         where = f"{wrong[0].task} in {wrong[0].split}, where the panel has it in {panel.split_of[wrong[0].task]}"
         text = f"{len(wrong)} episodes claim another split than the panel's, such as {where}"
         yield Finding("other_split", len(wrong), text)
 
-    if other := [one for one in judged if one.changed]:
+
+def _find_wrong_content(judged: Sequence[LoggedEpisode], panel: Panel) -> Iterator[Finding]:
+    """Yield where the tasks or the prompts differ from the panel's."""
+    other = [episode for episode in judged if episode.changed]
+    if other:
         text = f"{len(other)} episodes have the name of a task of the panel and another content, such as {other[0].task}"
         yield Finding(
             "other_content",
             len(other),
             f"{text}: another goal sentence or layout, or other data; not counted",
         )
-    if count := sum(one.penalised_thoughts for one in judged):
+    count = sum(episode.penalised_thoughts for episode in judged)
+    if count:
         text = f"{count} responses close a thought that the chat template had opened, and were penalised as malformed"
         yield Finding(
             "opened_thought", count, f"{text}: verl-agent asks for <think> in the response itself"
@@ -202,26 +232,35 @@ def _findings(
     if panel.wording is not None:
         yield from _wordings(judged, panel.wording)
 
+
+def _find_wrong_endings(known: Sequence[LoggedEpisode], panel: Panel) -> Iterator[Finding]:
+    """Yield episodes that end too early or too late, or succeed without the full score."""
     # Where a failure can end an episode, only the log knows whether it did.
     cut = [
-        one.steps
-        for one in known
-        if not (one.success or one.ended)
-        and one.steps is not None
-        and one.steps < panel.max_steps
-        and (one.ended is False or not panel.failure_ends)
+        episode.steps
+        for episode in known
+        if not (episode.success or episode.ended)
+        and episode.steps is not None
+        and episode.steps < panel.max_steps
+        and (episode.ended is False or not panel.failure_ends)
     ]
     if cut:
         text = f"{len(cut)} episodes without success stop after {max(cut)} steps or fewer, of {panel.max_steps}"
         yield Finding("cut", len(cut), text)
-    longer = [one for one in known if one.steps is not None and one.steps > panel.max_steps]
+    longer = [
+        episode for episode in known if episode.steps is not None and episode.steps > panel.max_steps
+    ]
     if longer:
         yield Finding(
             "longer",
             len(longer),
             f"{len(longer)} episodes have more steps than the panel's {panel.max_steps}",
         )
-    kind = [one for one in known if one.success and one.score is not None and one.score < 1]
+    kind = [
+        episode
+        for episode in known
+        if episode.success and episode.score is not None and episode.score < 1
+    ]
     if kind:
         text = f"{len(kind)} episodes count as success with a score below 1: buying anything is not the task"
         yield Finding("bought_anything", len(kind), text)
@@ -229,24 +268,30 @@ def _findings(
 
 def _wordings(judged: Sequence[LoggedEpisode], own: str) -> Iterator[Finding]:
     """Yield what is to be said of ALFWorld's two wordings; ``own`` is that of the panel's data."""
-    said = Counter(name for one in judged for name in one.wordings)
+    said = Counter(name for episode in judged for name in episode.wordings)
     forms = {"put": "put X in/on Y", "move": "move X to Y"}
     if len(said) > 1:
         text = ", ".join(f"{count} episodes say '{forms[name]}'" for name, count in sorted(said.items()))
         yield Finding("mixed_wordings", min(said.values()), f"two wordings in one log: {text}")
-    if count := sum(number for name, number in said.items() if name != own):
+    count = sum(number for name, number in said.items() if name != own)
+    if count:
         other = next(forms[name] for name in said if name != own)
         text = f"{count} episodes say '{other}', where the panel's data understand '{forms[own]}': other data, or lost steps"
         yield Finding("other_wording", count, text)
 
 
-def _number(split: str, episodes: Sequence[LoggedEpisode], panel: Panel) -> SplitSuccess | None:
+def _success_on_split(
+    split: str, episodes: Sequence[LoggedEpisode], panel: Panel
+) -> SplitSuccess | None:
     """Return success on a split; ``None`` where the log has none of its tasks."""
     wanted = {task.task_id for task in panel.splits[split]}
     first: dict[tuple[str, str], bool] = {}
-    for one in episodes:
-        if one.known and one.task in wanted:
-            first.setdefault((one.task, one.seed), one.success and (one.score is None or one.score >= 1))
+    for episode in episodes:
+        if episode.known and episode.task in wanted:
+            first.setdefault(
+                (episode.task, episode.seed),
+                episode.success and (episode.score is None or episode.score >= 1),
+            )
     if not first:
         return None
 
@@ -255,8 +300,9 @@ def _number(split: str, episodes: Sequence[LoggedEpisode], panel: Panel) -> Spli
         by_task[task].append(won)
     seeds = {seed for _, seed in first}
     means = [sum(found) / len(found) for found in by_task.values()]
-    success, low, high = _interval(means)
-    whole, wins = len(wanted) * len(seeds), sum(first.values())
+    success, low, high = _wilson_interval(means)
+    whole = len(wanted) * len(seeds)
+    wins = sum(first.values())
     missing = whole - len(first)
     return SplitSuccess(
         split,
@@ -272,12 +318,13 @@ def _number(split: str, episodes: Sequence[LoggedEpisode], panel: Panel) -> Spli
     )
 
 
-def _interval(means: Sequence[float]) -> tuple[float, float, float]:
+def _wilson_interval(means: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean and the ends of Wilson's interval for the number of tasks that the spread between them stands for.
 
     With one seed that is (almost) the number of tasks; several seeds of one task are not as many tasks.
     """
-    count, mean = len(means), sum(means) / len(means)
+    count = len(means)
+    mean = sum(means) / count
     spread = sum((value - mean) ** 2 for value in means) / max(1, count - 1) / count
     effective = mean * (1 - mean) / spread if spread > 0 else float(count)
     scale = 1 + _QUANTILE**2 / effective

@@ -77,7 +77,10 @@ def compare_with_panel(
     for name, content in wanted.items():
         if name not in same:
             left.setdefault(content, []).append(name)
-    renamed, changed, extra = [], [], []
+
+    renamed: list[tuple[str, str]] = []
+    changed: list[str] = []
+    extra: list[str] = []
     for name, content in tasks.items():
         if name in same:
             continue

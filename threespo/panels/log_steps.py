@@ -65,14 +65,16 @@ def parse_line(row: Row) -> Line:
     Raises:
         InputError: if its score is none of an episode.
     """
-    value, score = row.value, row.value["score"]
+    value = row.value
+    score = value["score"]
     known = isinstance(score, int | float) and not isinstance(score, bool)
     if not known or not (_HALF < score <= WON or -_HALF < score <= 0):
         raise InputError(
             f"{row.where}: field 'score' is {score!r}; in a dump of verl-agent it is the episode's reward, {WON:g} or 0, "
             f"less a penalty for invalid actions ({WON - 0.1:g}, -0.1)"
         )
-    prompt, response = str(value["input"]), str(value["output"])
+    prompt = str(value["input"])
+    response = str(value["output"])
     position = _position_in(prompt)
     opening = find_opening(prompt)
     begins = position is None and bool(_SEARCH.search(prompt) or (opening and opening.room))

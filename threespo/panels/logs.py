@@ -68,11 +68,11 @@ def read_log(path: Path, panel: Panel) -> list[LoggedEpisode]:
             if is_dumped(row.value):
                 dumped.append(parse_line(row))
                 continue
-            played = _played(row, tasks)
+            played = _read_episode(row, tasks)
             _check_no_step(row, played, counted)
             found.append(played)
     if dumped:
-        found += [_played(row, tasks) for row in join_steps(dumped)]
+        found += [_read_episode(row, tasks) for row in join_steps(dumped)]
     if not found:
         raise InputError(
             f"{path}: no episode in it; expected a JSON object a line, with task, seed and success"
@@ -80,8 +80,9 @@ def read_log(path: Path, panel: Panel) -> list[LoggedEpisode]:
     return found
 
 
-def _played(row: Row, tasks: TaskLookup) -> LoggedEpisode:
-    fields, where = row.value, row.where
+def _read_episode(row: Row, tasks: TaskLookup) -> LoggedEpisode:
+    fields = row.value
+    where = row.where
     seed = _seed(fields)
     task = tasks.find(fields, seed, where)
     success, score = _outcome(fields, where)

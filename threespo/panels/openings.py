@@ -32,9 +32,11 @@ def find_opening(text: str) -> Opening | None:
     goals = find_goals(text)
     if not goals:
         return None
-    # Whoever looks around later sees nothing.
-    rooms = [names for room in _ROOM.findall(text) if (names := sorted(_FURNITURE.findall(room)))]
-    return Opening(goal_hash(goals[-1]), _hash(" ".join(rooms[-1])) if rooms else "")
+    rooms = [sorted(_FURNITURE.findall(room)) for room in _ROOM.findall(text)]
+    # An agent that looks around later in the episode is shown no furniture.
+    rooms = [names for names in rooms if names]
+    room_hash = _hash(" ".join(rooms[-1])) if rooms else ""
+    return Opening(goal_hash(goals[-1]), room_hash)
 
 
 def goal_hash(sentence: str) -> str:

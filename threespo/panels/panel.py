@@ -136,9 +136,14 @@ def load_panel(name: str) -> Panel:
         for task, line in zip(splits[split], lines, strict=True)
     }
     limits = {"max_steps": values["max_steps"], "failure_ends": values["failure_ends"]}
-    about, wording = values["about"], values.get("wording")
     return Panel(
-        name, values["environment"], about, **limits, splits=splits, openings=openings, wording=wording
+        name,
+        values["environment"],
+        values["about"],
+        **limits,
+        splits=splits,
+        openings=openings,
+        wording=values.get("wording"),
     )
 
 

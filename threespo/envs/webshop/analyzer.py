@@ -119,9 +119,13 @@ def term(token: str) -> str:
 def _lower(character: str) -> str:
     # Character by character, as in Java: no final sigma, and no letter becomes two.
     lowered = character.lower()
-    return lowered if len(lowered) == 1 else "i" if character == "\u0130" else character
+    if len(lowered) == 1:
+        return lowered
+    # Python lowers only the dotted capital I to two characters; Java makes an "i" of it.
+    return "i" if character == "\u0130" else character
 
 
 def terms(text: str) -> list[str]:
     """Return the index terms of ``text`` in order."""
-    return [found for token in tokens(text) if (found := term(token))]
+    # Stop words have an empty term.
+    return [index_term for index_term in map(term, tokens(text)) if index_term]

@@ -17,7 +17,8 @@ _ONE_IN = 128
 # Each term may double the work of `reaching`; the terms after these are taken together.
 _DEPTH = 9
 
-_WORD, _IN_WORD = 6, 63
+_WORD = 6
+_IN_WORD = 63
 _ONE = np.uint64(1)
 _PAIRS, _NIBBLES, _BYTES, _UNITS = (
     np.uint64(0x0101010101010101 * byte) for byte in (0x55, 0x33, 0x0F, 0x01)
@@ -127,5 +128,6 @@ class Bitmaps:
     def look_up(self, rows: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return which terms which products have, and where in the terms' lists they stand, both (terms, products)."""
         words = rows[:, None] * self._bits.shape[1] + (documents >> _WORD)
-        bits, bit = self._bits.ravel().take(words), _ONE << (documents & _IN_WORD).astype(np.uint64)
+        bits = self._bits.ravel().take(words)
+        bit = _ONE << (documents & _IN_WORD).astype(np.uint64)
         return bits & bit != 0, self._before.ravel().take(words) + _ones(bits & (bit - _ONE))

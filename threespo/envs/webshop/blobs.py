@@ -13,7 +13,8 @@ class BlobWriter:
 
     def __init__(self, folder: Path, name: str) -> None:
         """Create ``NAME.bin`` in the folder."""
-        self._offsets_file, self._file = folder / f"{name}.npy", (folder / f"{name}.bin").open("wb")
+        self._offsets_file = folder / f"{name}.npy"
+        self._file = (folder / f"{name}.bin").open("wb")
         self._ends = [0]
 
     def append(self, text: bytes) -> None:

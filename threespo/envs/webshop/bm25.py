@@ -17,7 +17,9 @@ from threespo.envs.webshop.analyzer import terms
 from threespo.envs.webshop.bitmaps import Bitmaps, documents_of
 from threespo.envs.webshop.blobs import Blobs
 
-K1, B = np.float32(0.9), np.float32(0.4)
+# Pyserini's defaults.
+K1 = np.float32(0.9)
+B = np.float32(0.4)
 MAX_HITS = 50
 _EXACT_LENGTHS = 24
 _REMEMBERED = 1 << 12
@@ -60,7 +62,8 @@ def dequantise(byte: int) -> int:
     """Return the smallest length with this byte."""
     if byte < _EXACT_LENGTHS:
         return byte
-    bits, shift = (byte - _EXACT_LENGTHS) & 7, ((byte - _EXACT_LENGTHS) >> 3) - 1
+    bits = (byte - _EXACT_LENGTHS) & 7
+    shift = ((byte - _EXACT_LENGTHS) >> 3) - 1
     return _EXACT_LENGTHS + (bits if shift < 0 else (bits | 8) << shift)
 
 
@@ -110,7 +113,8 @@ class SearchIndex:
             total_terms: terms of all documents together.
             documents: documents with at least one term.
         """
-        self._terms, self._bitmaps = Blobs(folder, "terms"), Bitmaps(folder)
+        self._terms = Blobs(folder, "terms")
+        self._bitmaps = Bitmaps(folder)
         # Plain arrays over the mapped files: slices of numpy's own class for these are slow.
         self._starts = np.asarray(np.load(folder / "starts.npy", mmap_mode="r"))
         self._strongest = np.asarray(np.load(folder / "strongest.npy", mmap_mode="r"))
@@ -123,7 +127,10 @@ class SearchIndex:
         self._divisors = np.float32(1) + pairs[:, 0].astype(np.float32) * norms[pairs[:, 1]]
         """For each pair, 1 + occurrences times length norm."""
 
-        self._rank, self._count, self._indexed = np.asarray(rank), len(rank), documents
+        self._rank = np.asarray(rank)
+        self._count = len(rank)
+        self._indexed = documents
+
         self.search = functools.lru_cache(maxsize=_REMEMBERED)(self._search)
         self._list = functools.lru_cache(maxsize=_REMEMBERED_TERMS)(self._make_list)
         # Zeros to add up scores in, each array for one search at a time: new ones cost more than the sums.
@@ -135,14 +142,16 @@ class SearchIndex:
         The rare terms are scored in full, the frequent ones only where they matter.
         """
         counted = Counter(terms(query))
-        lists = sorted(item for term, repeats in counted.items() if (item := self._list(term, repeats)))
+        found = (self._list(term, repeats) for term, repeats in counted.items())
+        lists = sorted(item for item in found if item is not None)
         if not lists:
             return ()
 
         scores = self._zeros.pop() if self._zeros else np.zeros(self._count)
         # A term without a bitmap cannot be looked up.
         add_all = lists[-1].row < 0 or sum(item.length for item in lists) <= _SHORT
-        candidates, totals = (self._all_added if add_all else self._some_looked_up)(scores, lists)
+        score_candidates = self._all_added if add_all else self._some_looked_up
+        candidates, totals = score_candidates(scores, lists)
         self._zeros.append(scores)
         return self._best(candidates, totals.astype(np.float32))
 
@@ -178,7 +187,8 @@ class SearchIndex:
         so_far = scores[touched]
 
         falling = sorted(frequent, key=lambda item: -item.bound)
-        rows, bounds = [item.row for item in falling], [item.bound for item in falling]
+        rows = [item.row for item in falling]
+        bounds = [item.bound for item in falling]
         best = touched[np.argpartition(so_far, -_SEEDS)[-_SEEDS:]] if len(touched) > _SEEDS else touched
         seeds = _distinct(best, documents_of(self._bitmaps.common(rows, MAX_HITS), _SEEDS))
         threshold = _hits_th(self._looked_up(scores, seeds, frequent, 0.0)[1]) * _NEARLY
@@ -256,6 +266,7 @@ class SearchIndex:
     def _best(self, candidates: np.ndarray, scores: np.ndarray) -> tuple[int, ...]:
         if len(candidates) > MAX_HITS:
             kept = scores >= _hits_th(scores)
-            candidates, scores = candidates[kept], scores[kept]
+            candidates = candidates[kept]
+            scores = scores[kept]
         order = np.lexsort((self._rank[candidates], -scores))[:MAX_HITS]
         return tuple(candidates[order].tolist())

@@ -38,14 +38,16 @@ def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
         InputError: if there is no product, none has a searchable text, or two have the same asin.
     """
     with replace_folder(out) as folder:
-        heads, bodies, index = (
-            BlobWriter(folder, "heads"),
-            BlobWriter(folder, "bodies"),
-            IndexWriter(folder),
-        )
-        tables, digest = _Tables(), hashlib.sha256()
+        heads = BlobWriter(folder, "heads")
+        bodies = BlobWriter(folder, "bodies")
+        index = IndexWriter(folder)
+        tables = _Tables()
+        digest = hashlib.sha256()
+
         for product in products:
-            head, body = _dump(product[:3]), _dump(product[3:])
+            # Result pages need asin, title and price tag alone, so these are kept apart from the rest.
+            head = _dump(product[:3])
+            body = _dump(product[3:])
             heads.append(head)
             bodies.append(body)
             digest.update(head + body)
@@ -81,8 +83,10 @@ class _Tables:
         self.asins: list[bytes] = []
         self.categories: dict[str, int] = {}
         self.queries: dict[str, int] = {}
-        self._prices, self._kinds = array("d"), array("i")
-        self._synthetic, self._human = array("i"), array("i")
+        self._prices = array("d")
+        self._kinds = array("i")
+        self._synthetic = array("i")
+        self._human = array("i")
 
     def append(self, product: Product) -> None:
         number = len(self.asins)
@@ -161,7 +165,8 @@ class Catalogue:
                 raise InputError(
                     f"{folder}: a catalogue of another version; remove it and prepare the data again"
                 )
-            self._heads, self._bodies = Blobs(folder, "heads"), Blobs(folder, "bodies")
+            self._heads = Blobs(folder, "heads")
+            self._bodies = Blobs(folder, "bodies")
             self._order = np.load(folder / "order.npy", mmap_mode="r")
             self.prices: np.ndarray = np.load(folder / "prices.npy", mmap_mode="r")
             """(products, 2): the ends of the price range as written; the second is NaN for a single price."""
@@ -225,7 +230,8 @@ class Catalogue:
     def number_of(self, asin: str) -> int | None:
         """Return the number of the product with this asin, or None."""
         # Bisection on the order of asins: no table of all of them is held in memory.
-        low, high = 0, len(self)
+        low = 0
+        high = len(self)
         while low < high:
             middle = (low + high) // 2
             if self.head(int(self._order[middle]))[0] < asin:

@@ -81,7 +81,8 @@ def prepare_shop(
     """
     with replace_folder(out) as folder:
         facts = compile_catalogue(products, folder / "catalogue")
-        catalogue, human = Catalogue(folder / "catalogue"), goals == "human"
+        catalogue = Catalogue(folder / "catalogue")
+        human = goals == "human"
         found = (
             original_splits(catalogue, human) if original_order else split_goals(catalogue, human, seed)
         )
@@ -98,7 +99,7 @@ def prepare_shop(
             else {name: goals for name, goals in optional_split_goals(found).items() if name in limits}
         )
         chosen = _chosen({**found._asdict(), **panels}, limits)
-        _check_panels(chosen)
+        _check_optional_splits(chosen)
         _write(chosen, folder)
         manifest = {
             "products": facts["products"],
@@ -146,12 +147,12 @@ def _chosen(
     return {name: goals[: limits.get(name, len(goals))] for name, goals in splits.items()}
 
 
-def _check_panels(chosen: Mapping[str, Sequence[ShopGoal]]) -> None:
-    """Raise ``InputError`` if a panel has a goal of another split, by what is asked for and of which product."""
+def _check_optional_splits(chosen: Mapping[str, Sequence[ShopGoal]]) -> None:
+    """Raise ``InputError`` if an optional split has a goal of another split, by what is asked for and of which product."""
     asked = {split: {(goal.goal, goal.name) for goal in goals} for split, goals in chosen.items()}
-    for panel, other, shared in find_overlaps(asked):
+    for split, other, shared in find_overlaps(asked):
         raise InputError(
-            f"webshop: {len(shared)} of {len(asked[other])} goals in {other!r} are in the panel {panel!r} too, which must "
+            f"webshop: {len(shared)} of {len(asked[other])} goals in {other!r} are in {split!r} too, which must "
             f"have goals of its own; lower 'goals.{other}'"
         )
 

@@ -71,7 +71,8 @@ def product(index: int, count: int, seed: int) -> Product:
         count: size of the catalogue, on which brands and the share of goals depend.
         seed: of the catalogue.
     """
-    source, words = rng.generator(seed, "embedded product", count, index), _words()
+    source = rng.generator(seed, "embedded product", count, index)
+    words = _words()
     kind = source.choice(words.kinds)
     brand = _brand(source.randrange(max(_LEAST_BRANDS, count // _PRODUCTS_PER_BRAND)))
     attributes = tuple(source.sample(words.attributes[kind.category], 5))
@@ -80,7 +81,8 @@ def product(index: int, count: int, seed: int) -> Product:
     prices = _prices(source, kind)
 
     title = f"{brand.capitalize()} {kind.name.title()}, {material.title()}, {attributes[0].title()}, {attributes[3].title()}"
-    wanted, named = attributes[:2], source.random() < _NAMES_BRAND
+    wanted = attributes[:2]
+    named = source.random() < _NAMES_BRAND
     has_goal = index % max(1, count // PRODUCTS_WITH_GOALS) == 0
 
     return Product(

@@ -199,8 +199,12 @@ def _goals(
     source_of: Callable[[str], random.Random],
 ) -> Iterator[ShopGoal]:
     for number, product in catalogue.with_goals("human" if human else "synthetic"):
-        source, price = source_of(product.asin), price_of(number)
-        yield from _human(product, price, source) if human else _synthetic(product, price, source)
+        source = source_of(product.asin)
+        price = price_of(number)
+        if human:
+            yield from _human(product, price, source)
+        else:
+            yield from _synthetic(product, price, source)
 
 
 def _synthetic(product: Product, price: float, source: random.Random) -> Iterator[ShopGoal]:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 _BOUND = re.compile(r",? and price lower than (\d+(?:\.\d+)?) dollars\s*$")
 _PRICES = re.compile(r"\$(\d+(?:\.\d+)?)")
 WORD = re.compile(r"\w+")
-_SEARCH, _NEXT = "search[", "click[next >]"
-BUY_ACTION, BACK_ACTION = "click[buy now]", "click[back to search]"
+_SEARCH = "search["
+_NEXT = "click[next >]"
+BUY_ACTION = "click[buy now]"
+BACK_ACTION = "click[back to search]"
 PRODUCT_CLICK = re.compile(r"click\[([a-z0-9]{10})\]$")
 """A click on a product."""
 _ASIN = re.compile(r"[A-Z0-9]{10}")
@@ -135,7 +137,8 @@ def missing_options(
         admissible: the page's actions, which name the option values.
         chosen: values that are chosen.
     """
-    values, wish = _values(admissible), product_request(goal).lower()
+    values = _values(admissible)
+    wish = product_request(goal).lower()
     for group in group_option_values(parts, set(values)):
         value = find_mentioned_value(wish, group, values)
         if value is not None and value not in chosen:

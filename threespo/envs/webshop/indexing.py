@@ -33,7 +33,9 @@ class IndexWriter:
         """Index the next document."""
         words = terms(text)
         norm = quantise(len(words))
-        numbers, pairs = self._numbers, self._pairs
+        # Local names, because this loop runs once for each posting of the whole shop.
+        numbers = self._numbers
+        pairs = self._pairs
         of_term, of_document, of_pair = self._postings
         for word, occurrences in Counter(words).items():
             of_term.append(numbers.setdefault(word, len(numbers)))
@@ -104,7 +106,8 @@ class IndexWriter:
             firsts = np.flatnonzero(np.diff(of_term, prepend=of_term[:1] + 1))
             sizes = np.diff(firsts, append=len(of_term))
             target = np.repeat(filled[where[firsts]] - firsts, sizes) + np.arange(len(of_term))
-            documents[target], codes[target] = of_document, of_pair
+            documents[target] = of_document
+            codes[target] = of_pair
             filled[where[firsts]] += sizes
             path.unlink()
         documents.flush()

@@ -132,7 +132,8 @@ class LuceneSearch:
         # Products without a searchable text may or may not count as documents.
         if not catalogue.facts["indexed"] <= self._searcher.get_total_num_docs() <= len(catalogue):
             raise another
-        self._catalogue, self._folder = catalogue, folder
+        self._catalogue = catalogue
+        self._folder = folder
         self.search = functools.lru_cache(maxsize=_REMEMBERED)(self._search)
 
     def _search(self, query: str) -> tuple[int, ...]:

@@ -31,7 +31,8 @@ def normalise_text(text: str) -> str:
 def is_similar(one: str, other: str) -> bool:
     """Return whether the token sets of two texts are more than 85 % alike; a subset counts as equal."""
     # Rounded as the original's library (thefuzz) does; rapidfuzz gives the exact share.
-    first, second = normalise_text(one), normalise_text(other)
+    first = normalise_text(one)
+    second = normalise_text(other)
     return bool(first and second) and round(fuzz.token_set_ratio(first, second)) > MIN_SIMILARITY
 
 

@@ -45,20 +45,22 @@ def split_words(text: str) -> list[str]:
     """Return words and punctuation marks apart."""
     words: list[str] = []
     for chunk in text.split():
-        start, end = 0, len(chunk)
+        start = 0
+        end = len(chunk)
         while start < end and chunk[start] in _OPENING:
             start += 1
         while end > start and chunk[end - 1] in _CLOSING:
             end -= 1
         words.extend(chunk[:start])
 
-        inside, place = chunk[start:end], 0
+        inside = chunk[start:end]
+        position = 0
         ending = _SUFFIX.search(inside)
         body = inside[: ending.start()] if ending else inside
         for sign in _WITHIN.finditer(body):
-            words.extend(part for part in (body[place : sign.start()], sign.group()) if part)
-            place = sign.end()
-        words.extend(part for part in (body[place:], ending.group() if ending else "") if part)
+            words.extend(part for part in (body[position : sign.start()], sign.group()) if part)
+            position = sign.end()
+        words.extend(part for part in (body[position:], ending.group() if ending else "") if part)
 
         words.extend(chunk[end:])
     return words

@@ -189,7 +189,8 @@ def address(session: str, kind: str, asin: str, query: str, number: int, chosen:
         number: of the result page.
         chosen: options, in the order in which they were first chosen: JSON on an item page, Python's form elsewhere.
     """
-    words, options = query.replace(" ", "+"), dict(chosen)
+    words = query.replace(" ", "+")
+    options = dict(chosen)
     if kind == "index":
         return f"{BASE_ADDRESS}/{session}"
     if kind == "results":

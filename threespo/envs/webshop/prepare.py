@@ -33,9 +33,10 @@ def prepare(settings: WebshopTasks, out: Path) -> None:
         file=sys.stderr,
     )
     if "original_order" in manifest:
-        of, both = manifest["goals"]["test"], manifest["original_order"]["also_training_goals"]["test"]
+        test_goals = manifest["goals"]["test"]
+        shared = manifest["original_order"]["also_training_goals"]["test"]
         print(
-            f"data: goals_order is original: {both} of {of} test goals are training goals as well",
+            f"data: goals_order is original: {shared} of {test_goals} test goals are training goals as well",
             file=sys.stderr,
         )
 

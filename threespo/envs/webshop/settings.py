@@ -77,12 +77,11 @@ class WebshopTasks(TaskSettings):
         return requested_splits(SPLITS, self.goals)
 
     @model_validator(mode="after")
-    def _panels_are_disjoint(self) -> "WebshopTasks":
-        if self.goals_order == "original" and (
-            given := [split for split in self.splits if split in OPTIONAL_SPLITS]
-        ):
+    def _optional_splits_need_fixed_order(self) -> "WebshopTasks":
+        given = [split for split in self.splits if split in OPTIONAL_SPLITS]
+        if given and self.goals_order == "original":
             raise ValueError(
-                f"goals.{given[0]}: panels are cut from the fixed order; remove it, or goals_order: original"
+                f"goals.{given[0]}: this split is cut from the fixed order; remove it, or goals_order: original"
             )
         return self
 

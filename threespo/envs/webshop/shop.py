@@ -27,7 +27,7 @@ _ACTION = re.compile(r"(.+)\[(.+)\]")
 MAX_TEXT_LENGTH = 3_000
 """Characters that the repaired shop shows of a description or a feature; some go on for 16,000, which no prompt holds."""
 
-_REMEMBERED_PAGES = 1 << 12
+_MAX_CACHED_PAGES = 1 << 12
 
 
 class WebShop:
@@ -64,21 +64,25 @@ class WebShop:
                 raise InputError(
                     f"webshop: field {field_name!r} is {value!r}; expected one of {', '.join(allowed)}"
                 )
-        self.catalogue, self.mode, self.fidelity, self.price_seed = catalogue, mode, fidelity, price_seed
+        self.catalogue = catalogue
+        self.mode = mode
+        self.fidelity = fidelity
+        self.price_seed = price_seed
         if not isinstance(session, str) or not session:
             raise InputError(
                 f"webshop: field 'session' is {session!r}; expected a text that is not empty"
             )
-        self._nouns, self.session = nouns, session
+        self._nouns = nouns
+        self.session = session
+
         # Patterns, stemmer and lexicon load when they are first used; no step shall wait for that.
         terms("caf\u00e9s")
         nouns("shop of unheardofs")
-        self._repaired, self._rich, self._url = (
-            fidelity == "repaired",
-            mode == "text_rich",
-            mode == "url",
-        )
-        self._page = functools.lru_cache(maxsize=_REMEMBERED_PAGES)(self._make_page)
+        self._repaired = fidelity == "repaired"
+        self._rich = mode == "text_rich"
+        self._url = mode == "url"
+
+        self._page = functools.lru_cache(maxsize=_MAX_CACHED_PAGES)(self._make_page)
         # Training and test goals of the original order have a worker each.
         self._prices = functools.lru_cache(maxsize=2)(self._draw_prices)
 
@@ -98,11 +102,11 @@ class WebShop:
 
     def initial(self, task: ShopGoal) -> ShopState:
         """Return the start page."""
-        return self._shown(ShopState(task))
+        return self._with_texts(ShopState(task))
 
     def step(self, state: ShopState, action: str) -> Transition[ShopState]:
         """Return what ``action`` leads to; whatever is no action on this page leaves it as it is."""
-        after = self._after(state, action)
+        after = self._take_action(state, action)
         return Transition(after, after.observation, after.score, self.won(after), after.done)
 
     def admissible(self, state: ShopState) -> tuple[str, ...]:
@@ -132,57 +136,62 @@ class WebShop:
             product, price, state.chosen, state.goal, self._nouns, repaired=self._repaired
         )
 
-    def _after(self, state: ShopState, action: str) -> ShopState:
+    def _take_action(self, state: ShopState, action: str) -> ShopState:
         match = _ACTION.match(action)
         if match is None or state.done:
             return state
-        verb, argument = match[1], match[2].lower()
+        verb = match[1]
+        argument = match[2].lower()
         if verb == "search":
-            if not self._repaired and _crashes(argument):
+            if not self._repaired and _crashes_original(argument):
                 return state
-            return self._shown(ShopState(state.goal, "results", argument, visited=state.visited))
-        return self._clicked(state, argument) if verb == "click" else state
+            return self._with_texts(ShopState(state.goal, "results", argument, visited=state.visited))
+        return self._click(state, argument) if verb == "click" else state
 
-    def _clicked(self, state: ShopState, name: str) -> ShopState:
+    def _click(self, state: ShopState, name: str) -> ShopState:
         page = self.page(state)
         if name in page.products:
             product = page.products[name]
             visited = state.visited | {product} if self._rich and not self._repaired else state.visited
-            return self._shown(
+            return self._with_texts(
                 ShopState(state.goal, "item", state.query, state.number, product, visited=visited)
             )
         if name in page.buttons and name != pages.SEARCH.lower():
-            return self._pressed(state, name)
+            return self._press_button(state, name)
         if name in page.options and name != pages.SEARCH.lower():
-            return self._chose(state, name, page.options[name])
+            return self._choose_option(state, name, page.options[name])
         return state
 
-    def _pressed(self, state: ShopState, name: str) -> ShopState:
+    def _press_button(self, state: ShopState, name: str) -> ShopState:
         """Return what a button of the page leads to."""
-        goal, query, number = state.goal, state.query, state.number
+        number = state.number
         if name == pages.BACK.lower():
-            return self.initial(goal)
+            return self.initial(state.goal)
         if name == pages.BUY.lower():
-            return self._bought(state)
+            return self._buy(state)
 
         if name in pages.SUB_PAGES:
             kind = name
         elif name == pages.NEXT.lower():
-            kind, number = "results", number + 1
+            kind = "results"
+            number += 1
         elif state.kind == "results":
-            kind, number = "results", number - 1
+            kind = "results"
+            number -= 1
         elif state.kind == "item":
             kind = "results"
         else:
             kind = "item"
 
         if kind == "results":
-            return self._shown(ShopState(goal, kind, query, number, visited=state.visited))
-        return self._shown(
-            ShopState(goal, kind, query, number, state.product, state.chosen, state.visited)
+            return self._with_texts(
+                ShopState(state.goal, kind, state.query, number, visited=state.visited)
+            )
+        return self._with_texts(
+            ShopState(state.goal, kind, state.query, number, state.product, state.chosen, state.visited)
         )
 
-    def _chose(self, state: ShopState, value: str, names: tuple[str, ...]) -> ShopState:
+    def _choose_option(self, state: ShopState, value: str, names: tuple[str, ...]) -> ShopState:
         """Return the state with an option chosen.
 
         A value may stand under several names. The original takes the last. Repaired, it is the first that has another
@@ -195,11 +204,11 @@ class WebShop:
         chosen[name.lower()] = value
         # An address has the options in the order in which they were first chosen, so there the order is part of the state.
         pairs = tuple(chosen.items()) if self._url else tuple(sorted(chosen.items()))
-        return self._shown(
+        return self._with_texts(
             ShopState(state.goal, "item", state.query, state.number, state.product, pairs, state.visited)
         )
 
-    def _bought(self, state: ShopState) -> ShopState:
+    def _buy(self, state: ShopState) -> ShopState:
         score = self.reward(state).total
         if self._url:
             address = self._address("done", state)
@@ -217,26 +226,24 @@ class WebShop:
             observation=text,
         )
 
-    def _shown(self, state: ShopState) -> ShopState:
+    def _with_texts(self, state: ShopState) -> ShopState:
         """Return the state with its texts."""
         if self._url:
             address = self._address(state.kind, state)
             return replace(state, page=address, observation=address)
         page = self.page(state)
-        goal, start = state.goal, state.kind == "index"
+        goal = state.goal
+        is_start = state.kind == "index"
         if self._rich:
-            head = (*((Node("WebShop"),) if start else ()), Node("Instruction:"), Node(goal.goal))
-            marked = self._marked(state, page)
-            text, seen = (
-                pages.rich_text((*head, *page.nodes), marked),
-                pages.rich_text(page.nodes, marked),
-            )
+            head = (*((Node("WebShop"),) if is_start else ()), Node("Instruction:"), Node(goal.goal))
+            marked = self._clicked_nodes(state, page)
+            text = pages.rich_text((*head, *page.nodes), marked)
+            observation = pages.rich_text(page.nodes, marked)
         else:
-            sep = pages.SEPARATOR
-            text = (
-                f"{'WebShop' + sep if start else ''}Instruction:{sep}{goal.goal.strip()}{sep}{page.text}"
-            )
-            seen = page.anchor
+            parts = ["WebShop"] if is_start else []
+            parts += ["Instruction:", goal.goal.strip(), page.text]
+            text = pages.SEPARATOR.join(parts)
+            observation = page.anchor
 
         return ShopState(
             goal,
@@ -247,14 +254,14 @@ class WebShop:
             state.chosen,
             state.visited,
             page=text,
-            observation=seen,
+            observation=observation,
         )
 
     def _address(self, kind: str, state: ShopState) -> str:
         asin = self.catalogue.head(state.product)[0] if state.product >= 0 else ""
         return pages.address(self.session, kind, asin, state.query, state.number, state.chosen)
 
-    def _marked(self, state: ShopState, page: Page) -> list[Node]:
+    def _clicked_nodes(self, state: ShopState, page: Page) -> list[Node]:
         """Return what mode ``text_rich`` shows as clicked; the original looks for a value anywhere in the page's address."""
         if self._repaired:
             chosen = dict(state.chosen)
@@ -285,7 +292,7 @@ class WebShop:
         if chosen:
             return pages.with_chosen(self._page(kind, query, number, product, ()), chosen)
         if kind == "results":
-            hits = self._hits(query)
+            hits = self._find_products(query)
             start = (number - 1) * pages.PAGE_SIZE
             more = not self._repaired or start + pages.PAGE_SIZE < len(hits)
             shown = ((hit, self.catalogue.head(hit)) for hit in hits[start : start + pages.PAGE_SIZE])
@@ -296,7 +303,7 @@ class WebShop:
         nodes = pages.item_nodes(found) if kind == "item" else pages.sub_nodes(found, kind, longest)
         return pages.make_page(nodes)
 
-    def _hits(self, query: str) -> tuple[int, ...]:
+    def _find_products(self, query: str) -> tuple[int, ...]:
         first, *rest = query.split(" ")
         if not self._repaired and first == "<r>":
             # The original draws anew on every visit; here the draw belongs to the query.
@@ -309,7 +316,7 @@ class WebShop:
         return self.catalogue.index.search(query)
 
 
-def _crashes(query: str) -> bool:
+def _crashes_original(query: str) -> bool:
     """Return whether the original crashes on this query; here it changes nothing."""
     words = query.split(" ")
     return words[0] == "<a>" or words == ["<c>"]

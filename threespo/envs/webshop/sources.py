@@ -52,7 +52,8 @@ def read_products(folder: Path, limit: int | None = None) -> Iterator[Product]:
     if items is None:
         raise InputError(f"{folder}: no items.json or items.json.xz there. {_REMEDY}")
 
-    instructions, human = _read_mapping(folder, "instructions"), _read_mapping(folder, "human_goals")
+    instructions = _read_mapping(folder, "instructions")
+    human = _read_mapping(folder, "human_goals")
     seen: set[str] = set()
     for number, values in enumerate(read_array(items), start=1):
         if limit is not None and number > limit:
@@ -88,7 +89,10 @@ def read_array(path: Path) -> Iterator[Any]:
 
 
 def _elements(file: IO[str], path: Path) -> Iterator[Any]:
-    decoder, text, opened, count = json.JSONDecoder(), "", False, 0
+    decoder = json.JSONDecoder()
+    text = ""
+    opened = False
+    count = 0
     while True:
         chunk = file.read(_CHUNK)
         text += chunk
@@ -96,7 +100,9 @@ def _elements(file: IO[str], path: Path) -> Iterator[Any]:
         if not opened and position < len(text):
             if text[position] != "[":
                 raise InputError(f"{path}: expected a JSON list of products. {_REMEDY}")
-            opened, position = True, position + 1
+            opened = True
+            position += 1
+
         while opened:
             position = _skip(text, position, ",")
             if text.startswith("]", position):
@@ -109,7 +115,8 @@ def _elements(file: IO[str], path: Path) -> Iterator[Any]:
             if end == len(text) and chunk:
                 break
             yield element
-            count, position = count + 1, end
+            count += 1
+            position = end
 
         text = text[position:]
         if not chunk:

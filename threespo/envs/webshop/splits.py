@@ -52,7 +52,7 @@ def split_goals(catalogue: Catalogue, human: bool, seed: int = 0) -> Splits:
 
 
 def optional_split_goals(splits: Splits) -> dict[str, tuple[ShopGoal, ...]]:
-    """Return the goals that panels are cut from: the second halves of the held-out goals, which no ordinary study plays.
+    """Return the goals that optional splits are cut from: second halves of the held-out goals.
 
     Args:
         splits: what ``split_goals`` returned.
@@ -65,8 +65,8 @@ def original_splits(catalogue: Catalogue, human: bool) -> Splits:
     """Return the splits that the reference runs with: positions 0 to 499 are tested on, all others are trained on.
 
     They are positions in two orders: training and validation have workers with seeds of their own, each of which shuffles
-    the goals and draws price bounds. So most test goals are training goals as well (``count_training_overlap``). Calibration goals
-    are the next positions of the validation worker, and the reference trains on those, too.
+    the goals and draws price bounds. So most test goals are training goals as well (``count_training_overlap``). Calibration
+    goals are the next positions of the validation worker, and the reference trains on those, too.
 
     Args:
         catalogue: the products.

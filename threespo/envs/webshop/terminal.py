@@ -31,7 +31,8 @@ def _lines(nodes: Sequence[Node], chosen: dict[str, str]) -> Iterator[str]:
             continue
 
         if node.kind == "asin":
-            title, price = nodes[place].text, nodes[place + 1].text
+            title = nodes[place].text
+            price = nodes[place + 1].text
             place += 2
             yield from _wrapped(f"[{node.text}] {title} - {price}", "  ")
         elif place < len(nodes) and nodes[place].kind == "label":

@@ -9,6 +9,7 @@ from pathlib import Path
 from threespo.envs.base import Task
 from threespo.envs.episode import EpisodeSetup
 from threespo.envs.registry import environment
+from threespo.envs.webshop.heuristics import BUY_ACTION
 from threespo.envs.webshop.settings import WebshopTasks
 from threespo.envs.webshop.shop import WebShop
 from threespo.errors import InputError
@@ -51,7 +52,8 @@ def curriculum(settings: BasePolicySettings) -> Curriculum:
     Raises:
         InputError: if the shop has more products than a tiny policy can have tokens for.
     """
-    tasks, data = settings.tasks, settings.paths.data(settings.env)
+    tasks = settings.tasks
+    data = settings.paths.data(settings.env)
     assert isinstance(tasks, WebshopTasks)
     spec = environment(settings.env)
     shop = spec.make(settings.episode, data)
@@ -98,10 +100,10 @@ def recipe(size: PolicySize, real: bool, weakness: Weakness = "planted") -> Reci
     million = int(1_000_000 * size.effort)
 
     def stage(
-        millions: float, learning_rate: float, prompt_weight: float, decision_weight: float
+        million_tokens: float, learning_rate: float, prompt_weight: float, decision_weight: float
     ) -> Stage:
         return Stage(
-            tokens=int(millions * million),
+            tokens=int(million_tokens * million),
             learning_rate=learning_rate * size.learning_rate,
             prompt_weight=prompt_weight,
             decision_weight=decision_weight,
@@ -110,11 +112,16 @@ def recipe(size: PolicySize, real: bool, weakness: Weakness = "planted") -> Reci
         )
 
     # Real pages are twice as long. After the first stage their prompts have no weight, so nearly all tokens skip the head.
-    later, tokens = (0.0, (4, 12, 6)) if real else (0.1, (3, 7, 4))
+    if real:
+        later_prompt_weight = 0.0
+        millions = (4, 12, 6)
+    else:
+        later_prompt_weight = 0.1
+        millions = (3, 7, 4)
     stages = (
-        stage(tokens[0], 2e-3, 1.0, 1.0),
-        stage(tokens[1], 1.5e-3, later, 4.0),
-        stage(tokens[2], 1.2e-3, later, 6.0),
+        stage(millions[0], 2e-3, 1.0, 1.0),
+        stage(millions[1], 1.5e-3, later_prompt_weight, 4.0),
+        stage(millions[2], 1.2e-3, later_prompt_weight, 6.0),
     )
 
     if weakness == "early":
@@ -175,15 +182,18 @@ def _understanding(turns: list[Turn]) -> dict[str, float]:
     """
     kinds: dict[str, list[Turn]] = {"product": [], "option": [], "buy": []}
     for turn in turns:
-        buys = turn.wanted == "click[buy now]"
-        kinds["buy" if buys else "product" if turn.episode.state.kind == "results" else "option"].append(
-            turn
-        )
+        if turn.wanted == BUY_ACTION:
+            kind = "buy"
+        elif turn.episode.state.kind == "results":
+            kind = "product"
+        else:
+            kind = "option"
+        kinds[kind].append(turn)
 
     facts: dict[str, float] = {}
     for kind, found in kinds.items():
         facts[f"{kind}_recall"] = sum(turn.taken == turn.wanted for turn in found) / max(1, len(found))
         facts[f"{kind}_states"] = len(found)
 
-    early = sum(turn.taken == "click[buy now]" for turn in kinds["option"])
+    early = sum(turn.taken == BUY_ACTION for turn in kinds["option"])
     return {**facts, "buys_too_early": early / max(1, len(kinds["option"]))}

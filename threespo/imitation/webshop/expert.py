@@ -63,16 +63,20 @@ def decide(episode: Episode, rng: random.Random, noise: ExpertNoise = CAREFUL) -
         rng: decides the faults only.
         noise: probabilities of the faults.
     """
-    return _Look(episode, rng, noise).decide()
+    return _PageDecision(episode, rng, noise).decide()
 
 
-class _Look:
-    """One look at a page."""
+class _PageDecision:
+    """The expert's decision on one page."""
 
     def __init__(self, episode: Episode, rng: random.Random, noise: ExpertNoise) -> None:
-        self.episode, self.rng, self.noise = episode, rng, noise
+        self.episode = episode
+        self.rng = rng
+        self.noise = noise
+
         self.goal = episode.task.goal
-        self.wish, self.wanted = product_request(self.goal).lower(), wanted_words(self.goal)
+        self.wish = product_request(self.goal).lower()
+        self.wanted = wanted_words(self.goal)
         self.head = (WORD.findall(self.wanted) or ["it"])[-1]
         self.admissible = episode.setup.env.admissible(episode.state)
         self.parts = split_page(episode.observation)
