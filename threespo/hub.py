@@ -1,10 +1,13 @@
 """Files of the model hub: fetched once, resumed where a download has stopped, verified before they get their name.
 
-``huggingface_hub`` finds and transfers them, so its environment variables hold here: ``HF_HOME`` (where models are kept),
-``HF_ENDPOINT`` (a mirror), ``HF_HUB_OFFLINE``, ``HF_TOKEN``. Its own downloads begin anew in every process; here what has
-arrived stays in a file that ends with ``.part`` until the rest has come. A file whose digest is not the hub's (or the pinned
-one) never gets its name.
+``huggingface_hub`` finds and transfers them, so its environment variables apply: ``HF_HOME`` (where models are kept),
+``HF_ENDPOINT`` (a mirror), ``HF_HUB_OFFLINE``, ``HF_TOKEN``. A file whose digest is neither the hub's nor the pinned one
+never gets its name.
 """
+
+# Why not `snapshot_download` alone: huggingface_hub 2.4 deletes what an interrupted process has received (a file of the shop
+# has 5.5 GB), compares no digests, and only warns of a full disk. So partial files, digests and the check of the disk are
+# ours; addresses, tokens, cache and transfer are the library's. `http_get` alone is a function that it does not document.
 
 import contextlib
 import errno
@@ -22,12 +25,14 @@ from urllib.parse import urlparse
 from threespo.errors import InputError
 from threespo.network import make_http_client
 
-Kind = Literal["model", "dataset"]
+RepositoryKind = Literal["model", "dataset"]
 
 MODEL_FILES = ("*.json", "*.safetensors", "tokenizer.model", "*.txt", "*.jinja")
 """Patterns of a model's files that are fetched; there are others for other libraries."""
 
-COMMIT = re.compile("[0-9a-f]{40}")
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+_SHA1_LENGTH = 40
 
 
 class CachedModel(NamedTuple):
@@ -35,18 +40,18 @@ class CachedModel(NamedTuple):
 
     folder: Path
     revision: str
-    """The commit that a name such as ``main`` has meant."""
+    """The commit, also where a name such as ``main`` was asked for."""
     files: dict[str, int]
     """Bytes by name."""
 
 
-class _Remote(NamedTuple):
+class _RemoteFile(NamedTuple):
     """A file at the hub."""
 
-    location: str
+    url: str
     size: int
     digest: str
-    """SHA-256 of a large file; of a small one SHA-1 as git has it."""
+    """SHA-256 of a large file; of a small one SHA-1 as git computes it."""
     headers: dict[str, str]
 
 
@@ -56,15 +61,15 @@ def fetch_file(
     target: Path,
     *,
     revision: str,
-    kind: Kind = "dataset",
+    kind: RepositoryKind = "dataset",
     sha256: str | None = None,
 ) -> Path:
     """Fetch a file of a repository unless it is there.
 
     Args:
         repository: OWNER/NAME.
-        name: the file's name there.
-        target: what it is here; it appears when it is whole and verified.
+        name: the file's name in the repository.
+        target: the local file; it appears when it is complete and verified.
         revision: a commit, a tag or a branch.
         kind: of the repository.
         sha256: what its content must be; ``None`` trusts the digest that the hub states.
@@ -73,8 +78,9 @@ def fetch_file(
         InputError: if the network, the hub or the disk fails (what has arrived is kept), or the content is another one.
     """
     if not target.is_file():
-        with _explained(f"{repository}, {name}", f"put the file at {target} by hand"):
-            _fetch(_find(repository, name, kind, revision), target, sha256)
+        with _explain_failures(f"{repository}, {name}", f"put the file at {target} by hand"):
+            remote = _find_remote_file(repository, name, kind, revision)
+            _download(remote, target, sha256, target.name)
     return target
 
 
@@ -89,23 +95,26 @@ def fetch_model(source: str, revision: str | None = None) -> CachedModel:
         InputError: if the network, the hub or the disk fails (what has arrived is kept), or a digest is wrong.
     """
     from huggingface_hub import HfApi, constants, hf_hub_download
-    from huggingface_hub.file_download import repo_folder_name
 
-    if (here := _cached(source, revision)) is not None:
-        return here
-    with _explained(source, "name a local folder in the policy's 'source'"):
+    cached = _find_cached_model(source, revision)
+    if cached is not None:
+        return cached
+
+    # The layout of the library's cache is documented: models--OWNER--NAME with blobs, refs and snapshots.
+    store = Path(constants.HF_HUB_CACHE) / f"models--{source.replace('/', '--')}"
+    with _explain_failures(source, "name a local folder in the policy's 'source'"):
         info = HfApi().model_info(source, revision=revision)
-        commit, names = str(info.sha), [file.rfilename for file in info.siblings or ()]
-        store = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
-        for name in _of_model(source, names):
+        commit = str(info.sha)
+        for name in _select_model_files(source, [file.rfilename for file in info.siblings or ()]):
             # A verified blob is put where the library keeps those that it has fetched; it then only links them.
-            remote = _find(source, name, "model", commit)
-            _fetch(remote, store / "blobs" / remote.digest, None, shown=name)
-            linked = Path(hf_hub_download(source, name, revision=commit))
-        if not COMMIT.fullmatch(revision or ""):
-            # The cache then knows which commit the name has meant, for those who are offline later.
+            remote = _find_remote_file(source, name, "model", commit)
+            _download(remote, store / "blobs" / remote.digest, None, name)
+            hf_hub_download(source, name, revision=commit)
+        if not _is_commit(revision):
+            # So that the cache knows which commit the name has meant, for those who are offline later.
             hf_hub_download(source, "config.json", revision=revision)
-    model = _described(linked.parents[len(Path(name).parents) - 1], commit)
+
+    model = _describe_snapshot(store / "snapshots" / commit)
     print(
         f"model {source}: revision {commit}, {sum(model.files.values()):,} bytes in {model.folder}",
         file=sys.stderr,
@@ -124,37 +133,38 @@ def find_model_folder(source: str, revision: str, files: Mapping[str, int]) -> P
     Raises:
         InputError: as ``fetch_model``.
     """
-    here = _cached(source, revision)
-    return (
-        here.folder
-        if here and files.items() <= here.files.items()
-        else fetch_model(source, revision).folder
-    )
+    cached = _find_cached_model(source, revision)
+    if cached is not None and files.items() <= cached.files.items():
+        return cached.folder
+    return fetch_model(source, revision).folder
 
 
-def _cached(source: str, revision: str | None) -> CachedModel | None:
-    """Return what the cache has of a pinned model, or offline of any, if it is whole."""
+def _find_cached_model(source: str, revision: str | None) -> CachedModel | None:
+    """Return a complete model from the cache: of a pinned commit, or offline of any revision."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    if not constants.is_offline_mode() and not COMMIT.fullmatch(revision or ""):
+    if not constants.is_offline_mode() and not _is_commit(revision):
         return None
     try:
         folder = Path(snapshot_download(source, revision=revision, local_files_only=True))
     except LocalEntryNotFoundError:
         return None
-    return _described(folder, folder.name) if _is_whole(folder) else None
+    return _describe_snapshot(folder) if _is_complete(folder) else None
 
 
-def _described(folder: Path, commit: str) -> CachedModel:
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return CachedModel(
-        folder, commit, {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
-    )
+def _is_commit(revision: str | None) -> bool:
+    return _COMMIT.fullmatch(revision or "") is not None
 
 
-def _is_whole(folder: Path) -> bool:
-    """Return whether a snapshot has configuration, tokenizer and all its weights: an interrupted one has fewer files."""
+def _describe_snapshot(folder: Path) -> CachedModel:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+    return CachedModel(folder, revision=folder.name, files=sizes)
+
+
+def _is_complete(folder: Path) -> bool:
+    """Return whether a snapshot has configuration, tokenizer and all weights: an interrupted download has fewer files."""
     index = folder / "model.safetensors.index.json"
     try:
         weights = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
@@ -162,119 +172,119 @@ def _is_whole(folder: Path) -> bool:
         weights = {path.name for path in folder.glob("*.safetensors")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
-    tokenizer = any(
-        (folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")
-    )
-    return (
-        tokenizer
-        and bool(weights)
-        and all((folder / name).is_file() for name in ("config.json", *weights))
-    )
+
+    tokenizers = ("tokenizer.json", "tokenizer.model", "vocab.json")
+    has_tokenizer = any((folder / name).is_file() for name in tokenizers)
+    has_the_rest = all((folder / name).is_file() for name in ("config.json", *weights))
+    return bool(weights) and has_tokenizer and has_the_rest
 
 
-def _of_model(source: str, names: Sequence[str]) -> list[str]:
-    """Return the files that are fetched: small ones first, so that a wrong model is found before its weights have come."""
-    wanted = [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in MODEL_FILES)]
-    if not any(name.endswith(".safetensors") for name in wanted):
+def _select_model_files(source: str, names: Sequence[str]) -> list[str]:
+    """Return the files to fetch: small ones first, so that a wrong model is found before its weights have come."""
+    selected = [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in MODEL_FILES)]
+    if not any(name.endswith(".safetensors") for name in selected):
         raise InputError(
             f"{source}: no weights in the format safetensors; convert the model, or choose another one"
         )
-    return sorted(wanted, key=lambda name: (name.endswith(".safetensors"), name))
+    return sorted(selected, key=lambda name: (name.endswith(".safetensors"), name))
 
 
-def _find(repository: str, name: str, kind: Kind, revision: str) -> _Remote:
+def _find_remote_file(repository: str, name: str, kind: RepositoryKind, revision: str) -> _RemoteFile:
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # it is public, and not marked so
 
     url = hf_hub_url(repository, name, repo_type=kind, revision=revision)
-    found = get_hf_file_metadata(url)
-    if found.size is None or found.etag is None:
+    metadata = get_hf_file_metadata(url)
+    if metadata.size is None or metadata.etag is None:
         raise OSError(f"{url}: the server states neither size nor digest; is it a model hub?")
+
     headers = build_hf_headers()
     # A signed address elsewhere must not see the token.
-    if urlparse(found.location).netloc != urlparse(url).netloc:
+    if urlparse(metadata.location).netloc != urlparse(url).netloc:
         headers.pop("authorization", None)
-    return _Remote(found.location, found.size, found.etag, headers)
+    return _RemoteFile(metadata.location, metadata.size, metadata.etag, headers)
 
 
-def _fetch(remote: _Remote, target: Path, sha256: str | None, shown: str = "") -> None:
-    """Put a file in its place unless another process has; ``shown`` is what the progress bar calls it."""
+def _download(remote: _RemoteFile, target: Path, sha256: str | None, label: str) -> None:
+    """Fetch a file unless another process has; ``label`` is what the progress bar calls it."""
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Of this very content: what another revision has left is no beginning of it.
+    # The name has the digest: what was received of another revision must not be continued.
     partial = target.with_name(f"{target.name}.{remote.digest[:12]}.part")
     with WeakFileLock(target.with_name(f".{target.name}.lock")):
-        if not target.is_file():
-            have = partial.stat().st_size if partial.exists() else 0
-            if have > remote.size:
-                partial.unlink()
-                have = 0
-            _check_disk(remote.size - have, target)
-            with partial.open("ab") as out:
-                http_get(
-                    remote.location,
-                    out,
-                    resume_size=have,
-                    headers=remote.headers,
-                    expected_size=remote.size,
-                    displayed_filename=shown or target.name,
-                )
-            _verify(partial, remote, sha256, target)
-            partial.replace(target)
+        if target.is_file():
+            return
+
+        received = partial.stat().st_size if partial.exists() else 0
+        if received > remote.size:
+            partial.unlink()
+            received = 0
+        _check_free_space(remote.size - received, target.parent)
+
+        with partial.open("ab") as out:
+            http_get(
+                remote.url,
+                out,
+                resume_size=received,
+                headers=remote.headers,
+                expected_size=remote.size,
+                displayed_filename=label,
+            )
+        _verify(partial, remote, sha256, target)
+        partial.replace(target)
 
 
-def _check_disk(needed: int, target: Path) -> None:
-    free = shutil.disk_usage(target.parent).free
+def _check_free_space(needed: int, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
     if needed > free:
         raise OSError(
-            errno.ENOSPC,
-            f"{needed:,} bytes are still to come, and {free:,} are free for {target.parent}",
+            errno.ENOSPC, f"{needed:,} bytes are still to come, and {free:,} are free for {folder}"
         )
 
 
-def _verify(file: Path, remote: _Remote, sha256: str | None, target: Path) -> None:
-    """Delete a file whose digest is wrong."""
-    small = len(remote.digest) == hashlib.sha1(usedforsecurity=False).digest_size * 2
-    wanted = [
-        (digest, name)
-        for digest, name in ((remote.digest, "the hub states"), (sha256, "is pinned here"))
-        if digest
-    ]
-    for digest, whose in wanted:
-        as_git = small and digest == remote.digest
-        sums = (
-            hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
-            if as_git
-            else hashlib.sha256()
-        )
-        with file.open("rb") as data:
-            while chunk := data.read(1 << 20):
-                sums.update(chunk)
-        if sums.hexdigest() != digest:
-            file.unlink()
+def _verify(partial: Path, remote: _RemoteFile, sha256: str | None, target: Path) -> None:
+    """Delete a file whose digest is not the hub's or the pinned one, and raise ``InputError``."""
+    expected = [(remote.digest, "the hub states")]
+    if sha256:
+        expected.append((sha256, "is pinned here"))
+
+    for digest, origin in expected:
+        found = _hash_file(partial, as_git=len(digest) == _SHA1_LENGTH)
+        if found != digest:
+            partial.unlink()
             raise InputError(
-                f"{target}: what was fetched has the digest {sums.hexdigest()}, but {digest} {whose}. It was deleted; run "
+                f"{target}: what was fetched has the digest {found}, but {digest} {origin}. It was deleted; run "
                 "again, and if that does not help, choose another mirror or revision"
             )
 
 
+def _hash_file(file: Path, *, as_git: bool) -> str:
+    """Return the SHA-256 of a file, or the SHA-1 of the object that git makes of it."""
+    with file.open("rb") as data:
+        if not as_git:
+            return hashlib.file_digest(data, "sha256").hexdigest()
+        header = b"blob %d\0" % file.stat().st_size
+        return hashlib.file_digest(data, lambda: hashlib.sha1(header, usedforsecurity=False)).hexdigest()
+
+
 @contextlib.contextmanager
-def _explained(what: str, by_hand: str) -> Iterator[None]:
+def _explain_failures(subject: str, by_hand: str) -> Iterator[None]:
     """Turn failures of network, hub and disk into one sentence with the remedy."""
     from huggingface_hub import constants, errors, get_session
 
     if not constants.is_offline_mode():
-        # Made here, before anything is fetched: its errors are of the environment, not of the network.
-        make_http_client(what, get_session)
-    # The HTTP library's errors, whichever that is in this version, and those of the system.
-    failures = cast(tuple[type[Exception], ...], errors.HfHubHTTPError.__bases__)
+        # Made before anything is fetched: its errors are of the environment, not of the network.
+        make_http_client(subject, get_session)
+
+    # The library's error derives from OSError and from that of its HTTP library, which differs between versions.
+    transfer_errors = cast(tuple[type[Exception], ...], errors.HfHubHTTPError.__bases__)
     try:
         yield
     except errors.OfflineModeIsEnabled as error:
         raise InputError(
-            f"{what}: not in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to fetch it. Unset it, or {by_hand}"
+            f"{subject}: not in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids to fetch it. Unset it, or {by_hand}"
         ) from error
     except (
         errors.RepositoryNotFoundError,
@@ -282,17 +292,15 @@ def _explained(what: str, by_hand: str) -> Iterator[None]:
         errors.EntryNotFoundError,
     ) as error:
         raise InputError(
-            f"{what}: {constants.ENDPOINT} has no such repository, revision or file ({type(error).__name__}). Check the "
+            f"{subject}: {constants.ENDPOINT} has no such repository, revision or file ({type(error).__name__}). Check the "
             f"names in the study, set HF_TOKEN if it is not public, or {by_hand}"
         ) from error
-    except failures as error:
-        again = "Run again when the network is there, set HF_ENDPOINT to a mirror"
-        remedy = "Free some disk space and run again" if _is_full(error) else again
-        first = str(error).strip().partition("\n")[0] or type(error).__name__
+    except transfer_errors as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "Free some disk space and run again"
+        else:
+            remedy = "Run again when the network is there, set HF_ENDPOINT to a mirror"
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(
-            f"{what}: not fetched from {constants.ENDPOINT} ({first}). What has arrived is kept. {remedy}, or {by_hand}"
+            f"{subject}: not fetched from {constants.ENDPOINT} ({reason}). What has arrived is kept. {remedy}, or {by_hand}"
         ) from error
-
-
-def _is_full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

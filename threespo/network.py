@@ -10,66 +10,68 @@ from threespo.errors import InputError
 
 ClientT = TypeVar("ClientT")
 
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-
 
 def is_local_url(url: str) -> bool:
-    """Return whether an address is this machine's own, by plain HTTP: no proxy and no certificate has a part in it."""
+    """Return whether an address is plain HTTP to this machine, which needs neither proxy nor certificate."""
     address = urllib.parse.urlsplit(url)
     host = address.hostname or ""
     if address.scheme != "http":
         return False
     if host == "localhost" or host.endswith(".localhost"):
         return True
+
     try:
-        number = ipaddress.ip_address(host)
+        ip_address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    # 0.0.0.0 is where servers listen, and what people copy from their output.
-    return number.is_loopback or number.is_unspecified
+    # Servers print 0.0.0.0 as the address that they listen on, and people copy it.
+    return ip_address.is_loopback or ip_address.is_unspecified
 
 
-def make_http_client(what: str, make: Callable[[], ClientT]) -> ClientT:
+def make_http_client(purpose: str, make: Callable[[], ClientT]) -> ClientT:
     """Return the HTTP client that ``make`` returns.
 
-    Clients read all proxies and certificates at once, also those that the address at hand does not need.
+    A client reads all proxies and certificates of the environment at once, also those that its address does not need.
 
     Args:
-        what: what it is for, the beginning of messages.
-        make: makes it.
+        purpose: what the client is for, the beginning of messages.
+        make: makes the client.
 
     Raises:
         InputError: if the environment names a proxy or certificates that cannot be used.
     """
     try:
         return make()
-    # Libraries have errors of their own for a wrong address, ImportError for SOCKS, OSError for certificates.
+    # Libraries raise their own errors for a wrong address, ImportError for SOCKS and OSError for certificates.
     except Exception as error:
         if not isinstance(error, ImportError | OSError) and not list_proxy_variables():
             raise
-        fault = _fault(error)
-    # Outside of the except clause: the client's errors may hold a proxy's password.
-    raise InputError(f"{what}: no HTTP client can be made with what the environment names. {fault}")
+        explanation = _explain_client_error(error)
+    # Raised outside of the except clause: the client's error, as its context, may hold a proxy's password.
+    raise InputError(
+        f"{purpose}: no HTTP client can be made with what the environment names. {explanation}"
+    )
 
 
 def list_proxy_variables() -> list[str]:
-    """Return the names of the variables that name proxies; their values may hold passwords."""
-    return _set(_PROXIES)
+    """Return the names of the set variables that name proxies; their values may hold passwords."""
+    return _list_set_variables("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
-def _fault(error: Exception) -> str:
-    named = " and ".join(list_proxy_variables())
+def _explain_client_error(error: Exception) -> str:
+    proxies = " and ".join(list_proxy_variables())
     if isinstance(error, ImportError):
-        return f"A proxy in {named} speaks SOCKS, for which a package is missing: pip install socksio, or unset it."
+        return f"A proxy in {proxies} speaks SOCKS, for which a package is missing: pip install socksio, or unset it."
+
     if isinstance(error, OSError):
-        files = (
-            " and ".join(f"{name}={os.environ[name]}" for name in _set(_CERTIFICATES)) or "certificates"
-        )
+        variables = _list_set_variables("SSL_CERT_FILE", "SSL_CERT_DIR")
+        files = " and ".join(f"{name}={os.environ[name]}" for name in variables) or "certificates"
         return f"{files}: {error.strerror or error}. Name a file of certificates in PEM form that is there, or unset it."
-    return f"A proxy in {named} has no usable address ({type(error).__name__}): write http://HOST:PORT, or unset it."
+
+    return f"A proxy in {proxies} has no usable address ({type(error).__name__}): write http://HOST:PORT, or unset it."
 
 
-def _set(names: tuple[str, ...]) -> list[str]:
-    """Return those of the variables that are set, as they are spelled: proxies are read in small letters, too."""
-    return [spelled for name in names for spelled in (name, name.lower()) if os.environ.get(spelled)]
+def _list_set_variables(*names: str) -> list[str]:
+    # Proxies are read from variables in small letters, too.
+    spellings = [spelling for name in names for spelling in (name, name.lower())]
+    return [spelling for spelling in spellings if os.environ.get(spelling)]

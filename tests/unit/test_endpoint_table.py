@@ -111,7 +111,7 @@ QUOTING = [one for one in FORMS if re.search(WORDS, json.dumps(str(one.values[1]
 def test_the_words_of_the_service_are_passed_on(world, caplog, name, form):
     world.ask()
     # Of refusals the first of each kind is told.
-    world.sampler._chat._told.clear()
+    world.sampler._chat._warned_refusals.clear()
     outcome, _ = world.ask(form, forever=True)
     said = outcome if isinstance(outcome, str) else caplog.text
     assert WORDS in said
@@ -148,7 +148,7 @@ def test_a_parameter_that_a_family_of_models_refuses_names_the_setting(world):
 
 def test_the_first_refusal_of_each_kind_is_told_with_what_to_do(world, caplog):
     world.ask()
-    world.sampler._chat._told.clear()
+    world.sampler._chat._warned_refusals.clear()
     parts = {
         "no text, but a thought, and a reason to end": "correct its reasoning parser",
         "text, ended by a filter: `content_filter`": "filter",

@@ -511,7 +511,7 @@ def test_indices_of_exports(tmp_path, content):
 )
 def test_indices_of_weights(tmp_path, content):
     (tmp_path / "model.safetensors.index.json").write_bytes(content)
-    assert hub._is_whole(tmp_path) is False
+    assert hub._is_complete(tmp_path) is False
 
 
 @fuzz

@@ -182,7 +182,7 @@ def test_mutant_with_repacked_weights(
     import vllm.model_executor.layers.utils as layers
 
     # What the CPU build does without us.
-    monkeypatch.setattr(vllm_engine, "_plain_linear", layers.dispatch_cpu_unquantized_gemm)
+    monkeypatch.setattr(vllm_engine, "_use_own_weight", layers.dispatch_cpu_unquantized_gemm)
     if checked:
         with pytest.raises(InputError, match="vLLM computes with repacked weights"):
             started(policy)
@@ -196,13 +196,13 @@ def test_mutant_with_repacked_weights(
 def test_mutant_with_a_repacked_head(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     import vllm.model_executor.layers.utils as layers
 
-    original, plain = layers.dispatch_cpu_unquantized_gemm, vllm_engine._plain_linear
+    original, plain = layers.dispatch_cpu_unquantized_gemm, vllm_engine._use_own_weight
 
     # Only of the head, which is the embedding: its weight is there, is synced, and is not what is computed with.
     def of_the_head(layer: nn.Module, remove_weight: bool) -> None:
         (plain if remove_weight else original)(layer, remove_weight)
 
-    monkeypatch.setattr(vllm_engine, "_plain_linear", of_the_head)
+    monkeypatch.setattr(vllm_engine, "_use_own_weight", of_the_head)
     monkeypatch.setattr(vllm_engine, "check_weights_not_repacked", lambda model: None)
     engine = started(policy)
     sampler = VllmSampler(policy, engine, NEW, LONGEST)

@@ -1,4 +1,4 @@
-"""Playing whole episodes with a policy, many at a time in lock-step."""
+"""Plays whole episodes with a policy, many at a time in lock-step."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _TAG = re.compile("</?(?:think|action)>", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRecord:
-    """One finished episode, with what went wrong on the way."""
+    """One finished episode, with the faults of its responses."""
 
     episode: Episode
     steps: int
@@ -29,42 +29,42 @@ class EpisodeRecord:
     earlier_score: float = 0.0
     """The best score of earlier attempts."""
     responses: tuple[str, ...] = ()
-    """What the policy said, step by step, from the start of the record on; of several attempts the last one's."""
+    """The policy's responses, step by step; of several attempts the last one's."""
 
     @property
     def score(self) -> float:
         """The best score of all attempts, as success is that of any."""
         return max(self.episode.score, self.earlier_score)
 
-    def add_earlier_attempts(self, earlier: "EpisodeRecord | None") -> "EpisodeRecord":
-        """Return the record with the steps, faults and score of an earlier attempt added."""
-        if earlier is None:
-            return self
-        sums = {
-            name: getattr(self, name) + getattr(earlier, name)
-            for name in ("steps", "invalid_format", "inadmissible", "nothing_happens")
-        }
-        return replace(self, **sums, earlier_score=earlier.score)
+    def add_earlier_attempts(self, earlier: "EpisodeRecord") -> "EpisodeRecord":
+        """Return the record with the steps, faults and score of earlier attempts added."""
+        return replace(
+            self,
+            steps=self.steps + earlier.steps,
+            invalid_format=self.invalid_format + earlier.invalid_format,
+            inadmissible=self.inadmissible + earlier.inadmissible,
+            nothing_happens=self.nothing_happens + earlier.nothing_happens,
+            earlier_score=earlier.score,
+        )
 
 
 class Prompter(Protocol):
-    """Decides what a policy is asked; ``place`` is the episode's place among those that are played together."""
+    """Writes the prompts of episodes; ``index`` is the episode's position among those that are played together."""
 
-    def prompt(self, place: int, episode: Episode) -> str:
+    def prompt(self, index: int, episode: Episode) -> str:
         """Return the prompt for the next action."""
         ...
 
-    def note_response(self, place: int, response: str) -> bool:
-        """Take note of a response to the prompt.
-
-        Args:
-            place: the episode's place.
-            response: its text.
-
-        Returns:
-            Whether it has the form that was asked for, apart from its reasoning.
-        """
+    def note_response(self, index: int, response: str) -> bool:
+        """Take note of a response to the prompt; return whether it has the form that the prompt asks for."""
         ...
+
+
+@dataclass(slots=True)
+class _Faults:
+    invalid_format: int = 0
+    inadmissible: int = 0
+    nothing_happens: int = 0
 
 
 def play_episodes(
@@ -83,7 +83,7 @@ def play_episodes(
 
     Args:
         setup: environment, step limit and history length.
-        tasks: what is played.
+        tasks: one episode each.
         sampler: answers the prompts.
         seed: seed of the run.
         temperature: of sampling; 0 means the most probable token.
@@ -94,9 +94,9 @@ def play_episodes(
         The finished episodes, in the order of ``tasks``.
     """
     starts = [start_episode(setup, task) for task in tasks]
-    names: list[Counters] = [(*key, task.task_id) for task in tasks]
+    keys: list[Counters] = [(*key, task.task_id) for task in tasks]
     return continue_episodes(
-        starts, sampler, seed=seed, temperature=temperature, keys=names, prompter=prompter
+        starts, sampler, seed=seed, temperature=temperature, keys=keys, prompter=prompter
     )
 
 
@@ -109,64 +109,62 @@ def continue_episodes(
     keys: Sequence[Counters],
     prompter: Prompter | None = None,
 ) -> list[EpisodeRecord]:
-    """Play on from every start to its end; a draw depends on (seed, its key, step) only.
+    """Play every episode from its current state to its end, as :func:`play_episodes`.
 
     Args:
-        starts: first points; they may lie within an episode.
-        sampler: answers the prompts.
-        seed: seed of the run.
-        temperature: of sampling; 0 means the most probable token.
-        keys: the key of each start's draws.
-        prompter: writes the prompts, by default the paper's.
-
-    Returns:
-        The finished episodes, in the order of ``starts``.
+        starts: initial or later states of episodes.
+        sampler, seed, temperature, prompter: as of :func:`play_episodes`.
+        keys: the key of each start's draws, which depend on (seed, its key, step) only.
     """
     episodes = list(starts)
-    faults = [[0, 0, 0] for _ in episodes]
-    said: list[list[str]] = [[] for _ in episodes]
+    faults = [_Faults() for _ in episodes]
+    responses: list[list[str]] = [[] for _ in episodes]
 
+    # One batch per step of all running episodes; those that have ended leave it.
     while active := [index for index, episode in enumerate(episodes) if not episode.done]:
-        # One batch per step of all running episodes; those that have ended leave it.
-        requests = tuple(
-            SampleRequest(
-                prompter.prompt(i, episodes[i]) if prompter else episodes[i].prompt,
-                1,
-                (*keys[i], episodes[i].steps),
-            )
-            for i in active
-        )
-        for index, (sample,) in zip(
-            active, sampler.sample(requests, seed=seed, temperature=temperature), strict=True
-        ):
+        requests = []
+        for index in active:
+            episode = episodes[index]
+            prompt = prompter.prompt(index, episode) if prompter else episode.prompt
+            # The step is part of the key, so a draw does not depend on which episodes are played together.
+            requests.append(SampleRequest(prompt, 1, (*keys[index], episode.steps)))
+        samples = sampler.sample(tuple(requests), seed=seed, temperature=temperature)
+
+        for index, (sample,) in zip(active, samples, strict=True):
             response = full_response_text(sample)
             outcome = respond(episodes[index], response)
             episodes[index] = outcome.episode
-            said[index].append(response)
-            faults[index][0] += not (
-                prompter.note_response(index, response) if prompter else outcome.valid
-            )
-            faults[index][1] += not outcome.admissible
-            faults[index][2] += outcome.nothing_happens
+            responses[index].append(response)
+
+            is_valid = prompter.note_response(index, response) if prompter else outcome.valid
+            faults[index].invalid_format += not is_valid
+            faults[index].inadmissible += not outcome.admissible
+            faults[index].nothing_happens += outcome.nothing_happens
 
     return [
-        EpisodeRecord(episode, episode.steps, invalid, inadmissible, nothing, responses=tuple(responses))
-        for episode, (invalid, inadmissible, nothing), responses in zip(
-            episodes, faults, said, strict=True
+        EpisodeRecord(
+            episode,
+            episode.steps,
+            faults[index].invalid_format,
+            faults[index].inadmissible,
+            faults[index].nothing_happens,
+            responses=tuple(responses[index]),
         )
+        for index, episode in enumerate(episodes)
     ]
 
 
 def full_response_text(sample: Sample) -> str:
-    """Return the response as it would stand if no server had split the model's thought off.
+    """Return the response as if the server had not separated the model's thought from its text.
 
-    So the thought counts as the tag that the prompt asks for, and no more: without its angle brackets, no word of it is
-    taken for a tag or an action. A text without an action stays alone: what is played is then its end.
+    The thought then counts as the tag that the prompt asks for, and as nothing else: without angle brackets no word of it
+    is taken for a tag or an action. A text without an action is left as it is: its end is then played.
     """
     text = sample.text
     lowered = text.lower()
-    acts = "<action>" in lowered and "</action>" in lowered
-    thinks = "<think>" in text and "</think>" in text
-    if sample.thought is None or thinks or not acts:
+    has_action = "<action>" in lowered and "</action>" in lowered
+    has_thought = "<think>" in text and "</think>" in text
+    if sample.thought is None or has_thought or not has_action:
         return text
-    return f"<think>{_TAG.sub(lambda tag: tag[0].strip('<>'), sample.thought)}</think>{text}"
+    thought = _TAG.sub(lambda tag: tag[0].strip("<>"), sample.thought)
+    return f"<think>{thought}</think>{text}"

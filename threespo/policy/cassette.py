@@ -1,7 +1,7 @@
 """Replies of a paid service, kept in a file (a *cassette*): one JSON line each, appended as they arrive.
 
-A recorded reply is never asked for again, so a killed run resumes where it was, and whoever has the file rebuilds its
-table offline and free. A prompt is stored as part of a digest only.
+A recorded reply is never asked for again, so a killed run resumes where it was, and whoever has the file can rebuild its
+table offline and free of charge. A prompt is stored as part of a digest only.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Literal, get_args
+from typing import IO, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -27,10 +27,11 @@ _log = logging.getLogger(__name__)
 Refusal = Literal[
     "prompt_filtered", "prompt_too_long", "prompt_refused", "reply_filtered", "declined", "no_text", "cut"
 ]  # fmt: skip
-"""Why a reply has none of the model's words, or not all of them. It counts as it is, and the report says how many did.
+"""Why a reply has none of the model's words, or not all of them. It counts as it is, and the report says how many do.
 
-The service refused the prompt: by its filter, by its length, or without a reason that is known here. Its filter withheld the
-reply. The model declined in words for the user, not in a reply. It ended its turn without text, or was cut before any."""
+The service refused the prompt: because of its filter, its length, or a reason that is not recognised. Its filter withheld
+the reply. The model declined in words for the user, not in a reply. It ended its turn without text, or was cut before any.
+"""
 
 REFUSAL_DESCRIPTIONS: dict[Refusal, str] = {
     "prompt_filtered": "prompt refused by the service's filter",
@@ -53,7 +54,7 @@ class Reply(BaseModel):
     asked: str
     """The model that was asked for."""
     served: str
-    """The model that the service says has answered, usually with its date; empty if it did not say."""
+    """The model that answered, as the service names it, usually with a date; empty if it did not say."""
     text: str
     finish: str | None
     """The service's reason to end: ``stop``, ``length`` (the limit cut it), ``content_filter``, ..."""
@@ -79,13 +80,13 @@ class Reply(BaseModel):
 def describe_refusals(replies: Iterable[Reply]) -> str:
     """Return how many of the replies are refusals, and of which kinds; empty if none is."""
     counts = Counter(reply.refusal for reply in replies)
-    kinds = ", ".join(
+    refusals = counts.total() - counts[None]
+    if not refusals:
+        return ""
+    kinds = [
         f"{REFUSAL_DESCRIPTIONS[kind]} ({counts[kind]:,})" for kind in get_args(Refusal) if counts[kind]
-    )
-    return (
-        kinds
-        and f"{counts.total() - counts[None]:,} of {counts.total():,} replies count without a full answer: {kinds}"
-    )
+    ]
+    return f"{refusals:,} of {counts.total():,} replies count without a full answer: {', '.join(kinds)}"
 
 
 def request_digest(
@@ -103,7 +104,7 @@ def request_digest(
 
     Args:
         model: the model that is asked.
-        prompt: what it is asked.
+        prompt: the user message.
         temperature: of sampling; ``None`` where it is not sent.
         seed: seed of the run.
         key: key of the sample request.
@@ -112,18 +113,18 @@ def request_digest(
         limit_parameter: the name under which that is sent.
     """
     # 1 and 1.0 are one temperature, but two texts in JSON.
-    exactly = None if temperature is None else float(temperature)
-    asked = [model, prompt, exactly, seed, list(key), index, max_response_tokens]
-    # What was recorded before there was a choice keeps its name.
-    asked += [] if limit_parameter == "max_tokens" else [limit_parameter]
-    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+    exact_temperature = None if temperature is None else float(temperature)
+    request: list[Any] = [model, prompt, exact_temperature, seed, list(key), index, max_response_tokens]
+    # The default is left out: cassettes from before this option keep their digests.
+    if limit_parameter != "max_tokens":
+        request.append(limit_parameter)
+    return hashlib.blake2b(json.dumps(request).encode(), digest_size=16).hexdigest()
 
 
 def read_replies(path: Path) -> tuple[list[Reply], int]:
-    """Return the replies in a cassette and where, in bytes, the last whole line ends; none if there is no such file.
+    """Return the replies in a cassette (none if there is no such file) and the byte at which its last whole line ends.
 
-    A file ``*.xz`` is decompressed. A torn last line, left by a process that was killed while it wrote, is named in a
-    warning and left out.
+    A file ``*.xz`` is decompressed. An incomplete last line, which a killed process leaves, is skipped with a warning.
 
     Raises:
         InputError: if the file cannot be read or another line is not a reply.
@@ -137,21 +138,22 @@ def read_replies(path: Path) -> tuple[list[Reply], int]:
             f"{path}: cannot be read ({error}); fetch it again, or remove it to start anew."
         ) from error
 
-    *lines, rest = content.split(b"\n")
-    replies = [_parse(line, path, number) for number, line in enumerate(lines, 1)]
+    *lines, last_line = content.split(b"\n")
+    replies = [_parse_line(line, path, number) for number, line in enumerate(lines, 1)]
+    if not last_line:
+        return replies, len(content)
 
-    if rest:
-        try:
-            replies.append(Reply.model_validate_json(rest))
-            return replies, len(content)
-        except ValidationError:
-            _log.warning(
-                "%s: line %d is torn, as a killed run leaves it; it is left out", path, len(lines) + 1
-            )
-    return replies, len(content) - len(rest)
+    # A last line without its line break may still be a complete reply, e.g. after an edit by hand.
+    try:
+        replies.append(Reply.model_validate_json(last_line))
+        return replies, len(content)
+    except ValidationError:
+        number = len(lines) + 1
+        _log.warning("%s: line %d is torn, as a killed run leaves it; it is left out", path, number)
+    return replies, len(content) - len(last_line)
 
 
-def _parse(line: bytes, path: Path, number: int) -> Reply:
+def _parse_line(line: bytes, path: Path, number: int) -> Reply:
     try:
         return Reply.model_validate_json(line)
     except ValidationError as error:
@@ -164,15 +166,15 @@ def _parse(line: bytes, path: Path, number: int) -> Reply:
 
 
 class Cassette:
-    """The replies of one file, and the right to append to it.
+    """The replies of one file, to which one process at a time may append.
 
     Attributes:
-        lines: every reply that the file held when it was opened.
+        initial_replies: every reply that the file had when it was opened.
         recorded: reply of each digest, new ones included; the first one if a file that was joined by hand has several.
     """
 
     def __init__(self, path: Path, *, append: bool) -> None:
-        """Read the file and, with ``append``, hold its lock until ``close`` and cut off a torn last line.
+        """Read the file and, with ``append``, lock it until ``close`` and cut off an incomplete last line.
 
         Args:
             path: the file; it need not exist.
@@ -180,24 +182,25 @@ class Cassette:
                 another process adds to it.
 
         Raises:
-            InputError: if another process holds it, it cannot be read or written, or ``append`` is asked of ``*.xz``.
+            InputError: if another process has locked it, it cannot be read or written, or ``append`` is asked of ``*.xz``.
         """
         self.path = path
-        self._guard = threading.Lock()
+        self._write_lock = threading.Lock()
         self._file: IO[bytes] | None = None
-        self._lock: IO[str] | None = None
+        self._file_lock: IO[str] | None = None
 
         if append and path.suffix == ".xz":
             raise InputError(
                 f"{path}: a compressed cassette is read-only; decompress it (xz -dk) and name the result."
             )
         if append:
-            self._lock = _lock(path)
+            self._file_lock = _lock_cassette(path)
 
+        # After the lock, so that no other process appends between reading and writing.
         try:
             self.initial_replies, self._end = read_replies(path)
             if append:
-                self._file = self._open()
+                self._file = self._open_for_appending()
         except BaseException:
             self.close()
             raise
@@ -206,16 +209,15 @@ class Cassette:
         for reply in self.initial_replies:
             self.recorded.setdefault(reply.digest, reply)
 
-    def _open(self) -> IO[bytes]:
+    def _open_for_appending(self) -> IO[bytes]:
         try:
-            # Unbuffered: what was recorded has left the process.
+            # Unbuffered, so that a recorded reply survives the end of the process.
             file = self.path.open("ab", buffering=0)
             file.truncate(self._end)
-            # The last line may be a whole reply that lacks only its line break, e.g. after an edit by hand.
             if self.initial_replies and not self.path.read_bytes().endswith(b"\n"):
                 self._end += file.write(b"\n")
         except OSError as error:
-            raise _cannot_record(self.path, error) from error
+            raise _recording_error(self.path, error) from error
         return file
 
     def record(self, reply: Reply) -> None:
@@ -229,41 +231,44 @@ class Cassette:
             raise ValueError(f"{self.path} is not open for appending")
 
         line = reply.model_dump_json(exclude_defaults=True).encode() + b"\n"
-        with self._guard:
+        with self._write_lock:
             try:
                 written = 0
                 while written < len(line):
                     written += self._file.write(line[written:])
+                # A reply that was paid must survive a power failure.
                 os.fsync(self._file.fileno())
             except OSError as error:
-                # Another thread may write next: its line must not continue this one.
+                # The next line, perhaps of another thread, must not continue an incomplete one.
                 with contextlib.suppress(OSError):
                     self._file.truncate(self._end)
-                raise _cannot_record(self.path, error) from error
+                raise _recording_error(self.path, error) from error
+
             self._end += len(line)
             self.recorded[reply.digest] = reply
 
     def close(self) -> None:
         """Release the file and its lock."""
-        for handle in (self._file, self._lock):
+        for handle in (self._file, self._file_lock):
             if handle is not None:
                 handle.close()
-        self._file = self._lock = None
+        self._file = None
+        self._file_lock = None
 
 
-def _lock(path: Path) -> IO[str]:
-    lock = path.with_name(path.name + ".lock")
-    handle = try_lock(lock)
+def _lock_cassette(path: Path) -> IO[str]:
+    lock_path = path.with_name(path.name + ".lock")
+    handle = try_lock(lock_path)
     if handle is None:
         raise InputError(
-            f"{path}: another process ({read_lock_holder(lock)}) is adding replies to this cassette. "
+            f"{path}: another process ({read_lock_holder(lock_path)}) is adding replies to this cassette. "
             "Wait for it or stop it; the lock ends with the process."
         )
     write_lock_holder(handle)
     return handle
 
 
-def _cannot_record(path: Path, error: OSError) -> InputError:
+def _recording_error(path: Path, error: OSError) -> InputError:
     return InputError(
         f"{path}: a reply cannot be recorded ({error.strerror}). What was recorded stays; free disk space or choose another "
         "folder, then run again: the run resumes."

@@ -2,8 +2,8 @@
 
 On a small model nearly all time of a decode step through the stock modules is Python overhead and cache copying. Here
 one step is a few dozen tensor operations on the stock module's own weights. Responses to one prompt share its cached
-keys and values: rows stand in a grid of *slots* (one prompt each) by *lanes* (its responses), and one product attends
-all lanes of a slot. Tests compare every step with the stock forward.
+keys and values: rows are arranged in a grid of *slots* (one prompt each) by *lanes* (its responses), and one product
+attends all lanes of a slot. Tests compare every step with the stock forward.
 """
 
 from dataclasses import dataclass
@@ -16,18 +16,15 @@ from torch.nn import functional as F
 
 from threespo.policy.linear import onednn_linear
 
-MODEL_TYPES = frozenset({"qwen2"})
-"""Architectures that this module computes; all others are sampled through their stock forward."""
-
-_FUSE_BELOW = 50_000_000
-"""Models with fewer parameters get their projections concatenated (a copy of the weights) to save operations."""
+_MAX_FUSED_PARAMETERS = 50_000_000
+"""Smaller models get their projections concatenated (a copy of the weights) to save operations."""
 
 
 def is_supported(model: nn.Module) -> bool:
     """Return whether the model is computed exactly here: Qwen2 with plain RoPE and full attention in all layers."""
     config: Any = model.config
     return (
-        config.model_type in MODEL_TYPES
+        config.model_type == "qwen2"
         and config.rope_parameters["rope_type"] == "default"
         and set(config.layer_types) == {"full_attention"}
         and config.hidden_act == "silu"
@@ -36,11 +33,13 @@ def is_supported(model: nn.Module) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    norm: Tensor
+    input_norm: Tensor
     qkv: tuple[tuple[Tensor, Tensor | None], ...]
-    out: Tensor
+    """Weight and bias of queries, keys and values: three pairs, or one if they are fused."""
+    attention_output: Tensor
     mlp_norm: Tensor
     gate_up: tuple[Tensor, ...]
+    """Weights of gate and up projection: two, or one if they are fused."""
     down: Tensor
 
 
@@ -57,14 +56,14 @@ class DirectModel:
         self.heads: int = config.num_attention_heads
         self.kv_heads: int = config.num_key_value_heads
         self.head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        self.layers_count: int = config.num_hidden_layers
         self.eps: float = config.rms_norm_eps
         self.embedding: Tensor = stock.model.embed_tokens.weight
-        self.head: Tensor = stock.lm_head.weight
-        self.norm: Tensor = stock.model.norm.weight
+        self.lm_head: Tensor = stock.lm_head.weight
+        self.final_norm: Tensor = stock.model.norm.weight
         self.rotary = stock.model.rotary_emb
-        fuse = sum(parameter.numel() for parameter in stock.parameters()) < _FUSE_BELOW
-        self.layers = [_layer(layer, fuse) for layer in stock.model.layers]
+        parameter_count = sum(parameter.numel() for parameter in stock.parameters())
+        fuse = parameter_count < _MAX_FUSED_PARAMETERS
+        self.layers = [_extract_layer(layer, fuse) for layer in stock.model.layers]
 
     def rope_tables(
         self, length: int
@@ -74,9 +73,10 @@ class DirectModel:
         The first half of the sines is negated, so that a rotation is two products and a roll (``_rotate``).
         """
         positions = torch.arange(length, device=self.embedding.device)[None]
+        # Of the embedding's row the module takes dtype and device only.
         cos, sin = self.rotary(self.embedding[:1], positions)
-        half = self.head_dim // 2
-        return cos[0], torch.cat((-sin[0, :, :half], sin[0, :, half:]), dim=-1)
+        first_half, second_half = sin[0].chunk(2, dim=-1)
+        return cos[0], torch.cat((-first_half, second_half), dim=-1)
 
     def prefill(
         self,
@@ -84,65 +84,63 @@ class DirectModel:
         lengths: Int[Tensor, " P"],
         keys: list[Tensor],
         values: list[Tensor],
-        known: int = 0,
+        prefix_length: int = 0,
     ) -> Float[Tensor, "P V"]:
         """Read prompts, padded at the right; return the logits after each one's last token.
 
-        Causality keeps the padding from being seen by real tokens. In the last layer only each prompt's last token is
-        carried on.
+        Causality keeps the padding from being seen by real tokens.
 
         Args:
             tokens: token ids, (P, L).
             lengths: tokens of each prompt without padding, (P,).
-            keys: cache per layer, (P, K, known + L, D) each, filled in place behind the first ``known`` columns.
+            keys: cache per layer, (P, K, prefix + L, D) each, filled in place behind the prefix.
             values: likewise.
-            known: leading columns of the cache that hold what comes before the tokens.
+            prefix_length: first columns of the cache, filled with what precedes the tokens.
         """
         count, length = tokens.shape
-        total = known + length
-        cos, sin = (part[known:] for part in self.rope_tables(total))
+        total = prefix_length + length
+        cos, sin = self.rope_tables(total)
+        cos = cos[prefix_length:, None]
+        sin = sin[prefix_length:, None]
 
-        causal = None
-        if known:
-            # ``is_causal`` would align the triangle with the first column; behind a prefix it begins at column
-            # ``known``.
-            unseen = torch.ones(length, total, dtype=torch.bool, device=tokens.device).triu(known + 1)
-            causal = torch.zeros(unseen.shape, dtype=self.embedding.dtype, device=tokens.device)
-            causal.masked_fill_(unseen, float("-inf"))
+        causal_mask = None
+        if prefix_length:
+            # ``is_causal`` would align the triangle with the first column; behind a prefix it begins later.
+            unseen = torch.ones(length, total, dtype=torch.bool, device=tokens.device)
+            unseen = unseen.triu(prefix_length + 1)
+            causal_mask = _make_mask(unseen, self.embedding.dtype)
 
         hidden = F.embedding(tokens, self.embedding)
-        last = (torch.arange(count, device=tokens.device), lengths - 1)
+        last_tokens = (torch.arange(count, device=tokens.device), lengths - 1)
         for index, layer in enumerate(self.layers):
-            query, key, value = self._project(layer, hidden, (count, length))
-            query, key = (
-                _rotate(query, cos[:, None], sin[:, None]),
-                _rotate(key, cos[:, None], sin[:, None]),
-            )
-            key, value = key.transpose(1, 2), value.transpose(1, 2)
-            keys[index][:, :, known:] = key
-            values[index][:, :, known:] = value
-            if index + 1 < self.layers_count:
+            query, key, value = self._project(layer, hidden)
+            query = _rotate(query, cos, sin)
+            keys[index][:, :, prefix_length:] = _rotate(key, cos, sin).transpose(1, 2)
+            values[index][:, :, prefix_length:] = value.transpose(1, 2)
+
+            # In the last layer only the prompts' last tokens attend and pass the MLP: no other logits are needed.
+            if index + 1 < len(self.layers):
                 attended = F.scaled_dot_product_attention(
                     query.transpose(1, 2),
                     keys[index],
                     values[index],
-                    attn_mask=causal,
-                    is_causal=causal is None,
+                    attn_mask=causal_mask,
+                    is_causal=causal_mask is None,
                     enable_gqa=self.heads != self.kv_heads,
                 ).transpose(1, 2)
             else:
-                padding = torch.arange(total, device=tokens.device) >= known + lengths[:, None]
-                mask = torch.zeros_like(padding, dtype=hidden.dtype).masked_fill_(padding, float("-inf"))
-                query = query[last].view(count, self.kv_heads, -1, self.head_dim)
+                columns = torch.arange(total, device=tokens.device)
+                padding_mask = _make_mask(columns >= prefix_length + lengths[:, None], hidden.dtype)
+                query = query[last_tokens].view(count, self.kv_heads, -1, self.head_dim)
                 attended = F.scaled_dot_product_attention(
-                    query, keys[index], values[index], attn_mask=mask[:, None, None]
+                    query, keys[index], values[index], attn_mask=padding_mask[:, None, None]
                 )
-                hidden = hidden[last]
-            hidden = self._finish(layer, hidden, attended.reshape(*hidden.shape[:-1], -1))
+                hidden = hidden[last_tokens]
+            hidden = self._add_outputs(layer, hidden, attended.reshape(*hidden.shape[:-1], -1))
 
-        return onednn_linear(self._normalise(hidden, self.norm), self.head)
+        return onednn_linear(self._normalise(hidden, self.final_norm), self.lm_head)
 
-    def step(
+    def decode_step(
         self,
         tokens: Int[Tensor, "G W"],
         rope: tuple[Float[Tensor, "G D"], Float[Tensor, "G D"]],
@@ -163,14 +161,15 @@ class DirectModel:
         """
         slots, lanes = tokens.shape
         start, end = columns
-        cos, sin = (part[:, None, None] for part in rope)
+        cos, sin = (table[:, None, None] for table in rope)
 
         hidden = F.embedding(tokens, self.embedding)
         groups = self.heads // self.kv_heads
         for index, layer in enumerate(self.layers):
-            query, key, value = self._project(layer, hidden, (slots, lanes))
-            query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
-            keys[index][:, :, start:end] = key.transpose(1, 2)
+            query, key, value = self._project(layer, hidden)
+            query = _rotate(query, cos, sin)
+            # In place: the stock cache is copied to grow by a token.
+            keys[index][:, :, start:end] = _rotate(key, cos, sin).transpose(1, 2)
             values[index][:, :, start:end] = value.transpose(1, 2)
 
             # (G, W, H, D) -> (G, K, H/K * W, D): the lanes and heads that read the same keys become one matrix.
@@ -182,28 +181,27 @@ class DirectModel:
                 attn_mask=mask,
             )
 
-            attended = attended.view(slots, self.kv_heads, groups, lanes, self.head_dim).permute(
-                0, 3, 1, 2, 4
-            )
-            hidden = self._finish(layer, hidden, attended.reshape(slots, lanes, -1))
+            attended = attended.view(slots, self.kv_heads, groups, lanes, self.head_dim)
+            attended = attended.permute(0, 3, 1, 2, 4).reshape(slots, lanes, -1)
+            hidden = self._add_outputs(layer, hidden, attended)
 
-        return onednn_linear(self._normalise(hidden, self.norm), self.head)
+        return onednn_linear(self._normalise(hidden, self.final_norm), self.lm_head)
 
-    def _project(
-        self, layer: _Layer, hidden: Tensor, shape: tuple[int, int]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, layer: _Layer, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (…, H, D), keys and values (…, K, D)."""
-        normed = self._normalise(hidden, layer.norm)
-        parts = [onednn_linear(normed, weight, bias) for weight, bias in layer.qkv]
-        if len(parts) == 1:
-            heads = parts[0].view(*shape, -1, self.head_dim)
-            query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=2)
-            return query, key, value
-        query, key, value = (part.view(*shape, -1, self.head_dim) for part in parts)
+        normed = self._normalise(hidden, layer.input_norm)
+        shape = (*hidden.shape[:-1], -1, self.head_dim)
+        projections = [onednn_linear(normed, weight, bias).view(shape) for weight, bias in layer.qkv]
+        if len(projections) == 1:
+            sizes = (self.heads, self.kv_heads, self.kv_heads)
+            query, key, value = projections[0].split(sizes, dim=2)
+        else:
+            query, key, value = projections
         return query, key, value
 
-    def _finish(self, layer: _Layer, hidden: Tensor, attended: Tensor) -> Tensor:
-        hidden = hidden + onednn_linear(attended, layer.out)
+    def _add_outputs(self, layer: _Layer, hidden: Tensor, attended: Tensor) -> Tensor:
+        """Return the residual stream after the attention's output and the MLP."""
+        hidden = hidden + onednn_linear(attended, layer.attention_output)
         normed = self._normalise(hidden, layer.mlp_norm)
         if len(layer.gate_up) == 1:
             gate, up = onednn_linear(normed, layer.gate_up[0]).chunk(2, dim=-1)
@@ -218,29 +216,34 @@ class DirectModel:
         return weight * (wide * scale).to(hidden.dtype)
 
 
-def _layer(stock: Any, fuse: bool) -> _Layer:
-    attention, mlp = stock.self_attn, stock.mlp
+def _extract_layer(stock: Any, fuse: bool) -> _Layer:
+    attention = stock.self_attn
+    mlp = stock.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     qkv: tuple[tuple[Tensor, Tensor | None], ...] = tuple(
-        (part.weight, part.bias) for part in projections
+        (projection.weight, projection.bias) for projection in projections
     )
     gate_up: tuple[Tensor, ...] = (mlp.gate_proj.weight, mlp.up_proj.weight)
+    # One product in place of three or two: a small model's cost is the number of operations, not their size.
     if fuse:
-        qkv = (
-            (
-                torch.cat([part.weight for part in projections]),
-                torch.cat([part.bias for part in projections]),
-            ),
-        )
+        weight = torch.cat([projection.weight for projection in projections])
+        bias = torch.cat([projection.bias for projection in projections])
+        qkv = ((weight, bias),)
         gate_up = (torch.cat(gate_up),)
     return _Layer(
-        norm=stock.input_layernorm.weight,
+        input_norm=stock.input_layernorm.weight,
         qkv=qkv,
-        out=attention.o_proj.weight,
+        attention_output=attention.o_proj.weight,
         mlp_norm=stock.post_attention_layernorm.weight,
         gate_up=gate_up,
         down=mlp.down_proj.weight,
     )
+
+
+def _make_mask(hidden_cells: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what is added to attention scores: minus infinity where ``hidden_cells`` is true, else 0."""
+    mask = torch.zeros(hidden_cells.shape, dtype=dtype, device=hidden_cells.device)
+    return mask.masked_fill_(hidden_cells, float("-inf"))
 
 
 def _rotate(states: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_CHUNK = 2**24
-"""Float64 probabilities held at once: 128 MB, whatever the vocabulary."""
+_MAX_CHUNK_VALUES = 2**24
+"""Float64 probabilities in memory at a time: 128 MB, whatever the vocabulary."""
 
 
 def draw_tokens(
@@ -26,17 +26,17 @@ def draw_tokens(
     if temperature == 0.0:
         return logits.argmax(dim=-1), torch.zeros_like(uniforms)
 
-    rows = max(1, _CHUNK // logits.shape[-1])
-    if len(logits) <= rows:
-        return _draw(logits, uniforms, temperature)
-    parts = [
-        _draw(part, uniform, temperature)
-        for part, uniform in zip(logits.split(rows), uniforms.split(rows), strict=True)
-    ]
-    return torch.cat([tokens for tokens, _ in parts]), torch.cat([logprobs for _, logprobs in parts])
+    chunk_rows = max(1, _MAX_CHUNK_VALUES // logits.shape[-1])
+    if len(logits) <= chunk_rows:
+        return _draw_chunk(logits, uniforms, temperature)
+
+    chunks = zip(logits.split(chunk_rows), uniforms.split(chunk_rows), strict=True)
+    draws = [_draw_chunk(*chunk, temperature) for chunk in chunks]
+    tokens, logprobs = zip(*draws, strict=True)
+    return torch.cat(tokens), torch.cat(logprobs)
 
 
-def _draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _draw_chunk(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     scaled = logits.double()
     if temperature != 1.0:
         scaled = scaled / temperature
@@ -46,8 +46,8 @@ def _draw(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor,
     total = cumulative[:, -1:]
 
     # Below the total, so that rounding never leads to a token of probability zero at the end of the vocabulary.
-    below = torch.nextafter(total, torch.zeros_like(total))
-    target = torch.minimum(uniforms[:, None] * total, below)
+    largest_target = torch.nextafter(total, torch.zeros_like(total))
+    target = torch.minimum(uniforms[:, None] * total, largest_target)
 
     tokens = torch.searchsorted(cumulative, target, right=True)
     return tokens[:, 0], logprobs.gather(1, tokens)[:, 0]
@@ -72,27 +72,28 @@ class Responses:
         """
         rows, self.limit = uniforms.shape
         self._uniforms = torch.from_numpy(uniforms).to(device)
-        self._eos = torch.tensor(sorted(eos_ids), device=device)
+        self._eos_ids = torch.tensor(sorted(eos_ids), device=device)
         self._temperature = temperature
         self.tokens = torch.zeros((rows, self.limit), dtype=torch.long, device=device)
         self.logprobs = torch.zeros((rows, self.limit), dtype=torch.float64, device=device)
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.finished = torch.zeros(rows, dtype=torch.bool, device=device)
 
-    def extend(
+    def draw_next(
         self, rows: Int[Tensor, " m"], position: int, logits: Float[Tensor, "m vocabulary"]
     ) -> Tensor:
-        """Draw one token of some rows; return which of them go on, as a boolean mask (m,).
+        """Draw one token of some rows; return which of them continue, as a boolean mask (m,).
 
         Args:
             rows: numbers of the rows, (m,).
-            position: place of the token in the response, from 0.
+            position: position of the token in the response, from 0.
             logits: after the row's prompt and its earlier tokens, (m, vocabulary).
         """
         tokens, logprobs = draw_tokens(logits, self._uniforms[rows, position], self._temperature)
         self.tokens[rows, position] = tokens
         self.logprobs[rows, position] = logprobs
-        ended = torch.isin(tokens, self._eos)
+
+        ended = torch.isin(tokens, self._eos_ids)
         self.lengths[rows] = position + 1
         self.finished[rows] = ended
         return ~ended if position + 1 < self.limit else torch.zeros_like(ended)

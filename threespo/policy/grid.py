@@ -1,31 +1,28 @@
 """Sampling with the direct forward: rows in a grid of slots (a prompt each) by lanes (its responses).
 
-The prompt's keys and values are stored once per slot. Response token t of lane w lies in cache column
+The prompt's keys and values are stored once per slot. Response token t of lane w is in cache column
 ``prompt + t * lanes + w``, so that a step writes one contiguous block; a mask lets each lane see its own columns
-only. When enough rows have finished, the grid is laid out anew without them.
+only. When enough rows have finished, the grid is repacked without them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from threespo.policy.decode import DirectModel
 from threespo.policy.draw import Responses
 
-if TYPE_CHECKING:
-    from threespo.policy.decode import DirectModel
+_MAX_PREFILL_TOKENS = 2048
+"""Prompt tokens read at a time: enough to amortise the overhead, few enough to stay in the processor's cache."""
 
-_PREFILL_TOKENS = 2048
-"""Prompt tokens read at once: enough to amortise the overhead, little enough to stay in the processor's cache."""
+_MIN_USED_SHARE = 0.7
+"""The grid is repacked when a smaller share of its cells is in use."""
 
-_REPACK_BELOW = 0.7
-"""The grid is laid out anew when fewer than this share of its cells are in use."""
-
-_PREFIX_FROM = 16
-"""Common first tokens of all prompts that are worth reading apart."""
+_MIN_PREFIX_TOKENS = 16
+"""A shorter common prefix of all prompts is not worth a forward of its own."""
 
 _WIDTHS = (1, 2, 4, 8, 16, 32)
 """Numbers of lanes that are tried."""
@@ -39,34 +36,39 @@ class Layout:
     cells: tuple[tuple[int, ...], ...]
 
     @property
+    def slots(self) -> int:
+        return len(self.prompts)
+
+    @property
     def lanes(self) -> int:
         """Cells of each slot."""
         return len(self.cells[0])
 
 
-def plan_layout(rows_of_prompt: Sequence[tuple[int, Sequence[int]]]) -> Layout:
-    """Lay out rows in the grid with the least work.
+def plan_layout(rows_of_prompt: Mapping[int, Sequence[int]]) -> Layout:
+    """Return the layout with the least work.
 
     A step's work is about one unit per cell (the weights' products) and one per slot (reading the prompt's cache).
 
     Args:
-        rows_of_prompt: pairs of a prompt's number and the numbers of its rows, of which there is at least one.
+        rows_of_prompt: numbers of the rows, at least one, that answer a prompt, by the prompt's number.
     """
-    counts = [len(rows) for _, rows in rows_of_prompt]
+    counts = [len(rows) for rows in rows_of_prompt.values()]
 
-    def work(width: int) -> tuple[int, int]:
+    def estimate_work(width: int) -> tuple[int, int]:
         slots = sum(-(-count // width) for count in counts)
+        # Of equal work the narrower grid.
         return slots * width + slots, width
 
     # A single width cannot suit all: rows of a prompt with more responses than lanes take several slots.
-    width = min({*_WIDTHS, min(max(counts), _WIDTHS[-1])}, key=work)
+    width = min({*_WIDTHS, min(max(counts), _WIDTHS[-1])}, key=estimate_work)
     prompts: list[int] = []
     cells: list[tuple[int, ...]] = []
-    for prompt, rows in rows_of_prompt:
+    for prompt, rows in rows_of_prompt.items():
         for start in range(0, len(rows), width):
-            part = tuple(rows[start : start + width])
+            slot_rows = tuple(rows[start : start + width])
             prompts.append(prompt)
-            cells.append(part + (-1,) * (width - len(part)))
+            cells.append(slot_rows + (-1,) * (width - len(slot_rows)))
     return Layout(tuple(prompts), tuple(cells))
 
 
@@ -74,7 +76,7 @@ class Grid:
     """A layout with its cache. Shapes as in ``decode``: G slots, W lanes, C = prompt columns + S * W for S steps."""
 
     def __init__(
-        self, model: "DirectModel", layout: Layout, lengths: Sequence[int], steps: int, total_rows: int
+        self, model: DirectModel, layout: Layout, lengths: Sequence[int], steps: int, total_rows: int
     ) -> None:
         """Make an empty cache.
 
@@ -85,33 +87,39 @@ class Grid:
             steps: response tokens that can be read (S).
             total_rows: rows of the batch, those that are no longer in the layout included.
         """
-        device, dtype = model.embedding.device, model.embedding.dtype
-        self.model, self.layout, self.steps = model, layout, steps
+        device = model.embedding.device
+        dtype = model.embedding.dtype
+        self.model = model
+        self.layout = layout
+        self.steps = steps
         self.lengths = torch.tensor([lengths[prompt] for prompt in layout.prompts], device=device)
         self.prompt_columns = max(lengths[prompt] for prompt in layout.prompts)
 
-        slots, lanes = len(layout.prompts), layout.lanes
-        columns = self.prompt_columns + steps * lanes
-        shape = (slots, model.kv_heads, columns, model.head_dim)
+        columns = self.prompt_columns + steps * layout.lanes
+        shape = (layout.slots, model.kv_heads, columns, model.head_dim)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in model.layers]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in model.layers]
 
         cells = torch.tensor(layout.cells, device=device).view(-1)
-        self.used = (cells >= 0).nonzero()[:, 0]
-        self.rows = cells[self.used]
+        self.used_cells = (cells >= 0).nonzero()[:, 0]
+        self.rows = cells[self.used_cells]
         self._cell_of_row = torch.zeros(total_rows, dtype=torch.long, device=device)
-        self._cell_of_row[self.rows] = self.used
-        self.mask = self._mask(columns, lanes, device, dtype)
+        self._cell_of_row[self.rows] = self.used_cells
+        self.mask = self._make_mask(columns, device, dtype)
 
-    def _mask(self, columns: int, lanes: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    def _make_mask(self, columns: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+        lanes = self.layout.lanes
         column = torch.arange(columns, device=device)
         in_prompt = column < self.lengths[:, None]
-        # Columns of one response token lie side by side, one for each lane.
-        own = (column - self.prompt_columns) % lanes == torch.arange(lanes, device=device)[:, None]
-        visible = in_prompt[:, None] | (own & (column >= self.prompt_columns))
-        mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(
-            ~visible, float("-inf")
-        )
+        # The columns of one response token are adjacent, one for each lane.
+        lane = (column - self.prompt_columns) % lanes
+        in_response = column >= self.prompt_columns
+        own_response = (lane == torch.arange(lanes, device=device)[:, None]) & in_response
+        visible = in_prompt[:, None] | own_response
+
+        mask = torch.zeros(visible.shape, dtype=dtype, device=device)
+        mask.masked_fill_(~visible, float("-inf"))
+        # One row for each pair of a head of the group and a lane, in the order of ``decode_step``.
         return mask.repeat(1, self.model.heads // self.model.kv_heads, 1)[:, None]
 
     def step(
@@ -121,35 +129,38 @@ class Grid:
 
         Args:
             tokens: the token of each used cell, (m,).
-            position: its place in the response, from 0.
+            position: its position in the response, from 0.
             rope: cosines and sines by position, each (positions, D).
         """
-        slots, lanes = len(self.layout.prompts), self.layout.lanes
-        fed = torch.zeros(slots * lanes, dtype=torch.long, device=tokens.device)
-        fed[self.used] = tokens
+        slots = self.layout.slots
+        lanes = self.layout.lanes
+        # Unused cells read token 0; their logits are dropped.
+        cell_tokens = torch.zeros(slots * lanes, dtype=torch.long, device=tokens.device)
+        cell_tokens[self.used_cells] = tokens
 
         start = self.prompt_columns + position * lanes
-        where = self.lengths + position
-
-        logits = self.model.step(
-            fed.view(slots, lanes),
-            (rope[0][where], rope[1][where]),
+        sequence_positions = self.lengths + position
+        cos, sin = rope
+        logits = self.model.decode_step(
+            cell_tokens.view(slots, lanes),
+            (cos[sequence_positions], sin[sequence_positions]),
             self.keys,
             self.values,
             (start, start + lanes),
             self.mask[..., : start + lanes],
         )
-        return logits.view(slots * lanes, -1)[self.used]
+        return logits.view(slots * lanes, -1)[self.used_cells]
 
-    def retain(self, going_on: Tensor) -> None:
-        """Forget the used cells where ``going_on`` (m,) is false."""
-        self.used, self.rows = self.used[going_on], self.rows[going_on]
+    def keep_cells(self, continuing: Tensor) -> None:
+        """Drop the used cells where ``continuing`` (m,) is false."""
+        self.used_cells = self.used_cells[continuing]
+        self.rows = self.rows[continuing]
 
     def is_sparse(self) -> bool:
-        """Return whether laying out anew would save work."""
-        return len(self.rows) < _REPACK_BELOW * len(self.layout.prompts) * self.layout.lanes
+        """Return whether a repacked grid would save work."""
+        return len(self.rows) < _MIN_USED_SHARE * self.layout.slots * self.layout.lanes
 
-    def repacked(self, lengths: Sequence[int], position: int) -> "Grid":
+    def repack(self, lengths: Sequence[int], position: int) -> "Grid":
         """Return a grid with the remaining rows only, their caches copied.
 
         Args:
@@ -159,31 +170,35 @@ class Grid:
         lanes = self.layout.lanes
         rows_of_prompt: dict[int, list[int]] = {}
         slot_of_prompt: dict[int, int] = {}
-        for cell, row in zip(self.used.tolist(), self.rows.tolist(), strict=True):
-            prompt = self.layout.prompts[cell // lanes]
+        for cell, row in zip(self.used_cells.tolist(), self.rows.tolist(), strict=True):
+            slot = cell // lanes
+            prompt = self.layout.prompts[slot]
             rows_of_prompt.setdefault(prompt, []).append(row)
-            slot_of_prompt[prompt] = cell // lanes
+            slot_of_prompt[prompt] = slot
 
-        layout = plan_layout(list(rows_of_prompt.items()))
+        layout = plan_layout(rows_of_prompt)
         grid = Grid(self.model, layout, lengths, self.steps, len(self._cell_of_row))
 
-        device = self.used.device
-        from_slot = torch.tensor([slot_of_prompt[prompt] for prompt in layout.prompts], device=device)
+        device = self.used_cells.device
+        old_slots = torch.tensor([slot_of_prompt[prompt] for prompt in layout.prompts], device=device)
+        # Empty cells, -1, copy from any row: nobody reads what is in them.
         rows = torch.tensor(layout.cells, device=device).clamp(min=0)
-        from_cell = self._cell_of_row[rows]
+        old_cells = self._cell_of_row[rows]
 
+        old_end = self.prompt_columns + position * lanes
+        new_end = grid.prompt_columns + position * layout.lanes
         for old, new in zip(self.keys + self.values, grid.keys + grid.values, strict=True):
-            new[:, :, : grid.prompt_columns] = old[from_slot, :, : grid.prompt_columns]
-            block = old[:, :, self.prompt_columns : self.prompt_columns + position * lanes]
-            block = block.unflatten(2, (position, lanes))[from_cell // lanes, :, :, from_cell % lanes]
-            end = grid.prompt_columns + position * layout.lanes
+            new[:, :, : grid.prompt_columns] = old[old_slots, :, : grid.prompt_columns]
+            block = old[:, :, self.prompt_columns : old_end].unflatten(2, (position, lanes))
+            block = block[old_cells // lanes, :, :, old_cells % lanes]
             # (G, W, K, t, D) -> (G, K, t, W, D)
-            new[:, :, grid.prompt_columns : end] = block.permute(0, 2, 3, 1, 4).flatten(2, 3)
+            block = block.permute(0, 2, 3, 1, 4)
+            new[:, :, grid.prompt_columns : new_end] = block.flatten(2, 3)
         return grid
 
 
 def generate_batch(
-    model: "DirectModel",
+    model: DirectModel,
     prompts: Sequence[list[int]],
     rows_of_prompt: Sequence[Sequence[int]],
     responses: Responses,
@@ -194,90 +209,111 @@ def generate_batch(
         model: the forward.
         prompts: token ids of each prompt, sorted by length.
         rows_of_prompt: numbers of the rows that answer each prompt.
-        responses: where tokens are drawn and kept.
+        responses: where tokens are drawn and stored.
     """
     lengths = [len(prompt) for prompt in prompts]
-    layout = plan_layout(list(enumerate(rows_of_prompt)))
+    layout = plan_layout(dict(enumerate(rows_of_prompt)))
+    # The last token of a response is drawn and never read, hence limit - 1 steps.
     grid = Grid(model, layout, lengths, responses.limit - 1, len(responses.lengths))
 
-    logits = _prefill(grid, prompts)
-    slot = grid.used // layout.lanes
     # The prompt's last token predicts the first one of the response, so no step is needed for that.
-    grid.retain(responses.draw_next(grid.rows, 0, logits[slot]))
+    logits = _prefill(grid, prompts)
+    slots = grid.used_cells // layout.lanes
+    grid.keep_cells(responses.draw_next(grid.rows, 0, logits[slots]))
 
     rope = model.rope_tables(max(lengths) + responses.limit)
     for position in range(1, responses.limit):
         if not len(grid.rows):
             return
         if grid.is_sparse():
-            grid = grid.repacked(lengths, position - 1)
+            grid = grid.repack(lengths, position - 1)
         logits = grid.step(responses.tokens[grid.rows, position - 1], position - 1, rope)
-        grid.retain(responses.draw_next(grid.rows, position, logits))
+        grid.keep_cells(responses.draw_next(grid.rows, position, logits))
 
 
 class _Prefix:
-    """What all prompts of a batch begin with (a template's first words), read once."""
+    """The common prefix of all prompts of a batch (a template's first words), read once."""
 
-    def __init__(self, model: "DirectModel", prompts: Sequence[list[int]]) -> None:
-        # Prompts differ first where the least and the greatest of them differ. Each keeps a token of its own to read.
-        least, greatest, shortest = min(prompts), max(prompts), min(map(len, prompts))
-        unlike = (
-            index for index, pair in enumerate(zip(least, greatest, strict=False)) if pair[0] != pair[1]
-        )
-        common = min(next(unlike, shortest), shortest - 1)
-        self.length = common if len(prompts) > 1 and common >= _PREFIX_FROM else 0
-
+    def __init__(self, model: DirectModel, prompts: Sequence[list[int]]) -> None:
+        self.length = _find_common_prefix(prompts)
+        layers = len(model.layers)
         shape = (1, model.kv_heads, self.length, model.head_dim)
-        self.cache = [model.embedding.new_empty(shape) for _ in range(2 * model.layers_count)]
+        self.cache = [model.embedding.new_empty(shape) for _ in range(2 * layers)]
+        """Keys of all layers, then values."""
         if self.length:
-            tokens = torch.tensor([least[: self.length]], device=model.embedding.device)
-            whole, half = torch.tensor([self.length], device=tokens.device), model.layers_count
-            model.prefill(tokens, whole, self.cache[:half], self.cache[half:])
+            device = model.embedding.device
+            tokens = torch.tensor([prompts[0][: self.length]], device=device)
+            lengths = torch.tensor([self.length], device=device)
+            model.prefill(tokens, lengths, self.cache[:layers], self.cache[layers:])
+
+
+def _find_common_prefix(prompts: Sequence[list[int]]) -> int:
+    """Return how many first tokens all prompts share; 0 if they are too few to be worth reading apart."""
+    if len(prompts) < 2:
+        return 0
+    # In lexical order all other prompts are between the first and the last one, so they share what these two share.
+    first = min(prompts)
+    last = max(prompts)
+    # Each prompt keeps at least one token of its own, after which its logits are computed.
+    length = min(len(prompt) for prompt in prompts) - 1
+    for index in range(length):
+        if first[index] != last[index]:
+            length = index
+            break
+    return length if length >= _MIN_PREFIX_TOKENS else 0
 
 
 def _prefill(grid: Grid, prompts: Sequence[list[int]]) -> Float[Tensor, "G V"]:
     """Read each distinct prompt once into the grid's cache; return the logits after it, for every slot."""
-    order = grid.layout.prompts
-    firsts = [slot for slot, prompt in enumerate(order) if slot == 0 or order[slot - 1] != prompt]
-    device, prefix = grid.lengths.device, _Prefix(grid.model, prompts)
+    device = grid.lengths.device
+    prompt_of_slot = grid.layout.prompts
+    # The slots of a prompt are adjacent; only the first of them reads it.
+    is_first = [
+        slot == 0 or prompt_of_slot[slot - 1] != prompt for slot, prompt in enumerate(prompt_of_slot)
+    ]
+    first_slots = [slot for slot, first in enumerate(is_first) if first]
 
-    outputs: list[Tensor] = []
-    start = 0
-    while start < len(firsts):
+    chunks: list[list[int]] = [[]]
+    for slot in first_slots:
         # Prompts come sorted by length, so the last one of a chunk is its longest.
-        end = start + 1
-        while (
-            end < len(firsts) and (end + 1 - start) * len(prompts[order[firsts[end]]]) <= _PREFILL_TOKENS
-        ):
-            end += 1
+        padded_tokens = (len(chunks[-1]) + 1) * len(prompts[prompt_of_slot[slot]])
+        if chunks[-1] and padded_tokens > _MAX_PREFILL_TOKENS:
+            chunks.append([])
+        chunks[-1].append(slot)
 
-        chunk = [prompts[order[slot]][prefix.length :] for slot in firsts[start:end]]
-        width = max(len(prompt) for prompt in chunk)
-        tokens = torch.tensor(
-            [[*prompt, *[0] * (width - len(prompt))] for prompt in chunk], device=device
-        )
-        lengths = torch.tensor([len(prompt) for prompt in chunk], device=device)
-        shape = (len(chunk), grid.model.kv_heads, prefix.length + width, grid.model.head_dim)
+    prefix = _Prefix(grid.model, prompts)
+    logits = torch.cat([_prefill_chunk(grid, prefix, prompts, slots) for slots in chunks])
 
-        parts = [grid.keys[0].new_empty(shape) for _ in prefix.cache]
-        for part, known in zip(parts, prefix.cache, strict=True):
-            part[:, :, : prefix.length] = known
-
-        half = len(grid.keys)
-        outputs.append(grid.model.prefill(tokens, lengths, parts[:half], parts[half:], prefix.length))
-
-        into = torch.tensor(firsts[start:end], device=device)
-        for cache, part in zip(grid.keys + grid.values, parts, strict=True):
-            cache[into, :, : prefix.length + width] = part
-        start = end
-
-    logits = torch.cat(outputs)
-    first_of_slot = (
-        torch.tensor([slot in set(firsts) for slot in range(len(order))], device=device).cumsum(0) - 1
-    )
-
-    if len(firsts) < len(order):
-        source = torch.tensor(firsts, device=device)[first_of_slot]
+    index_of_prompt = torch.tensor(is_first, device=device).cumsum(0) - 1
+    if len(first_slots) < len(prompt_of_slot):
+        source = torch.tensor(first_slots, device=device)[index_of_prompt]
         for cache in grid.keys + grid.values:
             cache[:, :, : grid.prompt_columns] = cache[source, :, : grid.prompt_columns]
-    return logits[first_of_slot]
+    return logits[index_of_prompt]
+
+
+def _prefill_chunk(
+    grid: Grid, prefix: _Prefix, prompts: Sequence[list[int]], slots: Sequence[int]
+) -> Float[Tensor, "P V"]:
+    """Read the prompts of some slots, without the common prefix, and return the logits after them."""
+    device = grid.lengths.device
+    chunk = [prompts[grid.layout.prompts[slot]][prefix.length :] for slot in slots]
+    width = max(len(prompt) for prompt in chunk)
+    padded = [[*prompt, *[0] * (width - len(prompt))] for prompt in chunk]
+    tokens = torch.tensor(padded, device=device)
+    lengths = torch.tensor([len(prompt) for prompt in chunk], device=device)
+
+    # A cache for this chunk alone, which ends with the prompts: the grid's has columns for responses, too.
+    shape = (len(chunk), grid.model.kv_heads, prefix.length + width, grid.model.head_dim)
+    chunk_cache = [grid.keys[0].new_empty(shape) for _ in prefix.cache]
+    for cache, prefix_cache in zip(chunk_cache, prefix.cache, strict=True):
+        cache[:, :, : prefix.length] = prefix_cache
+    layers = len(grid.keys)
+    logits = grid.model.prefill(
+        tokens, lengths, chunk_cache[:layers], chunk_cache[layers:], prefix.length
+    )
+
+    target_slots = torch.tensor(slots, device=device)
+    for grid_cache, cache in zip(grid.keys + grid.values, chunk_cache, strict=True):
+        grid_cache[target_slots, :, : prefix.length + width] = cache
+    return logits

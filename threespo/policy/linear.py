@@ -15,7 +15,7 @@ from torch.nn import functional as F
 # half a gigabyte for nothing. Read when the first product is computed.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
-_FEWEST_ROWS = 16
+_MIN_ROWS = 16
 """With fewer rows than this the call itself costs more than the product."""
 
 
@@ -27,7 +27,7 @@ def onednn_linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) ->
         weight: (outputs, inputs).
         bias: (outputs,).
     """
-    if not _applies(states):
+    if not _is_onednn_faster(states):
         return F.linear(states, weight, bias)
     product: Tensor = torch.ops.mkldnn._linear_pointwise(states, weight, bias, "none", [], "")
     return product
@@ -38,9 +38,9 @@ class OneDnnLinear(nn.Linear):
 
     def forward(self, states: Tensor) -> Tensor:
         """Return ``states @ weight.T + bias``."""
-        if not _applies(states):
+        if not _is_onednn_faster(states):
             return F.linear(states, self.weight, self.bias)
-        product: Tensor = _Product.apply(states, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        product: Tensor = _LinearFunction.apply(states, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return product
 
 
@@ -52,9 +52,7 @@ def use_onednn(model: nn.Module) -> None:
             module.__class__ = OneDnnLinear
 
 
-class _Product(torch.autograd.Function):
-    """The linear layer with gradients."""
-
+class _LinearFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(states, weight)
@@ -64,22 +62,26 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         states, weight = ctx.saved_tensors
-        flat = gradients[0].reshape(-1, weight.shape[0])
-        for_states = for_weight = for_bias = None
+        output_gradient = gradients[0].reshape(-1, weight.shape[0])
+        states_gradient = weight_gradient = bias_gradient = None
+        # ``onednn_linear`` multiplies by a transposed matrix, so each of these products passes it a transposed copy.
         if ctx.needs_input_grad[0]:
-            for_states = onednn_linear(flat, weight.t().contiguous()).view(states.shape)
+            product = onednn_linear(output_gradient, weight.t().contiguous())
+            states_gradient = product.view(states.shape)
         if ctx.needs_input_grad[1]:
             flat_states = states.reshape(-1, weight.shape[1])
-            for_weight = onednn_linear(flat.t().contiguous(), flat_states.t().contiguous())
+            weight_gradient = onednn_linear(
+                output_gradient.t().contiguous(), flat_states.t().contiguous()
+            )
         if ctx.has_bias and ctx.needs_input_grad[2]:
-            for_bias = flat.sum(dim=0)
-        return for_states, for_weight, for_bias
+            bias_gradient = output_gradient.sum(dim=0)
+        return states_gradient, weight_gradient, bias_gradient
 
 
-def _applies(states: Tensor) -> bool:
+def _is_onednn_faster(states: Tensor) -> bool:
     return (
         states.device.type == "cpu"
         and states.dtype == torch.float32
-        and states.numel() >= _FEWEST_ROWS * states.shape[-1]
+        and states.numel() >= _MIN_ROWS * states.shape[-1]
         and torch.backends.mkldnn.is_available()
     )

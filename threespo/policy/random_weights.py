@@ -1,4 +1,4 @@
-"""Policies of any shape with random weights, for measuring: nothing is downloaded, and lengths are exact."""
+"""Policies of any shape with random weights, for measurements: nothing is downloaded, and lengths are exact."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from threespo.policy.model import Policy, make_policy
 
 
 class NumberTokenizer:
-    """Takes "12 7 300" for the tokens 12, 7 and 300."""
+    """Encodes the text "12 7 300" as the tokens 12, 7 and 300."""
 
     chat_template = None
     eos_token_id = 0
@@ -47,23 +47,25 @@ def random_policy(
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(seed)
-    special: dict[str, Any] = {
+    options: dict[str, Any] = {
         "bos_token_id": None,
         "eos_token_id": 0,
         "pad_token_id": 0,
         "attn_implementation": "sdpa",
+        "max_position_embeddings": 32_768,
     }
-    config = Qwen2Config(
-        vocab_size=vocab_size, **special, **{"max_position_embeddings": 32_768, **shape}
-    )
-    # Made where and as it is used: a model of 7B in float32 may not fit beside what is measured.
-    before = torch.get_default_dtype()
+    config = Qwen2Config(vocab_size=vocab_size, **(options | shape))
+
+    # Made on its device and in its dtype: a float32 copy of a 7B model may not fit into memory.
+    default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with torch.device(device):
             model: Any = Qwen2ForCausalLM(config)
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(default_dtype)
+
     policy = make_policy(model, NumberTokenizer(vocab_size), "random weights")
+    # No token has this number, so that every response has the full length.
     policy.eos_ids = frozenset({-1})
     return policy

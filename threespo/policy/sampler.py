@@ -6,6 +6,7 @@ The draw of token t of response i depends on (run seed, request key, i, t) only,
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +29,13 @@ class _Row:
     index: int
 
 
+class _PromptGroup(NamedTuple):
+    """Rows with the same prompt, which share what was read of it."""
+
+    prompt: str
+    rows: list[_Row]
+
+
 class TorchSampler:
     """Samples from a policy's current weights, on the device that they are on (``protocol.LocalSampler``)."""
 
@@ -37,9 +45,9 @@ class TorchSampler:
         """Prepare sampling.
 
         Args:
-            policy: model and tokenizer; weights are read anew at every call of ``sample``.
+            policy: model and tokenizer; every call of ``sample`` reads the current weights.
             max_new_tokens: responses are cut at this length.
-            max_batch_rows: responses that grow side by side (bounds memory; no influence on what is drawn).
+            max_batch_rows: responses that are generated at a time (bounds memory; no influence on what is drawn).
             max_prompt_tokens: longer prompts are refused.
 
         Raises:
@@ -53,102 +61,98 @@ class TorchSampler:
         self.max_batch_rows = max_batch_rows
         self.max_prompt_tokens = limit_prompt_tokens(policy, max_new_tokens, max_prompt_tokens)
         self._direct = decode.is_supported(policy.model)
-        self._way: stock.Generator | None = None
-        _log.info(
-            "sampling %s through the %s forward", policy.source, "direct" if self._direct else "stock"
-        )
+        self._stock_generator: stock.Generator | None = None
+        forward = "direct" if self._direct else "stock"
+        _log.info("sampling %s through the %s forward", policy.source, forward)
 
     @torch.inference_mode()
     def sample(
         self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
     ) -> list[list[Sample]]:
-        """Return ``count`` samples for each request, in order.
-
-        Args:
-            requests: prompts with their numbers of samples; equal prompts are read once.
-            seed: seed of the run; with a request's key and a sample's number it decides the draws.
-            temperature: of the softmax; 0 means the most probable token.
+        """Return ``count`` samples for each request, in order (``protocol.Sampler``).
 
         Raises:
             InputError: if a prompt is too long or the temperature negative.
         """
         check_temperature(temperature)
-
-        # Requests with one prompt become rows of one group, which shares what was read of the prompt.
-        rows_of_prompt: dict[str, list[_Row]] = {}
-        for number, request in enumerate(requests):
-            rows = rows_of_prompt.setdefault(request.prompt, [])
-            rows.extend(_Row(number, index) for index in range(request.count))
-
         encoded = encode_prompts(self.policy, requests, self.max_prompt_tokens)
 
+        # Requests with the same prompt form one group: the prompt is read once for all of their rows.
+        groups: dict[str, _PromptGroup] = {}
+        for request_index, request in enumerate(requests):
+            group = groups.setdefault(request.prompt, _PromptGroup(request.prompt, []))
+            group.rows.extend(_Row(request_index, index) for index in range(request.count))
+
         # Shortest first: prompts of a batch are padded to its longest one, and ``grid`` relies on this order.
-        order = sorted(
-            (prompt for prompt, rows in rows_of_prompt.items() if rows),
-            key=lambda prompt: len(encoded[prompt]),
+        sorted_groups = sorted(
+            (group for group in groups.values() if group.rows),
+            key=lambda group: len(encoded[group.prompt]),
         )
-        replies: list[list[Sample | None]] = [[None] * request.count for request in requests]
+        samples: list[list[Sample | None]] = [[None] * request.count for request in requests]
 
-        # Made anew in each call: it may hold copies of the weights (fused projections), which every update outdates.
-        model = decode.DirectModel(self.policy.model) if self._direct else None
+        # Made in each call: it may hold copies of the weights (fused projections), which every update outdates.
+        direct_model = decode.DirectModel(self.policy.model) if self._direct else None
 
-        for batch in _batches(
-            [(prompt, rows_of_prompt[prompt]) for prompt in order], self.max_batch_rows
-        ):
-            rows = [row for _, part in batch for row in part]
+        for batch in _split_into_batches(sorted_groups, self.max_batch_rows):
+            rows = [row for group in batch for row in group.rows]
             # All uniforms of a response come from its own counters, so batching and order cannot change what is drawn.
             draws = [
                 uniforms(derive(seed, *requests[row.request].key, row.index), self.max_new_tokens)
                 for row in rows
             ]
-            responses = Responses(
-                np.stack(draws), tuple(self.policy.eos_ids), temperature, self.policy.device
-            )
+            eos_ids = tuple(self.policy.eos_ids)
+            responses = Responses(np.stack(draws), eos_ids, temperature, self.policy.device)
 
-            prompts, numbers = (
-                [encoded[prompt] for prompt, _ in batch],
-                _numbered([part for _, part in batch]),
-            )
-            if model is not None:
-                grid.generate_batch(model, prompts, numbers, responses)
+            prompts = [encoded[group.prompt] for group in batch]
+            row_numbers = _number_rows(batch)
+            if direct_model is not None:
+                grid.generate_batch(direct_model, prompts, row_numbers, responses)
             else:
-                self._respond(prompts, numbers, responses)
+                self._generate_with_stock(prompts, row_numbers, responses)
 
-            for row, sample in zip(rows, self._samples(responses), strict=True):
-                replies[row.request][row.index] = sample
+            for row, sample in zip(rows, self._make_samples(responses), strict=True):
+                samples[row.request][row.index] = sample
 
-        return [[sample for sample in reply if sample is not None] for reply in replies]
+        return [[sample for sample in row if sample is not None] for row in samples]
 
     def forget(self) -> None:
         """Do nothing: what is read of prompts is kept for one call only."""
 
     def sync(self, weights: Iterable[tuple[str, torch.Tensor]]) -> bool:
-        """Do nothing, and say so: the policy's weights are read while it draws."""
+        """Do nothing, and return false: the policy's own weights are read while it draws."""
         return False
 
-    def _respond(self, prompts: list[list[int]], numbers: list[list[int]], responses: Responses) -> None:
-        # Not before the first call, since only then somebody sees to it that the weights are whole.
-        self._way = self._way or stock.choose_generator(self.policy.model, self.policy.source)
-        self._way(self.policy.model, prompts, numbers, responses)
+    def _generate_with_stock(
+        self, prompts: list[list[int]], row_numbers: list[list[int]], responses: Responses
+    ) -> None:
+        if self._stock_generator is None:
+            # Not in __init__: with ZeRO 3 the weights are complete only while a call of ``sample`` runs.
+            self._stock_generator = stock.choose_generator(self.policy.model, self.policy.source)
+        self._stock_generator(self.policy.model, prompts, row_numbers, responses)
 
-    def _samples(self, responses: Responses) -> list[Sample]:
+    def _make_samples(self, responses: Responses) -> list[Sample]:
         lengths = responses.lengths.tolist()
-        tokens = [row[:length] for row, length in zip(responses.tokens.tolist(), lengths, strict=True)]
         logprobs = responses.logprobs.tolist()
         finished = responses.finished.tolist()
+        tokens = [row[:length] for row, length in zip(responses.tokens.tolist(), lengths, strict=True)]
+        texts = self.policy.decode(tokens)
         return [
             Sample(
-                tuple(ids), tuple(logprobs[row][: len(ids)]), text, finished[row], self.policy.version
+                tuple(tokens[row]),
+                tuple(logprobs[row][: lengths[row]]),
+                texts[row],
+                finished[row],
+                self.policy.version,
             )
-            for row, (ids, text) in enumerate(zip(tokens, self.policy.decode(tokens), strict=True))
+            for row in range(len(tokens))
         ]
 
 
 def limit_prompt_tokens(policy: Policy, max_new_tokens: int, max_prompt_tokens: int) -> int:
-    """Return the longest prompt in tokens: ``max_prompt_tokens``, or what the model's context leaves beside a response.
+    """Return the longest prompt in tokens: ``max_prompt_tokens``, or what a response leaves of the model's context.
 
     Raises:
-        InputError: if a limit is not positive or no prompt fits beside a response.
+        InputError: if a limit is not positive or the context has no room for a prompt and a response.
     """
     for name, value in (("max_new_tokens", max_new_tokens), ("max_prompt_tokens", max_prompt_tokens)):
         if value < 1:
@@ -162,56 +166,55 @@ def limit_prompt_tokens(policy: Policy, max_new_tokens: int, max_prompt_tokens: 
 
 
 def check_temperature(temperature: float) -> None:
-    """Check the temperature of a softmax.
-
-    Raises:
-        InputError: if it is negative or not a number.
-    """
+    """Raise ``InputError`` if the temperature of a softmax is negative or not a number."""
     if not temperature >= 0:
         raise InputError(f"temperature: found {temperature}, expected 0 (most probable token) or more.")
 
 
-def encode_prompts(policy: Policy, requests: Sequence[SampleRequest], most: int) -> dict[str, list[int]]:
+def encode_prompts(
+    policy: Policy, requests: Sequence[SampleRequest], max_tokens: int
+) -> dict[str, list[int]]:
     """Return the token ids of every prompt.
 
     Raises:
-        InputError: if one has more than ``most`` tokens.
+        InputError: if one has more than ``max_tokens`` tokens.
     """
     encoded = {request.prompt: policy.encode_prompt(request.prompt) for request in requests}
-    long = [request for request in requests if len(encoded[request.prompt]) > most]
-    if long:
+    too_long = [request for request in requests if len(encoded[request.prompt]) > max_tokens]
+    if too_long:
+        first = too_long[0]
         raise InputError(
-            f"{len(long)} of {len(requests)} prompts are longer than the limit of {most} tokens; "
-            f"the first, {'/'.join(map(str, long[0].key))}, has {len(encoded[long[0].prompt])}: "
-            f"{long[0].prompt[:80]!r}... Prompts are never cut; raise max_prompt_tokens or shorten the history."
+            f"{len(too_long)} of {len(requests)} prompts are longer than the limit of {max_tokens} tokens; "
+            f"the first, {'/'.join(map(str, first.key))}, has {len(encoded[first.prompt])}: "
+            f"{first.prompt[:80]!r}... Prompts are never cut; raise max_prompt_tokens or shorten the history."
         )
     return encoded
 
 
-def _batches(groups: Sequence[tuple[str, list[_Row]]], limit: int) -> list[list[tuple[str, list[_Row]]]]:
-    """Cut groups of rows into batches of at most ``limit`` rows; a group is split only if it does not fit."""
-    batches: list[list[tuple[str, list[_Row]]]] = []
-    free = 0
-    for prompt, rows in groups:
-        if len(rows) > free and (free == 0 or len(rows) <= limit):
-            batches.append([])
-            free = limit
-        rest = rows
+def _split_into_batches(groups: Sequence[_PromptGroup], max_rows: int) -> list[list[_PromptGroup]]:
+    """Cut groups into batches of at most ``max_rows`` rows; a group is split only if it does not fit into one."""
+    batches: list[list[_PromptGroup]] = []
+    free_rows = 0
+    for group in groups:
+        rest = group.rows
+        fits_empty_batch = len(rest) <= max_rows
         while rest:
-            if not free:
+            # A group that fits into one batch begins a new one rather than be read twice.
+            if free_rows == 0 or (fits_empty_batch and len(rest) > free_rows):
                 batches.append([])
-                free = limit
-            part, rest = rest[:free], rest[free:]
-            batches[-1].append((prompt, part))
-            free -= len(part)
+                free_rows = max_rows
+            batches[-1].append(_PromptGroup(group.prompt, rest[:free_rows]))
+            taken = len(batches[-1][-1].rows)
+            rest = rest[taken:]
+            free_rows -= taken
     return batches
 
 
-def _numbered(parts: Sequence[Sequence[_Row]]) -> list[list[int]]:
-    # Rows are numbered from 0 in the order in which ``Responses`` has them: group after group.
+def _number_rows(batch: Sequence[_PromptGroup]) -> list[list[int]]:
+    """Return the row numbers of each group: ``Responses`` has the rows group after group."""
     numbers: list[list[int]] = []
     start = 0
-    for part in parts:
-        numbers.append(list(range(start, start + len(part))))
-        start += len(part)
+    for group in batch:
+        numbers.append(list(range(start, start + len(group.rows))))
+        start += len(group.rows)
     return numbers

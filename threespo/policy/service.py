@@ -1,4 +1,4 @@
-"""A chat service: where and with which key it is asked, and one request to it."""
+"""A chat service: its address, model and key, and one request to it."""
 
 import base64
 import datetime
@@ -26,7 +26,7 @@ from threespo.policy.settings import EndpointSettings
 if TYPE_CHECKING:
     import openai
 
-_OPENAI = "https://api.openai.com/v1"
+_OPENAI_URL = "https://api.openai.com/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Service:
 
     model: str
     base_url: str = field(repr=False)
-    """May hold a password (http://USER:PASSWORD@HOST)."""
+    """May contain a password (http://USER:PASSWORD@HOST)."""
     key: str = field(repr=False)
     variables: str
     """The environment variables that all of this was read from, for messages."""
@@ -43,18 +43,17 @@ class Service:
     max_attempts: int
     max_response_tokens: int
     limit_parameter: str = "max_tokens"
-    """The name under which that is sent."""
+    """The name under which ``max_response_tokens`` is sent."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must get out nowhere."""
+        """Keys and passwords that no message and no file may show."""
         address = urllib.parse.urlsplit(self.base_url)
-        user, password = (
-            urllib.parse.unquote(part or "") for part in (address.username, address.password)
-        )
+        user = urllib.parse.unquote(address.username or "")
+        password = urllib.parse.unquote(address.password or "")
         # As it is sent, too: a service may repeat what it has received.
-        sent = base64.b64encode(f"{user}:{password}".encode()).decode() if password else ""
-        return tuple(filter(None, (self.key, password, sent)))
+        basic_auth = base64.b64encode(f"{user}:{password}".encode()).decode() if password else ""
+        return tuple(secret for secret in (self.key, password, basic_auth) if secret)
 
 
 class Connection:
@@ -70,22 +69,24 @@ class Connection:
 
         self._service = service
 
-        def make() -> openai.OpenAI:
-            # What the environment names may be unusable, and a server on this machine needs none of it.
-            own = openai.DefaultHttpxClient(trust_env=False) if is_local_url(service.base_url) else None
-            # Retries are counted, spaced and announced here, so the client must not have its own.
+        def make_client() -> openai.OpenAI:
+            http_client = None
+            if is_local_url(service.base_url):
+                # A server on this machine needs no proxy and no certificate, and those of the environment may be unusable.
+                http_client = openai.DefaultHttpxClient(trust_env=False)
             return openai.OpenAI(
                 api_key=service.key,
                 base_url=service.base_url,
                 timeout=service.timeout_s,
+                # Retries are counted, spaced and announced by ChatClient.
                 max_retries=0,
-                http_client=own,
+                http_client=http_client,
             )
 
-        self._client = make_http_client(service.model, make)
+        self._client = make_http_client(service.model, make_client)
 
     def send_request(self, digest: str, prompt: str, temperature: float | None) -> Reply | Failure:
-        """Send one request and return the reply, or what came in its place.
+        """Send one request and return the reply, or why there is none.
 
         Args:
             digest: name of the request.
@@ -97,65 +98,72 @@ class Connection:
         service = self._service
         # No seed: draws are independent without it, it promises no repetition (the cassette does), and some servers
         # (Gemini's) have refused it.
-        sent: dict[str, Any] = {service.limit_parameter: service.max_response_tokens}
+        parameters: dict[str, Any] = {service.limit_parameter: service.max_response_tokens}
         if temperature is not None:
-            sent["temperature"] = temperature
+            parameters["temperature"] = temperature
         try:
             # The raw body, because the client takes anything for a completion, or raises errors of its JSON parser.
             response = self._client.chat.completions.with_raw_response.create(
-                model=service.model, messages=[{"role": "user", "content": prompt}], **sent
+                model=service.model, messages=[{"role": "user", "content": prompt}], **parameters
             )
             body = response.text
         except openai.APITimeoutError:
             return Failure(f"no answer within {service.timeout_s:g} s", retry=True)
         except openai.APIConnectionError as error:
-            return self._unconnected(error)
+            return self._explain_connection_error(error)
         except openai.APIStatusError as error:
-            said = parse_error_response(error.status_code, error.response.text)
-            return self._judged(said, digest, _retry_after(error.response.headers.get("retry-after")))
+            service_error = parse_error_response(error.status_code, error.response.text)
+            retry_after_s = _parse_retry_after(error.response.headers.get("retry-after"))
+            return self._classify(service_error, digest, retry_after_s)
 
-        # Local servers take any word as a key ("none"), which a reply may well contain.
+        # Of at least 16 characters: local servers take any word as a key ("none"), which a reply may well contain.
         if any(len(secret) >= 16 and secret in body for secret in service.secrets):
-            return Failure(
-                "the reply contains the API key or a password; it was not recorded", retry=False
-            )
-        most = (len(prompt.encode(errors="replace")), service.max_response_tokens)
-        outcome = parse_reply(body, digest, service.model, most)
-        return self._judged(outcome, digest) if isinstance(outcome, ServiceError) else outcome
+            reason = "the reply contains the API key or a password; it was not recorded"
+            return Failure(reason, retry=False)
 
-    def _judged(self, error: ServiceError, digest: str, wait: float = 0.0) -> Failure:
+        # No token is shorter than a byte, so the prompt's bytes bound its tokens.
+        max_tokens = (len(prompt.encode(errors="replace")), service.max_response_tokens)
+        outcome = parse_reply(body, digest, service.model, max_tokens)
+        return self._classify(outcome, digest) if isinstance(outcome, ServiceError) else outcome
+
+    def _classify(self, error: ServiceError, digest: str, retry_after_s: float = 0.0) -> Failure:
         service = self._service
         refused = Reply(
             digest=digest, asked=service.model, served="", text="", finish=None, tokens=(0, 0)
         )
         failure = classify_error(error, refused, service.secrets, service.variables)
-        return replace(failure, retry_after_s=wait) if failure.retry else failure
+        return replace(failure, retry_after_s=retry_after_s) if failure.retry else failure
 
-    def _unconnected(self, error: "openai.APIConnectionError") -> Failure:
-        """Return what a failed connection means; certificates do not become right by another attempt."""
+    def _explain_connection_error(self, error: "openai.APIConnectionError") -> Failure:
         causes: list[BaseException] = []
         cause: BaseException | None = error.__cause__
         while cause is not None and cause not in causes:
             causes.append(cause)
             cause = cause.__cause__ or cause.__context__
-        words = redact_secrets(str(causes[-1]) if causes else "", self._service.secrets)
-        name = type(causes[0]).__name__ if causes else "no reason given"
-        detail = f"{name}: {words}" if words else name
-        through = "" if is_local_url(self._service.base_url) else " and ".join(list_proxy_variables())
-        reason = f"the connection failed or broke off ({detail})" + (
-            f"; proxies are in {through}" if through else ""
-        )
 
+        name = type(causes[0]).__name__ if causes else "no reason given"
+        message = redact_secrets(str(causes[-1]) if causes else "", self._service.secrets)
+        detail = f"{name}: {message}" if message else name
+        reason = f"the connection failed or broke off ({detail})"
+        proxies = [] if is_local_url(self._service.base_url) else list_proxy_variables()
+        if proxies:
+            reason += f"; proxies are in {' and '.join(proxies)}"
+
+        # Another attempt mends neither a certificate nor a missing login.
         if any(isinstance(one, ssl.SSLCertVerificationError) for one in causes):
             remedy = "Name the file of the authority that signed its certificate in SSL_CERT_FILE, or correct the address."
             return Failure(reason, retry=False, remedy=remedy)
-        if name == "ProxyError" and "407" in words:
+        if name == "ProxyError" and "407" in message:
             return Failure(reason, retry=False, remedy=PROXY_LOGIN)
         return Failure(reason, retry=True)
 
 
 def read_api_key(settings: EndpointSettings) -> str:
-    """Return the key, empty if there is none; raise ``InputError`` if it cannot be sent, since libraries would print it."""
+    """Return the key, empty if there is none.
+
+    Raises:
+        InputError: if it cannot be sent; libraries would print it in their error.
+    """
     key = os.environ.get(settings.key_env, "").strip()
     if not all("!" <= character <= "~" for character in key):
         raise InputError(
@@ -165,30 +173,28 @@ def read_api_key(settings: EndpointSettings) -> str:
 
 
 def read_service(settings: EndpointSettings, model: str) -> Service:
-    """Return whom to ask for a model; raise ``InputError`` if the environment has no address for it."""
+    """Return the service that answers for a model.
+
+    Raises:
+        InputError: if the environment has no address for it.
+    """
     url = os.environ.get(settings.base_url_env, "").strip()
     if not url and settings.base_url_env == EndpointSettings.model_fields["base_url_env"].default:
-        url = _OPENAI
-    try:
-        parts = urllib.parse.urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        valid = False
-    if not valid:
+        url = _OPENAI_URL
+    if not _is_http_url(url):
         raise InputError(
             f"{settings.base_url_env}: {'found no http(s) address' if url else 'not set'}; set it to the address of the "
-            f"service, up to and without /chat/completions, e.g. {_OPENAI}."
+            f"service, up to and without /chat/completions, e.g. {_OPENAI_URL}."
         )
-    names = [
-        settings.key_env,
-        settings.base_url_env,
-        *([settings.model_env] if settings.model_env else []),
-    ]
+
+    variables = f"{settings.key_env} and {settings.base_url_env}"
+    if settings.model_env:
+        variables = f"{settings.key_env}, {settings.base_url_env} and {settings.model_env}"
     return Service(
         model=model,
         base_url=url,
         key=read_api_key(settings),
-        variables=", ".join(names[:-1]) + f" and {names[-1]}",
+        variables=variables,
         timeout_s=settings.timeout_s,
         max_attempts=settings.max_attempts,
         max_response_tokens=settings.max_response_tokens,
@@ -196,7 +202,17 @@ def read_service(settings: EndpointSettings, model: str) -> Service:
     )
 
 
-def _retry_after(value: str | None) -> float:
+def _is_http_url(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        # ``port`` raises ValueError where it is not a number.
+        has_valid_port = parts.port is None or parts.port >= 0
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and has_valid_port
+
+
+def _parse_retry_after(value: str | None) -> float:
     """Return the seconds that a ``Retry-After`` header asks for: a number or a date; 0 if there is none."""
     if value is None:
         return 0.0
@@ -208,5 +224,6 @@ def _retry_after(value: str | None) -> float:
         date = email.utils.parsedate_to_datetime(value)
     except ValueError:
         return 0.0
-    date = date if date.tzinfo else date.replace(tzinfo=datetime.UTC)
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=datetime.UTC)
     return max(0.0, (date - datetime.datetime.now(datetime.UTC)).total_seconds())

@@ -1,7 +1,7 @@
-"""The vLLM engine: started in this process, beside the learner on the same device, and asked for responses.
+"""The vLLM engine: started in the learner's process, on the same device, and asked for responses.
 
-All that depends on vLLM's version is here. It gets its architecture from the policy in memory and its weights from
-``threespo.policy.weight_sync``: it reads no model folder, no tokenizer and no generation defaults.
+All code that depends on vLLM's version is here. The engine gets its architecture from the policy in memory and its weights
+from ``threespo.policy.weight_sync``: it reads no model folder, no tokenizer and no generation defaults.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from threespo.policy.model import Policy, text_config
 from threespo.policy.settings import MAX_BATCH_ROWS, default_kv_cache_bytes
 
 TESTED_VERSION = "0.32.0"
-"""The version that `make test-vllm` runs: weights are overwritten in place, which no version promises to allow."""
+"""The version that `make test-vllm` runs: weights are overwritten in place, which vLLM does not guarantee to work."""
 
 _REMEDY = "Install the tested one (pip install -c constraints.txt -e '.[gpu]'), or set sampler: torch for the policy."
 
@@ -30,14 +30,14 @@ _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
-    # Threads are the study's business: they decide the bytes of a run.
+    # The study sets the threads, since they influence the rounding and so the bytes of a run.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """Responses that are asked for: ``count`` to one prompt; response i is drawn with the seed ``seed`` + i."""
+    """A request for ``count`` responses to one prompt; response i is drawn with the seed ``seed`` + i."""
 
     prompt: list[int]
     count: int
@@ -46,7 +46,7 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class EngineResponse:
-    """A response: its tokens, the natural-log probability of each where it was drawn, and whether it ended by itself."""
+    """A response: its tokens, their natural-log probabilities when they were drawn, and whether it ended by itself."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -58,10 +58,12 @@ class Engine(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """The model that it computes with; ``load_weights`` of it knows where a policy's tensors belong."""
+        """The engine's model; its ``load_weights`` knows where a policy's tensors belong."""
         ...
 
-    def generate(self, asked: Sequence[EngineRequest], temperature: float) -> list[list[EngineResponse]]:
+    def generate(
+        self, requests: Sequence[EngineRequest], temperature: float
+    ) -> list[list[EngineResponse]]:
         """Return ``count`` responses to each prompt, in order."""
         ...
 
@@ -71,15 +73,12 @@ class Engine(Protocol):
 
 
 def check_vllm_installed() -> None:
-    """Check that vLLM is there, in the tested version, without importing it.
-
-    Raises:
-        InputError: if not.
-    """
-    homes = importlib.metadata.packages_distributions().get("vllm", [])
-    if not homes:
+    """Raise ``InputError`` if vLLM is not installed in the tested version, without importing it."""
+    distributions = importlib.metadata.packages_distributions().get("vllm", [])
+    if not distributions:
         raise InputError(f"sampler: vllm, but vLLM is not installed. {_REMEDY}")
-    version = importlib.metadata.version(homes[0])
+    # Builds for other hardware have other names (vllm-cpu) and local versions (0.32.0+cpu).
+    version = importlib.metadata.version(distributions[0])
     if version.partition("+")[0] != TESTED_VERSION:
         raise InputError(
             f"sampler: vllm, but vLLM {version} is installed, and {TESTED_VERSION} is what was tested. {_REMEDY}"
@@ -110,30 +109,32 @@ class VllmEngine:
             InputError: if vLLM is missing, is of another version, or cannot start (most often: for lack of memory).
         """
         check_vllm_installed()
-        self._stop, self._max_new_tokens = sorted(policy.eos_ids), max_new_tokens
-        length = max_prompt_tokens + max_new_tokens
+        self._stop_ids = sorted(policy.eos_ids)
+        self._max_new_tokens = max_new_tokens
+        max_length = max_prompt_tokens + max_new_tokens
+        options: dict[str, Any] = {}
         if memory_share is None:
-            memory = {
-                "kv_cache_memory_bytes": kv_cache_memory_bytes or kv_cache_bytes(policy, length),
-                # The engine wants so much of the device to be free at its start, whatever is said of the cache.
-                "gpu_memory_utilization": 0.01,
-            }
+            options["kv_cache_memory_bytes"] = kv_cache_memory_bytes or kv_cache_bytes(
+                policy, max_length
+            )
+            # The engine requires this share of the device to be free at its start, even if the cache has a size.
+            options["gpu_memory_utilization"] = 0.01
         else:
-            memory = {"gpu_memory_utilization": memory_share}
+            options["gpu_memory_utilization"] = memory_share
 
         on_cpu = policy.device.type == "cpu"
         if on_cpu:
             # Chunks of prompts would rewind the random numbers of a response, which generators of a CPU cannot do.
-            memory |= {
-                "enable_chunked_prefill": False,
-                "max_num_batched_tokens": max(8192, length),
-                "enforce_eager": True,
-            }
+            options["enable_chunked_prefill"] = False
+            options["max_num_batched_tokens"] = max(8192, max_length)
+            options["enforce_eager"] = True
 
-        os.environ |= {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        # Whatever the user has set: with a process of its own, the engine's weights could not be overwritten.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         try:
-            self._llm = _start(policy, length, on_cpu, memory)
+            self._llm = _start_engine(policy, max_length, on_cpu, options)
         # Lack of memory is a ValueError of the engine's own count, or torch's OutOfMemoryError, a RuntimeError.
         except (ValueError, RuntimeError) as error:
             raise InputError(
@@ -150,27 +151,33 @@ class VllmEngine:
         model: nn.Module = self._model
         return model
 
-    def generate(self, asked: Sequence[EngineRequest], temperature: float) -> list[list[EngineResponse]]:
+    def generate(
+        self, requests: Sequence[EngineRequest], temperature: float
+    ) -> list[list[EngineResponse]]:
         from vllm import SamplingParams
 
-        # At temperature 0 all responses to a prompt are the same one, and the engine refuses to repeat itself.
-        greedy = temperature == 0.0
-        params = [
+        # At temperature 0 all responses to a prompt are the same, and the engine refuses to draw more than one.
+        is_greedy = temperature == 0.0
+        parameters = [
             SamplingParams(
-                n=1 if greedy else one.count,
-                seed=None if greedy else one.seed,
+                n=1 if is_greedy else request.count,
+                seed=None if is_greedy else request.seed,
                 temperature=temperature,
                 max_tokens=self._max_new_tokens,
-                stop_token_ids=self._stop,
+                stop_token_ids=self._stop_ids,
                 logprobs=0,
                 detokenize=False,
             )
-            for one in asked
+            for request in requests
         ]
-        prompts = [{"prompt_token_ids": one.prompt} for one in asked]
-        outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        replies = [[_reply(part, greedy) for part in output.outputs] for output in outputs]
-        return [part * one.count if greedy else part for part, one in zip(replies, asked, strict=True)]
+        prompts = [{"prompt_token_ids": request.prompt} for request in requests]
+        outputs = self._llm.generate(prompts, parameters, use_tqdm=False)
+
+        responses = []
+        for request, output in zip(requests, outputs, strict=True):
+            completions = [_read_completion(completion, is_greedy) for completion in output.outputs]
+            responses.append(completions * request.count if is_greedy else completions)
+        return responses
 
     def reset_prefix_cache(self) -> bool:
         return bool(self._llm.reset_prefix_cache())
@@ -179,38 +186,35 @@ class VllmEngine:
 def kv_cache_bytes(policy: Policy, length: int) -> int:
     """Return the bytes of the cache for a policy and ``length`` tokens, where the study gives no number."""
     config = text_config(policy.model.config)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    size = next(policy.model.parameters()).element_size()
+    kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    element_bytes = next(policy.model.parameters()).element_size()
+    # Keys and values, hence the factor 2.
+    token_bytes = 2 * int(config.num_hidden_layers * kv_heads * head_dim) * element_bytes
     # Blocks hold 16 tokens on a GPU and up to 128 on a CPU; a sequence does not fill its last one.
-    token = 2 * int(config.num_hidden_layers * heads * width) * size
-    return int(default_kv_cache_bytes(token, length + 128))
+    return int(default_kv_cache_bytes(token_bytes, length + 128))
 
 
 def check_weights_not_repacked(model: nn.Module) -> None:
-    """Check that a model on a CPU computes with its weights and not with repacked copies, which a sync would not reach.
-
-    Raises:
-        InputError: if not.
-    """
-    packed = [
+    """Raise ``InputError`` if a model on a CPU computes with repacked copies of its weights: no sync would reach them."""
+    repacked = [
         name
-        for name, part in model.named_modules()
-        if getattr(part, "cpu_linear", F.linear) is not F.linear
+        for name, layer in model.named_modules()
+        if getattr(layer, "cpu_linear", F.linear) is not F.linear
     ]
-    if packed:
+    if repacked:
         raise InputError(
-            f"vLLM computes with repacked weights ({packed[0]} and {len(packed) - 1} more). {_REMEDY}"
+            f"vLLM computes with repacked weights ({repacked[0]} and {len(repacked) - 1} more). {_REMEDY}"
         )
 
 
-def _start(policy: Policy, length: int, on_cpu: bool, memory: dict[str, Any]) -> Any:
-    set_threads = torch.set_num_threads
+def _start_engine(policy: Policy, max_length: int, on_cpu: bool, options: dict[str, Any]) -> Any:
+    set_num_threads = torch.set_num_threads
     from vllm import LLM
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        _plain_layers() if on_cpu else contextlib.nullcontext(),
+        _prevent_repacking() if on_cpu else contextlib.nullcontext(),
     ):
         policy.model.config.save_pretrained(folder)  # type: ignore[operator, union-attr]
         engine = LLM(
@@ -223,37 +227,40 @@ def _start(policy: Policy, length: int, on_cpu: bool, memory: dict[str, Any]) ->
             logprobs_mode="processed_logprobs",
             enable_prefix_caching=True,
             dtype=str(next(policy.model.parameters()).dtype).removeprefix("torch."),
-            max_model_len=length,
+            max_model_len=max_length,
             max_num_seqs=MAX_BATCH_ROWS,
             seed=0,
-            **memory,
+            **options,
         )
     # The CPU worker replaces it by a function that does nothing.
-    torch.set_num_threads = set_threads
+    torch.set_num_threads = set_num_threads
     return engine
 
 
 @contextlib.contextmanager
-def _plain_layers() -> Iterator[None]:
+def _prevent_repacking() -> Iterator[None]:
+    """Let layers that are made meanwhile compute with their own weights, where vLLM would pack copies of them."""
     import vllm.model_executor.layers.utils as layers
 
     original = layers.dispatch_cpu_unquantized_gemm
-    layers.dispatch_cpu_unquantized_gemm = _plain_linear
+    layers.dispatch_cpu_unquantized_gemm = _use_own_weight
     try:
         yield
     finally:
         layers.dispatch_cpu_unquantized_gemm = original
 
 
-def _plain_linear(layer: nn.Module, remove_weight: bool) -> None:
-    """Let a layer on a CPU compute with its own weight, where vLLM would pack a copy of it."""
+def _use_own_weight(layer: nn.Module, remove_weight: bool) -> None:
     layer.cpu_linear = F.linear  # type: ignore[assignment]
 
 
-def _reply(output: Any, greedy: bool) -> EngineResponse:
-    tokens = tuple(output.token_ids)
-    if greedy:
+def _read_completion(completion: Any, is_greedy: bool) -> EngineResponse:
+    tokens = tuple(completion.token_ids)
+    finished = completion.finish_reason == "stop"
+    if is_greedy:
         # Certain, as the distribution at temperature 0 has it.
-        return EngineResponse(tokens, (0.0,) * len(tokens), output.finish_reason == "stop")
-    logprobs = tuple(place[token].logprob for place, token in zip(output.logprobs, tokens, strict=True))
-    return EngineResponse(tokens, logprobs, output.finish_reason == "stop")
+        return EngineResponse(tokens, (0.0,) * len(tokens), finished)
+    logprobs = tuple(
+        candidates[token].logprob for candidates, token in zip(completion.logprobs, tokens, strict=True)
+    )
+    return EngineResponse(tokens, logprobs, finished)

@@ -2,7 +2,7 @@
 
 Before a batch of requests is answered, the weights are synced if the learner has stepped since the last sync: once per tick
 of a search, since a tick is one batch of requests. The random numbers of response i depend on (run seed, request key, i)
-only; the rounding of its probabilities may depend on what is computed beside it.
+only; the rounding of its probabilities may depend on what is computed in the same batch.
 """
 
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ from threespo.policy.weight_sync import CopyPlan, SyncError
 from threespo.protocol import Sample, SampleRequest
 from threespo.rng import derive
 
-_SEEDS = 2**62
-"""Seeds are below it: the engine adds a response's number to that of its request, and counts in 63 bits."""
+_SEED_LIMIT = 2**62
+"""Seeds are smaller: the engine adds a response's number to the seed of its request, in a 63-bit integer."""
 
 
 class VllmSampler:
@@ -45,21 +45,17 @@ class VllmSampler:
         self._engine = engine
         self._plan: CopyPlan | None = None
         self.version: int | None = None
-        """Of the weights that the engine holds; ``None``: none of the policy's."""
+        """Version of the weights that the engine has; ``None``: none of the policy's."""
 
     def set_policy(self, policy: Policy) -> None:
-        """Sample from another policy of the same architecture from now on, with the engine that is there."""
-        self.policy, self.version = policy, None
+        """Sample from another policy of the same architecture, with the same engine."""
+        self.policy = policy
+        self.version = None
 
     def sample(
         self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
     ) -> list[list[Sample]]:
-        """Return ``count`` samples for each request, in order.
-
-        Args:
-            requests: prompts with their numbers of samples; common beginnings of prompts are read once.
-            seed: seed of the run; with a request's key and a sample's number it decides the draws.
-            temperature: of the softmax; 0 means the most probable token.
+        """Return ``count`` samples for each request, in order (``protocol.Sampler``).
 
         Raises:
             InputError: if a prompt is too long, or the temperature is one that vLLM does not draw at.
@@ -71,35 +67,39 @@ class VllmSampler:
                 f"temperature: found {temperature}; {VLLM_TEMPERATURES}, or set sampler: torch for the policy"
             )
         encoded = encode_prompts(self.policy, requests, self.max_prompt_tokens)
-        wanted = [request for request in requests if request.count]
-        if not wanted:
+        # Requests for no samples are left out: the engine refuses them.
+        engine_requests = [
+            EngineRequest(
+                encoded[request.prompt], request.count, derive(seed, *request.key) % _SEED_LIMIT
+            )
+            for request in requests
+            if request.count
+        ]
+        if not engine_requests:
             return [[] for _ in requests]
 
         self.sync()
-        present = self.policy.version
-        asked = [
-            EngineRequest(encoded[one.prompt], one.count, derive(seed, *one.key) % _SEEDS)
-            for one in wanted
-        ]
-        replies = iter(self._engine.generate(asked, temperature))
-        if self.policy.version != present:
+        version = self.policy.version
+        responses = iter(self._engine.generate(engine_requests, temperature))
+        # Responses drawn while the weights change would belong to no version.
+        if self.policy.version != version:
             raise SyncError(
-                f"the learner went from step {present} to {self.policy.version} while responses were drawn"
+                f"the learner went from step {version} to {self.policy.version} while responses were drawn"
             )
-        return [self._samples(next(replies)) if request.count else [] for request in requests]
+        return [self._make_samples(next(responses)) if request.count else [] for request in requests]
 
     def sync(self, weights: Iterable[tuple[str, Tensor]] | None = None) -> bool:
-        """Give the engine the policy's present weights, compare every bit, and forget what was read with earlier ones.
+        """Give the engine the policy's current weights, compare every bit, and forget what was read with earlier ones.
 
         Args:
-            weights: by name (``protocol.LocalSampler``); ``None``: the policy's own, where they are whole.
+            weights: by name (``protocol.LocalSampler``); ``None``: the policy's own, where they are complete.
 
         Raises:
             SyncError: if the weights differ afterwards, or the engine cannot forget.
         """
         if self.version == self.policy.version:
             return True
-        # Until all is done the engine holds weights of no version.
+        # Until all is copied the engine's weights have no version.
         self.version = None
         if self._plan is None:
             self._plan = self._make_plan()
@@ -109,7 +109,7 @@ class VllmSampler:
         return True
 
     def forget(self) -> None:
-        """Forget the prompts that were read: what is in the cache moves roundings, and outlives the weights that read it.
+        """Forget the prompts that were read: the cache influences rounding, and outlives the weights that filled it.
 
         Raises:
             SyncError: if the engine cannot, since it is at work.
@@ -126,9 +126,9 @@ class VllmSampler:
             message = f"{self.policy.source}: vLLM cannot take its weights in place: {error}. Set sampler: torch."
             raise InputError(message) from error
 
-    def _samples(self, replies: list[EngineResponse]) -> list[Sample]:
-        texts = self.policy.decode([reply.tokens for reply in replies])
+    def _make_samples(self, responses: list[EngineResponse]) -> list[Sample]:
+        texts = self.policy.decode([response.tokens for response in responses])
         return [
-            Sample(reply.tokens, reply.logprobs, text, reply.finished, self.version)
-            for reply, text in zip(replies, texts, strict=True)
+            Sample(response.tokens, response.logprobs, text, response.finished, self.version)
+            for response, text in zip(responses, texts, strict=True)
         ]
