@@ -454,11 +454,11 @@ def test_real_stages_depend_on_what_they_call_and_not_on_other_methods():
         "threespo.envs.episode",
         "threespo.methods.registry",
     } <= grpo
-    assert not {"threespo.methods.threespo", "threespo.methods.search", "threespo.cli"} & grpo
+    assert not {"threespo.methods.threespo", "threespo.methods.scorer", "threespo.cli"} & grpo
     # What a study file may say is no part of a run; its values are.
     assert not [name for name in grpo if name.startswith(("threespo.study", "threespo.results"))]
     assert [name for name in grpo if name.startswith("threespo.pipeline")] == ["threespo.pipeline.train"]
-    assert "threespo.methods.search" in modules_of("train", "alfworld/tiny-s/threespo-literal/seed-0")
+    assert "threespo.methods.scorer" in modules_of("train", "alfworld/tiny-s/threespo-literal/seed-0")
     assert all((module.ROOT / name).is_file() for name in grpo if not name.startswith("threespo"))
 
 

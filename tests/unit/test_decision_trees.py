@@ -258,7 +258,7 @@ def test_allocation_and_regret_by_hand():
         )
     ]
     spent = measure_allocation(rows, {task.task_id: task}, truth)
-    measures = spent.measures()
+    measures = spent.mean_measures()
     assert measures["regret"] == pytest.approx(2 * 0.4 / 8)
     assert measures["allocation"] == pytest.approx(
         (4 * 0.3 + 2 * 0.5 + 6 * 0.1) / 12 - (0.3 + 0.5 + 2 * 0.1) / 4

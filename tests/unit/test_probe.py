@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from threespo.methods.threespo_options import ThreespoOptions
 
 from tests.toy import common
 from threespo.decision_trees.tabular import TabularPolicy
 from threespo.envs.episode import EpisodeSetup
 from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities, tree_prompt
 from threespo.methods.threespo import Threespo
+from threespo.methods.threespo_options import ThreespoOptions
 from threespo.runs.probe import COLUMNS, EpisodePlayer, probe_states
 from threespo.runs.settings import ProbeSettings
 from threespo.study.load import load_study

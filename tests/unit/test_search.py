@@ -5,10 +5,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threespo.methods.threespo_options import ThreespoOptions
 
 from tests.toy import answer, common, drive, make_task, start
 from threespo.methods.threespo import Threespo
+from threespo.methods.threespo_options import ThreespoOptions
 
 # The pipeline figure: s1 -> s2, s3; s2 -> s5 (won), s6; s6 -> s5 (won), s8 (dead end); s3 -> s7; s7 -> s5, s6.
 FIGURE = {

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threespo.methods.threespo_options import ThreespoOptions
 
 from tests.toy import answer, common, drive, make_task, start
 from tests.unit.test_search import cycle_all, observed, random_graphs, search
 from threespo.methods.state_graph import StateGraph
 from threespo.methods.threespo import Threespo
+from threespo.methods.threespo_options import ThreespoOptions
 from threespo.protocol import Sample
 from threespo.scoring.table import StateTable
 
@@ -55,10 +55,7 @@ KNOWN = {"s1": (4.0, 2.0), "s2": (3.0, 2.0)}
         ({"difference": False}, 0.0),
         ({"omega_fixed": 0.25}, 0.25 * (1 - 2 ** (-2 / 3))),
         ({"omega_fixed": 0.5}, 0.0),
-        ({"novelty": "global"}, -omega(4) + (0.5 - omega(4)) * (1 - 2 ** (-2 / 3))),
-        ({"next_clock": "t"}, 0.0),
         ({"clock": "depth_plus_1"}, (0.5 - omega(4)) * (1 - 3 ** (-2 / 3))),
-        ({"clock": "depth_plus_1", "next_clock": "t"}, (0.5 - omega(4)) * (1 - 2 ** (-2 / 3))),
         ({"clock": "epoch", "number": 6, "uniform": True}, (0.5 - omega(4)) * (1 - 7 ** (-2 / 3))),
     ],
 )
@@ -79,23 +76,18 @@ def test_the_clock_of_completed_paths():
     assert spread == pytest.approx((0.5 - omega(4)) * (1 - 10 ** (-2 / 3)), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("reading", "score"), [("zero", 0.0), ("ungated", 2 ** (-1 / 40)), ("one", 1.0)]
-)
-def test_a_gated_state_in_the_reward(reading, score):
-    """s2 won 1 of 40: gated. Going there instead of to the new s3 pays (0.5 - omega) (1 - S(s2))."""
+def test_a_gated_state_is_worth_nothing_in_the_reward():
+    """s2 won 1 of 40: gated, so S = 0. Going there instead of to the new s3 pays (0.5 - omega) (1 - 0)."""
     known = {"s1": (4.0, 2.0), "s2": (40.0, 1.0)}
-    got = difference(known, alpha=1.0, gate_in_reward=reading)
-    assert got == pytest.approx((0.5 - omega(4)) * (1 - score), abs=1e-5)
+    assert difference(known, alpha=1.0) == pytest.approx(0.5 - omega(4), abs=1e-5)
 
 
-def test_novelty_is_not_on_the_path_or_not_the_last_observation():
-    """s2's action a leads back to s1: changed, but not new on the path. b leads to s3."""
+def test_novel_is_a_state_or_an_observation_that_is_not_on_the_path():
+    """s2's action a leads back to s1, which is not new on the path. b leads to s3."""
     graph = {"s1": {"x": "s2"}, "s2": {"a": "s1", "b": "s3", "c": "s2"}}
     rewards = {}
     keys = {
         "path": "obs",
-        "changed": "obs",
         "none": "obs",
         "observation": "history",
         "path, with history": "history",
@@ -112,7 +104,6 @@ def test_novelty_is_not_on_the_path_or_not_the_last_observation():
         rows = sorted(updates[-1], key=lambda row: len(row.tokens)) if updates else []
         rewards[reading] = [row.advantages[0] for row in rows]
     assert rewards["path"] == pytest.approx([-1 / 6, 1 / 3, -1 / 6])
-    assert rewards["changed"] == pytest.approx([1 / 6, 1 / 6, -1 / 3])
     assert rewards["none"] == [], "all rewards are equal"
     # With the last steps in its key every state is new, unless observations are compared.
     assert rewards["path, with history"] == []
@@ -132,21 +123,6 @@ def test_without_backtracking_one_path_or_restarts_from_the_root():
     method, ended, _, _ = search(graph, set(), frontier="restart", max_steps=3, group_size=2, xi=2.0)
     assert method.table.get("s1")[0] >= 2
     assert ended.env_steps < 2 * 3 * 2
-
-
-def test_resampling_goes_back_to_the_parent_and_not_to_the_untried_child():
-    graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s2"}, "s3": {"a": "s3"}}
-    limits = {
-        "max_steps": 2,
-        "group_size": 2,
-        "max_generations_per_task": 8,
-        "gate": False,
-        "tie_break": "first",
-    }
-    _, _, _, children = search(graph, set(), frontier="children", **limits)
-    _, _, _, resampled = search(graph, set(), frontier="resample", **limits)
-    assert children == ["s1", "s2", "s3"]
-    assert resampled[:3] == ["s1", "s2", "s1"]
 
 
 def winning(request):
@@ -178,7 +154,6 @@ def test_the_post_trajectory_control_takes_the_same_steps_later():
     assert trace(graph, "state", **options) == ("SuSuSu", [4, 4, 4])
     assert trace(graph, "path", **options) == ("SSSu", [4, 4, 4])
     assert trace(graph, "epoch", **options) == ("SSSu", [12])
-    assert trace(graph, "state", inner_epochs=2, **options)[1] == [4] * 6
 
 
 def test_a_path_that_ends_at_a_gate_is_learned_from_then():
@@ -258,7 +233,7 @@ def test_uniform_allocation_with_and_without_the_gate():
         assert result.env_steps == asked
 
 
-def test_gates_reopen_by_decay_reset_or_probe():
+def test_gates_reopen_by_decay_or_reset():
     graph = {"s1": {"a": "s2"}, "s2": {"a": "s1"}}
 
     def epochs(**options):
@@ -272,15 +247,12 @@ def test_gates_reopen_by_decay_reset_or_probe():
     assert epochs() == [0, 0, 0, 0]
     assert epochs(gate_decay=0.6) == [0, 0, 0, 8], "40 x 0.6^3 = 8.64 failures are fewer than 10"
     assert epochs(gate_reset_every=2) == [0, 0, 8, 8]
-    assert epochs(gate_probe=1.0) == [1, 1, 1, 1]
-    assert 0 < sum(sum(epochs(gate_probe=0.5, key_history=n)) for n in range(1, 9)) / 8 < 4
 
 
 @pytest.mark.parametrize(
     ("options", "root", "goal"),
     [
         ({}, (4, 2), (2, 2)),
-        ({"count_terminal": False}, (4, 2), (0, 0)),
         # The winning child ranks first and counts; the other is cut off at the cap.
         ({"max_generations_per_task": 4}, (2, 2), (2, 2)),
     ],
@@ -312,25 +284,26 @@ def test_siblings_that_end_count_at_once_or_when_the_search_comes_to_them():
         assert result.completed_paths == total
 
 
-def test_a_path_into_a_gated_state_counts_if_asked():
+def test_a_path_into_a_gated_state_does_not_count():
     graph = {"s1": {"a": "s2"}, "s2": {"a": "s3"}}
-    for counted in (False, True):
-        method = Threespo(ThreespoOptions(count_gated=counted), common(group_size=2))
-        method.table.counts["s2"] = (40.0, 0.0)
-        drive(method.train_epoch(0, [start(make_task(graph, set(), "s1"), 5)]), cycle_all(graph))
-        assert method.table.get("s1")[0] == counted
+    method = Threespo(ThreespoOptions(), common(group_size=2))
+    method.table.counts["s2"] = (40.0, 0.0)
+    drive(method.train_epoch(0, [start(make_task(graph, set(), "s1"), 5)]), cycle_all(graph))
+    assert method.table.get("s1")[0] == 0
 
 
-def test_a_history_key_tells_the_way_apart():
+def test_a_history_key_tells_the_last_two_steps_apart():
     graph = {"s1": {"a": "s2", "b": "s3"}, "s2": {"a": "s4"}, "s3": {"a": "s4"}, "s4": {"a": "s4"}}
-    options = {"max_steps": 3, "gate": False, "group_size": 2, "max_generations_per_task": 99}
+    options = {"max_steps": 4, "gate": False, "group_size": 2, "max_generations_per_task": 99}
     plain, *_ = search(graph, set(), **options)
-    keyed, *_ = search(graph, set(), state_key="history", key_history=1, **options)
+    keyed, *_ = search(graph, set(), state_key="history", **options)
     assert sum("s4" in key.splitlines()[-1] for key in plain.table.counts) == 1
     assert {key for key in keyed.table.counts if key.endswith("s4")} == {
-        "reach the goal.\ns2 > a\ns4",
-        "reach the goal.\ns3 > a\ns4",
-        "reach the goal.\ns4 > a\ns4",
+        "reach the goal.\ns1 > a\ns2 > a\ns4",
+        "reach the goal.\ns1 > b\ns3 > a\ns4",
+        "reach the goal.\ns2 > a\ns4 > a\ns4",
+        "reach the goal.\ns3 > a\ns4 > a\ns4",
+        "reach the goal.\ns4 > a\ns4 > a\ns4",
     }
 
 
@@ -342,7 +315,7 @@ BINARY = {
 }
 
 
-def test_backtracking_to_the_deepest_or_to_the_oldest_untried_child():
+def test_backtracking_to_the_deepest_untried_child():
     options = {
         "max_steps": 3,
         "group_size": 2,
@@ -351,15 +324,6 @@ def test_backtracking_to_the_deepest_or_to_the_oldest_untried_child():
         "max_generations_per_task": 99,
     }
     assert search(BINARY, set(), **options)[3] == ["s1", "s2", "s4", "s5", "s3", "s6", "s7"]
-    assert search(BINARY, set(), backtrack="oldest", **options)[3] == [
-        "s1",
-        "s2",
-        "s4",
-        "s3",
-        "s6",
-        "s7",
-        "s5",
-    ]
 
 
 def test_the_most_samples_of_a_state_apart_from_the_group_size():
@@ -403,22 +367,22 @@ def test_credit_by_the_graph_is_the_distance_from_success():
         "normalise": False,
     }
     limits = {"max_steps": 2, "group_size": 2, "max_generations_per_task": 99}
-    _, _, updates, _ = search(BINARY, {"s5"}, credit="graph", graph_decay=0.6, **limits, **settings_)
+    _, _, updates, _ = search(BINARY, {"s5"}, credit="graph", **limits, **settings_)
     groups = sorted(([row.advantages[0] for row in rows] for rows in updates), key=max)
-    assert groups[0] == pytest.approx([0.5 * 0.3, -0.5 * 0.3]), (
-        "s2 is one step from success: half of 0.6, and 0 for s3"
+    assert groups[0] == pytest.approx([0.5 * 0.4, -0.5 * 0.4]), (
+        "s2 is one step from success: half of 0.8, and 0 for s3"
     )
     assert groups[1] == pytest.approx([-0.5 * 0.5, 0.5 * 0.5])
 
-    # The second search may draw two samples of the root: what is below them is known from the first or not at all.
-    for memory, learned in (("run", 1), ("search", 0)):
-        options = ThreespoOptions(credit="graph", graph_memory=memory, **settings_)
-        method = Threespo(options, common(group_size=2))
-        task = make_task(BINARY, {"s5"}, "s1")
-        drive(method.train_epoch(0, [start(task, 2)]), cycle_all(BINARY))
-        restored = Threespo(options, common(group_size=2))
-        restored.restore(json.loads(json.dumps(method.dump())))
-        _, updates, _ = drive(restored.train_epoch(1, [start(task, 1)]), cycle_all(BINARY))
+    # The second search may draw two samples of the root: what is below them is known from the first, or not at all.
+    options = ThreespoOptions(credit="graph", **settings_)
+    method = Threespo(options, common(group_size=2))
+    task = make_task(BINARY, {"s5"}, "s1")
+    drive(method.train_epoch(0, [start(task, 2)]), cycle_all(BINARY))
+    restored = Threespo(options, common(group_size=2))
+    restored.restore(json.loads(json.dumps(method.dump())))
+    for searching, learned in ((restored, 1), (Threespo(options, common(group_size=2)), 0)):
+        _, updates, _ = drive(searching.train_epoch(1, [start(task, 1)]), cycle_all(BINARY))
         assert len(updates) == learned
 
 
@@ -428,7 +392,7 @@ def test_distances_are_those_of_floyd_and_warshall(graph, wins):
     known, nodes = StateGraph(), sorted(graph)
     edges = [(node, target) for node in nodes for target in graph[node].values() if node not in wins]
     for node, target in edges:
-        known.step(node, target, target in wins)
+        known.add_step(node, target, target in wins)
         # Asked in between, so that a remembered answer must be given up.
         known.distance(node)
     everything = {*nodes, *(target for _, target in edges)}
@@ -485,7 +449,7 @@ class SeenTable(StateTable):
 
     seen: list[float] = field(default_factory=list)
 
-    def complete(self, path, success):
+    def add_path(self, path, success):
         self.seen.append(self.get("s1")[0])
         super().add_path(path, success)
 
@@ -517,28 +481,21 @@ def test_duplicates_can_be_tried_each_for_itself():
         {},
         optional={
             "clock": st.sampled_from(["depth", "depth_plus_1", "paths", "epoch"]),
-            "next_clock": st.sampled_from(["t", "t_plus_1"]),
             "state_key": st.sampled_from(["obs", "task_obs", "history"]),
             "gate_decay": st.sampled_from([0.5, 1.0]),
             "gate_reset_every": st.sampled_from([None, 1, 2]),
-            "gate_probe": st.sampled_from([0.0, 0.5]),
-            "gate_in_reward": st.sampled_from(["zero", "ungated", "one"]),
-            "count_terminal": st.booleans(),
             "count_siblings": st.booleans(),
-            "count_gated": st.booleans(),
             "omega_fixed": st.sampled_from([None, 0.25]),
-            "novelty": st.sampled_from(["path", "observation", "changed", "global", "none"]),
+            "novelty": st.sampled_from(["path", "observation", "none"]),
             "difference": st.booleans(),
             "uniform": st.booleans(),
             "gate": st.booleans(),
-            "frontier": st.sampled_from(["children", "resample", "restart", "none"]),
+            "frontier": st.sampled_from(["children", "restart", "none"]),
             "tie_break": st.sampled_from(["random", "first"]),
             "keep_duplicates": st.booleans(),
             "update_unit": st.sampled_from(["state", "tick", "path", "epoch"]),
             "g_max": st.sampled_from([None, 1, 2]),
-            "backtrack": st.sampled_from(["deepest", "oldest"]),
             "credit": st.sampled_from(["step", "subtree", "graph"]),
-            "graph_memory": st.sampled_from(["search", "run"]),
             "penalty": st.sampled_from(["reward", "advantage"]),
             "without_signal": st.sampled_from(["skip", "kl"]),
             "count_at": st.sampled_from(["tick", "path"]),

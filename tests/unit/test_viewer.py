@@ -130,7 +130,8 @@ def test_no_trees_make_a_page_that_says_so(tmp_path):
     file = tmp_path / "trees.parquet"
     write_table(file, [], COLUMNS)
     page = render_trees(read_trees(file), "trees")
-    assert _data(page) == {"tasks": [], "texts": []}
+    data = _data(page)
+    assert (data["tasks"], data["texts"]) == ([], [])
     assert "There is no search tree here." in page
 
 

@@ -1,7 +1,7 @@
 """How a search allocates its samples, against the true success probabilities (sec. 3.5, sec. 4.2).
 
-Decision trees have them. The theory calls a sample well spent in the state with the lowest success probability;
-``regret`` is what the samples of a search lose by that measure.
+On decision trees they can be computed. The theory calls a sample well spent in the state with the lowest success
+probability; ``regret`` is what the samples of a search lose by that measure.
 """
 
 import math
@@ -13,6 +13,13 @@ from threespo.envs.tree import Node, TreeEnv, TreeState, TreeTask
 
 Probabilities = Mapping[str, Mapping[Node, float]]
 """Task id -> node -> p(s), under the policy as it was when the search began."""
+
+
+class RowKey(NamedTuple):
+    """Identifies a row of one epoch's recorded trees."""
+
+    task_id: str
+    number: int
 
 
 class Allocation(NamedTuple):
@@ -31,10 +38,10 @@ class Allocation(NamedTuple):
     """Sum over those of p(s) less the least p among the siblings."""
 
     def plus(self, other: "Allocation") -> "Allocation":
-        """Return both together."""
-        return Allocation(*(own + its for own, its in zip(self, other, strict=True)))
+        """Return the sums of both together."""
+        return Allocation(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
 
-    def measures(self) -> dict[str, float]:
+    def mean_measures(self) -> dict[str, float]:
         """Return p(s) at samples less p(s) at expansions (below 0: harder states get more), and the regret a sample."""
         sampled = self.difficulty / max(1, self.samples)
         expanded = self.expanded_difficulty / max(1, self.expansions)
@@ -54,22 +61,26 @@ def measure_allocation(
         tasks: the trees by task id.
         truth: p(s) under the policy as it was when the epoch began.
     """
-    nodes = _nodes(rows, tasks)
+    nodes = _find_tree_nodes(rows, tasks)
     total = Allocation()
-    siblings: dict[tuple[str, int], Counter[Node]] = defaultdict(Counter)
+    samples_by_parent: dict[RowKey, Counter[Node]] = defaultdict(Counter)
     for row in rows:
-        if row["rollouts"]:
-            node = nodes[row["task_id"], row["node"]]
-            p = truth[row["task_id"]][node]
-            total = total.plus(Allocation(row["rollouts"], row["rollouts"] * p, 1, p))
-            # A state may be sampled again, as another row.
-            siblings[row["task_id"], row["parent"]][node] += row["rollouts"]
+        samples = row["rollouts"]
+        if not samples:
+            continue
+        task_id = row["task_id"]
+        node = nodes[RowKey(task_id, row["node"])]
+        probability = truth[task_id][node]
+        total = total.plus(Allocation(samples, samples * probability, 1, probability))
+        # A state may be sampled again, as another row.
+        samples_by_parent[RowKey(task_id, row["parent"])][node] += samples
 
-    for (task, _), group in siblings.items():
-        if len(group) > 1:
-            least = min(truth[task][node] for node in group)
-            lost = sum(count * (truth[task][node] - least) for node, count in group.items())
-            total = total.plus(Allocation(compared=sum(group.values()), regret=lost))
+    for (task_id, _), siblings in samples_by_parent.items():
+        if len(siblings) == 1:
+            continue
+        lowest = min(truth[task_id][node] for node in siblings)
+        regret = sum(samples * (truth[task_id][node] - lowest) for node, samples in siblings.items())
+        total = total.plus(Allocation(compared=sum(siblings.values()), regret=regret))
 
     return total
 
@@ -84,17 +95,18 @@ def count_observations(tasks: Sequence[TreeTask], truth: Probabilities) -> int:
     return len({task.look(node) for task in tasks for node in truth[task.task_id]})
 
 
-def _nodes(
+def _find_tree_nodes(
     rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask]
-) -> dict[tuple[str, int], Node]:
-    """Return which node of its tree each row is, by (task id, number)."""
+) -> dict[RowKey, Node]:
+    """Return which node of its decision tree each row of a search is."""
     env = TreeEnv()
-    states: dict[tuple[str, int], TreeState] = {}
-    # A row has no node of its tree, but its actions lead there: parents come before children.
+    states: dict[RowKey, TreeState] = {}
+    # A row does not say its node, but its actions lead there: parents come before children.
     for row in rows:
-        task = row["task_id"]
-        parent = states.get((task, row["parent"]))
-        states[task, row["node"]] = (
-            env.step(parent, row["action"]).state if parent else env.initial(tasks[task])
-        )
-    return {place: state.node for place, state in states.items()}
+        task_id = row["task_id"]
+        state = env.initial(tasks[task_id])
+        if row["node"] != 0:
+            parent = states[RowKey(task_id, row["parent"])]
+            state = env.step(parent, row["action"]).state
+        states[RowKey(task_id, row["node"])] = state
+    return {key: state.node for key, state in states.items()}

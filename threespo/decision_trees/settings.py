@@ -21,7 +21,7 @@ class DecisionTreeFamily(Settings):
     solutions: int = Field(default=4, ge=1, le=MAX_LEAVES)
     """Leaves that are won."""
     dead_ends: float = Field(default=0.0, ge=0, le=1)
-    """Share of inner nodes, off the way to the first solution, that lead nowhere."""
+    """Share of inner nodes, off the path to the first solution, that lead nowhere."""
     aliased: float = Field(default=0.0, ge=0, le=1)
     """Share of inner nodes that look like all others of their kind, in all trees."""
     trees: int = Field(default=8, ge=1, le=1000)
@@ -38,7 +38,7 @@ class DecisionTreeFamily(Settings):
     """Step size of PPO's table of values. The loss is a mean: one row of a batch counts by one over the number of rows."""
 
     @model_validator(mode="after")
-    def _trees_suffice(self) -> "TreeFamily":
+    def _check_trees(self) -> "DecisionTreeFamily":
         if self.trees_per_epoch > self.trees:
             raise ValueError(
                 f"trees_per_epoch: expected at most trees ({self.trees}), found {self.trees_per_epoch}"

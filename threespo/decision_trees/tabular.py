@@ -6,6 +6,7 @@ A response is one token, the number of an action. The loss is the learner's; the
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,11 +37,11 @@ class TabularPolicy:
     """Logits of every prompt at the start, and of the reference policy for ever, (actions,)."""
     logits: dict[str, Tensor] = field(default_factory=dict)
     version: int = 0
-    """Steps taken."""
+    """Optimizer steps so far."""
 
     def logprobs(self, prompt: str) -> list[float]:
         """Return the log-probability of each action."""
-        values: list[float] = self.logits.get(prompt, self.initial).log_softmax(dim=0).tolist()
+        values: list[float] = self._logits_of(prompt).log_softmax(dim=0).tolist()
         return values
 
     def probabilities(self, prompt: str) -> list[float]:
@@ -57,83 +58,83 @@ class TabularPolicy:
             seed: seed of the run.
             temperature: of the softmax, above 0.
         """
-        return [self._draw(request, seed, temperature) for request in requests]
+        return [self._draw_samples(request, seed, temperature) for request in requests]
 
-    def _draw(self, request: SampleRequest, seed: int, temperature: float) -> list[Sample]:
-        scaled = (
-            (self.logits.get(request.prompt, self.initial) / temperature).log_softmax(dim=0).tolist()
-        )
+    def _logits_of(self, prompt: str) -> Tensor:
+        return self.logits.get(prompt, self.initial)
+
+    def _draw_samples(self, request: SampleRequest, seed: int, temperature: float) -> list[Sample]:
+        scaled = self._logits_of(request.prompt) / temperature
+        logprobs = scaled.log_softmax(dim=0).tolist()
         samples = []
         for number in range(request.count):
             # Inverse CDF: the last action takes what rounding leaves over.
-            left = derive(seed, *request.key, number) / 2.0**64
+            remaining = derive(seed, *request.key, number) / 2.0**64
             action = 0
-            while action + 1 < self.actions and left >= math.exp(scaled[action]):
-                left -= math.exp(scaled[action])
+            while action + 1 < self.actions and remaining >= math.exp(logprobs[action]):
+                remaining -= math.exp(logprobs[action])
                 action += 1
             text = f"<think></think><action>{action}</action>"
-            samples.append(Sample((action,), (scaled[action],), text, True, self.version))
+            samples.append(Sample((action,), (logprobs[action],), text, True, self.version))
         return samples
 
     def update(self, request: UpdateRequest) -> list[UpdateStats]:
         """Take exactly one step of gradient descent on each batch (``protocol.Learner``)."""
-        present = self.version
         # Before the first step, as the learner does: pi_old of a row is the policy that drew it.
-        old = {
-            id(row): self.logprobs(row.prompt)[row.tokens[0]]
-            if row.version == present
-            else row.old_logprobs[0]
-            for batch in request.batches
-            for row in batch
-        }
+        old_logprobs = [[self._old_logprob(row) for row in batch] for batch in request.batches]
         return [
-            self._step(batch, [old[id(row)] for row in batch], request.loss) for batch in request.batches
+            self._take_step(batch, old, request.loss)
+            for batch, old in zip(request.batches, old_logprobs, strict=True)
         ]
 
-    def _step(self, rows: Sequence[Row], old: Sequence[float], loss: LossSettings) -> UpdateStats:
-        places, prompts = _places(rows)
-        table = torch.stack(
-            [self.logits.get(prompt, self.initial) for prompt in prompts]
-        ).requires_grad_()
-        taken = torch.tensor([row.tokens[0] for row in rows])
-        logprobs = table.log_softmax(dim=1)[places, taken]
-        reference = self.initial.log_softmax(dim=0)[taken]
+    def _old_logprob(self, row: Row) -> float:
+        if row.version == self.version:
+            return self.logprobs(row.prompt)[row.tokens[0]]
+        return row.old_logprobs[0]
+
+    def _take_step(
+        self, rows: Sequence[Row], old_logprobs: Sequence[float], loss: LossSettings
+    ) -> UpdateStats:
+        indices, prompts = _index_prompts(rows)
+        table = torch.stack([self._logits_of(prompt) for prompt in prompts]).requires_grad_()
+        actions = torch.tensor([row.tokens[0] for row in rows])
+        logprobs = table.log_softmax(dim=1)[indices, actions]
+        reference = self.initial.log_softmax(dim=0)[actions]
         advantages = torch.tensor([row.advantages[0] for row in rows])
-        before = torch.tensor(old)
-        stale = [self.version - row.version for row in rows if row.version is not None]
-        assert len(stale) == len(rows), "samples of this table carry its version"
+        old = torch.tensor(old_logprobs)
+        ages = [self.version - row.version for row in rows if row.version is not None]
+        assert len(ages) == len(rows), "samples of this table carry its version"
 
-        ones = torch.ones(len(rows), dtype=torch.long)
+        # The share of each row in the loss, as the learner computes it for responses of one token.
+        lengths = torch.ones(len(rows), dtype=torch.long)
         weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
-        shares = token_weights(ones, weights, loss.aggregation, 1).float()
+        shares = token_weights(lengths, weights, loss.aggregation, 1).float()
 
-        losses = policy_losses(logprobs, before, advantages, loss)
+        losses = policy_losses(logprobs, old, advantages, loss)
         kl = k3(logprobs, reference)
         policy_loss = (losses.policy * shares).sum()
         objective = policy_loss + loss.kl_coef * (kl * shares).sum()
         if loss.entropy_coef != 0.0:
-            objective = objective - loss.entropy_coef * (_entropies(table)[places] * shares).sum()
+            entropies = _row_entropies(table)[indices]
+            objective = objective - loss.entropy_coef * (entropies * shares).sum()
 
         (gradient,) = torch.autograd.grad(objective, table)
-        for prompt, row in zip(
-            prompts, (table.detach() - self.learning_rate * gradient).unbind(), strict=True
-        ):
-            self.logits[prompt] = row
+        stepped = table.detach() - self.learning_rate * gradient
+        self.logits.update(zip(prompts, stepped.unbind(), strict=True))
         self.version += 1
 
-        entropy = float(_entropies(table.detach())[places].mean())
-
+        # All of the policy as it was before the step.
         return UpdateStats(
             loss=float(objective.detach()),
             policy_loss=float(policy_loss.detach()),
             kl=float(kl.detach().mean()),
-            entropy=entropy,
+            entropy=float(_row_entropies(table.detach())[indices].mean()),
             clip_fraction=float(losses.clipped.float().mean()),
-            approx_kl=float((before - logprobs.detach()).mean()),
+            approx_kl=float((old - logprobs.detach()).mean()),
             grad_norm=float(gradient.norm()),
-            ratio=float((logprobs.detach() - before).exp().mean()),
-            staleness=sum(stale) / len(stale),
-            oldest=max(stale),
+            ratio=float((logprobs.detach() - old).exp().mean()),
+            staleness=sum(ages) / len(ages),
+            oldest=max(ages),
             sampler_gap=0.0,
             recomputed=0,
             tokens=len(rows),
@@ -142,7 +143,7 @@ class TabularPolicy:
 
 @dataclass(slots=True)
 class TabularCritic:
-    """Values by prompt (``protocol.Critic``); nothing is expected of what follows a response's only token."""
+    """Values by prompt (``protocol.Critic``); the value after a response's only token is 0."""
 
     learning_rate: float
     table: dict[str, float] = field(default_factory=dict)
@@ -153,36 +154,42 @@ class TabularCritic:
 
     def update(self, request: ValueUpdateRequest) -> list[ValueStats]:
         """Take exactly one step of gradient descent on each batch."""
-        return [self._step(rows, request.clip) for rows in request.batches]
+        return [self._take_step(rows, request.clip) for rows in request.batches]
 
-    def _step(self, rows: Sequence[ValueRow], clip: float) -> ValueStats:
-        places, prompts = _places(rows)
+    def _take_step(self, rows: Sequence[ValueRow], clip: float) -> ValueStats:
+        indices, prompts = _index_prompts(rows)
         table = torch.tensor([self.table.get(prompt, 0.0) for prompt in prompts], requires_grad=True)
-        old, returns = (
-            torch.tensor([getattr(row, name)[0] for row in rows]) for name in ("old_values", "returns")
-        )
-        losses, clipped = value_losses(table[places], old, returns, clip)
+        old_values = torch.tensor([row.old_values[0] for row in rows])
+        returns = torch.tensor([row.returns[0] for row in rows])
+        losses, clipped = value_losses(table[indices], old_values, returns, clip)
+
         (gradient,) = torch.autograd.grad(losses.mean(), table)
-        self.table |= zip(
-            prompts, (table.detach() - self.learning_rate * gradient).tolist(), strict=True
-        )
+        stepped = table.detach() - self.learning_rate * gradient
+        self.table.update(zip(prompts, stepped.tolist(), strict=True))
         return ValueStats(
-            float(losses.detach().mean()),
-            float(clipped.float().mean()),
-            float(gradient.norm()),
-            len(rows),
+            loss=float(losses.detach().mean()),
+            clip_fraction=float(clipped.float().mean()),
+            grad_norm=float(gradient.norm()),
+            tokens=len(rows),
         )
 
 
-def _entropies(table: Tensor) -> Tensor:
+class PromptIndex(NamedTuple):
+    """The distinct prompts of a batch."""
+
+    indices: Tensor
+    """Of each row's prompt in ``prompts``, (rows,)."""
+    prompts: list[str]
+
+
+def _index_prompts(rows: Sequence[Row] | Sequence[ValueRow]) -> PromptIndex:
+    numbers: dict[str, int] = {}
+    indices = [numbers.setdefault(row.prompt, len(numbers)) for row in rows]
+    return PromptIndex(torch.tensor(indices), list(numbers))
+
+
+def _row_entropies(table: Tensor) -> Tensor:
     """Return the entropy of each row's softmax, (rows,), in nats."""
     # The logarithm of a probability that has become 0 is finite in this form.
     logprobs = table.log_softmax(dim=1)
     return -(logprobs.exp() * logprobs).sum(dim=1)
-
-
-def _places(rows: Sequence[Row] | Sequence[ValueRow]) -> tuple[Tensor, list[str]]:
-    """Return each row's place among the distinct prompts, and these."""
-    index: dict[str, int] = {}
-    places = [index.setdefault(row.prompt, len(index)) for row in rows]
-    return torch.tensor(places), list(index)

@@ -6,6 +6,7 @@ enough for a hundred seeds in minutes.
 
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ COLUMNS = (
     "allocation", "regret",
 )  # fmt: skip
 
-_TUNING = 10_000
+_FIRST_TUNING_SEED = 10_000
 """Seeds from here on choose learning rates; no result comes from them."""
 
 
@@ -41,27 +42,32 @@ def train_on_family(settings: DecisionTreeSettings) -> None:
     The learning rate is the one that did best on other seeds.
     """
 
-    def run(rate: float, seed: int) -> list[dict[str, float]]:
+    def train(rate: float, seed: int) -> list[dict[str, float]]:
         return run_on_trees(
             settings.method, settings.options, settings.trees, learning_rate=rate, seed=seed
         )
 
-    def final(rate: float) -> float:
-        seeds = range(_TUNING, _TUNING + settings.tuning_seeds)
-        return sum(run(rate, seed)[-1]["success"] for seed in seeds) / settings.tuning_seeds
+    # Tuning seeds are apart from those of the results.
+    tuning_seeds = range(_FIRST_TUNING_SEED, _FIRST_TUNING_SEED + settings.tuning_seeds)
+    success_by_rate = {}
+    for rate in settings.learning_rates:
+        finals = [train(rate, seed)[-1]["success"] for seed in tuning_seeds]
+        success_by_rate[rate] = sum(finals) / settings.tuning_seeds
+    best = max(success_by_rate, key=lambda rate: success_by_rate[rate])
 
-    family, name = settings.family, settings.name
-    found = {rate: final(rate) for rate in settings.learning_rates}
-    best = max(found, key=lambda rate: found[rate])
+    row_name = {"family": settings.family, "method": settings.name, "learning_rate": best}
     rows = [
-        {"family": family, "method": name, "learning_rate": best, "seed": seed, "epoch": epoch, **row}
+        {**row_name, "seed": seed, "epoch": epoch, **row}
         for seed in range(settings.seeds)
-        for epoch, row in enumerate(run(best, seed))
+        for epoch, row in enumerate(train(best, seed))
     ]
-    write_table(settings.paths.decision_trees(family, name), rows, COLUMNS)
+    write_table(settings.paths.decision_trees(settings.family, settings.name), rows, COLUMNS)
 
-    shown = ", ".join(f"{rate:g}: {value:.1%}" for rate, value in found.items())
-    print(f"decision trees {family}/{name}: learning rate {best:g} of {shown}", file=sys.stderr)
+    tried = ", ".join(f"{rate:g}: {success:.1%}" for rate, success in success_by_rate.items())
+    print(
+        f"decision trees {settings.family}/{settings.name}: learning rate {best:g} of {tried}",
+        file=sys.stderr,
+    )
 
 
 def run_on_trees(
@@ -88,9 +94,84 @@ def run_on_trees(
     Returns:
         A row per epoch; row 0 is the untrained policy.
     """
+    tasks = _make_tasks(settings, seed)
+    tasks_by_id = {task.task_id: task for task in tasks}
+    setup = EpisodeSetup(TreeEnv(), settings.depth, 0)
+    common = _make_common_settings(settings, seed, frozenset(tasks_by_id))
+    trained = make_method(method, options, common)
+    policy = TabularPolicy(settings.branching, learning_rate, torch.zeros(settings.branching))
+    critic = TabularCritic(settings.critic_learning_rate) if trained.critic_rate else None
+
+    epoch = 0
+    generations = 0
+    optimizer_steps = 0
+    epochs_without_samples = 0
+    allocation = Allocation()
+    truth = compute_success_probabilities(policy, tasks)
+    all_observations = count_observations(tasks, truth)
+    rows = [
+        {
+            "generations": 0,
+            "optimizer_steps": 0,
+            "success": mean_success(truth),
+            "coverage": 0.0,
+            "allocation": math.nan,
+            "regret": math.nan,
+        }
+    ]
+
+    # Where all roots are gated no epoch samples anything, so the budget would never be spent.
+    while generations < settings.generations and epochs_without_samples < settings.trees:
+        drawn = generator(seed, "trees", epoch).sample(tasks, settings.trees_per_epoch)
+        driver = Driver(policy, policy, critic, derive(seed, "training"), 1.0)
+        result = driver.run_epoch(trained, epoch, [start_episode(setup, task) for task in drawn])
+
+        # Against the policy that searched, and so before the probabilities are computed anew.
+        allocation = allocation.plus(measure_allocation(result.trees, tasks_by_id, truth))
+        truth = compute_success_probabilities(policy, tasks)
+
+        epoch += 1
+        generations += driver.generations
+        optimizer_steps += len(driver.updates)
+        epochs_without_samples = 0 if driver.generations else epochs_without_samples + 1
+
+        row = {
+            "generations": generations,
+            "optimizer_steps": optimizer_steps,
+            "success": mean_success(truth),
+            "coverage": result.details["state_met"] / all_observations,
+            "allocation": math.nan,
+            "regret": math.nan,
+        }
+        # Only searches record trees.
+        if allocation.samples:
+            row |= allocation.mean_measures()
+        rows.append(row)
+
+    return rows
+
+
+def compute_success_probabilities(policy: TabularPolicy, tasks: list[TreeTask]) -> Probabilities:
+    """Return the probability that the policy wins from each node of each tree."""
+
+    def choose_in(task: TreeTask) -> Callable[[str], dict[str, float]]:
+        def choose(observation: str) -> dict[str, float]:
+            probabilities = policy.probabilities(tree_prompt(task.goal, observation))
+            return {str(action): value for action, value in enumerate(probabilities)}
+
+        return choose
+
+    return {task.task_id: success_probabilities(task, choose_in(task)) for task in tasks}
+
+
+def mean_success(truth: Probabilities) -> float:
+    """Return the probability of winning a tree, averaged over all."""
+    return sum(nodes[()] for nodes in truth.values()) / len(truth)
+
+
+def _make_tasks(settings: DecisionTreeFamily, seed: int) -> list[TreeTask]:
     # Each seed has trees of its own, the same for every method.
-    numbers = range(seed * settings.trees, (seed + 1) * settings.trees)
-    tasks = [
+    return [
         TreeTask(
             number,
             settings.depth,
@@ -99,72 +180,14 @@ def run_on_trees(
             settings.dead_ends,
             settings.aliased,
         )
-        for number in numbers
+        for number in range(seed * settings.trees, (seed + 1) * settings.trees)
     ]
 
-    setup = EpisodeSetup(TreeEnv(), settings.depth, 0)
-    by_id = {task.task_id: task for task in tasks}
-    made = make_method(method, options, _common(settings, seed, frozenset(by_id)))
-    policy = TabularPolicy(settings.branching, learning_rate, torch.zeros(settings.branching))
-    critic = TabularCritic(settings.critic_learning_rate) if made.critic_rate else None
 
-    generations = steps = idle = epoch = 0
-    spent, truth = Allocation(), compute_success_probabilities(policy, tasks)
-    most = count_observations(tasks, truth)
-    none = {"coverage": 0.0, "allocation": math.nan, "regret": math.nan}
-    rows = [{"generations": 0, "optimizer_steps": 0, "success": mean_success(truth), **none}]
-
-    # Where all roots are gated no epoch samples anything, so the budget would never be spent.
-    while generations < settings.generations and idle < settings.trees:
-        drawn = generator(seed, "trees", epoch).sample(tasks, settings.trees_per_epoch)
-        driver = Driver(policy, policy, critic, derive(seed, "training"), 1.0)
-        result = driver.run_epoch(made, epoch, [start_episode(setup, task) for task in drawn])
-
-        spent = spent.plus(measure_allocation(result.trees, by_id, truth))
-        truth = compute_success_probabilities(policy, tasks)
-        epoch, generations, steps = (
-            epoch + 1,
-            generations + driver.generations,
-            steps + len(driver.updates),
-        )
-        idle = 0 if driver.generations else idle + 1
-
-        found = {
-            **none,
-            "coverage": result.details["state_met"] / most,
-            **(spent.measures() if spent.samples else {}),
-        }
-        rows.append(
-            {
-                "generations": generations,
-                "optimizer_steps": steps,
-                "success": mean_success(truth),
-                **found,
-            }
-        )
-
-    return rows
-
-
-def compute_success_probabilities(policy: TabularPolicy, tasks: list[TreeTask]) -> Probabilities:
-    """Return the probability that the policy wins from each node of each tree."""
-    return {task.task_id: success_probabilities(task, _chooser(policy, task)) for task in tasks}
-
-
-def mean_success(truth: Probabilities) -> float:
-    """Return the probability of winning a tree, averaged over all."""
-    return sum(nodes[()] for nodes in truth.values()) / len(truth)
-
-
-def _chooser(policy: TabularPolicy, task: TreeTask) -> Any:
-    def choose(observation: str) -> dict[str, float]:
-        probabilities = policy.probabilities(tree_prompt(task.goal, observation))
-        return {str(action): value for action, value in enumerate(probabilities)}
-
-    return choose
-
-
-def _common(settings: DecisionTreeFamily, seed: int, recorded: frozenset[str]) -> CommonSettings:
+def _make_common_settings(
+    settings: DecisionTreeFamily, seed: int, recorded: frozenset[str]
+) -> CommonSettings:
+    # Clip and reward of success are those of every study; a tree has neither malformed nor inadmissible actions.
     return CommonSettings(
         seed=seed,
         group_size=settings.group_size,

@@ -5,9 +5,9 @@ the methods' papers take them over trajectories. Both are here: ``population`` s
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from threespo.envs.base import State
 
@@ -39,9 +39,17 @@ class Steps:
     won: bool = False
     """Whether the last action won; read by estimators that read ``states``."""
 
-    def unpenalised(self, step: int) -> float:
+    def unpenalised_return(self, step: int) -> float:
         """Return the discounted return from the step on, without its own penalty."""
-        return self.step_returns[step] + (self.penalties[step] if self.penalties else 0.0)
+        penalty = self.penalties[step] if self.penalties else 0.0
+        return self.step_returns[step] + penalty
+
+
+class StepIndex(NamedTuple):
+    """A step of a group, by the index of its episode."""
+
+    episode: int
+    step: int
 
 
 Groups = Sequence[Sequence[Steps]]
@@ -52,7 +60,7 @@ Estimator = Callable[[Groups], list[list[list[float]]]]
 
 
 def estimate_by_group(estimator: Callable[[Sequence[Steps]], list[list[float]]]) -> Estimator:
-    """Return the estimator that treats each group by itself."""
+    """Return the estimator that treats each group separately."""
     return lambda groups: [estimator(group) for group in groups]
 
 
@@ -64,10 +72,10 @@ def discounted_returns(rewards: Sequence[float], gamma: float) -> list[float]:
         gamma: discount per step, in (0, 1].
     """
     returns = [0.0] * len(rewards)
-    ahead = 0.0
+    next_return = 0.0
     for step in range(len(rewards) - 1, -1, -1):
-        ahead = rewards[step] + gamma * ahead
-        returns[step] = ahead
+        next_return = rewards[step] + gamma * next_return
+        returns[step] = next_return
     return returns
 
 
@@ -92,7 +100,7 @@ def grpo_advantages(
     Returns:
         The advantage of each step, per episode.
     """
-    mean, std, _ = _statistics(group, population)
+    mean, std, _ = _population_statistics(group, population)
     divisor = std + eps if normalise else 1.0
     if population == "trajectories" and std == 0.0:
         divisor = 1.0
@@ -111,8 +119,8 @@ def rloo_advantages(
     Returns:
         The advantage of each step, per episode.
     """
-    mean, _, count = _statistics(group, population)
-    factor = count / (count - 1) if count > 1 else 1.0
+    mean, _, size = _population_statistics(group, population)
+    factor = size / (size - 1) if size > 1 else 1.0
     return [[(score - mean) * factor for score in episode.scores] for episode in group]
 
 
@@ -143,17 +151,20 @@ def gigpo_advantages(
     """
     advantages = grpo_advantages(group, population=population, normalise=normalise, eps=eps)
 
-    clusters: dict[Hashable, list[tuple[int, int]]] = {}
-    for place, episode, step in _places(group):
-        clusters.setdefault(episode.keys[step], []).append((place, step))
+    clusters: dict[Hashable, list[StepIndex]] = {}
+    for index in _list_steps(group):
+        anchor = group[index.episode].keys[index.step]
+        clusters.setdefault(anchor, []).append(index)
 
     for cluster in clusters.values():
-        if len(cluster) > 1:
-            returns = [group[place].step_returns[step] for place, step in cluster]
-            mean, std = mean_std(returns)
-            divisor = std + eps if normalise and not _settled(group, cluster, population) else 1.0
-            for (place, step), value in zip(cluster, returns, strict=True):
-                advantages[place][step] += step_weight * (value - mean) / divisor
+        if len(cluster) == 1:
+            continue
+        returns = [group[index.episode].step_returns[index.step] for index in cluster]
+        mean, std = mean_std(returns)
+        divide = normalise and not _differ_by_penalty_only(group, cluster, population)
+        divisor = std + eps if divide else 1.0
+        for index, value in zip(cluster, returns, strict=True):
+            advantages[index.episode][index.step] += step_weight * (value - mean) / divisor
     return advantages
 
 
@@ -185,33 +196,55 @@ def hgpo_advantages(
     Returns:
         The advantage of each step, per episode.
     """
-    items: list[list[list[tuple[float, float]]]] = [[[] for _ in episode.scores] for episode in group]
+    items: list[list[list[LevelItem]]] = [[[] for _ in episode.scores] for episode in group]
     if base_group:
-        for place, values in enumerate(
-            grpo_advantages(group, population=population, normalise=normalise, eps=eps)
-        ):
-            for step, value in enumerate(values):
-                if value != 0.0:
-                    items[place][step].append((1.0, value))
+        base = grpo_advantages(group, population=population, normalise=normalise, eps=eps)
+        for index in _list_steps(group):
+            advantage = base[index.episode][index.step]
+            if advantage != 0.0:
+                items[index.episode][index.step].append(LevelItem(1.0, advantage))
 
     for level in range(1, history + 2):
-        clusters: dict[Hashable, list[tuple[int, int]]] = {}
-        for place, episode, step in _places(group):
-            # A step with fewer than ``level`` observations so far has no key at this level.
-            if step + 1 >= level:
-                clusters.setdefault(tuple(episode.keys[step + 1 - level : step + 1]), []).append(
-                    (place, step)
-                )
-        for cluster in clusters.values():
-            returns = [group[place].step_returns[step] for place, step in cluster]
+        weight = (level + 1) ** alpha
+        for cluster in _cluster_by_history(group, level):
+            returns = [group[index.episode].step_returns[index.step] for index in cluster]
             mean, std = mean_std(returns, ddof=0)
-            divisor = std + eps if normalise and not _settled(group, cluster, population) else 1.0
-            for (place, step), value in zip(cluster, returns, strict=True):
-                if len(cluster) > 1 and abs(value - mean) > _ZERO * max(1.0, abs(mean)):
-                    item = (value - mean) / divisor
-                    items[place][step].append(((level + 1) ** alpha, item))
+            divide = normalise and not _differ_by_penalty_only(group, cluster, population)
+            divisor = std + eps if divide else 1.0
+            for index, value in zip(cluster, returns, strict=True):
+                # The reference drops items that are exactly zero, which a rounded mean would hide.
+                is_zero = abs(value - mean) <= _ZERO * max(1.0, abs(mean))
+                if len(cluster) > 1 and not is_zero:
+                    item = LevelItem(weight, (value - mean) / divisor)
+                    items[index.episode][index.step].append(item)
 
-    return [[_weighted(found, eps) for found in episode] for episode in items]
+    return [[_weighted_mean(step_items, eps) for step_items in episode] for episode in items]
+
+
+class LevelItem(NamedTuple):
+    """What one level of HGPO says of a step."""
+
+    weight: float
+    advantage: float
+
+
+def _cluster_by_history(group: Sequence[Steps], level: int) -> list[list[StepIndex]]:
+    """Return the steps that share their last ``level`` observations, cluster by cluster."""
+    clusters: dict[Hashable, list[StepIndex]] = {}
+    for index in _list_steps(group):
+        end = index.step + 1
+        # A step with fewer than ``level`` observations so far has no key at this level.
+        if end >= level:
+            recent = tuple(group[index.episode].keys[end - level : end])
+            clusters.setdefault(recent, []).append(index)
+    return list(clusters.values())
+
+
+def _weighted_mean(items: Sequence[LevelItem], eps: float) -> float:
+    if not items:
+        return 0.0
+    total = math.fsum(item.weight * item.advantage for item in items)
+    return total / (math.fsum(item.weight for item in items) + eps)
 
 
 def reinforce_pp_advantages(
@@ -230,18 +263,20 @@ def reinforce_pp_advantages(
     """
     episodes = [episode for group in groups for episode in group]
     if population == "trajectories":
-        weighted = [(episode.episode_return, 1) for episode in episodes]
+        values = [episode.episode_return for episode in episodes]
+        weights = [1] * len(values)
     else:
-        weighted = [
-            pair for episode in episodes for pair in zip(episode.scores, episode.lengths, strict=True)
-        ]
+        values = [score for episode in episodes for score in episode.scores]
+        weights = [length for episode in episodes for length in episode.lengths]
 
-    count = sum(weight for _, weight in weighted)
-    mean = math.fsum(value * weight for value, weight in weighted) / count
-    variance = math.fsum(weight * (value - mean) ** 2 for value, weight in weighted) / max(1, count - 1)
+    count = sum(weights)
+    pairs = list(zip(values, weights, strict=True))
+    mean = math.fsum(value * weight for value, weight in pairs) / count
+    squares = math.fsum(weight * (value - mean) ** 2 for value, weight in pairs)
+    variance = squares / max(1, count - 1)
 
     divisor = math.sqrt(variance + eps)
-    if population == "trajectories" and max(weighted) == min(weighted):
+    if population == "trajectories" and max(values) == min(values):
         divisor = 1.0
 
     return [
@@ -249,38 +284,40 @@ def reinforce_pp_advantages(
     ]
 
 
-def _settled(group: Sequence[Steps], cluster: Sequence[tuple[int, int]], population: Population) -> bool:
-    """Return whether only penalties tell a cluster's steps apart, which then are not divided (``trajectories`` only)."""
+def _differ_by_penalty_only(
+    group: Sequence[Steps], cluster: Sequence[StepIndex], population: Population
+) -> bool:
+    """Return whether a cluster's returns are equal before penalties; then they are not divided (``trajectories`` only)."""
     if population != "trajectories":
         return False
-    returns = [group[place].unpenalised(step) for place, step in cluster]
+    returns = [group[index.episode].unpenalised_return(index.step) for index in cluster]
     return max(returns) - min(returns) <= _ZERO * max(1.0, abs(returns[0]))
 
 
-def _weighted(items: Sequence[tuple[float, float]], eps: float) -> float:
-    if not items:
-        return 0.0
-    return math.fsum(weight * item for weight, item in items) / (
-        math.fsum(weight for weight, _ in items) + eps
-    )
-
-
-def _places(group: Sequence[Steps]) -> Iterator[tuple[int, Steps, int]]:
-    return (
-        (place, episode, step)
-        for place, episode in enumerate(group)
+def _list_steps(group: Sequence[Steps]) -> list[StepIndex]:
+    """Return the indices of all steps, episode by episode."""
+    return [
+        StepIndex(number, step)
+        for number, episode in enumerate(group)
         for step in range(len(episode.scores))
-    )
+    ]
 
 
-def _statistics(group: Sequence[Steps], population: Population) -> tuple[float, float, int]:
+class _Statistics(NamedTuple):
+    mean: float
+    std: float
+    size: int
+
+
+def _population_statistics(group: Sequence[Steps], population: Population) -> _Statistics:
     if population == "trajectories":
         values = [episode.episode_return for episode in group]
     elif population == "rows":
         values = [score for episode in group for score in episode.scores]
     else:
         values = [episode.scores[0] for episode in group]
-    return (*mean_std(values), len(values))
+    mean, std = mean_std(values)
+    return _Statistics(mean, std, len(values))
 
 
 def mean_std(values: Sequence[float], ddof: int = 1) -> tuple[float, float]:

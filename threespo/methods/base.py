@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from threespo.envs.episode import Episode, Outcome
 from threespo.methods.advantages import Population
@@ -11,20 +11,18 @@ from threespo.protocol import Aggregation, EpochResult, LossSettings, MethodStep
 from threespo.rng import generator
 from threespo.settings import Settings
 
-T = TypeVar("T")
+ItemT = TypeVar("ItemT")
 
 _COUNTS = (
-    "env_steps",
-    "completed_paths",
-    "successes",
-    "invalid_format",
-    "inadmissible",
-    "nothing_happens",
-)
+    "env_steps", "completed_paths", "successes", "invalid_format", "inadmissible", "nothing_happens",
+)  # fmt: skip
 
 
 class MethodOptions(Settings):
-    """Base of a method's typed options. Upper bounds are far above all use: a number beyond them is a slip of the hand."""
+    """Base of a method's typed options. Upper bounds are far above all use: they catch typos."""
+
+    removed: ClassVar[dict[str, str]] = {}
+    """Options of earlier versions -> what to write instead; the error for such a name says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,11 @@ class Method(Protocol):
         """Learning rate of the method's critic, as a multiple of the policy's; ``None`` if it has no critic."""
         ...
 
-    def train_epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
+    def train_epoch(self, epoch: int, starts: Sequence[Episode]) -> MethodSteps:
         """Yield the requests of one epoch and return what happened.
 
         Args:
-            number: the epoch, from 0.
+            epoch: its number, from 0.
             starts: first state of an episode of every task of the epoch.
         """
         ...
@@ -84,28 +82,28 @@ class Turn:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts turns into an ``EpochResult``, and states into the method's statistics, for each task type apart."""
+    """Counts turns and paths of an epoch by task type, and their states in the method's statistics."""
 
     states: StateStatistics
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def count_turn(self, outcome: Outcome) -> None:
         """Count one generation and its environment step."""
-        counts = self._of(outcome.episode)
+        self.states.add_shown_state(outcome.episode)
+        counts = self._counts_of_type(outcome.episode)
         counts["env_steps"] += 1
-        self.states.meet(outcome.episode)
         counts["invalid_format"] += not outcome.valid
         counts["inadmissible"] += not outcome.admissible
         counts["nothing_happens"] += outcome.nothing_happens
 
     def count_path(self, last: Episode) -> None:
         """Count one completed path, given its end."""
-        counts = self._of(last)
+        self.states.add_path(last)
+        counts = self._counts_of_type(last)
         counts["completed_paths"] += 1
         counts["successes"] += last.won
-        self.states.count_path(last)
 
-    def close(
+    def close_epoch(
         self,
         details: Mapping[str, float] | None = None,
         by_type: Mapping[str, Mapping[str, float]] | None = None,
@@ -116,23 +114,27 @@ class Tally:
             details: the method's own numbers over all tasks.
             by_type: the method's own numbers by task type.
         """
-        everything, states = self.states.close()
-
-        own = by_type or {}
-        counts: dict[str, Any] = {
-            name: sum(one[name] for one in self.counts.values()) for name in _COUNTS
+        state_numbers, states_by_type = self.states.close_epoch()
+        totals: dict[str, Any] = {
+            name: sum(counts[name] for counts in self.counts.values()) for name in _COUNTS
         }
 
         # A type whose roots are all gated has counted nothing here, but has numbers of the method's own.
-        kinds = sorted(self.counts.keys() | own.keys())
-        none = dict.fromkeys(_COUNTS, 0)
-        apart = {
-            kind: {**self.counts.get(kind, none), **states.get(kind, {}), **own.get(kind, {})}
-            for kind in kinds
+        own_by_type = by_type or {}
+        no_counts = dict.fromkeys(_COUNTS, 0)
+        numbers_by_type = {
+            task_type: {
+                **self.counts.get(task_type, no_counts),
+                **states_by_type.get(task_type, {}),
+                **own_by_type.get(task_type, {}),
+            }
+            for task_type in sorted(self.counts.keys() | own_by_type.keys())
         }
-        return EpochResult(**counts, details={**everything, **(details or {})}, by_type=apart)
+        return EpochResult(
+            **totals, details={**state_numbers, **(details or {})}, by_type=numbers_by_type
+        )
 
-    def _of(self, episode: Episode) -> dict[str, int]:
+    def _counts_of_type(self, episode: Episode) -> dict[str, int]:
         return self.counts.setdefault(episode.task.task_type, dict.fromkeys(_COUNTS, 0))
 
 
@@ -150,11 +152,11 @@ def make_row(
         common: settings, of which the penalty is read.
         weight: relative weight of the row in aggregations over rows (eq. 5).
     """
-    tokens = turn.sample.tokens
-    values = advantage if isinstance(advantage, Sequence) else [advantage] * len(tokens)
+    sample = turn.sample
+    advantages = advantage if isinstance(advantage, Sequence) else [advantage] * len(sample.tokens)
     penalty = common.inadmissible_penalty * (not turn.outcome.admissible)
-    ours = tuple(value - penalty for value in values)
-    return Row(turn.prompt, tokens, turn.sample.logprobs, ours, weight, turn.sample.version)
+    penalised = tuple(value - penalty for value in advantages)
+    return Row(turn.prompt, sample.tokens, sample.logprobs, penalised, weight, sample.version)
 
 
 def make_loss_settings(
@@ -167,13 +169,18 @@ def make_loss_settings(
         aggregation: how the method averages over tokens and rows.
         clip_high: the method's own upper clip, in place of the common one.
     """
-    high, bonus = clip_high or common.clip, common.entropy_coef
     return LossSettings(
-        common.clip, high, kl_coef=common.kl_coef, aggregation=aggregation, entropy_coef=bonus
+        clip_low=common.clip,
+        clip_high=clip_high or common.clip,
+        kl_coef=common.kl_coef,
+        aggregation=aggregation,
+        entropy_coef=common.entropy_coef,
     )
 
 
-def split_into_minibatches(rows: Sequence[T], size: int, seed: int, epoch: int) -> list[tuple[T, ...]]:
+def split_into_minibatches(
+    rows: Sequence[ItemT], size: int, seed: int, epoch: int
+) -> list[tuple[ItemT, ...]]:
     """Shuffle rows and cut them into mini-batches of about ``size``, as equal as possible.
 
     Args:
@@ -185,7 +192,8 @@ def split_into_minibatches(rows: Sequence[T], size: int, seed: int, epoch: int) 
     order = list(rows)
     generator(seed, "minibatches", epoch).shuffle(order)
     count = max(1, round(len(order) / size))
-    return [tuple(order[i * len(order) // count : (i + 1) * len(order) // count]) for i in range(count)]
+    bounds = [number * len(order) // count for number in range(count + 1)]
+    return [tuple(order[bounds[number] : bounds[number + 1]]) for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,8 @@ from pydantic import Field
 
 from threespo.envs.episode import Episode
 from threespo.methods.advantages import estimate_by_group, grpo_advantages
-from threespo.methods.base import (
-    CommonSettings,
-    MethodEntry,
-    MethodOptions,
-    Tally,
-    make_loss_settings,
-    split_into_minibatches,
-)
-from threespo.methods.episodes import make_episode_rows, play_episodes
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions, Tally
+from threespo.methods.episodes import make_episode_rows, make_episode_update, play_episodes
 from threespo.methods.states import StateStatistics
 from threespo.protocol import MethodSteps, Row, UpdateRequest
 
@@ -30,8 +23,8 @@ class DapoOptions(MethodOptions):
     kl: bool = True
     """Keep the study's KL penalty, for equal terms with the other methods; DAPO's paper drops it."""
     most_epochs: int = Field(default=10, ge=1, le=10_000)
-    """Dynamic sampling goes on to further tasks until as many groups with unequal returns are there as an epoch has tasks,
-    but not over more epochs than this."""
+    """Dynamic sampling goes on to further tasks until there are as many groups with unequal returns as an epoch has
+    tasks, but not over more epochs than this."""
 
 
 class Dapo:
@@ -43,34 +36,44 @@ class Dapo:
     critic_rate = None
 
     def __init__(self, options: DapoOptions, common: CommonSettings) -> None:
-        self.options, self.common = options, common
+        self.options = options
+        self.common = common
         self.states = StateStatistics()
         self.waiting: list[Row] = []
-        self.groups = self.epochs = 0
+        self.groups = 0
+        """Groups whose rows wait."""
+        self.epochs = 0
+        """Epochs since the last update."""
 
-    def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
+    def train_epoch(self, epoch: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        groups = yield from play_episodes(number, starts, self.common.group_size, tally)
-        telling = [group for group in groups if len({rollout.episode.won for rollout in group}) > 1]
+        groups = yield from play_episodes(epoch, starts, self.common.group_size, tally)
 
         # Here a group with a spread is one with wins and losses, whatever the statistics are taken over.
-        self.waiting += make_episode_rows(
-            telling,
-            estimate_by_group(partial(grpo_advantages, population=self.common.statistics)),
-            self.common,
-        )
-        self.groups, self.epochs = self.groups + len(telling), self.epochs + 1
+        informative = [group for group in groups if len({rollout.episode.won for rollout in group}) > 1]
+        estimator = partial(grpo_advantages, population=self.common.statistics)
+        self.waiting += make_episode_rows(informative, estimate_by_group(estimator), self.common)
+        self.groups += len(informative)
+        self.epochs += 1
 
-        if self.groups >= len(starts) or self.epochs >= self.options.most_epochs:
-            ripe, self.waiting, self.groups, self.epochs = self.waiting, [], 0, 0
-            if ripe:
-                batches = split_into_minibatches(ripe, self.common.minibatch, self.common.seed, number)
-                loss = make_loss_settings(self.common, "token-mean", self.options.clip_high)
-                yield UpdateRequest(
-                    tuple(batches), loss if self.options.kl else replace(loss, kl_coef=0.0)
-                )
+        batch_is_full = self.groups >= len(starts)
+        if batch_is_full or self.epochs >= self.options.most_epochs:
+            rows = self.waiting
+            self.waiting = []
+            self.groups = 0
+            self.epochs = 0
+            if rows:
+                yield self._make_update(rows, epoch)
 
-        return tally.close({"telling_groups": float(len(telling)), "waiting_groups": float(self.groups)})
+        # The columns keep their names in the metrics table.
+        counts = {"telling_groups": len(informative), "waiting_groups": self.groups}
+        return tally.close_epoch({name: float(count) for name, count in counts.items()})
+
+    def _make_update(self, rows: list[Row], epoch: int) -> UpdateRequest:
+        update = make_episode_update(rows, self.common, epoch, self.options.clip_high)
+        if self.options.kl:
+            return update
+        return replace(update, loss=replace(update.loss, kl_coef=0.0))
 
     def dump(self) -> dict[str, Any]:
         rows = [
@@ -90,7 +93,8 @@ class Dapo:
             Row(prompt, tuple(tokens), tuple(logprobs), tuple(advantages), version=version)
             for prompt, tokens, logprobs, advantages, version in memory["waiting"]
         ]
-        self.groups, self.epochs = memory["groups"], memory["epochs"]
+        self.groups = memory["groups"]
+        self.epochs = memory["epochs"]
 
 
 METHOD = MethodEntry(Dapo, DapoOptions)

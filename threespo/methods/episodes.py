@@ -20,7 +20,7 @@ from threespo.protocol import MethodSteps, Request, Row, SampleRequest, UpdateRe
 
 @dataclass(slots=True)
 class Rollout:
-    """One episode of a group in the making."""
+    """One episode of a group while it is played."""
 
     episode: Episode
     turns: list[Turn] = field(default_factory=list)
@@ -40,24 +40,25 @@ class EpisodeMethod(RemembersStates):
             gamma: discount of step returns, per step.
         """
         super().__init__()
-        self.common, self.estimator, self.gamma = common, estimator, gamma
+        self.common = common
+        self.estimator = estimator
+        self.gamma = gamma
 
-    def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
+    def train_epoch(self, epoch: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        groups = yield from play_episodes(number, starts, self.common.group_size, tally)
+        groups = yield from play_episodes(epoch, starts, self.common.group_size, tally)
         rows = make_episode_rows(groups, self.estimator, self.common, self.gamma)
-        batches = split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
-        yield UpdateRequest(tuple(batches), make_loss_settings(self.common, "token-mean"))
-        return tally.close()
+        yield make_episode_update(rows, self.common, epoch)
+        return tally.close_epoch()
 
 
 def play_episodes(
-    number: int, starts: Sequence[Episode], group_size: int, tally: Tally, stream: str = "rollout"
+    epoch: int, starts: Sequence[Episode], group_size: int, tally: Tally, stream: str = "rollout"
 ) -> Generator[Request, Any, list[list[Rollout]]]:
     """Play ``group_size`` episodes from every start to their ends, all in lock-step.
 
     Args:
-        number: the epoch, from 0; part of the key of every draw.
+        epoch: its number, from 0; part of the key of every draw.
         starts: first states; a start may lie within an episode.
         group_size: episodes of each start.
         tally: counts the turns and the completed paths.
@@ -67,27 +68,27 @@ def play_episodes(
         The finished episodes of each start, in the order of ``starts``.
     """
     groups = [[Rollout(start) for _ in range(group_size)] for start in starts]
-    everyone = [
-        (rollout, (number, slot, member))
+    members = [
+        (rollout, (stream, epoch, slot, member))
         for slot, group in enumerate(groups)
         for member, rollout in enumerate(group)
     ]
 
-    while active := [(rollout, key) for rollout, key in everyone if not rollout.episode.done]:
+    while active := [(rollout, key) for rollout, key in members if not rollout.episode.done]:
         # One batch per step of all running episodes: a sampler is far faster on many prompts than on one.
         requests = tuple(
-            SampleRequest(rollout.episode.prompt, 1, (stream, *key, rollout.episode.steps))
+            SampleRequest(rollout.episode.prompt, 1, (*key, rollout.episode.steps))
             for rollout, key in active
         )
         samples = yield requests
         for (rollout, _), request, (sample,) in zip(active, requests, samples, strict=True):
-            tally.states.visit(rollout.episode)
+            tally.states.add_visit(rollout.episode)
             outcome = respond(rollout.episode, sample.text)
             rollout.turns.append(Turn(rollout.episode, request.prompt, sample, outcome))
             rollout.episode = outcome.episode
             tally.count_turn(outcome)
             if outcome.episode.done:
-                tally.path(outcome.episode)
+                tally.count_path(outcome.episode)
     return groups
 
 
@@ -102,15 +103,28 @@ def make_episode_rows(
         common: settings of the study.
         gamma: discount of step returns, per step.
     """
-    estimated = estimator(
-        [[describe_episode(rollout, common, gamma) for rollout in group] for group in groups]
-    )
+    described = [[describe_episode(rollout, common, gamma) for rollout in group] for group in groups]
     return [
         make_row(turn, advantage, common)
-        for group, advantages in zip(groups, estimated, strict=True)
+        for group, advantages in zip(groups, estimator(described), strict=True)
         for rollout, values in zip(group, advantages, strict=True)
         for turn, advantage in zip(rollout.turns, values, strict=True)
     ]
+
+
+def make_episode_update(
+    rows: Sequence[Row], common: CommonSettings, epoch: int, clip_high: float | None = None
+) -> UpdateRequest:
+    """Return the one update of an epoch: all rows in mini-batches, averaged over tokens.
+
+    Args:
+        rows: all that the epoch learns from.
+        common: settings of the study.
+        epoch: with the run's seed it decides the order of the rows.
+        clip_high: the method's own upper clip, in place of the common one.
+    """
+    batches = split_into_minibatches(rows, common.minibatch, common.seed, epoch)
+    return UpdateRequest(tuple(batches), make_loss_settings(common, "token-mean", clip_high))
 
 
 def describe_episode(rollout: Rollout, common: CommonSettings, gamma: float = 1.0) -> Steps:
@@ -121,15 +135,20 @@ def describe_episode(rollout: Rollout, common: CommonSettings, gamma: float = 1.
         common: settings: reward of success and penalty for malformed responses.
         gamma: discount of step returns, per step.
     """
-    rewards = [0.0] * (len(rollout.turns) - 1) + [common.success_reward * rollout.episode.won]
+    rewards = [0.0] * (len(rollout.turns) - 1)
+    rewards.append(common.success_reward * rollout.episode.won)
+    episode_return = sum(rewards)
+
+    # As in the released code, a malformed response lowers the score of its own step only, not that of the episode.
     penalties = [common.invalid_penalty * (not turn.outcome.valid) for turn in rollout.turns]
+    returns = discounted_returns(rewards, gamma)
+    step_returns = [value - penalty for value, penalty in zip(returns, penalties, strict=True)]
+
     return Steps(
         keys=[turn.before.observation for turn in rollout.turns],
-        scores=[sum(rewards) - penalty for penalty in penalties],
-        step_returns=[
-            g - penalty for g, penalty in zip(discounted_returns(rewards, gamma), penalties, strict=True)
-        ],
-        episode_return=sum(rewards),
+        scores=[episode_return - penalty for penalty in penalties],
+        step_returns=step_returns,
+        episode_return=episode_return,
         lengths=[len(turn.sample.tokens) for turn in rollout.turns],
         penalties=penalties,
         states=[*(turn.before.state for turn in rollout.turns), rollout.episode.state],

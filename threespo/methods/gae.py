@@ -25,12 +25,20 @@ def generalised_advantages(
             changes nothing where ``lam`` is 1.
     """
     advantages = [0.0] * len(rewards)
+
     # With the tail's own advantage -tail behind it, the return of the last token is r + gamma (1 - lam) tail.
-    ahead, next_value = -tail, tail
+    next_advantage = -tail
+    next_value = tail
     for token in range(len(rewards) - 1, -1, -1):
-        ahead = rewards[token] + gamma * next_value - values[token] + gamma * lam * ahead
-        advantages[token], next_value = ahead, values[token]
-    return advantages, [advantage + value for advantage, value in zip(advantages, values, strict=True)]
+        # One expression, in this order: the last bits of the result depend on it.
+        next_advantage = (
+            rewards[token] + gamma * next_value - values[token] + gamma * lam * next_advantage
+        )
+        next_value = values[token]
+        advantages[token] = next_advantage
+
+    returns = [advantage + value for advantage, value in zip(advantages, values, strict=True)]
+    return advantages, returns
 
 
 def whiten_advantages(rows: Sequence[Sequence[float]], eps: float = 1e-8) -> list[list[float]]:
@@ -52,7 +60,7 @@ def explained_variance(values: Sequence[float], returns: Sequence[float]) -> flo
 
     Args:
         values: V of each position, (positions,).
-        returns: what came, (positions,).
+        returns: the returns observed there, (positions,).
 
     Returns:
         1 for a critic that predicts every return, 0 for a constant one; NaN where returns are equal.
@@ -60,10 +68,12 @@ def explained_variance(values: Sequence[float], returns: Sequence[float]) -> flo
     total = _variance(returns)
     if total == 0.0:
         return math.nan
-    return 1.0 - _variance([g - v for g, v in zip(returns, values, strict=True)]) / total
+    errors = [observed - value for observed, value in zip(returns, values, strict=True)]
+    return 1.0 - _variance(errors) / total
 
 
 def _variance(values: Sequence[float]) -> float:
+    # Exactly 0 for equal values, which the rounded mean would miss.
     if max(values) == min(values):
         return 0.0
     mean = math.fsum(values) / len(values)

@@ -13,7 +13,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from threespo.methods.advantages import Population, Steps, estimate_by_group, grpo_advantages, mean_std
+from threespo.methods.advantages import (
+    Population,
+    StepIndex,
+    Steps,
+    estimate_by_group,
+    grpo_advantages,
+    mean_std,
+)
 from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions
 from threespo.methods.episodes import EpisodeMethod
 from threespo.methods.state_graph import shortest_distances
@@ -48,10 +55,12 @@ Edge = tuple[Hashable, Hashable]
 
 def make(options: GraphgpoOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = A_E + step_weight * A_S."""
+    # The printed formula has one factor omega more for every step.
+    factor = options.omega if options.worth == "printed" else 1.0
     estimator = partial(
         graphgpo_advantages,
         population=common.statistics,
-        reward=common.success_reward * (options.omega if options.worth == "printed" else 1.0),
+        reward=common.success_reward * factor,
         omega=options.omega,
         nodes=options.nodes,
         step_weight=options.step_weight,
@@ -88,54 +97,56 @@ def graphgpo_advantages(
         The advantage of each step, per episode.
     """
     advantages = grpo_advantages(group, population=population, eps=eps)
-    paths = [_edges(episode, nodes) for episode in group]
-    distance = distances_to_success(edge for path in paths for edge in path)
-    if not distance:
+    paths = [_list_edges(episode, nodes) for episode in group]
+    distances = distances_to_success(edge for path in paths for edge in path)
+    if not distances:
         return advantages
 
-    clusters: dict[Hashable, list[tuple[int, int]]] = {}
-    for place, path in enumerate(paths):
+    steps_by_source: dict[Hashable, list[StepIndex]] = {}
+    for episode, path in enumerate(paths):
         for step, (source, _) in enumerate(path):
-            clusters.setdefault(source, []).append((place, step))
+            steps_by_source.setdefault(source, []).append(StepIndex(episode, step))
 
-    for cluster in clusters.values():
-        worths = [reward * omega ** distance[paths[place][step][1]] for place, step in cluster]
+    for cluster in steps_by_source.values():
+        targets = [paths[index.episode][index.step][1] for index in cluster]
+        worths = [reward * omega ** distances[target] for target in targets]
         # A single step has a deviation of 0 from its own worth: its mean is that worth here, not the 0 of ``mean_std``.
         mean, std = mean_std(worths) if len(worths) > 1 else (worths[0], 0.0)
-        for (place, step), worth in zip(cluster, worths, strict=True):
-            advantages[place][step] += step_weight * (worth - mean) / (std + eps)
+        for index, worth in zip(cluster, worths, strict=True):
+            advantages[index.episode][index.step] += step_weight * (worth - mean) / (std + eps)
     return advantages
 
 
 def distances_to_success(edges: Iterable[Edge]) -> dict[Hashable, int]:
-    """Return the number of edges on a shortest way from each node to ``SUCCESS``; nothing if no edge leads there.
+    """Return the number of edges on a shortest path from each node to ``SUCCESS``; nothing if no edge leads there.
 
-    Nodes without a way are one step further than the furthest that has one.
+    Nodes without a path are one step further than the furthest that has one.
 
     Args:
         edges: the graph; an edge may come more than once.
     """
     sources: dict[Hashable, list[Hashable]] = {}
-    met: dict[Hashable, None] = {}
+    nodes: dict[Hashable, None] = {}
     for source, target in edges:
         sources.setdefault(target, []).append(source)
-        met |= {source: None, target: None}
-    if SUCCESS not in met:
+        nodes |= {source: None, target: None}
+    if SUCCESS not in nodes:
         return {}
 
+    # Nearest nodes come first, so the last one is the furthest.
     found = shortest_distances([SUCCESS], sources)
     beyond = found[next(reversed(found))] + 1
-    return {node: found.get(node, beyond) for node in met}
+    return {node: found.get(node, beyond) for node in nodes}
 
 
-def _edges(episode: Steps, nodes: Literal["observation", "state"]) -> list[Edge]:
+def _list_edges(episode: Steps, nodes: Literal["observation", "state"]) -> list[Edge]:
     """Return an episode's steps as edges; a won one ends in ``SUCCESS`` and not in what it showed."""
-    met: list[Hashable] = list(episode.states)
+    visited: list[Hashable] = list(episode.states)
     if nodes == "observation":
-        met = [state.observation for state in episode.states]
+        visited = [state.observation for state in episode.states]
     if episode.won:
-        met[-1] = SUCCESS
-    return list(pairwise(met))
+        visited[-1] = SUCCESS
+    return list(pairwise(visited))
 
 
 METHOD = MethodEntry(make, GraphgpoOptions)

@@ -1,4 +1,4 @@
-"""PPO: a critic says what return to expect at each token, and the advantage is how much better it went.
+"""PPO: a critic predicts the return at each token, and the advantage is how much better it went.
 
 As in the released code a *row* is one step: every step's last token earns the whole episode's return, minus the step's own
 penalty, and estimates do not reach from one step to the next.
@@ -6,7 +6,7 @@ penalty, and estimates do not reach from one step to the next.
 
 import math
 from collections.abc import Sequence
-from itertools import chain
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -17,21 +17,13 @@ from threespo.methods.base import (
     MethodOptions,
     Tally,
     Turn,
-    make_loss_settings,
     make_row,
     split_into_minibatches,
 )
-from threespo.methods.episodes import describe_episode, play_episodes
+from threespo.methods.episodes import describe_episode, make_episode_update, play_episodes
 from threespo.methods.gae import explained_variance, generalised_advantages, whiten_advantages
 from threespo.methods.states import RemembersStates
-from threespo.protocol import (
-    MethodSteps,
-    UpdateRequest,
-    ValueRequest,
-    ValueRow,
-    ValueStats,
-    ValueUpdateRequest,
-)
+from threespo.protocol import MethodSteps, ValueRequest, ValueRow, ValueStats, ValueUpdateRequest
 
 
 class PpoOptions(MethodOptions):
@@ -47,9 +39,16 @@ class PpoOptions(MethodOptions):
     value_clip: float = Field(default=0.5, gt=0, le=1_000_000)
     """A value's loss stops falling this far from its old one, in units of return."""
     critic_rate: float = Field(default=10.0, gt=0, le=1_000_000)
-    """The critic's learning rate as a multiple of the policy's (script: 1e-5 beside 1e-6)."""
+    """The critic's learning rate as a multiple of the policy's (script: 1e-5 and 1e-6)."""
     critic_minibatch: int | None = Field(default=None, ge=1, le=1_000_000)
     """Rows per optimizer step of the critic (``null``: ``training.minibatch``)."""
+
+
+class Estimate(NamedTuple):
+    """Of one response, each (tokens,)."""
+
+    advantages: list[float]
+    returns: list[float]
 
 
 class Ppo(RemembersStates):
@@ -57,65 +56,73 @@ class Ppo(RemembersStates):
 
     def __init__(self, options: PpoOptions, common: CommonSettings) -> None:
         super().__init__()
-        self.options, self.common = options, common
+        self.options = options
+        self.common = common
         self.critic_rate = options.critic_rate
 
-    def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
+    def train_epoch(self, epoch: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        groups = yield from play_episodes(number, starts, self.common.group_size, tally)
+        groups = yield from play_episodes(epoch, starts, self.common.group_size, tally)
         rollouts = [rollout for group in groups for rollout in group]
         turns = [turn for rollout in rollouts for turn in rollout.turns]
         scores = [
             score for rollout in rollouts for score in describe_episode(rollout, self.common).scores
         ]
 
+        # Each response has one value more than tokens: that after the last one.
         values = yield ValueRequest(tuple((turn.prompt, turn.sample.tokens) for turn in turns))
+        values_before = [response_values[:-1] for response_values in values]
         estimates = [
-            generalised_advantages(
-                # Only the last token is rewarded; ``known`` has one value more than there are tokens.
-                [*[0.0] * (len(known) - 2), score],
-                known[:-1],
-                gamma=self.options.gamma,
-                lam=self.options.lam,
-                tail=known[-1] if self.options.tail_value else 0.0,
-            )
-            for known, score in zip(values, scores, strict=True)
+            self._estimate(response_values, score)
+            for response_values, score in zip(values, scores, strict=True)
         ]
 
-        learned = yield self._critic_update(number, turns, values, [returns for _, returns in estimates])
-        advantages = whiten_advantages([row for row, _ in estimates])
+        # The critic learns first, as in the released code.
+        critic_stats = yield self._critic_update(epoch, turns, values_before, estimates)
 
+        advantages = whiten_advantages([estimate.advantages for estimate in estimates])
         rows = [make_row(turn, row, self.common) for turn, row in zip(turns, advantages, strict=True)]
-        batches = split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
-        yield UpdateRequest(tuple(batches), make_loss_settings(self.common, "token-mean"))
+        yield make_episode_update(rows, self.common, epoch)
 
-        before = list(chain.from_iterable(known[:-1] for known in values))
-        targets = list(chain.from_iterable(returns for _, returns in estimates))
-        return tally.close(
-            {"explained_variance": explained_variance(before, targets), **_means(learned)}
+        predicted = [value for response_values in values_before for value in response_values]
+        observed = [value for estimate in estimates for value in estimate.returns]
+        details = {"explained_variance": explained_variance(predicted, observed)}
+        return tally.close_epoch({**details, **_average_stats(critic_stats)})
+
+    def _estimate(self, values: Sequence[float], score: float) -> Estimate:
+        """Return the advantages and returns of one response, of which only the last token is rewarded."""
+        tokens = len(values) - 1
+        advantages, returns = generalised_advantages(
+            [*[0.0] * (tokens - 1), score],
+            values[:-1],
+            gamma=self.options.gamma,
+            lam=self.options.lam,
+            tail=values[-1] if self.options.tail_value else 0.0,
         )
+        return Estimate(advantages, returns)
 
     def _critic_update(
         self,
-        number: int,
+        epoch: int,
         turns: Sequence[Turn],
-        values: Sequence[Sequence[float]],
-        returns: Sequence[Sequence[float]],
+        values_before: Sequence[Sequence[float]],
+        estimates: Sequence[Estimate],
     ) -> ValueUpdateRequest:
         rows = [
-            ValueRow(turn.prompt, turn.sample.tokens, tuple(known[:-1]), tuple(targets))
-            for turn, known, targets in zip(turns, values, returns, strict=True)
+            ValueRow(turn.prompt, turn.sample.tokens, tuple(values), tuple(estimate.returns))
+            for turn, values, estimate in zip(turns, values_before, estimates, strict=True)
         ]
         size = self.options.critic_minibatch or self.common.minibatch
-        return ValueUpdateRequest(
-            tuple(split_into_minibatches(rows, size, self.common.seed, number)), self.options.value_clip
-        )
+        batches = split_into_minibatches(rows, size, self.common.seed, epoch)
+        return ValueUpdateRequest(tuple(batches), self.options.value_clip)
 
 
-def _means(learned: Sequence[ValueStats]) -> dict[str, float]:
-    tokens = math.fsum(stats.tokens for stats in learned)
+def _average_stats(critic_stats: Sequence[ValueStats]) -> dict[str, float]:
+    """Return the means over tokens of what the critic's steps report."""
+    tokens = math.fsum(stats.tokens for stats in critic_stats)
     return {
-        f"critic_{name}": math.fsum(getattr(stats, name) * stats.tokens for stats in learned) / tokens
+        f"critic_{name}": math.fsum(getattr(stats, name) * stats.tokens for stats in critic_stats)
+        / tokens
         for name in ("loss", "clip_fraction", "grad_norm")
     }
 

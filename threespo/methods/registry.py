@@ -11,20 +11,9 @@ from pydantic import ValidationError
 
 from threespo.methods.base import CommonSettings, Method, MethodEntry, MethodOptions
 
-METHODS = (
-    "ppo",
-    "grpo",
-    "rloo",
-    "gigpo",
-    "hgpo",
-    "dapo",
-    "reinforce_pp",
-    "tree_grpo",
-    "vine",
-    "graphgpo",
-    "threespo",
-)
-"""The names that a study can use, each that of a file beside this one."""
+METHODS = ("ppo", "grpo", "rloo", "gigpo", "hgpo", "dapo", "reinforce_pp",
+           "tree_grpo", "vine", "graphgpo", "threespo")  # fmt: skip
+"""The names that a study can use, each that of a file in this folder."""
 
 
 def method_module(method: str) -> str:
@@ -54,26 +43,34 @@ def check_options(method: str, options: dict[str, Any]) -> MethodOptions:
 
 
 def parse_options(method: str, options: dict[str, Any]) -> MethodOptions:
-    """Return the typed options of a method that there is.
+    """Return the typed options of a method that exists.
 
     Raises:
         ValueError: naming the wrong field.
     """
-    kind = method_entry(method).options
+    options_class = method_entry(method).options
     try:
-        return kind.model_validate(options)
+        return options_class.model_validate(options)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "options"
-        if first["type"] == "extra_forbidden":
-            known = ", ".join(sorted(kind.model_fields)) or "none"
-            raise ValueError(
-                f"options.{field}: {method} has no such option; there are: {known}"
-            ) from error
-        found = repr(first["input"])
-        raise ValueError(
-            f"options.{field}: {first['msg']}" + (f" (found {found})" if len(found) <= 80 else "")
-        ) from error
+        raise ValueError(_explain_wrong_option(method, options_class, error)) from error
+
+
+def _explain_wrong_option(
+    method: str, options_class: type[MethodOptions], error: ValidationError
+) -> str:
+    """Return one line about the first option that is wrong."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"]) or "options"
+    if field in options_class.removed:
+        return f"options.{field}: this option of {method} is gone: {options_class.removed[field]}"
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(sorted(options_class.model_fields)) or "none"
+        return f"options.{field}: {method} has no such option; there are: {known}"
+
+    # What was found is left out where it would be longer than the message.
+    found = repr(first["input"])
+    suffix = f" (found {found})" if len(found) <= 80 else ""
+    return f"options.{field}: {first['msg']}{suffix}"
 
 
 def full_options(method: str, options: dict[str, Any]) -> dict[str, Any]:

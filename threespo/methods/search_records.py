@@ -17,7 +17,7 @@ class SearchLog:
     """Counts over the searches of an epoch that share a task type."""
 
     histogram: dict[int, int] = field(default_factory=dict)
-    """n(s_t) -> expansions and gated pops, capped ones left out."""
+    """n(s_t) -> expansions and gated states, capped ones left out."""
     capped: int = 0
     """Expansions with one sample because a cap was reached."""
     gated_roots: int = 0
@@ -27,10 +27,8 @@ class SearchLog:
     """Visit-weighted sum of S over expansions."""
     high_scores: int = 0
     """Expansions of states with S above ``HIGH_SCORE``."""
-    novelty_sum: float = 0.0
-    """Sum of the novelty term of eq. 2 over children; likewise below."""
-    difference_sum: float = 0.0
-    success_sum: float = 0.0
+    term_sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(RewardTerms._fields, 0.0))
+    """Sum of each term of eq. 2 over children."""
     children: int = 0
     learned_groups: int = 0
     spread_sum: float = 0.0
@@ -47,40 +45,40 @@ class SearchLog:
     @classmethod
     def merge_logs(cls, logs: Iterable["SearchLog"]) -> "SearchLog":
         """Return the counts of several logs together."""
-        whole = cls()
+        merged = cls()
         for log in logs:
-            for one in fields(cls):
-                merged, other = getattr(whole, one.name), getattr(log, one.name)
-                if isinstance(merged, dict):
-                    merged.update({key: merged.get(key, 0) + count for key, count in other.items()})
-                elif isinstance(merged, set):
-                    merged |= other
+            for column in fields(cls):
+                ours = getattr(merged, column.name)
+                theirs = getattr(log, column.name)
+                if isinstance(ours, dict):
+                    ours.update({key: ours.get(key, 0) + value for key, value in theirs.items()})
+                elif isinstance(ours, set):
+                    ours |= theirs
                 else:
-                    setattr(whole, one.name, merged + other)
-        return whole
+                    setattr(merged, column.name, ours + theirs)
+        return merged
 
-    def expansion(self, key: str, score: StateScore, total: float) -> None:
-        """Note a state in which actions are sampled.
+    def add_expansion(self, key: str, score: StateScore, n_total: float) -> None:
+        """Count a state in which actions are sampled.
 
         Args:
             key: its state key.
             score: S and n there.
-            total: N_total of the state before these samples.
+            n_total: N_total of the state before these samples.
         """
-        self.unvisited += total == 0
+        self.unvisited += n_total == 0
         self.score_sum += score.score
         self.high_scores += score.score > HIGH_SCORE
         self.visited.add(key)
 
-    def child(self, terms: RewardTerms) -> None:
-        """Note the reward of a child."""
+    def add_child(self, terms: RewardTerms) -> None:
+        """Count the reward of a child."""
         self.children += 1
-        self.novelty_sum += terms.novelty
-        self.difference_sum += terms.difference
-        self.success_sum += terms.success
+        for name, value in zip(RewardTerms._fields, terms, strict=True):
+            self.term_sums[name] += value
 
-    def group(self, rewards: list[float], advantages: list[float] | None) -> None:
-        """Note the rewards of siblings and what is learned from them.
+    def add_group(self, rewards: list[float], advantages: list[float] | None) -> None:
+        """Count the rewards of siblings and what is learned from them.
 
         Args:
             rewards: reward of each child, (siblings,).
@@ -90,17 +88,20 @@ class SearchLog:
             self.skipped_groups += len(rewards) > 1
             return
         mean = math.fsum(rewards) / len(rewards)
+        squares = math.fsum((reward - mean) ** 2 for reward in rewards)
         self.learned_groups += 1
-        self.spread_sum += math.sqrt(
-            math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1)
-        )
+        self.spread_sum += math.sqrt(squares / (len(rewards) - 1))
         self.advantage_sum += math.fsum(abs(advantage) for advantage in advantages)
         self.advantage_rows += len(advantages)
 
-    def details(self, g_max: int) -> dict[str, float]:
+    def to_metrics(self, g_max: int) -> dict[str, float]:
         """Return the columns of the metrics table, with a histogram of n(s) from 0 to ``g_max``."""
-        expansions = self.capped + sum(count for rollouts, count in self.histogram.items() if rollouts)
-        each, born = max(1, expansions), max(1, self.children)
+        sampled = sum(count for rollouts, count in self.histogram.items() if rollouts)
+        expansions = self.capped + sampled
+
+        # An epoch whose roots are all gated has none of these: its means are 0.
+        per_expansion = max(1, expansions)
+        per_child = max(1, self.children)
 
         return {
             **{f"n_{rollouts}": float(self.histogram.get(rollouts, 0)) for rollouts in range(g_max + 1)},
@@ -108,12 +109,10 @@ class SearchLog:
             "capped_expansions": float(self.capped),
             "gated_roots": float(self.gated_roots),
             "visited_states": float(len(self.visited)),
-            "unvisited_share": self.unvisited / each,
-            "mean_score_visit": self.score_sum / each,
-            "high_score_share": self.high_scores / each,
-            "novelty_term": self.novelty_sum / born,
-            "difference_term": self.difference_sum / born,
-            "success_term": self.success_sum / born,
+            "unvisited_share": self.unvisited / per_expansion,
+            "mean_score_visit": self.score_sum / per_expansion,
+            "high_score_share": self.high_scores / per_expansion,
+            **{f"{name}_term": total / per_child for name, total in self.term_sums.items()},
             "learned_groups": float(self.learned_groups),
             "skipped_groups": float(self.skipped_groups),
             "reward_spread": self.spread_sum / max(1, self.learned_groups),
@@ -129,11 +128,12 @@ class TreeRecord:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def root(self, episode: Episode, key: str) -> None:
+    def add_root(self, episode: Episode, key: str) -> None:
         """Begin the tree with its first state, whose state key is ``key``."""
-        self._add(episode, key, -1, 1, {"action": "", "response": "", "valid": True, "admissible": True})
+        no_edge = {"action": "", "response": "", "valid": True, "admissible": True}
+        self._add_node(episode, key, parent=-1, depth=1, edge=no_edge)
 
-    def child(
+    def add_child(
         self,
         parent: int,
         path: tuple[str, ...],
@@ -157,45 +157,47 @@ class TreeRecord:
             "response": response,
             "valid": outcome.valid,
             "admissible": outcome.admissible,
+            "reward": reward,
+            **terms._asdict(),
         }
-        self._add(
-            outcome.episode, path[-1], parent, len(path), {**edge, "reward": reward, **terms._asdict()}
-        )
+        self._add_node(outcome.episode, path[-1], parent, len(path), edge)
 
-    def counts(self, node: int, counts: tuple[float, float], score: StateScore) -> None:
-        """Put down what the statistics say of a node now.
+    def record_counts(self, node: int, counts: tuple[float, float], score: StateScore) -> None:
+        """Set a node's columns from the statistics as they are now.
 
         Args:
             node: its number.
             counts: (N_total, N_success).
             score: eq. 1 and eq. 3.
         """
-        total, won = counts
-        self.rows[node] |= {
-            "visits": total,
-            "successes": won,
-            "score": score.score,
-            "gated": score.gated,
-        }
+        n_total, n_success = counts
+        row = self.rows[node]
+        row["visits"] = n_total
+        row["successes"] = n_success
+        row["score"] = score.score
+        row["gated"] = score.gated
 
-    def expansion(self, node: int, place: int, rollouts: int) -> None:
-        """Note that actions are sampled at a node.
+    def record_expansion(self, node: int, index: int, rollouts: int) -> None:
+        """Record that actions are sampled at a node.
 
         Args:
             node: its number.
-            place: place in the order of expansions, from 0; the first one is kept.
+            index: index in the order of expansions, from 0; that of the first one is kept.
             rollouts: actions sampled now.
         """
         row = self.rows[node]
-        row["expanded"] = place if row["expanded"] < 0 else row["expanded"]
+        if row["expanded"] < 0:
+            row["expanded"] = index
         row["rollouts"] += rollouts
 
-    def learned(self, nodes: list[int], advantages: list[float]) -> None:
-        """Note the advantages of siblings."""
+    def record_advantages(self, nodes: list[int], advantages: list[float]) -> None:
+        """Set the advantages of siblings."""
         for node, advantage in zip(nodes, advantages, strict=True):
             self.rows[node]["advantage"] = advantage
 
-    def _add(self, episode: Episode, key: str, parent: int, depth: int, edge: dict[str, Any]) -> None:
+    def _add_node(
+        self, episode: Episode, key: str, parent: int, depth: int, edge: dict[str, Any]
+    ) -> None:
         unknown = dict.fromkeys(("reward", *RewardTerms._fields, "advantage"), math.nan)
         row: dict[str, Any] = {
             "task_id": episode.task.task_id,
@@ -206,23 +208,23 @@ class TreeRecord:
             "depth": depth,
             "state": state_id(key),
             "observation": episode.observation,
-            "end": "won"
-            if episode.won
-            else "over"
-            if episode.ended
-            else "limit"
-            if episode.done
-            else "",
-            **{
-                "visits": 0.0,
-                "successes": 0.0,
-                "score": 1.0,
-                "gated": False,
-                "expanded": -1,
-                "rollouts": 0,
-            },
+            "end": _describe_end(episode),
+            "visits": 0.0,
+            "successes": 0.0,
+            "score": 1.0,
+            "gated": False,
+            "expanded": -1,
+            "rollouts": 0,
             **unknown,
             **edge,
         }
-
         self.rows.append({name: row[name] for name in COLUMNS[1:]})
+
+
+def _describe_end(episode: Episode) -> str:
+    """Return which of ``tree_table.ENDS`` an episode has come to."""
+    if episode.won:
+        return "won"
+    if episode.ended:
+        return "over"
+    return "limit" if episode.done else ""

@@ -14,67 +14,73 @@ NodeT = TypeVar("NodeT", bound=Hashable)
 
 
 def shortest_distances(
-    goals: Iterable[NodeT], before: Mapping[NodeT, Iterable[NodeT]]
+    goals: Iterable[NodeT], sources: Mapping[NodeT, Iterable[NodeT]]
 ) -> dict[NodeT, int]:
-    """Return the fewest steps from each node to one of the goals, nearest nodes first; without those that have no way.
+    """Return the fewest steps from each node to one of the goals, nearest nodes first; unconnected nodes are left out.
 
     Args:
         goals: nodes at distance 0.
-        before: node -> the nodes that a step leads from to it.
+        sources: node -> the nodes from which a step leads to it.
     """
-    found = dict.fromkeys(goals, 0)
-    waiting = deque(found)
-    while waiting:
-        node = waiting.popleft()
-        for source in before.get(node, ()):
-            if source not in found:
-                found[source] = found[node] + 1
-                waiting.append(source)
-    return found
+    # Breadth first from the goals against the direction of the steps.
+    distances = dict.fromkeys(goals, 0)
+    queue = deque(distances)
+    while queue:
+        node = queue.popleft()
+        for source in sources.get(node, ()):
+            if source not in distances:
+                distances[source] = distances[node] + 1
+                queue.append(source)
+    return distances
 
 
 @dataclass(slots=True)
 class StateGraph:
-    """Nodes are state keys, by their short names; an edge is an action that somebody has taken."""
+    """Nodes are state keys, by their short names; an edge is an action that an episode has taken."""
 
-    before: dict[str, dict[str, None]] = field(default_factory=dict)
-    """Node -> the nodes that an action has led from to it, in the order in which they were met."""
+    sources: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Node -> the nodes from which an action has led to it, in the order in which they were met."""
     won: dict[str, None] = field(default_factory=dict)
     """Nodes at which an episode was won."""
-    _known: dict[str, int] | None = None
+    _distances: dict[str, int] | None = None
+    """Distances in the graph as it is; ``None`` after a change, until somebody asks."""
 
-    def step(self, origin: str, target: str, won: bool) -> None:
-        """Note a transition.
+    def add_step(self, origin: str, target: str, won: bool) -> None:
+        """Add a transition.
 
         Args:
             origin: key of the state that was left.
             target: key of the state that was reached.
             won: whether the episode was won there.
         """
-        start, end = state_id(origin), state_id(target)
-        sources = self.before.setdefault(end, {})
-        if start not in sources or (won and end not in self.won):
-            sources[start] = None
-            self.won |= {end: None} if won else {}
-            self._known = None
+        start = state_id(origin)
+        end = state_id(target)
+        sources = self.sources.setdefault(end, {})
+        is_new_win = won and end not in self.won
+        if start in sources and not is_new_win:
+            return
+
+        sources[start] = None
+        if won:
+            self.won[end] = None
+        self._distances = None
 
     def distance(self, key: str) -> int | None:
-        """Return the fewest known steps from a state to success, 0 if it is won; ``None`` if no known way leads there."""
-        if self._known is None:
-            self._known = shortest_distances(self.won, self.before)
-        return self._known.get(state_id(key))
+        """Return the fewest known steps from a state to success, 0 if it is won; ``None`` if no known path leads there."""
+        if self._distances is None:
+            self._distances = shortest_distances(self.won, self.sources)
+        return self._distances.get(state_id(key))
 
     def dump(self) -> dict[str, Any]:
         """Return the graph as JSON values, for checkpoints."""
+        # The stored name of the edges is that of earlier versions.
         return {
-            "before": [[node, list(sources)] for node, sources in self.before.items()],
+            "before": [[node, list(sources)] for node, sources in self.sources.items()],
             "won": list(self.won),
         }
 
     @classmethod
     def restore(cls, dumped: Mapping[str, Any]) -> "StateGraph":
         """Return the graph that ``dump`` described."""
-        return cls(
-            {node: dict.fromkeys(sources) for node, sources in dumped["before"]},
-            dict.fromkeys(dumped["won"]),
-        )
+        sources = {node: dict.fromkeys(origins) for node, origins in dumped["before"]}
+        return cls(sources, dict.fromkeys(dumped["won"]))

@@ -1,11 +1,12 @@
 """What the paper's figures count of states, for every method alike and without influence on training.
 
-3SPO steers by statistics of its own, under its preset's constants and key. To set methods beside each other, all of them
-are measured here in one way: states are observations, scored by eq. 1 with the printed constants and the counts that stood
-at the beginning of the epoch.
+3SPO decides by statistics of its own, under its preset's constants and key. So that methods can be compared, all of them
+are measured here in one way: states are observations, scored by eq. 1 with the printed constants and the counts at the
+beginning of the epoch.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from threespo.rng import derive
 from threespo.scoring.state import ScoreSettings, state_score
 from threespo.scoring.table import StateTable
 
-_PRINTED = ScoreSettings()
+_PRINTED_CONSTANTS = ScoreSettings()
 
 HIGH_SCORE = 0.5
 """A state is high-scoring above this (figure of high-score ratios)."""
@@ -35,16 +36,18 @@ def state_id(key: str) -> str:
 
 @dataclass(slots=True)
 class StateStatistics:
-    """Counts of states over a run, and the scores that were met in the present epoch, by task type."""
+    """Counts of states over a run, and the scores of those visited in the present epoch, by task type."""
 
     table: StateTable = field(default_factory=StateTable)
     met: set[int] = field(default_factory=set)
     """Hashes of all states that the environment has ever shown, on completed paths or not."""
     _visits: dict[str, list[float]] = field(default_factory=dict)
+    """Task type -> score at each visit."""
     _unique: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Task type -> state key -> score at the first visit."""
 
-    def visit(self, episode: Episode, samples: int = 1) -> None:
-        """Note a state in which actions are sampled.
+    def add_visit(self, episode: Episode, samples: int = 1) -> None:
+        """Count a state in which actions are sampled.
 
         Args:
             episode: the state.
@@ -52,23 +55,27 @@ class StateStatistics:
         """
         key = normalise_observation(episode.observation)
         self.met.add(derive(key))
-        # The clock of eq. 1 is the 1-based depth, the printed reading.
-        score = state_score(*self.table.get(key), episode.steps + 1, _PRINTED).score
-        kind = episode.task.task_type
-        self._visits.setdefault(kind, []).extend([score] * samples)
-        self._unique.setdefault(kind, {}).setdefault(key, score)
 
-    def meet(self, episode: Episode) -> None:
-        """Note a state that the environment has shown."""
+        # The clock of eq. 1 is the 1-based depth, the printed reading.
+        n_total, n_success = self.table.get(key)
+        score = state_score(n_total, n_success, episode.steps + 1, _PRINTED_CONSTANTS).score
+
+        task_type = episode.task.task_type
+        self._visits.setdefault(task_type, []).extend([score] * samples)
+        self._unique.setdefault(task_type, {}).setdefault(key, score)
+
+    def add_shown_state(self, episode: Episode) -> None:
+        """Count a state that the environment has shown."""
         self.met.add(derive(normalise_observation(episode.observation)))
 
-    def path(self, last: Episode) -> None:
-        """Note a completed path, given its end."""
+    def add_path(self, last: Episode) -> None:
+        """Count a completed path, given its end."""
         keys = [normalise_observation(observation) for observation, _ in last.history]
-        self.table.add_path([*keys, normalise_observation(last.observation)], last.won)
+        keys.append(normalise_observation(last.observation))
+        self.table.add_path(keys, last.won)
 
-    def close(self) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """End the epoch: count its paths.
+    def close_epoch(self) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+        """End the epoch: commit its paths.
 
         Returns:
             The numbers of all tasks, and those of each task type.
@@ -81,22 +88,24 @@ class StateStatistics:
         for scores in self._unique.values():
             unique = {**scores, **unique}
 
-        known = [
-            state_score(*pair, _REFERENCE_DEPTH, _PRINTED).score for pair in self.table.counts.values()
+        known_scores = [
+            state_score(n_total, n_success, _REFERENCE_DEPTH, _PRINTED_CONSTANTS).score
+            for n_total, n_success in self.table.counts.values()
         ]
         numbers = {
-            **_numbers(visits, list(unique.values())),
+            **_summarise_scores(visits, list(unique.values())),
             "state_met": float(len(self.met)),
-            "state_known": float(len(known)),
-            "state_score_known": _mean(known),
+            "state_known": float(len(known_scores)),
+            "state_score_known": _mean(known_scores),
         }
 
-        apart = {
-            kind: _numbers(scores, list(self._unique[kind].values()))
-            for kind, scores in self._visits.items()
+        by_type = {
+            task_type: _summarise_scores(scores, list(self._unique[task_type].values()))
+            for task_type, scores in self._visits.items()
         }
-        self._visits, self._unique = {}, {}
-        return numbers, apart
+        self._visits = {}
+        self._unique = {}
+        return numbers, by_type
 
     def dump(self) -> Any:
         """Return what is remembered between epochs, as JSON values."""
@@ -121,7 +130,8 @@ class RemembersStates:
         self.states = StateStatistics.restore(memory["states"])
 
 
-def _numbers(visits: list[float], unique: list[float]) -> dict[str, float]:
+def _summarise_scores(visits: list[float], unique: list[float]) -> dict[str, float]:
+    """Return the metrics columns of the scores at all visits, and at the first visits of distinct states."""
     return {
         "state_visits": float(len(visits)),
         "state_visited": float(len(unique)),
@@ -132,5 +142,5 @@ def _numbers(visits: list[float], unique: list[float]) -> dict[str, float]:
     }
 
 
-def _mean(values: list[Any]) -> float:
+def _mean(values: Sequence[float]) -> float:
     return float(sum(values)) / max(1, len(values))

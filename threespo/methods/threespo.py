@@ -1,168 +1,181 @@
-"""3SPO: a search per task, all tasks in lock-step ticks, an update after every expanded state.
+"""3SPO: Algorithm 1 of the paper (appendix C), to be read from top to bottom.
 
-``literal`` is the paper as printed. ``calibrated`` is the smallest change that makes the paper's own worked example
-numerically possible. ``narrow`` is calibrated with fewer samples of a state, so that a task's budget holds several paths;
-``improved`` is narrow with success credited to all that led to it (docs/method.md has the evidence for both). In all of
-them tasks advance in lock-step instead of one after another, so that sampling is batched, and a task's work per epoch is
-capped, since the paper's is unbounded (8^50 leaves). docs/method.md lists everything that leaves the text.
+Comments quote the algorithm's lines. ``Threespo.train_epoch`` has the two outer loops, over epochs and tasks;
+``Search.run`` and ``Search._expand`` have the body of "while true", and the methods below them its lines in their order:
+score and number of samples (eq. 1, eq. 3), reward (eq. 2), ranking, update (eq. 5), counting. The equations with their
+readings are in ``scorer.py``, all options in ``threespo_options.py``.
+
+Two things differ throughout: tasks advance in lock-step, one expanded state of each a tick, so that sampling is batched,
+and a task's work per epoch is capped, since the paper's is unbounded (8^50 leaves). docs/method.md has all deviations.
+
+A search knows nothing of models or batches. It is a coroutine that yields a ``SampleRequest`` for the state that it
+expands, receives the samples, and yields the training rows of the groups that are ready to be learned from.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from pydantic import Field, model_validator
-
-from threespo.envs.episode import Episode
+from threespo.envs.episode import Episode, respond
 from threespo.methods.base import (
     CommonSettings,
     MethodEntry,
     Tally,
+    Turn,
     make_loss_settings,
+    make_row,
     split_into_minibatches,
 )
-from threespo.methods.scorer import SearchOptions, SearchSettings, StateScorer
-from threespo.methods.search import Expansion, Search
+from threespo.methods.scorer import Node, StateScorer, Subtree
 from threespo.methods.search_records import SearchLog, TreeRecord
 from threespo.methods.state_graph import StateGraph
 from threespo.methods.states import StateStatistics
-from threespo.protocol import MethodSteps, Row, SampleRequest, UpdateRequest
-from threespo.scoring.state import ScoreSettings, state_score
+from threespo.methods.threespo_options import ThreespoOptions
+from threespo.protocol import MethodSteps, Row, Sample, SampleRequest, UpdateRequest
+from threespo.rng import generator
+from threespo.scoring.reward import RewardTerms, group_advantages
+from threespo.scoring.state import ScoreSettings, StateScore, state_score
 from threespo.scoring.table import StateTable
 
-_CALIBRATED: dict[str, Any] = {
-    "alpha": 1.0,
-    "state_key": "task_obs",
-    "gate_decay": 0.9,
-    "gate_at_root": False,
-    "std_floor": 1e-3,
-}
-_NARROW: dict[str, Any] = {**_CALIBRATED, "g_max": 3}
-_IMPROVED: dict[str, Any] = {**_NARROW, "credit": "subtree"}
-_PRESETS = {"calibrated": _CALIBRATED, "narrow": _NARROW, "improved": _IMPROVED}
+GRAPH_DECAY = 0.8
+"""``credit: graph``: what a step further from success is worth, as a factor."""
+
+RowGroups = tuple[tuple[Row, ...], ...]
+"""Rows that are ready for an update, one group for each expanded state."""
+
+SearchSteps = Generator[SampleRequest | RowGroups, Any, None]
 
 
-class ThreespoOptions(SearchOptions):
-    """Options of 3SPO: how it searches (``SearchOptions``), and what decides scores, budgets and updates.
+class WaitingSearch(NamedTuple):
+    """A search that waits for its samples."""
 
-    Defaults are the preset ``literal``; G_max is the study's group size.
-    """
-
-    preset: Literal["literal", "calibrated", "narrow", "improved"] = "literal"
-    """Fills in what is not given explicitly."""
-
-    # Eq. 1, the score
-    alpha: float = Field(default=50.0, ge=0, le=1_000_000)
-    """lambda(t) = alpha ln t (tab:hyperparams: 50; calibrated: 1)."""
-    xi: float = Field(default=10.0, gt=0, le=1_000_000_000)
-    """Failures from which the gate can close (tab:hyperparams: 10)."""
-    zeta: float = Field(default=0.1, ge=0, le=1)
-    """Success rate above which it stays open (tab:hyperparams: 0.1)."""
-
-    # The gate
-    gate_decay: float = Field(default=1.0, gt=0, le=1)
-    """Factor on all counts at each epoch's end; 1 keeps the gate absorbing, as eq. 1 prints it."""
-    gate_reset_every: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Epochs after which all counts are forgotten; never by default."""
-
-    # Eq. 3 and Algorithm 1
-    g_max: int | None = Field(default=None, ge=1, le=1024)
-    """G_max, the most samples of one state. Default: the study's group size (tab:hyperparams: 8 and 8)."""
-    max_generations_per_task: int | None = Field(default=None, ge=1, le=1_000_000_000)
-    """Cap on one task's generations per epoch (tab:efficiency: 4.5e5 / 6,400 = 70). Default: group size x longest episode,
-    which is what a group of whole episodes may use and the least that lets one path be searched at full width."""
-    max_paths_per_task: int = Field(default=32, ge=1, le=1_000_000)
-    """Cap on one task's completed paths per epoch (the released code's ``max_samples_per_prompt``)."""
-
-    # Eq. 5, the update
-    update_unit: Literal["state", "tick", "path", "epoch"] = "state"
-    """When samples are learned from: after the state (Algorithm 1), one optimizer step for each; after the tick, one step
-    for all states expanded in it; after the path, one step for each of its states (the post-trajectory control: the same
-    steps, later); or after the epoch, in the mini-batches of the other methods."""
-    inner_epochs: int = Field(default=1, ge=1, le=100)
-    """Passes over the samples of an update."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in_preset(cls, values: Any) -> Any:
-        # What is given explicitly stands over the preset.
-        preset = values.get("preset") if isinstance(values, dict) else None
-        return (
-            {**_PRESETS[preset], **values} if isinstance(preset, str) and preset in _PRESETS else values
-        )
+    steps: SearchSteps
+    request: SampleRequest
 
 
 class Threespo:
-    """3SPO. It remembers the state table, and the statistics that all methods keep."""
+    """3SPO. It remembers the state table, the graphs of ``credit: graph``, and the statistics that all methods keep."""
 
     critic_rate = None
 
     def __init__(self, options: ThreespoOptions, common: CommonSettings) -> None:
-        self.options, self.common = options, common
-        self.table, self.states = StateTable(), StateStatistics()
-        self.graphs: dict[str, StateGraph] = {}
-        self.settings = SearchSettings(
-            score=ScoreSettings(
-                options.alpha, options.xi, options.zeta, g_max=options.g_max or common.group_size
-            ),
-            release="search"
-            if options.credit != "step"
-            else "path"
-            if options.update_unit == "path"
-            else "state",
-            max_paths=options.max_paths_per_task,
-            **options.model_dump(include=set(SearchOptions.model_fields)),
-        )
+        self.options = options
+        self.common = common
+        g_max = options.g_max or common.group_size
+        self.constants = ScoreSettings(options.alpha, options.xi, options.zeta, g_max=g_max)
 
-    def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
+        # "Initialize N_total(s), N_success(s) <- 0, S(s) <- 1 for all s": a state that is not in the table has counts of 0.
+        self.table = StateTable()
+        self.states = StateStatistics()
+        self.graphs: dict[str, StateGraph] = {}
+
+    def train_epoch(self, epoch: int, starts: Sequence[Episode]) -> MethodSteps:
         """Search every task, tick by tick: sample for all, update state by state in task order, count, go on."""
-        tally, logs = Tally(self.states), {start.task.task_type: SearchLog() for start in starts}
+        # "foreach epoch e": the run loop calls this method. "foreach task x in D": all searches advance in lock-step.
+        tally = Tally(self.states)
+        logs = {start.task.task_type: SearchLog() for start in starts}
         searches = [
-            self._search(number, slot, start, tally, logs[start.task.task_type])
-            for slot, start in enumerate(starts)
+            self._make_search(epoch, index, start, tally, logs[start.task.task_type])
+            for index, start in enumerate(starts)
         ]
         waiting, _ = _advance(
             [search.run(start) for search, start in zip(searches, starts, strict=True)]
         )
 
-        active: list[int] = []
-        kept: list[tuple[Row, ...]] = []
+        active_tasks: list[int] = []
+        kept_groups: list[tuple[Row, ...]] = []
         while waiting:
-            active.append(len(waiting))
-            samples = yield tuple(request for _, request in waiting)
-            groups = [search.send(drawn) for (search, _), drawn in zip(waiting, samples, strict=True)]
-            # A search answers its samples with the groups that are ripe, an empty tuple if there are none.
-            yield from self._learn(
-                [group for ripe in groups if isinstance(ripe, tuple) for group in ripe], kept
-            )
+            active_tasks.append(len(waiting))
+
+            # "Generate n rollouts from s_cur", of all tasks in one batch.
+            samples = yield tuple(search.request for search in waiting)
+            answers = [search.steps.send(drawn) for search, drawn in zip(waiting, samples, strict=True)]
+
+            # "Update theta via Eq. 5". A search answers its samples with groups, with none if none is ready.
+            ready = [group for groups in answers if isinstance(groups, tuple) for group in groups]
+            yield from self._update(ready, kept_groups)
+
+            # "Update N_total, N_success": what this tick's paths add counts for all tasks from the next tick on.
             self.table.commit()
-            waiting, late = _advance([search for search, _ in waiting])
-            yield from self._learn(late, kept)
+            waiting, last_groups = _advance([search.steps for search in waiting])
+            yield from self._update(last_groups, kept_groups)
 
-        if kept:
-            rows = [row for group in kept for row in group]
-            yield self._request(
-                split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
-            )
+        if kept_groups:
+            rows = [row for group in kept_groups for row in group]
+            batches = split_into_minibatches(rows, self.common.minibatch, self.common.seed, epoch)
+            yield self._make_update(batches)
 
-        # What the searches came to after the last tick.
+        # Paths that searches have completed after the last tick.
         self.table.commit()
 
-        known = self._known()
-        self._forget(number)
-        g_max = self.settings.score.g_max
-
         details = {
-            **SearchLog.merge_logs(logs.values()).details(g_max),
-            **known,
-            "ticks": float(len(active)),
-            "active_tasks": sum(active) / max(1, len(active)),
+            **SearchLog.merge_logs(logs.values()).to_metrics(self.constants.g_max),
+            **self._count_known_states(),
+            "ticks": float(len(active_tasks)),
+            "active_tasks": sum(active_tasks) / max(1, len(active_tasks)),
             # With fewer tasks a tick's batches are small, and the hardware idles.
-            "ticks_of_half": float(sum(count > len(starts) / 2 for count in active)),
+            "ticks_of_half": float(sum(count > len(starts) / 2 for count in active_tasks)),
         }
+        self._reopen_gates(epoch)
 
-        result = tally.close(details, {kind: log.details(g_max) for kind, log in logs.items()})
+        by_type = {kind: log.to_metrics(self.constants.g_max) for kind, log in logs.items()}
+        result = tally.close_epoch(details, by_type)
         result.trees = [row for search in searches if search.record for row in search.record.rows]
         return result
+
+    def _make_search(
+        self, epoch: int, index: int, start: Episode, tally: Tally, log: SearchLog
+    ) -> "Search":
+        default_cap = self.common.group_size * start.setup.max_steps
+        task_id = start.task.task_id
+        graph = StateGraph()
+        if self.options.credit == "graph":
+            graph = self.graphs.setdefault(task_id, graph)
+        return Search(
+            task_index=index,
+            scorer=self.scorer_at_epoch(epoch),
+            common=self.common,
+            tally=tally,
+            log=log,
+            max_generations=self.options.max_generations_per_task or default_cap,
+            graph=graph,
+            record=TreeRecord() if task_id in self.common.recorded else None,
+        )
+
+    def scorer_at_epoch(self, epoch: int) -> StateScorer:
+        """Return how states are scored in an epoch, by the counts as they are when it is used."""
+        return StateScorer(epoch, self.table, self.options, self.constants)
+
+    def _update(
+        self, groups: list[tuple[Row, ...]], kept_groups: list[tuple[Row, ...]]
+    ) -> Iterator[UpdateRequest]:
+        """Ask for one optimizer step on each group; for one on all of a tick or at the epoch's end by ``update_unit``."""
+        if self.options.update_unit == "epoch":
+            kept_groups += groups
+        elif self.options.update_unit == "tick" and groups:
+            yield self._make_update([tuple(row for group in groups for row in group)])
+        elif groups:
+            yield self._make_update(groups)
+
+    def _make_update(self, batches: list[tuple[Row, ...]]) -> UpdateRequest:
+        # Eq. 5 averages over the tokens of a response, then over the responses of a state.
+        return UpdateRequest(tuple(batches), make_loss_settings(self.common, "seq-mean-token-mean"))
+
+    def _reopen_gates(self, epoch: int) -> None:
+        """Let counts fade (``gate_decay``) or forget them (``gate_reset_every``), so that gates can open again."""
+        self.table.decay(self.options.gate_decay)
+        reset_every = self.options.gate_reset_every
+        if reset_every and (epoch + 1) % reset_every == 0:
+            self.table.forget()
+
+    def _count_known_states(self) -> dict[str, float]:
+        """Return how many states the table has, and how many of them eq. 1 gates wherever they are not a root."""
+        counts = self.table.counts.values()
+        gated = [
+            state_score(n_total, n_success, 1, self.constants, self.options.gate).gated
+            for n_total, n_success in counts
+        ]
+        return {"gated_states": float(sum(gated)), "known_states": float(len(counts))}
 
     def dump(self) -> dict[str, Any]:
         graphs = {task: graph.dump() for task, graph in self.graphs.items()}
@@ -173,65 +186,329 @@ class Threespo:
         self.states = StateStatistics.restore(memory["states"])
         self.graphs = {task: StateGraph.restore(graph) for task, graph in memory["graphs"].items()}
 
-    def _search(self, number: int, slot: int, start: Episode, tally: Tally, log: SearchLog) -> Search:
-        cap = self.options.max_generations_per_task or self.common.group_size * start.setup.max_steps
-        record = TreeRecord() if start.task.task_id in self.common.recorded else None
-        graph = StateGraph()
-        if self.options.credit == "graph" and self.options.graph_memory == "run":
-            graph = self.graphs.setdefault(start.task.task_id, graph)
-        return Search(
-            slot, self.scorer_at_epoch(number), self.common, tally, log, cap, graph, record=record
-        )
 
-    def scorer(self, number: int) -> StateScorer:
-        """Return how states are scored in epoch ``number``, by the counts as they are when it is used."""
-        return StateScorer(number, self.table, self.settings)
+def _advance(searches: Sequence[SearchSteps]) -> tuple[list[WaitingSearch], list[tuple[Row, ...]]]:
+    """Advance each search to its next sample request.
 
-    def _learn(
-        self, groups: list[tuple[Row, ...]], kept: list[tuple[Row, ...]]
-    ) -> Iterator[UpdateRequest]:
-        """Ask for the update on groups that are ripe, or keep them for the epoch's end."""
-        if self.options.update_unit == "epoch":
-            kept += groups
-        elif self.options.update_unit == "tick" and groups:
-            yield self._request([tuple(row for group in groups for row in group)])
-        elif groups:
-            yield self._request(groups)
-
-    def _request(self, batches: list[tuple[Row, ...]]) -> UpdateRequest:
-        return UpdateRequest(
-            tuple(batches) * self.options.inner_epochs,
-            make_loss_settings(self.common, "seq-mean-token-mean"),
-        )
-
-    def _forget(self, number: int) -> None:
-        """Let gates reopen, as far as the options have them."""
-        self.table.decay(self.options.gate_decay)
-        if self.options.gate_reset_every and (number + 1) % self.options.gate_reset_every == 0:
-            self.table.forget()
-
-    def _known(self) -> dict[str, float]:
-        """Return how many states are known at the epoch's end, and how many of them eq. 1 gates (the root apart)."""
-        counts = self.table.counts.values()
-        gated = sum(
-            state_score(*pair, 1, self.settings.score, self.settings.gate).gated for pair in counts
-        )
-        return {"gated_states": float(gated), "known_states": float(len(counts))}
-
-
-def _advance(
-    searches: list[Expansion],
-) -> tuple[list[tuple[Expansion, SampleRequest]], list[tuple[Row, ...]]]:
-    """Move each search on to its next sample request; return these, and what the searches that have ended still held."""
-    waiting: list[tuple[Expansion, SampleRequest]] = []
-    late: list[tuple[Row, ...]] = []
+    Returns:
+        The searches that wait for samples, and the groups that the others had pending when they ended.
+    """
+    waiting: list[WaitingSearch] = []
+    last_groups: list[tuple[Row, ...]] = []
     for search in searches:
         for request in search:
             if isinstance(request, SampleRequest):
-                waiting.append((search, request))
+                waiting.append(WaitingSearch(search, request))
                 break
-            late += request
-    return waiting, late
+            last_groups += request
+    return waiting, last_groups
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One sampled transition with its reward."""
+
+    turn: Turn
+    node: Node
+    terms: RewardTerms
+    reward_penalty: float
+    """Comes off the reward of a malformed response."""
+    advantage_penalty: float
+    """Comes off its advantage instead: one of the two is 0 (option ``penalty``)."""
+
+    @property
+    def reward(self) -> float:
+        """R_i: eq. 2, less the penalty where that is part of the reward."""
+        return self.terms.total - self.reward_penalty
+
+    @property
+    def subtree(self) -> Subtree:
+        """The completed paths that go on from this transition."""
+        return self.node.subtrees[-1]
+
+
+@dataclass(slots=True)
+class Search:
+    """The search of one task in one epoch."""
+
+    task_index: int
+    """Index of the task in the epoch, part of the key of every draw."""
+    scorer: StateScorer
+    common: CommonSettings
+    tally: Tally
+    log: SearchLog
+    max_generations: int
+    graph: StateGraph
+    """The transitions of all searches of the task; filled with ``credit: graph`` only."""
+    record: TreeRecord | None = None
+    """Takes down the tree."""
+    generations: int = 0
+    paths: int = 0
+    expansions: int = 0
+    nodes: int = 1
+    """Nodes of the tree so far."""
+    restarted_at: int = 0
+    """Generations when the present pass from the root began (``frontier: restart``)."""
+    pending: list[list[Child]] = field(default_factory=list)
+    """Siblings of expanded states that have not been learned from yet."""
+
+    @property
+    def options(self) -> ThreespoOptions:
+        """The options of 3SPO."""
+        return self.scorer.options
+
+    def run(self, start: Episode) -> SearchSteps:
+        """Search from ``start`` until nothing is left to try or a cap is reached."""
+        # "Observe s_0, frontier <- [], cur <- 0". The frontier is a stack of untried children, best sibling on top. Each has
+        # its own state, history and step count, so "s_cur <- ..." needs no environment to be reset.
+        root = Node(start, (self.scorer.state_key(start),))
+        if self.record:
+            self.record.add_root(start, root.key)
+        frontier = [root]
+
+        # "while true": the algorithm breaks in three places, each time where "frontier = []".
+        while frontier:
+            # While a path goes on, this is its best child, "s_cur <- s_next,i*"; after its end, "cur <- frontier.pop()".
+            node = frontier.pop()
+            if node.episode.done:
+                # With `count_siblings: false` a finished sibling waits its turn like the others.
+                self._count_path(node)
+            else:
+                frontier = yield from self._expand(node, frontier)
+            if not frontier:
+                frontier = self._restart(root)
+
+        if self.pending:
+            yield self._release_groups()
+
+        self.log.generation_caps += self.generations >= self.max_generations
+        self.log.path_caps += self.paths >= self.options.max_paths_per_task
+
+    def _expand(
+        self, node: Node, frontier: list[Node]
+    ) -> Generator[SampleRequest | RowGroups, Any, list[Node]]:
+        """Do one pass of "while true" for s_cur = ``node``; return the frontier after it."""
+        # "Update N_total(s_cur), N_success(s_cur)": not at each visit, when the outcome is unknown, but when a path ends
+        # (`_count_path`), as the text of sec. 3.2 and the pipeline figure say.
+
+        # "Update S(s_cur) via Eq. 1", and n = ceil(G_max S(s_cur)), eq. 3.
+        score = self.scorer.score(node)
+        rollouts = self._allocate_rollouts(score)
+        if self.record:
+            self.record.record_counts(node.number, self.scorer.table.get(node.key), score)
+
+        # "if I_cur = {} or S(s_cur) = 0 then ... cur <- frontier.pop()": the path is given up, without being counted.
+        if not rollouts:
+            self.log.gated_roots += len(node.path) == 1
+            if self.options.release == "path":
+                # The path ends here, and what was sampled on it is learned from.
+                yield self._release_groups()
+            return frontier
+
+        # "Generate n rollouts from s_cur".
+        self._log_expansion(node, score, rollouts)
+        prompt = node.episode.prompt
+        key = ("search", self.scorer.epoch, self.task_index, self.expansions)
+        samples = yield SampleRequest(prompt, rollouts, key)
+        self.expansions += 1
+        self.generations += rollouts
+
+        # "Compute R_i = R_3SPO(s_cur, s_next,i) for each rollout i in I_cur".
+        children = self._take_actions(node, score, prompt, samples)
+
+        # "Rank: I_cur <- argsort(R) descending".
+        ranked = self._rank_children(children)
+        open_children = self._count_finished(ranked)
+
+        # "Update theta via Eq. 5".
+        path_ended = ranked[0].node.episode.done
+        self.pending.append(children)
+        yield self._release_groups() if self._is_ready(path_ended) else ()
+
+        # "if cur >= T_max or s_next,i* is terminal": then no child goes on from here, and the next pop is of an older one.
+        best_child = [] if path_ended else open_children[-1:]
+        if self._is_capped():
+            # The current path is finished with one sample a step, and nothing else is tried.
+            return best_child
+        if self.options.frontier != "children":
+            # Ablation w/o backtracking: siblings are not tried.
+            return frontier + best_child
+        # "i* <- I_cur.pop()", "if |I_cur| > 0 then frontier.push(I_cur)": worst first, so i* is the next to be popped.
+        return frontier + open_children
+
+    # Eq. 3, the number of samples
+
+    def _allocate_rollouts(self, score: StateScore) -> int:
+        """Return n(s_cur): eq. 3, unless a cap or an option says otherwise; 0 where the gate is closed."""
+        rollouts = score.rollouts
+        if self.options.uniform and rollouts:
+            # Ablation w/o adaptive n.
+            rollouts = self.scorer.constants.g_max
+        if rollouts and self._is_capped():
+            self.log.capped += 1
+            return 1
+        self.log.histogram[rollouts] = self.log.histogram.get(rollouts, 0) + 1
+        return rollouts
+
+    def _is_capped(self) -> bool:
+        """Return whether the task's budget of generations or paths is spent."""
+        return self.generations >= self.max_generations or self.paths >= self.options.max_paths_per_task
+
+    def _log_expansion(self, node: Node, score: StateScore, rollouts: int) -> None:
+        n_total, _ = self.scorer.table.get(node.key)
+        self.log.add_expansion(node.key, score, n_total)
+        self.tally.states.add_visit(node.episode, rollouts)
+        if self.record:
+            self.record.record_expansion(node.number, self.expansions, rollouts)
+
+    # Eq. 2, the reward
+
+    def _take_actions(
+        self, node: Node, score: StateScore, prompt: str, samples: Sequence[Sample]
+    ) -> list[Child]:
+        """Take every sampled action from the same state and reward the transitions."""
+        children = []
+        subtrees: dict[str, Subtree] = {}
+        for sample in samples:
+            outcome = respond(node.episode, sample.text)
+            self.tally.count_turn(outcome)
+            key = self.scorer.state_key(outcome.episode)
+
+            # Of children in the same state only one is tried: what it leads to counts for all of them.
+            subtree = subtrees.setdefault(key, Subtree())
+            child_node = Node(outcome.episode, (*node.path, key), self.nodes, (*node.subtrees, subtree))
+            self.nodes += 1
+
+            terms = self.scorer.compute_reward(node, score, child_node)
+            self.log.add_child(terms)
+            if self.options.credit == "graph":
+                self.graph.add_step(node.key, key, outcome.episode.won)
+
+            penalty = self.common.invalid_penalty * (not outcome.valid)
+            in_reward = self.options.penalty == "reward"
+            child = Child(
+                Turn(node.episode, prompt, sample, outcome),
+                child_node,
+                terms,
+                reward_penalty=penalty if in_reward else 0.0,
+                advantage_penalty=0.0 if in_reward else penalty,
+            )
+            children.append(child)
+            if self.record:
+                self._record_child(node, child)
+        return children
+
+    def _record_child(self, node: Node, child: Child) -> None:
+        assert self.record
+        turn = child.turn
+        self.record.add_child(
+            node.number, child.node.path, turn.sample.text, turn.outcome, child.reward, child.terms
+        )
+        counts = self.scorer.table.get(child.node.key)
+        self.record.record_counts(child.node.number, counts, self.scorer.score(child.node))
+
+    # Ranking
+
+    def _rank_children(self, children: list[Child]) -> list[Child]:
+        """Return the children, best reward first."""
+        order = list(children)
+        if self.options.tie_break == "random":
+            # Ties are common: early on, every new observation earns 0.5.
+            key = ("ties", self.scorer.epoch, self.task_index, self.expansions)
+            generator(self.common.seed, *key).shuffle(order)
+        return sorted(order, key=lambda child: child.reward, reverse=True)
+
+    def _count_finished(self, ranked: list[Child]) -> list[Node]:
+        """Count the paths that end with these children; return the nodes that can be tried, worst first."""
+        open_children: dict[Any, Node] = {}
+        for rank, child in enumerate(ranked):
+            counts_now = self.options.count_siblings or rank == 0
+            if child.node.episode.done and counts_now:
+                self._count_path(child.node)
+                continue
+            # Of children in the same state only the best-ranked is tried.
+            identity = rank if self.options.keep_duplicates else child.node.key
+            open_children.setdefault(identity, child.node)
+        return list(open_children.values())[::-1]
+
+    def _restart(self, root: Node) -> list[Node]:
+        """Return the frontier of another pass from the root (``frontier: restart``), empty if there is none."""
+        # A pass without a generation (the root is gated) would begin again for ever.
+        has_progressed = self.generations > self.restarted_at
+        if self.options.frontier != "restart" or self._is_capped() or not has_progressed:
+            return []
+        self.restarted_at = self.generations
+        return [root]
+
+    # Eq. 5, the update
+
+    def _is_ready(self, path_ended: bool) -> bool:
+        """Return whether pending groups are learned from now, as in Algorithm 1 (later by ``update_unit``, ``credit``)."""
+        if self.options.release == "path":
+            return path_ended
+        return self.options.release == "state"
+
+    def _release_groups(self) -> RowGroups:
+        """Return the rows of all pending groups that carry a signal; none is pending afterwards."""
+        groups = [self._make_group(children) for children in self.pending]
+        self.pending = []
+        return tuple(rows for rows in groups if rows)
+
+    def _make_group(self, children: list[Child]) -> tuple[Row, ...]:
+        """Return the rows of one state: siblings compared by reward (sec. 3.4), each with the weight 1/n (eq. 5)."""
+        if self.options.credit == "subtree":
+            # The success rate of a child that no completed path goes through is unknown.
+            children = [child for child in children if child.subtree.paths]
+        rewards = [self._credit_reward(child) for child in children]
+        advantages = group_advantages(rewards, self.options.std_floor, normalise=self.options.normalise)
+        self.log.add_group(rewards, advantages)
+
+        if advantages is None and len({child.advantage_penalty for child in children}) > 1:
+            # Equal rewards, but not all responses are well-formed: the penalty is what there is to learn.
+            advantages = [0.0] * len(children)
+        if advantages is None:
+            return self._make_group_without_signal(children)
+
+        if self.record:
+            self.record.record_advantages([child.node.number for child in children], advantages)
+        return tuple(
+            make_row(child.turn, advantage - child.advantage_penalty, self.common, 1 / len(children))
+            for child, advantage in zip(children, advantages, strict=True)
+        )
+
+    def _make_group_without_signal(self, children: list[Child]) -> tuple[Row, ...]:
+        """Return no rows, or with ``without_signal: kl`` rows with advantages of 0, which leave the KL penalty alone."""
+        if self.options.without_signal == "skip":
+            return ()
+        rows = [make_row(child.turn, 0.0, self.common, 1 / len(children)) for child in children]
+        # Without the penalty for inadmissible actions, which groups that are skipped do not learn from either.
+        return tuple(replace(row, advantages=(0.0,) * len(row.tokens)) for row in rows)
+
+    def _credit_reward(self, child: Child) -> float:
+        """Return a child's reward, with what ``credit`` takes for R_success in the place of its own."""
+        if self.options.credit == "step":
+            return child.reward
+        if self.options.credit == "graph":
+            steps = self.graph.distance(child.node.key)
+            success = 0.0 if steps is None else GRAPH_DECAY**steps
+        else:
+            success = child.subtree.successes / child.subtree.paths
+        return child.terms._replace(success=0.5 * success).total - child.reward_penalty
+
+    # Counting: N_total and N_success
+
+    def _count_path(self, node: Node) -> None:
+        """Count a completed path that ends at ``node``: once for every state on it, its end included."""
+        won = node.episode.won
+        self.paths += 1
+        self.tally.count_path(node.episode)
+        self.scorer.table.add_path(node.path, won)
+        if self.options.count_at == "path":
+            # At once, and not for all tasks alike at the end of the tick.
+            self.scorer.table.commit()
+        for subtree in node.subtrees:
+            subtree.paths += 1
+            subtree.successes += won
 
 
 METHOD = MethodEntry(Threespo, ThreespoOptions, searches=True)

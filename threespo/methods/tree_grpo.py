@@ -5,27 +5,32 @@ episodes for the same generations, since branches share their beginnings.
 """
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from threespo.envs.episode import Episode
-from threespo.methods.advantages import Groups, grpo_advantages
-from threespo.methods.base import (
-    CommonSettings,
-    MethodEntry,
-    MethodOptions,
-    Tally,
-    make_loss_settings,
-    split_into_minibatches,
+from threespo.methods.advantages import Groups, Steps, grpo_advantages
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions, Tally
+from threespo.methods.episodes import (
+    Rollout,
+    make_episode_rows,
+    make_episode_update,
+    play_episodes,
 )
-from threespo.methods.episodes import Rollout, make_episode_rows, play_episodes
 from threespo.methods.states import RemembersStates
-from threespo.protocol import MethodSteps, Request, UpdateRequest
+from threespo.protocol import MethodSteps, Request
 from threespo.rng import generator
 
 Tree = list[Rollout]
 """The episodes of one tree, each from the root to its end; branches share the turns before they part."""
+
+
+class BranchPoint(NamedTuple):
+    """A step of an episode from which a branch can part."""
+
+    rollout: Rollout
+    step: int
 
 
 class TreeGrpoOptions(MethodOptions):
@@ -46,68 +51,78 @@ class TreeGrpo(RemembersStates):
 
     def __init__(self, options: TreeGrpoOptions, common: CommonSettings) -> None:
         super().__init__()
-        self.options, self.common = options, common
+        self.options = options
+        self.common = common
 
-    def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
+    def train_epoch(self, epoch: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        begun = yield from play_episodes(number, starts, self.options.trees, tally)
-        forests: list[list[Tree]] = [[[rollout] for rollout in group] for group in begun]
-        for turn in range(self.options.rounds):
-            yield from self._grow(number, turn, [tree for forest in forests for tree in forest], tally)
+        first_episodes = yield from play_episodes(epoch, starts, self.options.trees, tally)
+        forests: list[list[Tree]] = [[[rollout] for rollout in group] for group in first_episodes]
+        all_trees = [tree for forest in forests for tree in forest]
+        for round_number in range(self.options.rounds):
+            yield from self._add_branches(epoch, round_number, all_trees, tally)
 
         # Steps that branches share are rows of each, as the episodes are sequences of their own to the loss.
         groups = [[rollout for tree in forest for rollout in tree] for forest in forests]
-        sizes = [[len(tree) for tree in forest] for forest in forests]
+        tree_sizes = [[len(tree) for tree in forest] for forest in forests]
 
-        rows = make_episode_rows(groups, lambda steps: self._advantages(steps, sizes), self.common)
-        batches = split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
-        yield UpdateRequest(tuple(batches), make_loss_settings(self.common, "token-mean"))
-        return tally.close(
-            {"branches": float(sum(len(tree) - 1 for forest in forests for tree in forest))}
+        rows = make_episode_rows(
+            groups, lambda steps: self._estimate_advantages(steps, tree_sizes), self.common
         )
+        yield make_episode_update(rows, self.common, epoch)
+        branches = sum(len(tree) - 1 for tree in all_trees)
+        return tally.close_epoch({"branches": float(branches)})
 
-    def _grow(
-        self, number: int, turn: int, trees: Sequence[Tree], tally: Tally
+    def _add_branches(
+        self, epoch: int, round_number: int, trees: Sequence[Tree], tally: Tally
     ) -> Generator[Request, Any, None]:
         """Add a round's branches to every tree."""
-        chosen: list[tuple[Tree, Rollout, int]] = []
-        for place, tree in enumerate(trees):
-            nodes = self._nodes(tree)
-            draw = generator(self.common.seed, "branches", number, turn, place)
-            chosen += [(tree, *draw.choice(nodes)) for _ in range(self.options.branches if nodes else 0)]
+        chosen: list[tuple[Tree, BranchPoint]] = []
+        for index, tree in enumerate(trees):
+            points = _find_branch_points(tree)
+            draw = generator(self.common.seed, "branches", epoch, round_number, index)
+            branches = self.options.branches if points else 0
+            chosen += [(tree, draw.choice(points)) for _ in range(branches)]
 
-        starts = [rollout.turns[step].before for _, rollout, step in chosen]
-        played = yield from play_episodes(number, starts, 1, tally, f"branch {turn}")
-        for (tree, rollout, step), (branch,) in zip(chosen, played, strict=True):
-            tree.append(Rollout(branch.episode, [*rollout.turns[:step], *branch.turns]))
+        starts = [point.rollout.turns[point.step].before for _, point in chosen]
+        played = yield from play_episodes(epoch, starts, 1, tally, f"branch {round_number}")
+        for (tree, point), (branch,) in zip(chosen, played, strict=True):
+            shared_turns = point.rollout.turns[: point.step]
+            tree.append(Rollout(branch.episode, [*shared_turns, *branch.turns]))
 
-    def _nodes(self, tree: Tree) -> list[tuple[Rollout, int]]:
-        """Return the places, after the first step and before the last, from which a branch can part; shared ones once."""
-        places = {
-            id(rollout.turns[step]): (rollout, step)
-            for rollout in tree
-            for step in range(1, len(rollout.turns))
-        }
-        return list(places.values())
-
-    def _advantages(self, groups: Groups, sizes: Sequence[Sequence[int]]) -> list[list[list[float]]]:
+    def _estimate_advantages(
+        self, groups: Groups, tree_sizes: Sequence[Sequence[int]]
+    ) -> list[list[list[float]]]:
         """Return GRPO's advantage within the tree plus that among all episodes of the task."""
-        result = []
-        for group, trees in zip(groups, sizes, strict=True):
-            inter = grpo_advantages(group, population=self.common.statistics)
-            intra: list[list[float]] = []
-            for size in trees:
-                tree = group[len(intra) : len(intra) + size]
-                # An episode alone in its tree has nothing to be compared with there.
-                alone = [[0.0] * len(episode.scores) for episode in tree]
-                intra += grpo_advantages(tree, population=self.common.statistics) if size > 1 else alone
-            result.append(
-                [
-                    [a + b for a, b in zip(one, other, strict=True)]
-                    for one, other in zip(intra, inter, strict=True)
-                ]
-            )
-        return result
+        advantages = []
+        for group, sizes in zip(groups, tree_sizes, strict=True):
+            inter_tree = grpo_advantages(group, population=self.common.statistics)
+            intra_tree: list[list[float]] = []
+            for size in sizes:
+                first = len(intra_tree)
+                intra_tree += self._compare_within_tree(group[first : first + size])
+            sums = [
+                [a + b for a, b in zip(intra, inter, strict=True)]
+                for intra, inter in zip(intra_tree, inter_tree, strict=True)
+            ]
+            advantages.append(sums)
+        return advantages
+
+    def _compare_within_tree(self, episodes: Sequence[Steps]) -> list[list[float]]:
+        if len(episodes) == 1:
+            # An episode alone in its tree has nothing to be compared with there.
+            return [[0.0] * len(episodes[0].scores)]
+        return grpo_advantages(episodes, population=self.common.statistics)
+
+
+def _find_branch_points(tree: Tree) -> list[BranchPoint]:
+    """Return the steps after the first and before the end of each episode; those that episodes share come once."""
+    points = {
+        id(rollout.turns[step]): BranchPoint(rollout, step)
+        for rollout in tree
+        for step in range(1, len(rollout.turns))
+    }
+    return list(points.values())
 
 
 METHOD = MethodEntry(TreeGrpo, TreeGrpoOptions)

@@ -9,24 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from threespo.errors import InputError
+from threespo.scoring.reward import RewardTerms
 from threespo.tables import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 KEY = ("epoch", "task_id", "node")
-"""What tells nodes apart."""
+"""Identifies a node."""
 
 INTEGERS = ("epoch", "node", "parent", "depth", "expanded", "rollouts")
-"""``node`` is 0 for the root, whose ``parent`` is -1 and ``depth`` 1; ``expanded`` is the place in the order of
+"""``node`` is 0 for the root, whose ``parent`` is -1 and ``depth`` 1; ``expanded`` is the index in the order of
 expansions from 0, or -1; ``rollouts`` is n(s), the samples that were drawn there."""
 
 COUNTS = ("visits", "successes", "score")
 """N_total, N_success and S(s) of eq. 1 when the search came to the node, or else when it was created."""
 
-REWARDS = ("reward", "novelty", "difference", "success", "advantage")
-"""Eq. 2 less the penalty for malformed responses, its three terms as they enter the sum, and the group's advantage before
-the penalty for inadmissible actions; NaN where there is none."""
+REWARDS = ("reward", *RewardTerms._fields, "advantage")
+"""Eq. 2 less the penalty for malformed responses, its terms as they enter the sum, and the group's advantage before the
+penalty for inadmissible actions; NaN where there is none."""
 
 FLAGS = ("valid", "admissible", "gated")
 
@@ -36,35 +37,12 @@ TEXTS = ("state", "action", "response", "observation")
 NAMES = ("task_id", "task_type", "goal", "end")
 
 ENDS = ("", "won", "limit", "over")
-"""Nothing, won, at the step limit, or over without being won."""
+"""Not ended, won, at the step limit, or ended without being won."""
 
 COLUMNS = (
-    "epoch",
-    "task_id",
-    "task_type",
-    "goal",
-    "node",
-    "parent",
-    "depth",
-    "state",
-    "action",
-    "response",
-    "observation",
-    "valid",
-    "admissible",
-    "end",
-    "visits",
-    "successes",
-    "score",
-    "gated",
-    "expanded",
-    "rollouts",
-    "reward",
-    "novelty",
-    "difference",
-    "success",
-    "advantage",
-)
+    "epoch", "task_id", "task_type", "goal", "node", "parent", "depth", "state", "action", "response", "observation",
+    "valid", "admissible", "end", "visits", "successes", "score", "gated", "expanded", "rollouts", *REWARDS,
+)  # fmt: skip
 """In the order in which they are written."""
 
 
@@ -82,16 +60,17 @@ def read_trees(file: Path) -> "pd.DataFrame":
     trees = read_table(file)
     missing = [name for name in COLUMNS if name not in trees]
     if missing:
-        raise _refused(
-            file, missing[0], f"missing, as are {len(missing) - 1} others" if missing[1:] else "missing"
-        )
+        others = f", as are {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise _refuse_table(file, missing[0], f"missing{others}")
     if len(trees):
+        _check_types(file, trees)
         _check_values(file, trees)
         _check_parents(file, trees)
+        _check_depths(file, trees)
     return trees
 
 
-def _check_values(file: Path, trees: "pd.DataFrame") -> None:
+def _check_types(file: Path, trees: "pd.DataFrame") -> None:
     import pandas as pd
 
     types = pd.api.types
@@ -102,62 +81,77 @@ def _check_values(file: Path, trees: "pd.DataFrame") -> None:
     ):
         for name in names:
             if not fits(trees[name]):
-                raise _refused(file, name, f"of type {trees[name].dtype}; expected {expected}")
+                raise _refuse_table(file, name, f"of type {trees[name].dtype}; expected {expected}")
+
+
+def _check_values(file: Path, trees: "pd.DataFrame") -> None:
     for name in (*COUNTS, *REWARDS):
+        # NaN says that there is no reward or advantage; a count always has a value.
+        may_be_nan = name in REWARDS
         bad = [
             value
             for value in trees[name].tolist()
-            if math.isinf(value) or (name in COUNTS and math.isnan(value))
+            if math.isinf(value) or (math.isnan(value) and not may_be_nan)
         ]
         if bad:
-            raise _refused(file, name, f"{bad[0]} in {len(bad)} rows; expected finite numbers")
+            raise _refuse_table(file, name, f"{bad[0]} in {len(bad)} rows; expected finite numbers")
+
     for name in (*TEXTS, *NAMES):
         if not trees[name].map(lambda value: isinstance(value, str)).all():
-            raise _refused(file, name, "not text in every row")
-    if unknown := sorted(set(trees["end"]) - set(ENDS)):
-        raise _refused(file, "end", f"{unknown[0]!r}; expected one of {', '.join(map(repr, ENDS))}")
+            raise _refuse_table(file, name, "not text in every row")
+
+    unknown = sorted(set(trees["end"]) - set(ENDS))
+    if unknown:
+        expected = ", ".join(map(repr, ENDS))
+        raise _refuse_table(file, "end", f"{unknown[0]!r}; expected one of {expected}")
 
 
 def _check_parents(file: Path, trees: "pd.DataFrame") -> None:
-    """Refuse rows that are not trees: what is left has one root each, and every parent before its children."""
-    again = trees[trees.duplicated(list(KEY))]
-    if len(again):
-        raise _refused(file, "node", f"{_place(again)} is there twice")
+    """Refuse rows that are not trees: each tree has one root, and every parent comes before its children."""
+    repeated = trees[trees.duplicated(list(KEY))]
+    if len(repeated):
+        raise _refuse_table(file, "node", f"{_name_first_node(repeated)} is there twice")
 
-    root = trees["node"] == 0
-    astray = trees[root != (trees["parent"] == -1)]
-    if len(astray):
-        found = astray["parent"].iloc[0]
-        raise _refused(
-            file, "parent", f"{_place(astray)} has parent {found}; expected -1 for node 0 only"
-        )
+    is_root = trees["node"] == 0
+    misplaced = trees[is_root != (trees["parent"] == -1)]
+    if len(misplaced):
+        parent = misplaced["parent"].iloc[0]
+        found = f"{_name_first_node(misplaced)} has parent {parent}; expected -1 for node 0 only"
+        raise _refuse_table(file, "parent", found)
 
-    above = trees[[*KEY, "depth"]].rename(columns={"node": "parent", "depth": "above"})
-    joined = trees.merge(above, how="left", on=["epoch", "task_id", "parent"])
+    joined = _join_parents(trees)
     children = joined[joined["node"] != 0]
-    unknown = children[children["above"].isna() | (children["parent"] >= children["node"])]
-    if len(unknown):
-        found = unknown["parent"].iloc[0]
-        raise _refused(
-            file, "parent", f"{_place(unknown)} has parent {found}; expected an earlier node of its tree"
-        )
+    orphans = children[children["parent_depth"].isna() | (children["parent"] >= children["node"])]
+    if len(orphans):
+        parent = orphans["parent"].iloc[0]
+        found = f"{_name_first_node(orphans)} has parent {parent}; expected an earlier node of its tree"
+        raise _refuse_table(file, "parent", found)
 
-    wrong = joined[joined["depth"] != joined["above"].fillna(0) + 1]
+
+def _check_depths(file: Path, trees: "pd.DataFrame") -> None:
+    joined = _join_parents(trees)
+    wrong = joined[joined["depth"] != joined["parent_depth"].fillna(0) + 1]
     if len(wrong):
-        found = wrong["depth"].iloc[0]
-        raise _refused(
-            file,
-            "depth",
-            f"{_place(wrong)} has {found}; expected 1 for the root, 1 more than its parent's below",
+        depth = wrong["depth"].iloc[0]
+        found = (
+            f"{_name_first_node(wrong)} has {depth}; "
+            "expected 1 for the root, 1 more than its parent's below"
         )
+        raise _refuse_table(file, "depth", found)
 
 
-def _place(rows: "pd.DataFrame") -> str:
+def _join_parents(trees: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the rows with ``parent_depth``, NaN for those without a parent."""
+    parents = trees[[*KEY, "depth"]].rename(columns={"node": "parent", "depth": "parent_depth"})
+    return trees.merge(parents, how="left", on=["epoch", "task_id", "parent"])
+
+
+def _name_first_node(rows: "pd.DataFrame") -> str:
     row = rows.iloc[0]
     return f"node {row['node']} of task {row['task_id']!r} in epoch {row['epoch']}"
 
 
-def _refused(file: Path, field: str, found: str) -> InputError:
+def _refuse_table(file: Path, field: str, found: str) -> InputError:
     return InputError(
         f"{file}: not a table of search trees, field {field!r}: {found}. "
         "Give the trees.parquet of a run, or train the run again."

@@ -1,27 +1,21 @@
 """VinePPO (arXiv 2410.01679): the value of every state on the way is the mean return of episodes forked from it.
 
-Where forking is free this is what a user would take in the place of a critic, or of counted statistics.
+Where forking is free this is the plain alternative to a critic, or to counted statistics.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import (
-    CommonSettings,
-    MethodEntry,
-    MethodOptions,
-    Tally,
-    make_loss_settings,
-    make_row,
-    split_into_minibatches,
-)
-from threespo.methods.episodes import Rollout, play_episodes
+from threespo.methods.base import CommonSettings, MethodEntry, MethodOptions, Tally, make_row
+from threespo.methods.episodes import Rollout, make_episode_update, play_episodes
 from threespo.methods.gae import whiten_advantages
 from threespo.methods.states import RemembersStates
-from threespo.protocol import MethodSteps, Row, UpdateRequest
+from threespo.protocol import MethodSteps, Row
+
+History = tuple[tuple[str, str], ...]
+"""(observation, action) of each step so far."""
 
 
 class VineOptions(MethodOptions):
@@ -42,45 +36,50 @@ class Vine(RemembersStates):
 
     def __init__(self, options: VineOptions, common: CommonSettings) -> None:
         super().__init__()
-        self.options, self.common = options, common
+        self.options = options
+        self.common = common
 
-    def epoch(self, number: int, starts: Sequence[Episode]) -> MethodSteps:
+    def train_epoch(self, epoch: int, starts: Sequence[Episode]) -> MethodSteps:
         tally = Tally(self.states)
-        groups = yield from play_episodes(number, starts, self.options.episodes, tally)
+        groups = yield from play_episodes(epoch, starts, self.options.episodes, tally)
         rollouts = [rollout for group in groups for rollout in group]
-
-        # Equal states of a task with equal histories ask the policy the same, so they are valued once.
-        states = {
-            (turn.before.task.task_id, turn.before.history): turn.before
-            for r in rollouts
-            for turn in r.turns
-        }
-        forked = yield from play_episodes(
-            number, list(states.values()), self.options.forks, tally, "fork"
-        )
-        values = {place: self._mean_return(forks) for place, forks in zip(states, forked, strict=True)}
-
-        advantages = [[value] for rollout in rollouts for value in self._advantages(rollout, values)]
         turns = [turn for rollout in rollouts for turn in rollout.turns]
 
-        spread = whiten_advantages(advantages) if self.options.whiten else advantages
-        rows: list[Row] = [
-            make_row(turn, value - self.common.invalid_penalty * (not turn.outcome.valid), self.common)
-            for turn, (value,) in zip(turns, spread, strict=True)
+        # Equal states of a task with equal histories ask the policy the same, so they are valued once.
+        states = {_identify_state(turn.before): turn.before for turn in turns}
+        forks = yield from play_episodes(epoch, list(states.values()), self.options.forks, tally, "fork")
+        values = {
+            state: self._mean_return(episodes) for state, episodes in zip(states, forks, strict=True)
+        }
+
+        advantages = [
+            advantage for rollout in rollouts for advantage in self._step_advantages(rollout, values)
         ]
+        if self.options.whiten:
+            (advantages,) = whiten_advantages([advantages])
 
-        batches = split_into_minibatches(rows, self.common.minibatch, self.common.seed, number)
-        yield UpdateRequest(tuple(batches), make_loss_settings(self.common, "token-mean"))
-        return tally.close({"valued_states": float(len(states))})
+        rows: list[Row] = []
+        for turn, advantage in zip(turns, advantages, strict=True):
+            penalty = self.common.invalid_penalty * (not turn.outcome.valid)
+            rows.append(make_row(turn, advantage - penalty, self.common))
+        yield make_episode_update(rows, self.common, epoch)
+        return tally.close_epoch({"valued_states": float(len(states))})
 
-    def _mean_return(self, forks: Sequence[Rollout]) -> float:
-        return self.common.success_reward * sum(fork.episode.won for fork in forks) / len(forks)
+    def _mean_return(self, episodes: Sequence[Rollout]) -> float:
+        wins = sum(rollout.episode.won for rollout in episodes)
+        return self.common.success_reward * wins / len(episodes)
 
-    def _advantages(self, rollout: Rollout, values: dict[Any, float]) -> list[float]:
+    def _step_advantages(
+        self, rollout: Rollout, values: Mapping[tuple[str, History], float]
+    ) -> list[float]:
         """Return V(s_t+1) - V(s_t) of each step, V of the end being the episode's return."""
-        own = [values[turn.before.task.task_id, turn.before.history] for turn in rollout.turns]
-        following = [*own[1:], self.common.success_reward * rollout.episode.won]
-        return [after - before for before, after in zip(own, following, strict=True)]
+        own_values = [values[_identify_state(turn.before)] for turn in rollout.turns]
+        next_values = [*own_values[1:], self.common.success_reward * rollout.episode.won]
+        return [after - before for before, after in zip(own_values, next_values, strict=True)]
+
+
+def _identify_state(episode: Episode) -> tuple[str, History]:
+    return episode.task.task_id, episode.history
 
 
 METHOD = MethodEntry(Vine, VineOptions)

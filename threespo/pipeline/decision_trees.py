@@ -19,8 +19,9 @@ def run(settings: DecisionTreeSettings) -> None:
 
 def decision_tree_settings(study: Study, paths: Paths, name: str) -> DecisionTreeSettings:
     """Return what trains the row ``name`` (FAMILY/METHOD) on decision trees."""
-    section, (family, row) = study.laboratory, name.split("/")
+    section = study.laboratory
     assert section is not None
+    family, row = name.split("/")
     entry = section.methods[row]
     return DecisionTreeSettings(
         paths=paths,
@@ -37,13 +38,15 @@ def decision_tree_settings(study: Study, paths: Paths, name: str) -> DecisionTre
 
 def decision_tree_outputs(paths: Paths, name: str) -> Outputs:
     """Return what training the row ``name`` (FAMILY/METHOD) of the section ``laboratory`` writes."""
-    return Outputs({"row": [paths.decision_trees(*name.split("/"))]})
+    family, row = name.split("/")
+    return Outputs({"row": [paths.decision_trees(family, row)]})
 
 
-def extra_modules(study: Study, name: str) -> Sequence[str]:
+def list_method_module(study: Study, name: str) -> Sequence[str]:
     """Return the module that a row's method is found in."""
     assert study.laboratory is not None
-    return (method_module(study.laboratory.methods[name.split("/")[1]].method),)
+    _, row = name.split("/")
+    return (method_module(study.laboratory.methods[row].method),)
 
 
 STAGE = Stage(
@@ -55,5 +58,5 @@ STAGE = Stage(
     settings=decision_tree_settings,
     inputs=lambda *_: {},
     outputs=decision_tree_outputs,
-    extra_modules=extra_modules,
+    extra_modules=list_method_module,
 )

@@ -175,7 +175,7 @@ def probe_states(
                 "score_without_gate": open_score.score,
                 "sharing_games": games[key],
                 "sharing_histories": histories[key],
-                "alpha": scorer.settings.score.alpha,
+                "alpha": scorer.constants.alpha,
             }
         )
     return rows

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class RewardTerms(NamedTuple):
-    """The three terms of eq. 2, each with its weight."""
+    """The terms of eq. 2, each with its weight; tables, trees and pages take their names from here."""
 
     novelty: float
     difference: float
@@ -15,7 +15,15 @@ class RewardTerms(NamedTuple):
     @property
     def total(self) -> float:
         """R_3SPO."""
-        return self.novelty + self.difference + self.success
+        # Not ``sum``, which from Python 3.12 on compensates rounding: rewards would differ in their last bit.
+        total = 0.0
+        for term in self:
+            total += term
+        return total
+
+
+TERM_LABELS = {"difference": "difference of scores"}
+"""What readers see of a term whose name does not say it."""
 
 
 def novelty_weight(n_total: float, omega_k: float, fixed: float | None = None) -> float:
@@ -26,7 +34,9 @@ def novelty_weight(n_total: float, omega_k: float, fixed: float | None = None) -
         omega_k: gamma of sec. 3.3, 0.1 in tab:hyperparams.
         fixed: takes the place of the formula (ablation w/o adaptive omega).
     """
-    return 0.5 * math.exp(-omega_k * n_total) if fixed is None else fixed
+    if fixed is not None:
+        return fixed
+    return 0.5 * math.exp(-omega_k * n_total)
 
 
 def step_reward(
@@ -41,7 +51,11 @@ def step_reward(
         next_score: S(s_t+1).
         success: R_success, in [0, 1].
     """
-    return RewardTerms(omega * novel, (0.5 - omega) * (score - next_score), 0.5 * success)
+    return RewardTerms(
+        novelty=omega * novel,
+        difference=(0.5 - omega) * (score - next_score),
+        success=0.5 * success,
+    )
 
 
 def group_advantages(

@@ -69,23 +69,25 @@ def simulate_bandit(rule: AllocationRule, rounds: int) -> RegretCurve:
     truth = np.array(PROBABILITIES)
     gaps = truth - truth.min()
     if rule.alpha_of_rounds:
-        least = float(min(gap for gap in gaps if gap > 0))
-        settings = replace(settings, alpha=2 * math.log(rounds) / (least * math.log(2)))
+        smallest_gap = float(min(gap for gap in gaps if gap > 0))
+        settings = replace(settings, alpha=2 * math.log(rounds) / (smallest_gap * math.log(2)))
 
     # All seeds are rows of one stream, which depends on the rule: variants are independent of each other.
-    random = np.random.Generator(
-        np.random.Philox(key=derive("bandit", *map(int, astuple(rule)), rounds))
-    )
-    tried, won = np.zeros((SEEDS, len(truth))), np.zeros((SEEDS, len(truth)))
-    spent, drawn = np.empty((SEEDS, rounds)), np.empty((SEEDS, rounds))
+    key = derive("bandit", *map(int, astuple(rule)), rounds)
+    random = np.random.Generator(np.random.Philox(key=key))
+    tried = np.zeros((SEEDS, len(truth)))
+    won = np.zeros((SEEDS, len(truth)))
+    regret = np.empty((SEEDS, rounds))
+    rollouts = np.empty((SEEDS, rounds))
 
     for number in range(rounds):
-        count = _allocation(tried, won, rule, settings, random)
+        count = _allocate_rollouts(tried, won, rule, settings, random)
         tried += count
         won += random.binomial(count, truth)
-        spent[:, number], drawn[:, number] = count @ gaps, count.sum(axis=1)
+        regret[:, number] = count @ gaps
+        rollouts[:, number] = count.sum(axis=1)
 
-    return RegretCurve(np.cumsum(spent, axis=1), np.cumsum(drawn, axis=1))
+    return RegretCurve(np.cumsum(regret, axis=1), np.cumsum(rollouts, axis=1))
 
 
 def regret_table() -> pd.DataFrame:
@@ -96,20 +98,23 @@ def regret_table() -> pd.DataFrame:
     rows = []
     for name, rule in VARIANTS.items():
         # The theorem's alpha depends on I, so every I is a bandit of its own.
-        whole = None if rule.alpha_of_rounds else simulate_bandit(rule, MARKS[-1])
+        curve = None if rule.alpha_of_rounds else simulate_bandit(rule, MARKS[-1])
         for mark in MARKS:
-            regret, rollouts = (values[:, mark - 1] for values in whole or simulate_bandit(rule, mark))
-            numbers = {
+            shown = curve or simulate_bandit(rule, mark)
+            regret = shown.regret[:, mark - 1]
+            row = {
+                "variant": name,
+                "rounds": mark,
                 "mean": regret.mean(),
                 "lowest": regret.min(),
                 "highest": regret.max(),
-                "rollouts": rollouts.mean(),
+                "rollouts": shown.rollouts[:, mark - 1].mean(),
             }
-            rows.append({"variant": name, "rounds": mark, **numbers})
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _allocation(
+def _allocate_rollouts(
     tried: NDArray[np.float64],
     won: NDArray[np.float64],
     rule: AllocationRule,
@@ -123,10 +128,11 @@ def _allocation(
         score = np.where((tried - won >= settings.xi) & (rate <= settings.zeta), 0.0, score)
 
     wanted = settings.g_max * score
-    # An open gate is worth one rollout however small S is, as in ``state_score``. Without the ceiling, chance rounds.
+    # Drawn whatever the rule is; only without the ceiling does chance decide how the product is rounded.
     chance = random.random(wanted.shape)
-    rounded = (
-        np.maximum(np.ceil(wanted - 1e-9), score > 0) if rule.ceiling else np.floor(wanted + chance)
-    )
+    rounded = np.floor(wanted + chance)
+    if rule.ceiling:
+        # An open gate is worth one rollout however small S is, as in ``state_score``.
+        rounded = np.maximum(np.ceil(wanted - 1e-9), score > 0)
     count: NDArray[np.int64] = rounded.astype(np.int64)
     return count

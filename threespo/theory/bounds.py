@@ -1,7 +1,8 @@
 """The bounds of sec. 3.5, as formulas."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,15 +34,18 @@ def bad_event_probability(probabilities: Sequence[float], draws: int, log_term: 
         log_term: log A in the text of sec. 3.5, log i in its proof.
     """
     wins = np.arange(draws + 1)
-    far = np.sqrt(log_term / draws)
-    logs = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, draws + 1)))))
-    choose = logs[draws] - logs - logs[::-1]
+    misses_truth_by = np.sqrt(log_term / draws)
 
-    kept = 1.0
+    # Binomial probabilities by logarithms of factorials, since the coefficients overflow.
+    log_factorials = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, draws + 1)))))
+    log_choose = log_factorials[draws] - log_factorials - log_factorials[::-1]
+
+    all_within = 1.0
     for truth in probabilities:
-        mass = np.exp(choose + wins * math.log(truth) + (draws - wins) * math.log1p(-truth))
-        kept *= 1.0 - float(mass[np.abs(wins / draws - truth) > far].sum())
-    return 1.0 - kept
+        log_mass = log_choose + wins * math.log(truth) + (draws - wins) * math.log1p(-truth)
+        outside = np.abs(wins / draws - truth) > misses_truth_by
+        all_within *= 1.0 - float(np.exp(log_mass)[outside].sum())
+    return 1.0 - all_within
 
 
 def score_separation_bound(alpha: float, clock: int, gap: float) -> float:
@@ -74,53 +78,62 @@ def bound_curves() -> pd.DataFrame:
     ``allocation``: the easier of two actions' share of the rollouts at depth 2, and its bound, against the gap; the harder
     one wins once in five. ``omega``: weights of eq. 2 against visits.
     """
-    rows: list[tuple[str, str, float, float]] = []
-    actions, settings = len(PROBABILITIES), ScoreSettings()
+    rows = [*_coverage_rows(), *_separation_rows(), *_allocation_rows(), *_omega_rows()]
+    return pd.DataFrame(rows)
+
+
+class CurvePoint(NamedTuple):
+    """A point of a curve of the figure."""
+
+    panel: str
+    series: str
+    x: float
+    y: float
+
+
+def _coverage_rows() -> Iterator[CurvePoint]:
     for draws in ROUNDS:
-        radii = {
-            "radius of the text": math.log(actions),
+        log_terms = {
+            "radius of the text": math.log(len(PROBABILITIES)),
             "radius of the proof": math.log(draws),
             "repaired": REPAIRED_RADIUS * math.log(draws),
         }
-        rows += [
-            ("coverage", name, draws, bad_event_probability(PROBABILITIES, draws, term))
-            for name, term in radii.items()
-        ]
-        rows.append(("coverage", "claimed, 1/i²", draws, draws**-2.0))
+        for name, log_term in log_terms.items():
+            probability = bad_event_probability(PROBABILITIES, draws, log_term)
+            yield CurvePoint("coverage", name, draws, probability)
+        yield CurvePoint("coverage", "claimed, 1/i²", draws, draws**-2.0)
 
+
+def _separation_rows() -> Iterator[CurvePoint]:
     # At depth 1 all scores are 1, and the bound is 0.
     for clock in range(2, 51):
-        for alpha in (settings.alpha, 1.0):
-            hard, easy = (math.exp(-alpha * math.log(clock) * rate) for rate in (0.4, 0.6))
-            rows.append(("separation", f"S, α = {alpha:g}", clock, hard - easy))
-            rows.append(
-                ("separation", f"bound, α = {alpha:g}", clock, score_separation_bound(alpha, clock, 0.2))
-            )
+        for alpha in (ScoreSettings().alpha, 1.0):
+            hard = math.exp(-alpha * math.log(clock) * 0.4)
+            easy = math.exp(-alpha * math.log(clock) * 0.6)
+            bound = score_separation_bound(alpha, clock, 0.2)
+            yield CurvePoint("separation", f"S, α = {alpha:g}", clock, hard - easy)
+            yield CurvePoint("separation", f"bound, α = {alpha:g}", clock, bound)
 
+
+def _allocation_rows() -> Iterator[CurvePoint]:
+    settings = ScoreSettings()
+    visits = 1_000_000
     for percent in range(0, 81, 2):
         gap = percent / 100
-        counts = [state_score(1_000_000, 1_000_000 * rate, 2, settings) for rate in (0.2, 0.2 + gap)]
-        printed = counts[1].rollouts / sum(count.rollouts for count in counts)
-        rows.append(("allocation", "as printed", gap, printed))
-        rows.append(
-            (
-                "allocation",
-                "without the ceiling",
-                gap,
-                counts[1].score / sum(count.score for count in counts),
-            )
-        )
-        rows.append(("allocation", "bound", gap, allocation_share_bound(settings.alpha, 2, gap)))
+        hard = state_score(visits, visits * 0.2, 2, settings)
+        easy = state_score(visits, visits * (0.2 + gap), 2, settings)
+        printed = easy.rollouts / (hard.rollouts + easy.rollouts)
+        unrounded = easy.score / (hard.score + easy.score)
+        bound = allocation_share_bound(settings.alpha, 2, gap)
+        yield CurvePoint("allocation", "as printed", gap, printed)
+        yield CurvePoint("allocation", "without the ceiling", gap, unrounded)
+        yield CurvePoint("allocation", "bound", gap, bound)
 
+
+def _omega_rows() -> Iterator[CurvePoint]:
+    theorem_gamma = weight_schedule_gamma(EPOCHS, 1.0)
     for visits in range(41):
         weight = novelty_weight(visits, OMEGA_K)
-        rows += [("omega", "ω", visits, weight), ("omega", "0.5 − ω", visits, 0.5 - weight)]
-        rows.append(
-            (
-                "omega",
-                "ω, γ of the theorem",
-                visits,
-                novelty_weight(visits, weight_schedule_gamma(EPOCHS, 1.0)),
-            )
-        )
-    return pd.DataFrame(rows, columns=["panel", "series", "x", "y"])
+        yield CurvePoint("omega", "ω", visits, weight)
+        yield CurvePoint("omega", "0.5 − ω", visits, 0.5 - weight)
+        yield CurvePoint("omega", "ω, γ of the theorem", visits, novelty_weight(visits, theorem_gamma))

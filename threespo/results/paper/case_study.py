@@ -6,7 +6,7 @@ import pandas as pd
 
 from threespo.methods.registry import check_options
 from threespo.methods.tree_table import read_trees
-from threespo.scoring.reward import novelty_weight
+from threespo.scoring.reward import RewardTerms, novelty_weight
 from threespo.study.matrix import shown_runs
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ DEPTH = 7
 
 COLUMNS = (
     "env", "method", "observation", "depth", "visit", "epoch", "visits", "successes", "score", "rollouts", "novelty_weight",
-    "difference_weight", "child", "action", "child_score", "novelty", "difference", "success",
+    "difference_weight", "child", "action", "child_score", *RewardTerms._fields,
 )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, o
             {
                 **own,
                 **{"child": place, "action": child["action"], "child_score": child["score"]},
-                **{name: child[name] for name in ("novelty", "difference", "success")},
+                **{name: child[name] for name in RewardTerms._fields},
             }
             for place, (_, child) in enumerate(children.iterrows())
         ]

@@ -45,7 +45,7 @@ def run_example_search() -> dict[int, pd.DataFrame]:
     start = start_episode(EpisodeSetup(TreeEnv(), TASK.depth, 0), TASK)
     trees = {}
     for epoch in range(1, LATER_EPOCH + 1):
-        steps = method.epoch(epoch - 1, [start])
+        steps = method.train_epoch(epoch - 1, [start])
         reply: Any = None
         while True:
             try:

@@ -15,6 +15,7 @@ import pandas as pd
 from threespo.errors import InputError
 from threespo.files import write_text
 from threespo.methods.tree_table import COUNTS, FLAGS, INTEGERS, REWARDS, TEXTS, read_trees
+from threespo.scoring.reward import TERM_LABELS, RewardTerms
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -68,7 +69,8 @@ def _data(trees: pd.DataFrame) -> dict[str, Any]:
         }
         for (task_type, goal, task_id), rows in trees.groupby(["task_type", "goal", "task_id"])
     ]
-    return {"tasks": tasks, "texts": list(texts)}
+    terms = [[name, TERM_LABELS.get(name, name)] for name in RewardTerms._fields]
+    return {"tasks": tasks, "texts": list(texts), "terms": terms}
 
 
 def _tree(epoch: int, rows: pd.DataFrame, texts: dict[str, int]) -> dict[str, Any]:
