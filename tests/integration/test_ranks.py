@@ -15,7 +15,7 @@ from tests.integration.test_train import VALUES, outputs, paths, prepared, study
 from tests.jobs import train
 from threespo.errors import InputError, StoppedError
 from threespo.paths import Paths
-from threespo.runs import nodes
+from threespo.runs import launch
 from threespo.study.load import parse_study
 from threespo.study.matrix import find_run
 from threespo.tables import read_table
@@ -138,8 +138,8 @@ def test_ranks_on_two_machines(
     one = {"generations": None, "epochs": 2, "snapshots": 2, "zero_stage": 1, "ranks_per_run": 2}
     whole = outputs(*trained(prepared, tmp_path / "here", **one))
     monkeypatch.setenv("HOSTS", str(tmp_path / "called"))
-    monkeypatch.setenv(nodes.HOSTFILE, str(hosts))
-    monkeypatch.setenv(nodes.REMOTE_SHELL, str(shell))
+    monkeypatch.setenv(launch.HOSTFILE, str(hosts))
+    monkeypatch.setenv(launch.REMOTE_SHELL, str(shell))
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     )

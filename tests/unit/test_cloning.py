@@ -18,7 +18,7 @@ def _cloner():
     model = Qwen2ForCausalLM(
         Qwen2Config(vocab_size=20, num_attention_heads=2, num_key_value_heads=2, **sizes)
     )
-    return model, Cloner(model, None, SimpleNamespace(plan=SimpleNamespace(seed=0)))
+    return model, Cloner(model, None, SimpleNamespace(recipe=SimpleNamespace(seed=0)))
 
 
 @pytest.mark.parametrize("prompt_weight", [0.0, 1.0])

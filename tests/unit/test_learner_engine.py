@@ -430,7 +430,7 @@ stats = trainer.update(first)
 trainer.save(folder / "checkpoint")
 trainer.load(folder / "checkpoint")
 # Ranks draw unequal numbers of batches: here one draws none.
-with trainer.whole_weights():
+with trainer.gather_weights():
     if torch.distributed.get_rank() == 1:
         TorchSampler(trainer.policy, 10, 64, 100).sample(requests(0, 3), seed=1, temperature=1.0)
 stats += [one for request in others for one in trainer.update(request)]

@@ -19,7 +19,7 @@ from tests.jobs import settings_of
 from tests.models import policy, requests, rows
 from tests.unit.test_learner_engine import SETTINGS, learner
 from threespo.errors import InputError
-from threespo.learner import backend, memory
+from threespo.learner import backend, checks
 from threespo.learner import checkpoint as files
 from threespo.learner.critic import DeepSpeedCritic
 from threespo.learner.engine import DeepSpeedLearner
@@ -167,13 +167,13 @@ def test_gradients_in_bfloat16_add_up_in_float32(tmp_path: Path, stage: int) -> 
     plain.policy, plain.settings = policy(0, dtype=torch.bfloat16), settings
     plain._dtype, plain._reference = torch.bfloat16, None
     plain._engine = ResponseScorer(plain.policy.model)
-    flat = plain._batch(batch, loss, False)
+    flat = plain._flatten(batch, loss, False)
     total = [
         torch.zeros_like(parameter, dtype=torch.float32) for parameter in plain.policy.model.parameters()
     ]
     for part in cut_micro_batches(flat.groups, 1):
         plain.policy.model.zero_grad()
-        plain._micro_batch(part, flat, loss)[1].backward()
+        plain._compute_loss(part, flat, loss)[1].backward()
         for whole, parameter in zip(total, plain.policy.model.parameters(), strict=True):
             assert parameter.grad is not None
             whole += parameter.grad.float()
@@ -243,10 +243,10 @@ def test_out_of_memory_names_the_settings(
         trainer.update(UpdateRequest((rows(0, 2, 2),), LossSettings()))
     with (
         pytest.raises(InputError, match="sampling: out of memory"),
-        memory.explain_out_of_memory("sampling", SETTINGS),
+        checks.explain_out_of_memory("sampling", SETTINGS),
     ):
         torch.empty(1 << 60)
-    with pytest.raises(RuntimeError, match="other"), memory.explain_out_of_memory("sampling", SETTINGS):
+    with pytest.raises(RuntimeError, match="other"), checks.explain_out_of_memory("sampling", SETTINGS):
         raise RuntimeError("other")
 
 
@@ -284,10 +284,10 @@ def test_large_files_are_hashed_in_blocks(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "small").write_bytes(b"abc")
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "large").write_bytes(bytes(range(256)) * 10)
-    monkeypatch.setattr(files, "_BLOCK", 1000)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 1000)
     content = (tmp_path / "large").read_bytes()
     blocks = [hashlib.blake2b(content[start : start + 1000]).digest() for start in (0, 1000, 2000)]
-    assert files._digests([tmp_path / "small", tmp_path / "large", tmp_path / "empty"]) == [
+    assert files._digest_files([tmp_path / "small", tmp_path / "large", tmp_path / "empty"]) == [
         hashlib.blake2b(b"abc").hexdigest(),
         hashlib.blake2b(b"".join(blocks)).hexdigest(),
         hashlib.blake2b(b"").hexdigest(),
@@ -386,5 +386,5 @@ def test_a_rank_sees_its_own_gpu_as_the_first(
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    backend._see_own_gpu()
+    backend._hide_other_gpus()
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"]) == (seen, "0")

@@ -61,18 +61,18 @@ def initialize(*arguments, config, **rest):
     # What memory is planned for: gradients of bfloat16 weights are added up in float32.
     return start(*arguments, config={**config, "data_types": {"grad_accum_dtype": "fp32"}}, **rest)
 
-start, deepspeed.initialize, pack, step = deepspeed.initialize, initialize, engine.pack, backend.step
+start, deepspeed.initialize, pack, step = deepspeed.initialize, initialize, engine.pack_groups, backend.take_optimizer_step
 for stage, dtype in json.loads(sys.argv[1]):
     before, seen = held(), []
     policy = bundle(model(SHAPE, getattr(torch, dtype)), tokenizer(), "random")
     learner = engine.DeepSpeedLearner(policy, None, OptimSettings(zero_stage=stage, dtype=dtype, micro_batch_tokens=64))
     # The optimizer's moments are there from the second step on.
     learner.step(rows(0, 4, 4, version=0), LossSettings(kl_coef=0.0))
-    engine.pack, backend.step = watched(pack, seen, before), watched(step, seen, before)
+    engine.pack_groups, backend.take_optimizer_step = watched(pack, seen, before), watched(step, seen, before)
     learner.step(rows(0, 4, 4, version=1), LossSettings(kl_coef=0.0))
-    if backend.rank() == 0:
-        print("HELD", json.dumps([backend.world_size(), stage, dtype, max(seen)]), flush=True)
-    engine.pack, backend.step = pack, step
+    if backend.get_rank() == 0:
+        print("HELD", json.dumps([backend.get_world_size(), stage, dtype, max(seen)]), flush=True)
+    engine.pack_groups, backend.take_optimizer_step = pack, step
     # Kept, so that no memory of an earlier case is given back while a later one is measured.
     alive.append((policy, learner))
 """

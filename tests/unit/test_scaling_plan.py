@@ -13,12 +13,12 @@ import pytest
 from threespo import cli
 from threespo.errors import InputError
 from threespo.scaling import doctor, rates
+from threespo.scaling.commands import format_number
 from threespo.scaling.estimate import Machine, choose_machine, does_not_fit, estimate_study
 from threespo.scaling.job_groups import group_jobs
-from threespo.scaling.page import format_number
 from threespo.scaling.rates import GPUS, Rates, read_rates, save_rates
 from threespo.scaling.shapes import KNOWN_SHAPES, shape_of
-from threespo.scaling.workload import playing_work, text_lengths, training_work
+from threespo.scaling.workload import GivenLengths, playing_work, text_lengths, training_work
 from threespo.study.load import load_study
 from threespo.study.matrix import trained_runs
 
@@ -55,12 +55,12 @@ def on(name, which, count=4, **changes):
 
 
 def line_of(found, name):
-    return next(line for line in found.lines if line.cell.stage == "train" and line.cell.name == name)
+    return next(cost for cost in found.costs if cost.group.stage == "train" and cost.group.name == name)
 
 
 def test_smoke_is_planned_within_a_quarter_of_its_measured_processor_time():
     found = on("smoke", "cpu", 2, **BUDGETS)
-    planned = {line.cell.name: line.hours * 3600 for line in found.lines if line.cell.stage == "train"}
+    planned = {cost.group.name: cost.hours * 3600 for cost in found.costs if cost.group.stage == "train"}
     assert planned.keys() == SMOKE.keys()
     assert found.device_hours * 3600 == pytest.approx(SMOKE_IN_ALL, rel=0.25)
     assert sum(planned.values()) == pytest.approx(sum(SMOKE.values()), rel=0.25)
@@ -71,7 +71,7 @@ def test_smoke_is_planned_within_a_quarter_of_its_measured_processor_time():
 def test_work_of_episodes_is_counted_in_closed_form():
     paper = study("paper")
     run = next(run for run in trained_runs(paper) if (run.method, run.env) == ("grpo", "alfworld"))
-    text = text_lengths("alfworld", paper.policies[run.policy], (500, 100))
+    text = text_lengths("alfworld", paper.policies[run.policy], GivenLengths(500, 100))
     work = training_work(paper, run, text)
     assert work.generations == 400 * 16 * 8 * 50
     assert work.drawn == 100 * work.generations
@@ -155,10 +155,10 @@ def test_more_ranks_are_sooner_and_dearer():
 def test_disk_energy_and_wall_time_follow_their_formulas():
     found = on("paper", "h200-141")
     shape = KNOWN_SHAPES["Qwen/Qwen2.5-1.5B-Instruct"]
-    assert line_of(found, "alfworld/qwen25-1b5/grpo").cell.kept == pytest.approx(
+    assert line_of(found, "alfworld/qwen25-1b5/grpo").group.kept == pytest.approx(
         8 * 2 * shape.parameters, rel=0.01
     )
-    assert line_of(found, "alfworld/qwen25-1b5/grpo").cell.checkpoint == pytest.approx(
+    assert line_of(found, "alfworld/qwen25-1b5/grpo").group.checkpoint == pytest.approx(
         14 * shape.parameters
     )
     assert found.kilowatt_hours == pytest.approx(0.7 * found.device_hours)
@@ -172,7 +172,7 @@ def test_measured_rates_replace_assumed_ones():
     slow = Rates(origin="measured on this machine", read=1, step=1, draw=1, update=1, learn=1, head=1)
     save_rates({rates.rates_key("cpu", shape): slow})
     found = estimate_study(mini, choose_machine(None, None, mini, read_rates(), []))
-    assert {line.origin for line in found.lines} == {"measured on this machine"}
+    assert {cost.origin for cost in found.costs} == {"measured on this machine"}
     assert found.device_hours > 100 * on("ci", "cpu").device_hours
     rates.rates_file().write_text('{"cpu/x": {"read": -1}}')
     with pytest.raises(InputError, match="not the rates of a machine"):
@@ -248,9 +248,9 @@ def test_doctor_says_in_ten_lines_what_is_lacking(tmp_path):
     assert "paper" in cannot
     assert "GPU(s) a run, here" in cannot
     installed = dict.fromkeys(doctor.PACKAGES, "1")
-    assert doctor.explain_missing(study("ci"), [], 1e12, installed) == []
-    assert doctor.explain_missing(study("ci"), [], 1e3, installed)[0].endswith("GB of disk")
-    assert doctor.explain_missing(study("ci"), [], 1e12, {**installed, "torch": None}) == [
+    assert doctor.list_missing(study("ci"), [], 1e12, installed) == []
+    assert doctor.list_missing(study("ci"), [], 1e3, installed)[0].endswith("GB of disk")
+    assert doctor.list_missing(study("ci"), [], 1e12, {**installed, "torch": None}) == [
         "torch (make install)"
     ]
 

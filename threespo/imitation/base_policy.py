@@ -1,14 +1,16 @@
 """The embedded base policies: tiny Qwen2 models that can play, trained here, in minutes, from scratch.
 
-``tiny-s`` stands in for the paper's 1.5B model and ``tiny-m`` for its 7B. Both go through the same code as those: a
-Hugging Face folder with tokenizer and chat template.
+``tiny-s`` stands in for the paper's 1.5B model and ``tiny-m`` for its 7B. Both go through the same code
+as those: a Hugging Face folder with tokenizer and chat template.
 
-The recipe has two parts. *Strong*: behaviour cloning of a scripted expert until the policy acts on what the prompt shows
-(measured by ``measure_binding``). *Base*: a policy whose success rate is low, from which all reinforcement learning starts. It comes
-in two kinds, ``weakness`` in a study. ``planted``: the strong policy, fine-tuned briefly on a careless expert. It is still
-able to do what the strong policy does but seldom does it, so there is something to gain; part of the gain is to undo the
-planted faults, and the report says so. ``early``: the clone as it was when its success rate first passed a target on the way
-to the strong policy. Its faults are what it had not learned yet. The strong policy is shown as the ceiling of both.
+The recipe has two parts. *Strong*: behaviour cloning of a scripted expert until the policy acts on what
+the prompt shows (measured by ``measure_binding``). *Base*: a policy whose success rate is low, from
+which all reinforcement learning starts. It comes in two kinds, ``weakness`` in a study. ``planted``: the
+strong policy, fine-tuned briefly on a careless expert. It can still do what the strong policy does but
+seldom does it, so there is something to gain; part of the gain is to undo the planted faults, and the
+report says so. ``early``: the clone as it was when its success rate first passed a target on the way to
+the strong policy. Its faults are what it had not learned yet. The strong policy is shown as the ceiling
+of both.
 """
 
 import hashlib
@@ -21,7 +23,7 @@ from typing import Any
 
 from threespo.agents.rollout import play_episodes
 from threespo.envs.base import Task
-from threespo.envs.episode import start_episode, take_action
+from threespo.envs.episode import Episode, start_episode, take_action
 from threespo.envs.parsing import parse_response
 from threespo.envs.registry import environment
 from threespo.errors import InputError
@@ -43,38 +45,51 @@ from threespo.rng import derive, generator
 MIN_WELL_FORMED = 0.95
 """A base policy has at least this share of well-formed responses at temperature 1.0."""
 
+MEASURED_TEMPERATURES = (1.0, 0.4)
+"""Those of training and of evaluation."""
+
+TOKENIZER_TASKS = 600
+TOKENIZER_PAIRS = 6000
+"""Demonstrations from whose texts the tokens are taken."""
+
+FINGERPRINT_PAIRS = 200
+"""Demonstrations of each stage that the fingerprint of a recipe is made of."""
+
 
 def provide_policy(settings: BasePolicySettings) -> None:
     """The policy stage: put ``base/``, ``strong/`` and ``policy.json`` into the policy's folder.
 
-    A shipped policy is used if it was made by exactly this recipe for these games, unless ``build_policy`` is set; otherwise
-    the recipe runs. A pretrained model is not copied: ``policy.json`` names it. One of a hub is fetched into the hub's
-    cache, once, and ``policy.json`` has its commit and the sizes of its files.
+    A shipped policy is used if it was made by exactly this recipe for these games, unless ``build`` is
+    set; otherwise the recipe runs. A pretrained model is not copied: ``policy.json`` names it. One of a
+    hub is fetched into the hub's cache, once, and ``policy.json`` has its commit and the sizes of its
+    files.
 
     Raises:
         InputError: if a model cannot be fetched; names the remedy.
     """
-    env, name, paths = settings.env, settings.policy, settings.paths
-    out = paths.policy(env, name)
+    env = settings.env
+    name = settings.policy
+    out = settings.paths.policy(env, name)
     if settings.kind == "pretrained":
-        write_json(out / POLICY_FILE, {"kind": "pretrained", **_pretrained(settings)})
+        description = {"kind": "pretrained", **_fetch_pretrained(settings)}
+        write_json(out / POLICY_FILE, description)
         return
 
     curriculum = curriculum_of(settings)
     fingerprint = recipe_fingerprint(curriculum)
     with replace_folder(out) as folder:
-        if not settings.build and _matches(curriculum.shipped, fingerprint):
+        if not settings.build and _has_fingerprint(curriculum.shipped, fingerprint):
             print(f"policy {name}: the shipped one was made by this recipe and is used", file=sys.stderr)
             copy_folder(curriculum.shipped, folder)
         else:
             print(f"policy {name}: built from its recipe", file=sys.stderr)
-            facts = build_policy(
-                curriculum, environment(env).load_tasks(paths.data(env), "calibration"), folder
-            )
-            write_json(folder / POLICY_FILE, {"kind": "tiny", "fingerprint": fingerprint, **facts})
+            calibration = environment(env).load_tasks(settings.paths.data(env), "calibration")
+            facts = build_policy(curriculum, calibration, folder)
+            description = {"kind": "tiny", "fingerprint": fingerprint, **facts}
+            write_json(folder / POLICY_FILE, description)
 
 
-def _pretrained(settings: BasePolicySettings) -> dict[str, Any]:
+def _fetch_pretrained(settings: BasePolicySettings) -> dict[str, Any]:
     """Return what is known of a pretrained model: its folder, or what was fetched from a hub."""
     source = str(settings.source)
     if Path(source).is_dir():
@@ -96,58 +111,63 @@ def build_policy(curriculum: Curriculum, calibration: list[Task], folder: Path) 
     from threespo.imitation.cloning import Cloner, TrainingHook
     from threespo.policy import linear
 
-    plan = curriculum.recipe
-    # Sums depend on the number of threads: with one the result does not depend on how many cores a machine has.
+    recipe = curriculum.recipe
+    weakening = recipe.weakening
+    # Sums depend on the number of threads: with one the result does not depend on how many cores a
+    # machine has.
     torch.set_num_threads(1)
-    torch.manual_seed(derive(plan.seed, "weights") % 2**63)
+    torch.manual_seed(derive(recipe.seed, "weights") % 2**63)
 
-    tokenizer = _tokenizer(curriculum)
-    model = new_model(plan.shape, tokenizer)
+    # From here on the order of random draws is part of the shipped policies' bytes.
+    tokenizer = _make_tokenizer(curriculum)
+    model = new_model(recipe.shape, tokenizer)
     linear.use_onednn(model)
+    cloner = Cloner(model, tokenizer, curriculum)
 
-    def played_by(name: str) -> dict[str, float]:
+    def save_and_measure(name: str) -> dict[str, float]:
         save_policy(model, tokenizer, folder / name)
-        return measure_policy(folder / name, curriculum, calibration, plan.seed)
+        return measure_policy(folder / name, curriculum, calibration, recipe.seed)
 
-    cloner, weakening = Cloner(model, tokenizer, curriculum), plan.weakening
-    passed: dict[str, float] = {}
+    def bind(name: str) -> dict[str, float]:
+        return measure_binding(folder / name, curriculum, calibration, recipe.seed)
 
-    def look(tokens: int) -> None:
-        if isinstance(weakening, EarlyStop) and tokens >= weakening.first and not passed:
-            played = played_by("base")
-            print(f"clone of {tokens:,} tokens: {played}", file=sys.stderr)
-            if played["success_t1.0"] > plan.target and played["valid_format_t1.0"] >= MIN_WELL_FORMED:
-                passed.update({"tokens": tokens, **played})
+    # Of the first clone above the target that answers in form, which stays in ``base/``.
+    early_base: dict[str, float] = {}
 
-    watch = TrainingHook(weakening.every, look) if isinstance(weakening, EarlyStop) else None
-    for stage in plan.stages:
-        cloner.train_stage(stage, watch)
+    def keep_first_above_target(tokens: int) -> None:
+        if not isinstance(weakening, EarlyStop) or tokens < weakening.first or early_base:
+            return
+        played = save_and_measure("base")
+        print(f"clone of {tokens:,} tokens: {played}", file=sys.stderr)
+        if played["success_t1.0"] > recipe.target and _is_well_formed(played):
+            early_base.update({"tokens": tokens, **played})
 
-    facts: dict[str, Any] = {"recipe": asdict(plan)}
+    hook = None
+    if isinstance(weakening, EarlyStop):
+        hook = TrainingHook(weakening.every, keep_first_above_target)
+    for stage in recipe.stages:
+        cloner.train_stage(stage, hook)
+
+    facts: dict[str, Any] = {"recipe": asdict(recipe)}
     facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    played = played_by("strong")
-    facts["strong"] = {
-        **played,
-        "binding": measure_binding(folder / "strong", curriculum, calibration, plan.seed),
-    }
+    played = save_and_measure("strong")
+    facts["strong"] = {**played, "binding": bind("strong")}
     print(f"strong policy: {facts['strong']}", file=sys.stderr)
 
-    # A strong policy that wins little is the base, whatever was to make it weak.
     if isinstance(weakening, EarlyStop):
-        found = passed or {"tokens": cloner.tokens, **played_by("base")}
-        facts["base"] = {
-            **found,
-            "binding": measure_binding(folder / "base", curriculum, calibration, plan.seed),
-        }
+        # A strong policy that wins little is the base itself.
+        base = early_base or {"tokens": cloner.tokens, **save_and_measure("base")}
+        facts["base"] = {**base, "binding": bind("base")}
         return facts
 
     steps = 0
     # A step may also damage the form of responses, which the next one repairs.
-    while not _weak_enough(played, plan) and steps < plan.most_weakening_steps:
+    while not _is_weak_enough(played, recipe) and steps < recipe.most_weakening_steps:
         cloner.train_stage(weakening)
         steps += 1
-        played = played_by("base")
+        played = save_and_measure("base")
         print(f"base policy, {steps} steps weaker: {played}", file=sys.stderr)
+    # The strong policy was weak enough already.
     if not steps:
         save_policy(model, tokenizer, folder / "base")
 
@@ -155,8 +175,12 @@ def build_policy(curriculum: Curriculum, calibration: list[Task], folder: Path) 
     return facts
 
 
-def _weak_enough(played: dict[str, float], plan: Recipe) -> bool:
-    return played["success_t1.0"] <= plan.target and played["valid_format_t1.0"] >= MIN_WELL_FORMED
+def _is_weak_enough(played: dict[str, float], recipe: Recipe) -> bool:
+    return played["success_t1.0"] <= recipe.target and _is_well_formed(played)
+
+
+def _is_well_formed(played: dict[str, float]) -> bool:
+    return played["valid_format_t1.0"] >= MIN_WELL_FORMED
 
 
 def new_model(shape: TinyModelShape, tokenizer: Any) -> Any:
@@ -176,6 +200,7 @@ def new_model(shape: TinyModelShape, tokenizer: Any) -> Any:
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.heads,
         max_position_embeddings=4096,
+        # The embedding is also the head, as in the small Qwen2 models.
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -201,18 +226,24 @@ def measure_policy(
         tasks: what is played.
         seed: of the draws.
     """
-    sampler, setup = _sampler(folder, curriculum), curriculum.setup
+    sampler = _load_sampler(folder, curriculum)
     facts: dict[str, float] = {}
-    for temperature in (1.0, 0.4):
+    for temperature in MEASURED_TEMPERATURES:
         records = play_episodes(
-            setup, tasks, sampler, seed=seed, temperature=temperature, key=("calibration",)
+            curriculum.setup,
+            tasks,
+            sampler,
+            seed=seed,
+            temperature=temperature,
+            key=("calibration",),
         )
         steps = sum(record.episode.steps for record in records)
-        facts[f"success_t{temperature}"] = sum(record.episode.won for record in records) / len(records)
-        facts[f"valid_format_t{temperature}"] = (
-            1 - sum(record.invalid_format for record in records) / steps
-        )
-        facts[f"admissible_t{temperature}"] = 1 - sum(record.inadmissible for record in records) / steps
+        won = sum(record.episode.won for record in records)
+        invalid_format = sum(record.invalid_format for record in records)
+        inadmissible = sum(record.inadmissible for record in records)
+        facts[f"success_t{temperature}"] = won / len(records)
+        facts[f"valid_format_t{temperature}"] = 1 - invalid_format / steps
+        facts[f"admissible_t{temperature}"] = 1 - inadmissible / steps
     return facts
 
 
@@ -223,67 +254,78 @@ def measure_binding(
 
     Args:
         folder: of the policy.
-        curriculum: expert, episode setup, and the measures (``Curriculum.understanding``).
+        curriculum: expert, episode setup, and the measures (``Curriculum.grounding_metrics``).
         tasks: what the expert plays.
         seed: of the draws.
     """
     from threespo.protocol import SampleRequest
 
-    expert, setup, states = curriculum.expert, curriculum.setup, []
+    states: list[Episode] = []
+    wanted_actions: list[str] = []
     for task in tasks:
-        rng, episode = generator(seed, "binding", task.task_id), start_episode(setup, task)
+        rng = generator(seed, "binding", task.task_id)
+        episode = start_episode(curriculum.setup, task)
         while not episode.done:
-            decision = expert(episode, rng)
+            decision = curriculum.expert(episode, rng)
             if curriculum.is_diagnostic(decision):
-                states.append((episode, decision.action))
+                states.append(episode)
+                wanted_actions.append(decision.action)
+            # The expert plays on, whatever the policy would do: states do not depend on the policy.
             episode = take_action(episode, decision.action)
 
     requests = tuple(
-        SampleRequest(episode.prompt, 1, ("binding", i)) for i, (episode, _) in enumerate(states)
+        SampleRequest(state.prompt, 1, ("binding", index)) for index, state in enumerate(states)
     )
-    samples = _sampler(folder, curriculum).sample(requests, seed=seed, temperature=1.0)
-    turns = [
-        Turn(episode, wanted, parse_response(sample.text, setup.env.text.fallback_length).action)
-        for (episode, wanted), (sample,) in zip(states, samples, strict=True)
-    ]
+    sampler = _load_sampler(folder, curriculum)
+    replies = sampler.sample(requests, seed=seed, temperature=1.0)
 
+    fallback_length = curriculum.setup.env.text.fallback_length
+    turns = []
+    for state, wanted, (sample,) in zip(states, wanted_actions, replies, strict=True):
+        taken = parse_response(sample.text, fallback_length).action
+        turns.append(Turn(state, wanted, taken))
     return curriculum.grounding_metrics(turns)
 
 
 def recipe_fingerprint(curriculum: Curriculum) -> str:
     """Return a hash of the recipe and of the first demonstrations that it leads to.
 
-    So it changes if tasks, expert or prompts come out differently, and not with how the code is written. The tokenizer and
-    the training loop are not in it: whoever changes them builds the shipped policies anew (``policy_build``).
+    So it changes if tasks, expert or prompts come out differently, and not with how the code is written.
+    The tokenizer and the training loop are not in it: after changing them, rebuild the shipped policies
+    (``policy_build``).
     """
     from threespo.imitation.cloning import demonstrations
 
-    plan = curriculum.recipe
-    digest = hashlib.sha256(json.dumps(asdict(plan), sort_keys=True).encode())
-    weakening = [plan.weakening] if isinstance(plan.weakening, Stage) else []
-    for number, stage in enumerate((*plan.stages, *weakening)):
-        tasks = curriculum.tasks(derive(plan.seed, "fingerprint", number), stage.generated_share)
-        pairs = demonstrations(curriculum.expert, curriculum.setup, tasks, stage, plan.seed)
-        for prompt, response in itertools.islice(pairs, 200):
+    recipe = curriculum.recipe
+    digest = hashlib.sha256(json.dumps(asdict(recipe), sort_keys=True).encode())
+    stages = list(recipe.stages)
+    if isinstance(recipe.weakening, Stage):
+        stages.append(recipe.weakening)
+    # Demonstrations stand for tasks, expert and prompts: a change in any of them changes their text.
+    for number, stage in enumerate(stages):
+        stream = derive(recipe.seed, "fingerprint", number)
+        tasks = curriculum.tasks(stream, stage.generated_share)
+        pairs = demonstrations(curriculum.expert, curriculum.setup, tasks, stage, recipe.seed)
+        for prompt, response in itertools.islice(pairs, FINGERPRINT_PAIRS):
             digest.update(prompt.encode() + b"\0" + response.encode() + b"\0")
     return digest.hexdigest()
 
 
-def _tokenizer(curriculum: Curriculum) -> Any:
+def _make_tokenizer(curriculum: Curriculum) -> Any:
     from threespo.imitation.cloning import demonstrations
     from threespo.imitation.tokenizer import build_tokenizer
 
-    plan = curriculum.recipe
-    tasks = list(itertools.islice(curriculum.tasks(derive(plan.seed, "tokenizer"), 0.0), 600))
-    noisy = replace(plan.stages[0], labels=None)
-    played = demonstrations(curriculum.expert, curriculum.setup, iter(tasks), noisy, plan.seed)
-    pairs = itertools.islice(played, 6000)
-    return build_tokenizer(
-        curriculum.vocabulary([text for pair in pairs for text in pair], tasks), curriculum.lowercase
-    )
+    recipe = curriculum.recipe
+    stream = curriculum.tasks(derive(recipe.seed, "tokenizer"), 0.0)
+    tasks = list(itertools.islice(stream, TOKENIZER_TASKS))
+    # Labels are the noisy expert's own actions: its faults lead to more texts than the careful one's.
+    noisy = replace(recipe.stages[0], labels=None)
+    pairs = demonstrations(curriculum.expert, curriculum.setup, iter(tasks), noisy, recipe.seed)
+    texts = [text for pair in itertools.islice(pairs, TOKENIZER_PAIRS) for text in pair]
+    return build_tokenizer(curriculum.vocabulary(texts, tasks), curriculum.lowercase)
 
 
-def _sampler(folder: Path, curriculum: Curriculum) -> Any:
+def _load_sampler(folder: Path, curriculum: Curriculum) -> Any:
     from threespo.policy.model import load_policy
     from threespo.policy.sampler import TorchSampler
 
@@ -293,12 +335,13 @@ def _sampler(folder: Path, curriculum: Curriculum) -> Any:
     )
 
 
-def _matches(shipped: Path, fingerprint: str) -> bool:
+def _has_fingerprint(shipped: Path, fingerprint: str) -> bool:
+    """Return whether there is a shipped policy, made by the recipe of this fingerprint."""
     file = shipped / POLICY_FILE
     if not file.exists():
         return False
     remedy = "This is the shipped policy's description: restore it with git checkout."
-    facts = read_json(file, remedy)
-    if not isinstance(facts, dict) or "fingerprint" not in facts:
+    description = read_json(file, remedy)
+    if not isinstance(description, dict) or "fingerprint" not in description:
         raise InputError(f"{file}: no fingerprint in it. {remedy}")
-    return bool(facts["fingerprint"] == fingerprint)
+    return bool(description["fingerprint"] == fingerprint)

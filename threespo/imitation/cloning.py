@@ -1,8 +1,9 @@
 """Behaviour cloning of a scripted expert: how a tiny policy learns to read and act.
 
-Demonstrations are made on the fly from an endless stream of tasks. What is executed is the noisy expert's action, what
-is learned in that state is the careful one's, so the policy learns to recover. The loss covers the whole sequence at
-first (copying is learned from the many repeated names of a prompt) and mostly the response later.
+Demonstrations are made on the fly from an endless stream of tasks. What is executed is the noisy
+expert's action, what is learned in that state is the careful one's (DAgger's idea), so the policy learns
+to recover. The loss covers the whole sequence at first (copying is learned from the many repeated names
+of a prompt) and mostly the response later.
 """
 
 import itertools
@@ -21,6 +22,12 @@ from threespo.envs.base import Task
 from threespo.envs.episode import EpisodeSetup, start_episode, take_action
 from threespo.imitation.curriculum import Curriculum, Decision, Expert, Stage
 from threespo.rng import derive, generator
+
+ENCODED_PAIRS = 512
+"""Demonstrations that are encoded at once."""
+
+POOLED_BATCHES = 128
+"""Batches whose examples are shuffled and sorted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ def demonstrations(
         seed: of the faults.
     """
     for number, task in enumerate(tasks):
+        # One generator a game: how long earlier games were does not matter.
         rng = generator(seed, "demonstration", number)
         episode = start_episode(setup, task)
         while not episode.done:
@@ -64,12 +72,12 @@ def demonstrations(
 
 @dataclass(frozen=True, slots=True)
 class TrainingHook:
-    """Looks at a model while it is trained, without changing it."""
+    """Called while a model is trained; it must not change the model."""
 
     every: int
-    """Training tokens of a stage from one look to the next."""
-    look: Callable[[int], None]
-    """Called with the training tokens so far, those of earlier stages included."""
+    """Training tokens of a stage from one call to the next."""
+    call: Callable[[int], None]
+    """Receives the training tokens so far, those of earlier stages included."""
 
 
 class Cloner:
@@ -83,77 +91,87 @@ class Cloner:
             tokenizer: its tokenizer, with chat template.
             curriculum: tasks, expert and seed.
         """
-        self.model, self.tokenizer, self.curriculum, self.seed = (
-            model,
-            tokenizer,
-            curriculum,
-            curriculum.recipe.seed,
-        )
-        self.stages, self.tokens = 0, 0
+        self.model = model
+        self.tokenizer = tokenizer
+        self.curriculum = curriculum
+        self.seed = curriculum.recipe.seed
+        self.stages = 0
+        self.tokens = 0
 
-    def run(self, stage: Stage, watch: TrainingHook | None = None) -> None:
-        """Train for one stage, showing progress on stderr.
-
-        Args:
-            stage: what is done.
-            watch: looks at the model in between.
-        """
+    def train_stage(self, stage: Stage, hook: TrainingHook | None = None) -> None:
+        """Train for one stage, showing progress on stderr; ``hook`` is called in between."""
         self.stages += 1
         optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
         )
-        steps = math.ceil(stage.tokens / (stage.batch * self._mean_length(stage)))
+        # For the schedule only: the stage ends by its tokens.
+        planned_steps = math.ceil(stage.tokens / (stage.batch * self._mean_length(stage)))
 
         losses: list[float] = []
-        start, seen, step, due = time.perf_counter(), 0, 0, watch.every if watch else 0
+        start = time.perf_counter()
+        stage_tokens = 0
+        next_call = hook.every if hook else 0
         self.model.train()
 
-        for batch in self._batches(stage):
+        for step, batch in enumerate(self._make_batches(stage)):
             for group in optimizer.param_groups:
-                group["lr"] = stage.learning_rate * _schedule(step, steps)
+                group["lr"] = stage.learning_rate * _rate_factor(step, planned_steps)
             loss = self._loss(batch, stage)
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             optimizer.step()
+
             losses.append(loss.item())
-            read = sum(len(example.tokens) for example in batch)
-            seen, self.tokens, step = seen + read, self.tokens + read, step + 1
-            if watch and seen >= due:
-                watch.look(self.tokens)
-                due += watch.every
-            if step % 100 == 0 or seen >= stage.tokens:
-                rate, recent = seen / (time.perf_counter() - start), losses[-100:]
-                print(
-                    f"  cloning stage {self.stages}: {seen / stage.tokens:4.0%}  loss {sum(recent) / len(recent):.4f}"
-                    f"  {rate:,.0f} tokens/s  {(stage.tokens - seen) / rate / 60:.1f} min left",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            if seen >= stage.tokens:
+            batch_tokens = sum(len(example.tokens) for example in batch)
+            stage_tokens += batch_tokens
+            self.tokens += batch_tokens
+            if hook and stage_tokens >= next_call:
+                hook.call(self.tokens)
+                next_call += hook.every
+
+            is_last = stage_tokens >= stage.tokens
+            if (step + 1) % 100 == 0 or is_last:
+                self._print_progress(stage, stage_tokens, losses, time.perf_counter() - start)
+            if is_last:
                 break
 
         self.model.eval()
 
-    def _examples(self, stage: Stage, offset: int = 0) -> Iterator[TrainingExample]:
+    def _print_progress(
+        self, stage: Stage, stage_tokens: int, losses: list[float], seconds: float
+    ) -> None:
+        rate = stage_tokens / seconds
+        recent = losses[-100:]
+        minutes_left = (stage.tokens - stage_tokens) / rate / 60
+        print(
+            f"  cloning stage {self.stages}: {stage_tokens / stage.tokens:4.0%}  loss {sum(recent) / len(recent):.4f}"
+            f"  {rate:,.0f} tokens/s  {minutes_left:.1f} min left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _make_examples(self, stage: Stage, offset: int = 0) -> Iterator[TrainingExample]:
         stream = derive(self.seed, "clone", self.stages, offset)
         curriculum = self.curriculum
         tasks = curriculum.tasks(stream, stage.generated_share)
         pairs = demonstrations(curriculum.expert, curriculum.setup, tasks, stage, stream)
-        while chunk := list(itertools.islice(pairs, 512)):
-            yield from encode_pairs(self.tokenizer, chunk, self.curriculum.decides)
+        # Many at once, since tokenizers are slow one by one.
+        while chunk := list(itertools.islice(pairs, ENCODED_PAIRS)):
+            yield from encode_pairs(self.tokenizer, chunk, curriculum.decides)
 
     def _mean_length(self, stage: Stage) -> float:
-        sample = list(itertools.islice(self._examples(stage, offset=1), 512))
+        sample = list(itertools.islice(self._make_examples(stage, offset=1), ENCODED_PAIRS))
         return sum(len(example.tokens) for example in sample) / len(sample)
 
-    def _batches(self, stage: Stage) -> Iterator[list[TrainingExample]]:
+    def _make_batches(self, stage: Stage) -> Iterator[list[TrainingExample]]:
         """Yield batches of similar lengths out of a shuffled pool of many episodes."""
         rng = random.Random(derive(self.seed, "batches", self.stages))
-        examples = self._examples(stage)
-        while pool := list(itertools.islice(examples, stage.batch * 128)):
+        examples = self._make_examples(stage)
+        while pool := list(itertools.islice(examples, stage.batch * POOLED_BATCHES)):
             rng.shuffle(pool)
-            # Similar lengths need little padding; lengths within eight tokens stay shuffled, so batches still mix.
+            # Similar lengths need little padding; lengths within eight tokens stay shuffled, so batches
+            # still mix.
             pool.sort(key=lambda example: len(example.tokens) // 8)
             batches = [pool[i : i + stage.batch] for i in range(0, len(pool), stage.batch)]
             rng.shuffle(batches)
@@ -165,23 +183,25 @@ class Cloner:
         weights = torch.zeros((len(batch), width))
         for row, example in enumerate(batch):
             length = len(example.tokens)
+            # Taking an object is one state in ten, and learned last (``Stage.take_weight``).
+            take_factor = stage.take_weight if example.takes else 1
             tokens[row, :length] = torch.tensor(example.tokens)
             weights[row, : example.prompt_length] = stage.prompt_weight
             weights[row, example.prompt_length : length] = 1.0
-            weights[row, slice(*example.thought)] = stage.decision_weight * (
-                stage.take_weight if example.takes else 1
-            )
+            weights[row, slice(*example.thought)] = stage.decision_weight * take_factor
 
-        # Padding is on the right: causal attention never looks at it, so no mask is needed.
+        # Padding is on the right, where causal attention never reads it, so no mask is needed.
         hidden = self.model.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
 
-        # The head over the vocabulary is most of a tiny model's work, so only tokens that weigh something go through it.
-        targets, weighed = tokens[:, 1:], weights[:, 1:]
-        counts = weighed > 0
+        # The head over the vocabulary is most of a tiny model's work, so only tokens with a weight go
+        # through it.
+        targets = tokens[:, 1:]
+        target_weights = weights[:, 1:]
+        counts = target_weights > 0
         losses = torch.nn.functional.cross_entropy(
             self.model.lm_head(hidden[counts]), targets[counts], reduction="none"
         )
-        return (losses * weighed[counts]).sum() / weighed.sum()
+        return (losses * target_weights[counts]).sum() / target_weights.sum()
 
 
 def encode_pairs(
@@ -200,22 +220,28 @@ def encode_pairs(
         )
         for prompt, _ in pairs
     ]
-    heads = tokenizer(prompts, add_special_tokens=False)["input_ids"]
-    tails = tokenizer(
-        [response + tokenizer.eos_token for _, response in pairs], add_special_tokens=False
-    )["input_ids"]
+    # The end token is learned too: without it a policy would never stop.
+    responses = [response + tokenizer.eos_token for _, response in pairs]
+    prompt_tokens = tokenizer(prompts, add_special_tokens=False)["input_ids"]
+    response_tokens = tokenizer(responses, add_special_tokens=False)["input_ids"]
 
-    closing = {index for text, index in tokenizer.get_vocab().items() if "</think>" in text}
+    closing_tokens = {index for text, index in tokenizer.get_vocab().items() if "</think>" in text}
 
     examples = []
-    for (_, response), head, tail in zip(pairs, heads, tails, strict=True):
-        # The tail is "<think>", the goal noun, the deciding tokens up to the one that closes the thought, the action.
-        stop = next((i for i, token in enumerate(tail) if token in closing), len(tail) - 1)
-        span = (len(head) + 2, len(head) + (stop + 1 if decides == "thought" else len(tail)))
-        examples.append(TrainingExample((*head, *tail), len(head), span, "<action>take " in response))
+    for (_, text), prompt, response in zip(pairs, prompt_tokens, response_tokens, strict=True):
+        # A response is "<think>", the goal noun, the deciding tokens up to the one that closes the
+        # thought, the action.
+        closing_places = (index for index, token in enumerate(response) if token in closing_tokens)
+        closing = next(closing_places, len(response) - 1)
+        end = closing + 1 if decides == "thought" else len(response)
+        span = (len(prompt) + 2, len(prompt) + end)
+        takes = "<action>take " in text
+        examples.append(TrainingExample((*prompt, *response), len(prompt), span, takes))
     return examples
 
 
-def _schedule(step: int, steps: int) -> float:
-    warm = min(1.0, (step + 1) / 60)
-    return warm * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(1.0, step / max(1, steps)))))
+def _rate_factor(step: int, steps: int) -> float:
+    """Return the factor on the peak rate: warm-up over 60 steps, cosine decay to a twentieth."""
+    warmup = min(1.0, (step + 1) / 60)
+    progress = min(1.0, step / max(1, steps))
+    return warmup * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress)))

@@ -1,9 +1,9 @@
 """The tiny policies' tokenizer: one token per name, per number, and per fixed phrase between them.
 
-Game text is names and numbers ("cabinet 3") set into few fixed phrases ("'\\n 'go to", ". The", every sentence of the
-prompt template). Taking each phrase as one token makes a prompt of 1,500 characters about 120 tokens long, which is what
-makes training on one CPU core possible. Whatever was not in the text it was trained on is spelled in bytes, so every
-string can be encoded and decoded without loss.
+Game text is names and numbers ("cabinet 3") set into few fixed phrases ("'\\n 'go to", ". The", every
+sentence of the prompt template). Taking each phrase as one token makes a prompt of 1,500 characters
+about 120 tokens long, which is what makes training on one CPU core possible. Whatever was not in the
+text it was trained on is spelled in bytes, so every string can be encoded and decoded without loss.
 """
 
 import re
@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, pre_tokenizers
 from transformers import Qwen2Tokenizer
 
-PROMPT, RESPONSE, END = "<|prompt|>", "<|response|>", "<|end|>"
+PROMPT = "<|prompt|>"
+RESPONSE = "<|response|>"
+END = "<|end|>"
 """Markers of the chat template; ``END`` is the end-of-sequence token."""
 
 UNKNOWN = "<|endoftext|>"
@@ -27,7 +29,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|response|>' }}{% endif %}"
 )
 
-_HIGHEST_NUMBER = 60
+MAX_NUMBER = 60
 
 
 def vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -> list[str]:
@@ -40,12 +42,15 @@ def vocabulary(texts: Iterable[str], names: Iterable[str], min_count: int = 8) -
     """
     nouns = set(names)
     # Longer names first, since the first alternative that matches is taken.
-    entity = re.compile(
-        r" (?:" + "|".join(sorted(nouns, key=lambda noun: (-len(noun), noun))) + r")\b| \d+\b"
-    )
-    phrases = Counter(phrase for text in texts for phrase in entity.split(text) if phrase)
+    longest_first = sorted(nouns, key=lambda noun: (-len(noun), noun))
+    entity = re.compile(r" (?:" + "|".join(longest_first) + r")\b| \d+\b")
+    phrases: Counter[str] = Counter()
+    for text in texts:
+        phrases.update(filter(None, entity.split(text)))
+
     frequent = {phrase for phrase, count in phrases.items() if count >= min_count}
-    numbers = {f" {number}" for number in range(_HIGHEST_NUMBER + 1)}
+    # Of receptacles and objects; larger numbers than any room has are spelled in bytes.
+    numbers = {f" {number}" for number in range(MAX_NUMBER + 1)}
     return sorted(frequent | {f" {noun}" for noun in nouns} | numbers)
 
 
@@ -67,19 +72,21 @@ def shop_vocabulary(
     phrases: Counter[str] = Counter()
     seen: set[str] = set()
     for text in texts:
+        # Phrases and the names between them alternate, since the pattern is one group.
         parts = entity.split(text)
         phrases.update(filter(None, parts[::2]))
         seen.update(parts[1::2])
 
     frequent = {phrase for phrase, count in phrases.items() if count >= min_count}
-    return sorted(frequent | (seen if seen_only else known | {f" {name}" for name in known}))
+    forms = seen if seen_only else known | {f" {name}" for name in known}
+    return sorted(frequent | forms)
 
 
 def build_tokenizer(words: list[str], lowercase: bool = False) -> Qwen2Tokenizer:
     """Return a tokenizer with the given tokens above a byte alphabet.
 
-    It is of the model family's own class, which is what a loader takes for a Qwen2 folder. That class keeps no
-    normalizer of ours, so letters are lowered by the chat template.
+    It is of the model family's own class, which loaders choose for a Qwen2 folder. That class keeps no
+    normalizer of ours, so the chat template converts to lower case.
 
     Args:
         words: texts that become one token each.
@@ -102,8 +109,9 @@ def build_tokenizer(words: list[str], lowercase: bool = False) -> Qwen2Tokenizer
     )
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
 
-    content = "message['content']"
-    tokenizer.chat_template = (
-        CHAT_TEMPLATE.replace(content, f"{content} | lower") if lowercase else CHAT_TEMPLATE
-    )
+    template = CHAT_TEMPLATE
+    if lowercase:
+        content = "message['content']"
+        template = template.replace(content, f"{content} | lower")
+    tokenizer.chat_template = template
     return tokenizer

@@ -1,6 +1,7 @@
-"""The critic of PPO: the policy's backbone with a value head in place of its vocabulary, trained beside it.
+"""The critic of PPO: the policy's backbone with a value head in place of its vocabulary, trained alongside it.
 
-It starts from the base policy's weights and a head of zeros, and has parameters and an optimizer of its own.
+It starts from the base policy's weights and a head of zeros, and has parameters and an optimizer of its
+own.
 """
 
 import dataclasses
@@ -14,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from threespo.errors import InputError
-from threespo.learner import attention, backend, checkpoint, memory
-from threespo.learner.checks import check_settings, not_finite_error
+from threespo.learner import attention, backend, checkpoint
+from threespo.learner.checks import check_settings, explain_out_of_memory, not_finite_error
 from threespo.learner.engine import checkpoint_identity
 from threespo.learner.forward import Group, Pack, balance_micro_batches, group_by_prompt, pack_groups
 from threespo.learner.loss import value_losses
@@ -34,9 +35,13 @@ class ValueScorer(nn.Module):
         attention.install_attention(stock)
         linear.use_onednn(stock)
         self.backbone: nn.Module = stock.base_model
-        like = next(stock.parameters())
+        weight = next(stock.parameters())
         self.head = nn.Linear(
-            text_config(stock.config).hidden_size, 1, bias=False, device=like.device, dtype=like.dtype
+            text_config(stock.config).hidden_size,
+            1,
+            bias=False,
+            device=weight.device,
+            dtype=weight.dtype,
         )
         # All values begin at 0, so the first advantages are the returns.
         nn.init.zeros_(self.head.weight)
@@ -51,6 +56,7 @@ class ValueScorer(nn.Module):
             use_cache=False,
             spans=packed.spans,
         ).last_hidden_state
+        # A token's value is that of the position which predicts it: before the token is known.
         values: Tensor = self.head(hidden[0, packed.predictors])[:, 0].float()
         return values
 
@@ -59,25 +65,30 @@ class DeepSpeedCritic:
     """Values of responses, and optimizer steps on them."""
 
     def __init__(
-        self, policy: Policy, settings: OptimSettings, inspect: Path = Path("failed-updates")
+        self,
+        policy: Policy,
+        settings: OptimSettings,
+        failed_updates: Path = Path("failed-updates"),
     ) -> None:
         """Prepare the critic.
 
         Args:
             policy: becomes the backbone; it must not be the policy that is trained.
             settings: optimizer and batching.
-            inspect: folder for batches whose loss is not finite.
+            failed_updates: folder for batches whose loss is not finite.
 
         Raises:
             InputError: if a setting is out of range or the model cannot be trained in packs.
         """
         check_settings(settings)
-        self.policy, self.settings, self._inspect = policy, settings, inspect
+        self.policy = policy
+        self.settings = settings
+        self.steps = 0
+        self._failed_updates = failed_updates
         self._dtype = parse_dtype(settings.dtype)
         self._scorer = ValueScorer(policy.model)
-        with memory.explain_out_of_memory("the start of the critic", settings):
+        with explain_out_of_memory("the start of the critic", settings):
             self._engine = backend.start_engine(self._scorer, settings)
-        self.steps = 0
 
     def scale_rate(self, factor: float) -> None:
         """Take the next steps with ``factor`` times the learning rate of the settings."""
@@ -88,21 +99,21 @@ class DeepSpeedCritic:
         prompts = [self.policy.encode_prompt(prompt) for prompt, _ in request.responses]
         # A response's last token is not in a pack; one more behind it puts it there.
         responses = [(*tokens, tokens[-1]) for _, tokens in request.responses]
+        micro_batches = self._make_micro_batches(group_by_prompt(prompts, responses))
 
-        known: dict[int, list[float]] = {}
+        values_of_row: dict[int, list[float]] = {}
         with torch.no_grad():
-            for groups, counts in backend.share_of_rank(
-                self._spread(group_by_prompt(prompts, responses))
-            ):
+            for groups, counts in backend.share_of_rank(micro_batches):
                 packed = self._pack(groups)
-                values = self._engine(packed).split(packed.lengths)
+                row_values = self._engine(packed).split(packed.lengths)
                 if counts:
-                    known |= {row: part.tolist() for row, part in zip(packed.rows, values, strict=True)}
+                    for row, values in zip(packed.rows, row_values, strict=True):
+                        values_of_row[row] = values.tolist()
 
         # Each rank has computed its share of the rows.
-        for part in backend.gather_objects(known):
-            known |= part
-        return [known[row] for row in range(len(responses))]
+        for rank_values in backend.gather_objects(values_of_row):
+            values_of_row |= rank_values
+        return [values_of_row[row] for row in range(len(responses))]
 
     def update(self, request: ValueUpdateRequest) -> list[ValueStats]:
         """Take one optimizer step on each batch, in order.
@@ -110,7 +121,7 @@ class DeepSpeedCritic:
         Raises:
             InputError: if a row is malformed, or loss or gradient is not finite (the batch is saved then).
         """
-        with memory.explain_out_of_memory(f"update {self.steps} of the critic", self.settings):
+        with explain_out_of_memory(f"update {self.steps} of the critic", self.settings):
             return [self._step(rows, request.clip) for rows in request.batches]
 
     def size(self) -> int:
@@ -119,9 +130,8 @@ class DeepSpeedCritic:
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer state and step count into ``folder``, whole or not at all."""
-        checkpoint.save_engine(
-            self._engine, folder, checkpoint_identity(self._scorer, self.settings), self.steps
-        )
+        identity = checkpoint_identity(self._scorer, self.settings)
+        checkpoint.save_engine(self._engine, folder, identity, self.steps)
 
     def load(self, folder: Path) -> None:
         """Go on bit-exactly from what ``save`` wrote.
@@ -129,57 +139,58 @@ class DeepSpeedCritic:
         Raises:
             InputError: if the checkpoint is missing, truncated, or of another model or other settings.
         """
-        self.steps = checkpoint.load_engine(
-            self._engine, folder, checkpoint_identity(self._scorer, self.settings)
-        )
+        identity = checkpoint_identity(self._scorer, self.settings)
+        self.steps = checkpoint.load_engine(self._engine, folder, identity)
 
     def _step(self, rows: Sequence[ValueRow], clip: float) -> ValueStats:
-        _check_rows(rows)
+        _check_value_rows(rows)
         prompts = [self.policy.encode_prompt(row.prompt) for row in rows]
         groups = group_by_prompt(prompts, [row.tokens for row in rows])
         tokens = sum(len(row.tokens) for row in rows)
 
-        def loss_of(part: list[Group]) -> tuple[Tensor, Tensor]:
-            packed = self._pack(part)
-            old, returns = (
-                torch.tensor(
-                    [x for row in packed.rows for x in getattr(rows[row], name)],
-                    device=self.policy.device,
-                )
-                for name in ("old_values", "returns")
-            )
-            losses, clipped = value_losses(self._engine(packed), old, returns, clip)
+        def compute_loss(micro_batch: list[Group]) -> tuple[Tensor, Tensor]:
+            packed = self._pack(micro_batch)
+            packed_rows = [rows[row] for row in packed.rows]
+            old_values = self._concatenate([row.old_values for row in packed_rows])
+            returns = self._concatenate([row.returns for row in packed_rows])
+            losses, clipped = value_losses(self._engine(packed), old_values, returns, clip)
+            # The micro-batch's share of the mean over all tokens of the batch.
             objective = losses.sum() / tokens
-            return torch.stack((objective.detach(), clipped.sum().float())).double().cpu(), objective
+            statistics = torch.stack((objective.detach(), clipped.sum().float()))
+            return statistics.double().cpu(), objective
 
         sums = backend.accumulate_gradients(
-            self._engine, self._spread(groups), loss_of, self.policy.device
+            self._engine, self._make_micro_batches(groups), compute_loss, self.policy.device
         )
-        loss, clipped = sums.tolist()
+        loss, clipped_tokens = sums.tolist()
         if not math.isfinite(loss):
             raise self._failure(rows, f"the critic's loss {loss}")
 
+        # Clipped by DeepSpeed; an infinite norm is found before or after the step
+        # (``take_optimizer_step``).
         norm = backend.take_optimizer_step(self._engine)
         if not math.isfinite(norm):
             raise self._failure(rows, f"the critic's gradient norm {norm}")
 
         self.steps += 1
-        return ValueStats(loss, clipped / tokens, norm, tokens)
+        return ValueStats(loss, clipped_tokens / tokens, norm, tokens)
 
-    def _spread(self, groups: Sequence[Group]) -> list[list[Group]]:
+    def _concatenate(self, parts: Sequence[Sequence[float]]) -> Tensor:
+        return torch.tensor([value for part in parts for value in part], device=self.policy.device)
+
+    def _make_micro_batches(self, groups: Sequence[Group]) -> list[list[Group]]:
         return balance_micro_batches(groups, self.settings.micro_batch_tokens, backend.get_world_size())
 
     def _pack(self, groups: Sequence[Group]) -> Pack:
         return pack_groups(groups, self.policy.device, self._dtype)
 
-    def _failure(self, rows: Sequence[ValueRow], what: str) -> InputError:
+    def _failure(self, rows: Sequence[ValueRow], quantity: str) -> InputError:
         batch = {"rows": [dataclasses.asdict(row) for row in rows]}
-        return not_finite_error(
-            self._inspect / f"critic-update-{self.steps:06d}.json", what, self.steps, batch
-        )
+        file = self._failed_updates / f"critic-update-{self.steps:06d}.json"
+        return not_finite_error(file, quantity, self.steps, batch)
 
 
-def _check_rows(rows: Sequence[ValueRow]) -> None:
+def _check_value_rows(rows: Sequence[ValueRow]) -> None:
     if not rows:
         raise InputError("an update of the critic needs at least one row, found none.")
     for number, row in enumerate(rows):

@@ -14,8 +14,13 @@ from torch import Tensor, nn
 
 from threespo.errors import InputError
 from threespo.files import replace_folder
-from threespo.learner import backend, checkpoint, memory
-from threespo.learner.checks import check_rows, check_settings, not_finite_error
+from threespo.learner import backend, checkpoint
+from threespo.learner.checks import (
+    check_rows,
+    check_settings,
+    explain_out_of_memory,
+    not_finite_error,
+)
 from threespo.learner.forward import (
     Group,
     Pack,
@@ -31,7 +36,7 @@ from threespo.protocol import LossSettings, Row, UpdateRequest, UpdateStats
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class FlatBatch:
     """The rows of a request as flat tensors, row after row: token j of row i is at ``starts[i] + j``."""
 
     groups: list[Group]
@@ -47,13 +52,13 @@ class _Batch:
     def tokens(self) -> int:
         return len(self.advantages)
 
-    def places(self, packed: Pack) -> Tensor:
+    def token_indices(self, packed: Pack) -> Tensor:
         """Return where the pack's response tokens are in the flat tensors."""
-        parts = [
+        ranges = [
             torch.arange(self.starts[row], self.starts[row] + length)
             for row, length in zip(packed.rows, packed.lengths, strict=True)
         ]
-        return torch.cat(parts).to(self.advantages.device)
+        return torch.cat(ranges).to(self.advantages.device)
 
 
 class DeepSpeedLearner:
@@ -64,7 +69,7 @@ class DeepSpeedLearner:
         policy: Policy,
         reference: Policy | None,
         settings: OptimSettings,
-        inspect: Path = Path("failed-updates"),
+        failed_updates: Path = Path("failed-updates"),
     ) -> None:
         """Prepare training.
 
@@ -72,7 +77,7 @@ class DeepSpeedLearner:
             policy: what is trained.
             reference: the frozen policy of the KL penalty; may be ``None`` if no request asks for the penalty.
             settings: optimizer and batching.
-            inspect: folder for batches whose loss is not finite.
+            failed_updates: folder for batches whose loss is not finite.
 
         Raises:
             InputError: if a setting is out of range or the model cannot be trained in packs.
@@ -82,23 +87,23 @@ class DeepSpeedLearner:
             raise InputError(
                 "the reference policy is the policy itself; load it a second time, it must stay frozen."
             )
-        self.policy, self.settings, self._inspect = policy, settings, inspect
+        self.policy = policy
+        self.settings = settings
+        self._failed_updates = failed_updates
         self._dtype = parse_dtype(settings.dtype)
+
         scorer = ResponseScorer(policy.model)
         if settings.gradient_checkpointing:
             model: Any = policy.model
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        with memory.explain_out_of_memory("the start of training", settings):
+        with explain_out_of_memory("the start of training", settings):
             self._engine = backend.start_engine(scorer, settings)
+
+        # In the precision of training: both sides of the KL divergence are rounded alike.
         self._reference: ResponseScorer | None = None
         if reference is not None:
-            self._reference = (
-                ResponseScorer(reference.model)
-                .to(self._dtype)
-                .to(policy.device)
-                .requires_grad_(False)
-                .eval()
-            )
+            frozen = ResponseScorer(reference.model).to(self._dtype).to(policy.device)
+            self._reference = frozen.requires_grad_(False).eval()
 
     @property
     def steps(self) -> int:
@@ -112,40 +117,49 @@ class DeepSpeedLearner:
             InputError: if a row is malformed or does not say which weights drew it, the penalty has no reference, or loss or
                 gradient is not finite (the batch is saved then; do not go on with this learner).
         """
-        with memory.explain_out_of_memory(f"update {self.steps}", self.settings):
-            return self._update(request)
+        with explain_out_of_memory(f"update {self.steps}", self.settings):
+            # A single batch meets the present weights in its own forward pass, which gives the log
+            # pi_old of the rows that were drawn from them. Later batches meet changed weights, so theirs
+            # are computed beforehand.
+            if len(request.batches) == 1:
+                return [self.step(request.batches[0], request.loss, recompute=True)]
+            return self._update_in_steps(request)
 
-    def _update(self, request: UpdateRequest) -> list[UpdateStats]:
-        # A single batch meets present weights in its own forward pass, which gives the log pi_old of rows drawn from them.
-        if len(request.batches) == 1:
-            return [self.step(request.batches[0], request.loss, recompute=True)]
-
+    def _update_in_steps(self, request: UpdateRequest) -> list[UpdateStats]:
+        """Take a step on each of several batches, with log pi_old recomputed for all rows of the present version."""
         for rows in request.batches:
             check_rows(rows, self.steps)
 
+        # By identity: a row that is in several batches is computed once.
         fresh = {id(row): row for rows in request.batches for row in rows if row.version == self.steps}
         recomputed = self.logprobs([(row.prompt, row.tokens) for row in fresh.values()])
-        old = dict(zip(fresh, map(tuple, recomputed), strict=True))
+        logprobs_of_row = dict(zip(fresh, map(tuple, recomputed), strict=True))
 
         result = []
         for rows in request.batches:
-            ours = [(row, old[id(row)]) for row in rows if id(row) in old]
-            gaps = [
-                abs(x - y) for row, known in ours for x, y in zip(row.old_logprobs, known, strict=True)
-            ]
-            known_rows = (
-                dataclasses.replace(row, old_logprobs=old.get(id(row), row.old_logprobs)) for row in rows
-            )
-            stats = self.step(tuple(known_rows), request.loss)
-            gap = sum(gaps) / max(1, len(gaps))
-            result.append(dataclasses.replace(stats, sampler_gap=gap, recomputed=len(gaps)))
+            gaps: list[float] = []
+            current_rows: list[Row] = []
+            for row in rows:
+                logprobs = logprobs_of_row.get(id(row))
+                if logprobs is None:
+                    current_rows.append(row)
+                    continue
+                gaps += [
+                    abs(sampled - learned)
+                    for sampled, learned in zip(row.old_logprobs, logprobs, strict=True)
+                ]
+                current_rows.append(dataclasses.replace(row, old_logprobs=logprobs))
+
+            stats = self.step(tuple(current_rows), request.loss)
+            sampler_gap = sum(gaps) / max(1, len(gaps))
+            result.append(dataclasses.replace(stats, sampler_gap=sampler_gap, recomputed=len(gaps)))
         return result
 
     def step(self, rows: tuple[Row, ...], loss: LossSettings, recompute: bool = False) -> UpdateStats:
         """Take exactly one optimizer step on the whole batch, whatever the size of the micro-batches.
 
-        ``recompute``: rows of the present version get log pi_old from the step's own forward pass, instead of what they
-        bring. Raises like ``update``.
+        ``recompute``: rows of the present version get log pi_old from the step's own forward pass,
+        instead of what they bring. Raises like ``update``.
         """
         if loss.kl_coef != 0.0 and self._reference is None:
             raise InputError(
@@ -153,23 +167,23 @@ class DeepSpeedLearner:
             )
 
         check_rows(rows, self.steps)
-        batch = self._batch(rows, loss, recompute)
+        batch = self._flatten(rows, loss, recompute)
         sums = backend.accumulate_gradients(
             self._engine,
-            balance_micro_batches(
-                batch.groups, self.settings.micro_batch_tokens, backend.get_world_size()
-            ),
-            lambda groups: self._micro_batch(groups, batch, loss),
+            self._make_micro_batches(batch.groups),
+            lambda groups: self._compute_loss(groups, batch, loss),
             self.policy.device,
         )
 
+        # Before the step: weights are not spoilt by it.
         if not bool(torch.isfinite(sums[0])):
             raise self._failure(rows, loss, f"loss {float(sums[0])}")
         norm = backend.take_optimizer_step(self._engine)
         if not math.isfinite(norm):
             raise self._failure(rows, loss, f"gradient norm {norm}")
+
         self.policy.version += 1
-        return _stats(sums, batch, norm)
+        return _update_stats(sums, batch, norm)
 
     def scale_rate(self, factor: float) -> None:
         """Take the next steps with ``factor`` times the learning rate of the settings."""
@@ -177,21 +191,22 @@ class DeepSpeedLearner:
 
     def logprobs(self, rows: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
         """Return the log-probability of each token of (prompt, response tokens) rows under the current weights."""
-        encoded = [self.policy.encode_prompt(prompt) for prompt, _ in rows]
-        known: dict[int, list[float]] = {}
-        groups_of_rows = group_by_prompt(encoded, [tokens for _, tokens in rows])
-        micro_batches = balance_micro_batches(
-            groups_of_rows, self.settings.micro_batch_tokens, backend.get_world_size()
-        )
+        prompts = [self.policy.encode_prompt(prompt) for prompt, _ in rows]
+        groups_of_rows = group_by_prompt(prompts, [tokens for _, tokens in rows])
+
+        logprobs_of_row: dict[int, list[float]] = {}
         with torch.no_grad():
-            for groups, counts in backend.share_of_rank(micro_batches):
+            for groups, counts in backend.share_of_rank(self._make_micro_batches(groups_of_rows)):
                 packed = pack_groups(groups, self.policy.device, self._dtype)
-                values = self._engine(packed, self.settings.temperature)[0].split(packed.lengths)
+                logprobs = self._engine(packed, self.settings.temperature)[0]
                 if counts:
-                    known |= {row: part.tolist() for row, part in zip(packed.rows, values, strict=True)}
-        for part in backend.gather_objects(known):
-            known |= part
-        return [known[row] for row in range(len(rows))]
+                    for row, values in zip(packed.rows, logprobs.split(packed.lengths), strict=True):
+                        logprobs_of_row[row] = values.tolist()
+
+        # Each rank has computed its share of the rows.
+        for rank_logprobs in backend.gather_objects(logprobs_of_row):
+            logprobs_of_row |= rank_logprobs
+        return [logprobs_of_row[row] for row in range(len(rows))]
 
     def size(self) -> int:
         """Return the bytes that ``save`` writes, by all ranks together, without the files' headers."""
@@ -199,7 +214,8 @@ class DeepSpeedLearner:
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer state and step count into ``folder``, whole or not at all."""
-        checkpoint.save_engine(self._engine, folder, self._identity(), self.steps)
+        identity = checkpoint_identity(self.policy.model, self.settings)
+        checkpoint.save_engine(self._engine, folder, identity, self.steps)
 
     def load(self, folder: Path) -> None:
         """Go on bit-exactly from what ``save`` wrote.
@@ -207,11 +223,12 @@ class DeepSpeedLearner:
         Raises:
             InputError: if the checkpoint is missing, truncated, or of another model or other settings.
         """
-        self.policy.version = checkpoint.load_engine(self._engine, folder, self._identity())
+        identity = checkpoint_identity(self.policy.model, self.settings)
+        self.policy.version = checkpoint.load_engine(self._engine, folder, identity)
 
     @contextlib.contextmanager
     def gather_weights(self) -> Iterator[None]:
-        """Hold the policy's weights whole on every rank while sampling from it; needed at ZeRO 3, free below."""
+        """Keep the policy's weights whole on every rank while sampling from it; needed at ZeRO 3, free below."""
         with backend.gather_parameters(self._engine):
             yield
 
@@ -228,78 +245,97 @@ class DeepSpeedLearner:
                     model.save_pretrained(temporary)
                     self.policy.tokenizer.save_pretrained(temporary)
 
-    def _micro_batch(
-        self, groups: list[Group], batch: _Batch, loss: LossSettings
-    ) -> tuple[Tensor, Tensor]:
-        """Return the sums of statistics and the objective (this micro-batch's share of the batch's loss)."""
-        packed = pack_groups(groups, self.policy.device, self._dtype)
-        places = batch.places(packed)
-        weights = batch.weights[places]
-        logprobs, entropy = self._engine(packed, self.settings.temperature, loss.entropy_coef != 0.0)
-        brought = batch.old_logprobs[places]
-        old = torch.where(batch.recompute[places], logprobs.detach(), brought)
+    def _make_micro_batches(self, groups: Sequence[Group]) -> list[list[Group]]:
+        return balance_micro_batches(groups, self.settings.micro_batch_tokens, backend.get_world_size())
 
-        losses = policy_losses(logprobs, old, batch.advantages[places], loss)
+    def _compute_loss(
+        self, groups: list[Group], batch: FlatBatch, loss: LossSettings
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums of statistics and the objective (this micro-batch's share of the batch's loss, eq. 5)."""
+        packed = pack_groups(groups, self.policy.device, self._dtype)
+        indices = batch.token_indices(packed)
+        weights = batch.weights[indices]
+        with_entropy_gradient = loss.entropy_coef != 0.0
+        logprobs, entropy = self._engine(packed, self.settings.temperature, with_entropy_gradient)
+
+        # Log pi_old: recomputed where the present weights drew the row, for sampler and learner round
+        # differently.
+        sampled_logprobs = batch.old_logprobs[indices]
+        old_logprobs = torch.where(batch.recompute[indices], logprobs.detach(), sampled_logprobs)
+        losses = policy_losses(logprobs, old_logprobs, batch.advantages[indices], loss)
         policy_loss = (losses.policy * weights).sum()
-        objective, kl = policy_loss, torch.zeros_like(entropy)
+
+        objective = policy_loss
+        kl = torch.zeros_like(entropy)
         if loss.kl_coef != 0.0 and self._reference is not None:
             with torch.no_grad():
                 reference = self._reference(packed, self.settings.temperature)[0]
+            # As a loss term, not in the reward (tab:hyperparams).
             kl = k3(logprobs, reference)
             objective = policy_loss + loss.kl_coef * (kl * weights).sum()
-        if loss.entropy_coef != 0.0:
+        if with_entropy_gradient:
             objective = objective - loss.entropy_coef * (entropy * weights).sum()
-        with torch.no_grad():
-            approx_kl, gap = (old - logprobs).sum(), (brought - old).abs().sum()
-            clipped, ratio = losses.clipped.sum().float(), (logprobs - old).exp().sum()
-            sums = torch.stack(
-                (objective, policy_loss, kl.sum(), entropy.sum(), clipped, approx_kl, ratio, gap)
-            )
-        return sums.double().cpu(), objective
 
-    def _batch(self, rows: Sequence[Row], loss: LossSettings, recompute: bool) -> _Batch:
+        with torch.no_grad():
+            # In the order in which ``_update_stats`` reads them.
+            sums = (
+                objective,
+                policy_loss,
+                kl.sum(),
+                entropy.sum(),
+                losses.clipped.sum().float(),
+                (old_logprobs - logprobs).sum(),
+                (logprobs - old_logprobs).exp().sum(),
+                (sampled_logprobs - old_logprobs).abs().sum(),
+            )
+            statistics = torch.stack(sums)
+        # In float64, in which sums over many micro-batches lose nothing.
+        return statistics.double().cpu(), objective
+
+    def _flatten(self, rows: Sequence[Row], loss: LossSettings, recompute: bool) -> FlatBatch:
         device = self.policy.device
         lengths = torch.tensor([len(row.tokens) for row in rows])
-        staleness = (
-            torch.tensor([self.steps - (row.version or 0) for row in rows])
-            .repeat_interleave(lengths)
-            .to(device)
-        )
+        row_staleness = torch.tensor([self.steps - (row.version or 0) for row in rows])
+        staleness = row_staleness.repeat_interleave(lengths).to(device)
+
+        # In float64 until each token has its share.
         row_weights = torch.tensor([row.weight for row in rows], dtype=torch.float64)
-        width = self.settings.padded_width or int(lengths.max())
-        weights = token_weights(lengths, row_weights, loss.aggregation, width)
-        ends = lengths.cumsum(0)
-        return _Batch(
-            groups=group_by_prompt([self._prompt(row) for row in rows], [row.tokens for row in rows]),
-            starts=(ends - lengths).tolist(),
-            old_logprobs=torch.tensor([x for row in rows for x in row.old_logprobs], device=device),
-            advantages=torch.tensor([x for row in rows for x in row.advantages], device=device),
+        padded_width = self.settings.padded_width or int(lengths.max())
+        weights = token_weights(lengths, row_weights, loss.aggregation, padded_width)
+
+        prompts = [self._encode_whole_prompt(row) for row in rows]
+        old_logprobs = [logprob for row in rows for logprob in row.old_logprobs]
+        advantages = [advantage for row in rows for advantage in row.advantages]
+        return FlatBatch(
+            groups=group_by_prompt(prompts, [row.tokens for row in rows]),
+            starts=(lengths.cumsum(0) - lengths).tolist(),
+            old_logprobs=torch.tensor(old_logprobs, device=device),
+            advantages=torch.tensor(advantages, device=device),
             weights=weights.float().to(device),
             recompute=(staleness == 0) & recompute,
             staleness=staleness.float(),
         )
 
-    def _prompt(self, row: Row) -> list[int]:
-        ids = self.policy.encode_prompt(row.prompt)
-        if len(ids) + len(row.tokens) > self.policy.max_context:
+    def _encode_whole_prompt(self, row: Row) -> list[int]:
+        """Return the tokens of a row's prompt, which is never cut."""
+        prompt = self.policy.encode_prompt(row.prompt)
+        if len(prompt) + len(row.tokens) > self.policy.max_context:
             raise InputError(
-                f"a row of {len(ids)} prompt and {len(row.tokens)} response tokens exceeds the "
+                f"a row of {len(prompt)} prompt and {len(row.tokens)} response tokens exceeds the "
                 f"{self.policy.max_context} that {self.policy.source} reads: {row.prompt[:80]!r}... "
                 "Rows are never cut; shorten the history."
             )
-        return ids
+        return prompt
 
-    def _identity(self) -> dict[str, Any]:
-        return checkpoint_identity(self.policy.model, self.settings)
-
-    def _failure(self, rows: Sequence[Row], loss: LossSettings, what: str) -> InputError:
+    def _failure(self, rows: Sequence[Row], loss: LossSettings, quantity: str) -> InputError:
         batch = {"rows": [dataclasses.asdict(row) for row in rows], "loss": dataclasses.asdict(loss)}
-        return not_finite_error(self._inspect / f"update-{self.steps:06d}.json", what, self.steps, batch)
+        file = self._failed_updates / f"update-{self.steps:06d}.json"
+        return not_finite_error(file, quantity, self.steps, batch)
 
 
 def checkpoint_identity(model: nn.Module, settings: OptimSettings) -> dict[str, Any]:
     """Return what a checkpoint must agree on with whoever loads it, as JSON values."""
-    # At ZeRO 3 a parameter is empty between passes and keeps its shape beside it.
+    # At ZeRO 3 a parameter is empty between passes and keeps its shape in ``ds_shape``.
     shapes = [
         [name, list(getattr(parameter, "ds_shape", parameter.shape))]
         for name, parameter in model.named_parameters()
@@ -313,9 +349,11 @@ def checkpoint_identity(model: nn.Module, settings: OptimSettings) -> dict[str, 
     }
 
 
-def _stats(sums: Tensor, batch: _Batch, norm: float) -> UpdateStats:
+def _update_stats(sums: Tensor, batch: FlatBatch, norm: float) -> UpdateStats:
     loss, policy_loss, kl, entropy, clipped, approx_kl, ratio, gap = sums.tolist()
-    tokens, recomputed = batch.tokens, int(batch.recompute.sum())
+    # Loss and policy loss are weighted means already; the others are sums over tokens.
+    tokens = batch.tokens
+    recomputed = int(batch.recompute.sum())
     return UpdateStats(
         loss=loss,
         policy_loss=policy_loss,

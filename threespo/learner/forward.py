@@ -1,8 +1,9 @@
 """Log-probabilities of responses: rows of one prompt share its forward pass, and nothing is padded.
 
-A *pack* is one sequence ``[prompt, response 1, ..., response n, prompt, response 1, ...]`` with position ids that
-start anew after each prompt. The stock model is called once on it; ``attention`` keeps the groups apart. A response's
-last token is read by nobody, so it is not in the pack.
+A *pack* is one sequence ``[prompt, response 1, ..., response n, prompt, response 1, ...]``. Positions
+restart at each prompt, and each response's continue from its prompt. The stock model is called once on
+it; ``attention`` keeps the groups apart. A response's last token predicts nothing, so it is not in the
+pack.
 """
 
 from collections.abc import Sequence
@@ -57,6 +58,7 @@ def group_by_prompt(prompts: Sequence[Sequence[int]], responses: Sequence[Sequen
         prompts: token ids of each row's prompt.
         responses: token ids of each row's response.
     """
+    # Dictionaries keep the order of insertion: the prompts' first occurrences.
     rows_of_prompt: dict[tuple[int, ...], list[int]] = {}
     for row, prompt in enumerate(prompts):
         rows_of_prompt.setdefault(tuple(prompt), []).append(row)
@@ -66,57 +68,65 @@ def group_by_prompt(prompts: Sequence[Sequence[int]], responses: Sequence[Sequen
     ]
 
 
-def cut_micro_batches(groups: Sequence[Group], limit: int) -> list[list[Group]]:
+def cut_micro_batches(groups: Sequence[Group], max_tokens: int) -> list[list[Group]]:
     """Cut groups into micro-batches.
 
-    A group that does not fit alone is split, its prompt repeated; a single row over the limit stands alone.
+    A group that does not fit alone is split, its prompt repeated; a single row over the limit is a micro-batch of its own.
 
     Args:
         groups: the rows of a batch.
-        limit: most packed tokens of a micro-batch.
+        max_tokens: most packed tokens of a micro-batch.
     """
-    batches: list[list[Group]] = []
+    micro_batches: list[list[Group]] = []
     # As if a full micro-batch came before: the first group opens a new one.
-    used = limit
-    for group in (part for whole in groups for part in _split(whole, limit)):
-        if used + group.tokens > limit:
-            batches.append([])
-            used = 0
-        batches[-1].append(group)
-        used += group.tokens
-    return batches
+    used = max_tokens
+    for whole_group in groups:
+        for group in _split_group(whole_group, max_tokens):
+            if used + group.tokens > max_tokens:
+                micro_batches.append([])
+                used = 0
+            micro_batches[-1].append(group)
+            used += group.tokens
+    return micro_batches
 
 
-def balance_micro_batches(groups: Sequence[Group], limit: int, ranks: int) -> list[list[Group]]:
-    """Cut groups into micro-batches for several ranks: as even as possible, and no more passes than ``cut_micro_batches`` makes them do.
+def balance_micro_batches(groups: Sequence[Group], max_tokens: int, ranks: int) -> list[list[Group]]:
+    """Cut groups into micro-batches for several ranks, as even as possible.
 
-    A single prompt's responses are spread too, the prompt repeated. With fewer rows than ranks some have nothing.
+    No rank makes more passes than with ``cut_micro_batches``. A single prompt's responses are spread
+    too, the prompt repeated. With fewer rows than ranks some ranks have nothing.
 
     Args:
         groups: the rows of a batch.
-        limit: most packed tokens of a micro-batch.
+        max_tokens: most packed tokens of a micro-batch.
         ranks: that take the micro-batches in turn.
     """
-    batches = cut_micro_batches(groups, limit)
-    if ranks == 1 or not batches:
-        return batches
-    most = ranks * -(-len(batches) // ranks)
-    # The smallest limit that does not take more of them has the most even ones.
-    low, high = 1, min(limit, max(sum(group.tokens for group in batch) for batch in batches))
+    micro_batches = cut_micro_batches(groups, max_tokens)
+    if ranks == 1 or not micro_batches:
+        return micro_batches
+    # As many as make the same number of passes: rounded up to a multiple of the ranks.
+    max_count = ranks * -(-len(micro_batches) // ranks)
+
+    # Bisection: the smallest limit that does not take more micro-batches has the most even ones.
+    largest = max(sum(group.tokens for group in micro_batch) for micro_batch in micro_batches)
+    low = 1
+    high = min(max_tokens, largest)
     while low < high:
         middle = (low + high) // 2
         finer = cut_micro_batches(groups, middle)
-        if len(finer) <= most:
-            batches, high = finer, middle
+        if len(finer) <= max_count:
+            micro_batches = finer
+            high = middle
         else:
             low = middle + 1
-    return batches
+    return micro_batches
 
 
-def _split(group: Group, limit: int) -> list[Group]:
+def _split_group(group: Group, max_tokens: int) -> list[Group]:
+    """Return the group in parts of at most ``max_tokens`` tokens, each with the prompt and at least one response."""
     parts: list[Group] = []
     for response, row in zip(group.responses, group.rows, strict=True):
-        if parts and parts[-1].tokens + len(response) - 1 <= limit:
+        if parts and parts[-1].tokens + len(response) - 1 <= max_tokens:
             last = parts[-1]
             parts[-1] = replace(last, responses=(*last.responses, response), rows=(*last.rows, row))
         else:
@@ -137,22 +147,25 @@ def pack_groups(groups: Sequence[Group], device: torch.device, dtype: torch.dtyp
     predictors: list[int] = []
     targets: list[int] = []
     for group in groups:
-        start, prompt = len(tokens), len(group.prompt)
+        start = len(tokens)
+        prompt_length = len(group.prompt)
         tokens += group.prompt
-        positions += range(prompt)
+        positions += range(prompt_length)
         for response in group.responses:
-            # Every response goes on from the prompt: its positions follow it, and its first token is predicted by the
+            # A response's positions follow its prompt's, and its first token is predicted by the
             # prompt's last one. Its own last token predicts nothing, so it is left out.
-            begin = len(tokens)
+            response_start = len(tokens)
+            inputs = len(response) - 1
             tokens += response[:-1]
-            positions += range(prompt, prompt + len(response) - 1)
-            predictors += (start + prompt - 1, *range(begin, begin + len(response) - 1))
+            positions += range(prompt_length, prompt_length + inputs)
+            predictors.append(start + prompt_length - 1)
+            predictors += range(response_start, response_start + inputs)
             targets += response
 
     return Pack(
         tokens=torch.tensor([tokens], device=device),
         positions=torch.tensor([positions], device=device),
-        spans=tuple(_span(group, device, dtype) for group in groups),
+        spans=tuple(_make_span(group, device, dtype) for group in groups),
         predictors=torch.tensor(predictors, device=device),
         targets=torch.tensor(targets, device=device),
         rows=tuple(row for group in groups for row in group.rows),
@@ -160,17 +173,20 @@ def pack_groups(groups: Sequence[Group], device: torch.device, dtype: torch.dtyp
     )
 
 
-def _span(group: Group, device: torch.device, dtype: torch.dtype) -> GroupSpan:
-    prompt, total = len(group.prompt), group.tokens
+def _make_span(group: Group, device: torch.device, dtype: torch.dtype) -> GroupSpan:
+    prompt = len(group.prompt)
+    total = group.tokens
     inputs = [len(response) - 1 for response in group.responses]
     if len(inputs) == 1 or total == prompt:
         return GroupSpan(prompt, total - prompt, None)
 
-    # A response token sees the whole prompt, and of the responses its own up to itself. Only the owners, one number a token,
-    # come from the host; what has a row for each token is made where the model is.
+    # A response token sees the whole prompt, and of the responses its own up to itself. Only the owners,
+    # one number a token, are copied from the host; what has a row for each token is made where the model
+    # is.
     owner = torch.repeat_interleave(torch.arange(len(inputs)), torch.tensor(inputs)).to(device)
+    visible = (owner[:, None] == owner).tril_()
     mask = torch.zeros(len(owner), total, dtype=dtype, device=device)
-    mask[:, prompt:].masked_fill_(~(owner[:, None] == owner).tril_(), float("-inf"))
+    mask[:, prompt:].masked_fill_(~visible, float("-inf"))
     return GroupSpan(prompt, total - prompt, mask)
 
 
@@ -206,12 +222,14 @@ class ResponseScorer(nn.Module):
         )
 
         logits = output.logits[0].float()
+        # Not at 1, where a division would only make another copy of the logits.
         if temperature != 1.0:
             logits = logits / temperature
         normalizer = logits.logsumexp(dim=-1)
         logprobs = logits.gather(1, packed.targets[:, None])[:, 0] - normalizer
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-            # Entropy = log Z - E[logit]: no second softmax, and no infinite logarithm of a probability that is 0.
+            # Entropy = log Z - E[logit]: no second softmax, and no infinite logarithm of a probability
+            # that is 0.
             entropy = normalizer - ((logits - normalizer[:, None]).exp() * logits).sum(dim=-1)
         return logprobs, entropy
 
@@ -225,22 +243,21 @@ def check_packed_logprobs(scorer: ResponseScorer) -> None:
         InputError: if it does not.
     """
     stock: Any = scorer.model
-    training = scorer.training
+    was_training = scorer.training
+    fault = ""
     scorer.eval()
     try:
-        gap = _gap(scorer)
-        fault = (
-            ""
-            if gap <= rounding_tolerance(stock)
-            else f"log-probabilities in a pack are others than alone, by {gap:.2g}"
-        )
+        difference = _packing_difference(scorer)
+        if not difference <= rounding_tolerance(stock):
+            fault = f"log-probabilities in a pack are others than alone, by {difference:.2g}"
     except torch.OutOfMemoryError:
         raise
     # Whatever an architecture that does not know such an argument leads to.
     except Exception as error:
-        fault = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        fault = lines[0][:200]
     finally:
-        scorer.train(training)
+        scorer.train(was_training)
     if fault:
         raise InputError(
             f"{text_config(stock.config).model_type}: models of this kind cannot be trained here ({fault}). Choose one with "
@@ -249,22 +266,29 @@ def check_packed_logprobs(scorer: ResponseScorer) -> None:
 
 
 @torch.no_grad()
-def _gap(scorer: ResponseScorer) -> float:
+def _packing_difference(scorer: ResponseScorer) -> float:
     """Return the mean difference of log-probabilities between a pack of three responses and plain forwards."""
     stock: Any = scorer.model
-    size, like = read_vocabulary_size(stock.config), next(scorer.model.parameters())
-    few, more = [5, 9, 6, 8], [7, 5, 12, 8, 6, 10, 9]
-    rows = [(few, [11, 6, 7]), (more, [6, 13]), (more, [9, 9, 5, 7])]
-    prompts = [[token % size for token in prompt] for prompt, _ in rows]
-    responses = [[token % size for token in response] for _, response in rows]
+    vocabulary_size = read_vocabulary_size(stock.config)
+    weight = next(scorer.model.parameters())
 
-    packed = pack_groups(group_by_prompt(prompts, responses), like.device, like.dtype)
-    found = scorer(packed, 1.0)[0]
-    alone = torch.cat([_alone(stock, prompts[row], responses[row], like.device) for row in packed.rows])
-    return float((found - alone).abs().mean().nan_to_num(torch.inf))
+    # Two prompts of different lengths, of which the second has two responses: what can go wrong in a
+    # pack.
+    short_prompt = [5, 9, 6, 8]
+    long_prompt = [7, 5, 12, 8, 6, 10, 9]
+    rows = [(short_prompt, [11, 6, 7]), (long_prompt, [6, 13]), (long_prompt, [9, 9, 5, 7])]
+    prompts = [[token % vocabulary_size for token in prompt] for prompt, _ in rows]
+    responses = [[token % vocabulary_size for token in response] for _, response in rows]
+
+    packed = pack_groups(group_by_prompt(prompts, responses), weight.device, weight.dtype)
+    packed_logprobs = scorer(packed, 1.0)[0]
+    plain_logprobs = torch.cat(
+        [_plain_logprobs(stock, prompts[row], responses[row], weight.device) for row in packed.rows]
+    )
+    return float((packed_logprobs - plain_logprobs).abs().mean().nan_to_num(torch.inf))
 
 
-def _alone(
+def _plain_logprobs(
     stock: Any, prompt: list[int], response: list[int], device: torch.device
 ) -> Float[Tensor, " n"]:
     """Return the log-probabilities of a response from one plain forward."""

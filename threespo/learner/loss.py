@@ -1,7 +1,8 @@
 """The training loss (eq. 5): clipped surrogate with dual clip, and the k3 estimate of the KL divergence.
 
-Everything is per response token, flat, row after row. So nothing is padded, and a batch can be
-cut into micro-batches anywhere: each token's share of the whole batch's mean (``token_weights``) is fixed beforehand.
+Everything is per response token, flat, row after row. So nothing is padded, and a batch can be cut into
+micro-batches anywhere: each token's share of the whole batch's mean (``token_weights``) is fixed
+beforehand.
 """
 
 from dataclasses import dataclass
@@ -44,15 +45,22 @@ def policy_losses(
         settings: the clip ranges.
     """
     ratio = torch.exp(logprobs - old_logprobs)
-    plain = -advantages * ratio
-    clipped = -advantages * torch.clamp(ratio, 1.0 - settings.clip_low, 1.0 + settings.clip_high)
+    unclipped = -advantages * ratio
+    clipped_ratio = torch.clamp(ratio, 1.0 - settings.clip_low, 1.0 + settings.clip_high)
+    clipped = -advantages * clipped_ratio
+    # The larger loss of both: clipping never makes a step look better than it is.
+    pessimistic = torch.maximum(unclipped, clipped)
 
-    pessimistic = torch.maximum(plain, clipped)
-    # Without this bound a token that became much more probable, and was bad, would dominate the batch (dual clip).
+    # Dual clip: without this bound a token that became much more probable, and was bad, would dominate
+    # the batch.
     negative = advantages < 0
     bound = -advantages * settings.clip_dual
     bounded = torch.where(negative, torch.minimum(pessimistic, bound), pessimistic)
-    return TokenLosses(bounded, clipped > plain, negative & (pessimistic > bound))
+    return TokenLosses(
+        policy=bounded,
+        clipped=clipped > unclipped,
+        dual_clipped=negative & (pessimistic > bound),
+    )
 
 
 def k3(
@@ -65,6 +73,7 @@ def k3(
         reference: log pi_ref of each token, (tokens,).
     """
     difference = reference - logprobs
+    # Unlike -log ratio it is never negative, and before the cap it is unbiased for tokens drawn from pi.
     return torch.clamp(torch.exp(difference) - difference - 1.0, max=MAX_KL)
 
 
@@ -82,9 +91,10 @@ def value_losses(
         returns: G, the target of each token, (tokens,).
         clip: how far V may leave V_old before its loss stops falling, in units of return.
     """
-    plain = (values - returns).square()
-    clipped = (torch.clamp(values, old_values - clip, old_values + clip) - returns).square()
-    return 0.5 * torch.maximum(plain, clipped), clipped > plain
+    unclipped = (values - returns).square()
+    clipped_values = torch.clamp(values, old_values - clip, old_values + clip)
+    clipped = (clipped_values - returns).square()
+    return 0.5 * torch.maximum(unclipped, clipped), clipped > unclipped
 
 
 def token_weights(
@@ -107,19 +117,20 @@ def token_weights(
     Raises:
         InputError: if the row weights do not have a positive sum, or the aggregation is unknown.
     """
-    rows, tokens = len(lengths), int(lengths.sum())
-    total = float(row_weights.sum())
-    if not total > 0:
-        raise InputError(f"row weights must have a positive sum, found {total}.")
+    total_weight = float(row_weights.sum())
+    if not total_weight > 0:
+        raise InputError(f"row weights must have a positive sum, found {total_weight}.")
 
+    # In every case the shares of all tokens of the batch are computed at once, before it is cut into
+    # micro-batches.
     if aggregation == "token-mean":
-        per_row = torch.full_like(row_weights, 1.0 / tokens)
+        per_row = torch.full_like(row_weights, 1.0 / int(lengths.sum()))
     elif aggregation == "seq-mean-token-sum":
-        per_row = row_weights / total
+        per_row = row_weights / total_weight
     elif aggregation == "seq-mean-token-mean":
-        per_row = row_weights / total / lengths
+        per_row = row_weights / total_weight / lengths
     elif aggregation == "seq-mean-token-sum-norm":
-        per_row = row_weights * rows / total / padded_width
+        per_row = row_weights * len(lengths) / total_weight / padded_width
     else:
         raise InputError(
             f"loss.aggregation: found {aggregation!r}, which is not one of the four known ones."

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 CHECKPOINT_BYTES = {("float32", 0): 12, ("float32", 1): 16, ("float32", 2): 16, ("float32", 3): 12,
-               ("bfloat16", 1): 14, ("bfloat16", 2): 14, ("bfloat16", 3): 12}  # fmt: skip
-"""Bytes of a checkpoint per parameter, by number type and ZeRO stage: float32 master weights and both moments, and, below
-stage 3, the weights as the model computes with them (at stage 0 in float32 these are the master weights). Measured."""
+                    ("bfloat16", 1): 14, ("bfloat16", 2): 14, ("bfloat16", 3): 12}  # fmt: skip
+"""Bytes of a checkpoint per parameter, by number type and ZeRO stage: float32 master weights and both
+moments, and, below stage 3, the weights as the model computes with them (at stage 0 in float32 these are
+the master weights). Measured."""
 
 
 @dataclass(frozen=True, slots=True)

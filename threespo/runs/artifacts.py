@@ -1,8 +1,9 @@
-"""What a run leaves beside weights and metrics: counts by task type, search trees, snapshots.
+"""What a run leaves besides weights and metrics: counts by task type, search trees, snapshots.
 
-During the run the artifacts lie with the checkpoints, in one file per epoch. A killed run that resumes writes the files of
-the epochs after its last checkpoint again, to the same bytes. The rows of metrics and times lie there too, for those who
-watch a run (``threespo track``, ``threespo status``); training itself never reads them.
+During the run the artifacts lie with the checkpoints, in one file per epoch. A killed run that resumes
+writes the files of the epochs after its last checkpoint again, to the same bytes. The rows of metrics
+and times lie there too, for monitoring commands (``threespo track``, ``threespo status``); training
+itself never reads them.
 """
 
 import shutil
@@ -22,7 +23,7 @@ from threespo.tables import read_table, write_table
 
 TYPE_COLUMNS = ("epoch", "task_type")
 
-Kind = Literal["metrics", "timing", "task_types", "trees"]
+ArtifactKind = Literal["metrics", "timing", "task_types", "trees"]
 
 
 class WeightExporter(Protocol):
@@ -37,37 +38,42 @@ class RunArtifacts:
 
     folder: Path
 
-    def clear(self) -> None:
+    def remove_earlier(self) -> None:
         """Remove the artifacts of an earlier run: a run begins."""
+        # Not the checkpoints, which are replaced one by one.
         for name in ("artifacts", "snapshots"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def write_epoch(self, number: int, result: EpochResult) -> None:
         """Write the counts by task type and the search trees of epoch ``number``."""
-        types = [
-            {"epoch": number, "task_type": kind, **numbers} for kind, numbers in result.by_type.items()
+        type_rows = [
+            {"epoch": number, "task_type": task_type, **counts}
+            for task_type, counts in result.by_type.items()
         ]
-        write_table(self._part("task_types", number), types, None if types else TYPE_COLUMNS)
+        # Without rows the columns have to be named.
+        columns = None if type_rows else TYPE_COLUMNS
+        write_table(self._epoch_file("task_types", number), type_rows, columns)
         if result.trees:
-            write_table(self._part("trees", number), [{"epoch": number, **row} for row in result.trees])
+            tree_rows = [{"epoch": number, **row} for row in result.trees]
+            write_table(self._epoch_file("trees", number), tree_rows)
 
     def write_progress(self, number: int, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        """Write the rows of epoch ``number`` for those who watch; ``metrics`` last, which says that the epoch is there."""
-        write_table(self._part("timing", number), [timing])
-        write_table(self._part("metrics", number), [metrics])
+        """Write the rows of epoch ``number`` for monitoring; ``metrics`` last, which says that the epoch is complete."""
+        write_table(self._epoch_file("timing", number), [timing])
+        write_table(self._epoch_file("metrics", number), [metrics])
 
     def written_epochs(self) -> list[int]:
-        """Return the epochs whose rows there are, in order."""
+        """Return the epochs whose rows are there, in order."""
         files = (self.folder / "artifacts").glob("metrics-[0-9]*.parquet")
         return sorted(int(file.stem.removeprefix("metrics-")) for file in files)
 
-    def read_rows(self, kind: Kind, number: int) -> pd.DataFrame:
+    def read_rows(self, kind: ArtifactKind, number: int) -> pd.DataFrame:
         """Return the rows of one kind of epoch ``number`` while the run is going on."""
-        return read_table(self._part(kind, number))
+        return read_table(self._epoch_file(kind, number))
 
     def epoch_end_time(self, number: int) -> float:
         """Return when epoch ``number`` ended, in seconds since 1970."""
-        return self._part("metrics", number).stat().st_mtime
+        return self._epoch_file("metrics", number).stat().st_mtime
 
     def write_snapshot(
         self, number: int, learner: WeightExporter | None, memory: Mapping[str, Any] | None
@@ -90,8 +96,8 @@ class RunArtifacts:
 
         Of the snapshots that were written only those in ``snapshots`` are delivered.
         """
-        write_table(run.task_types, self._gather("task_types", epochs, TYPE_COLUMNS))
-        write_table(run.trees, self._gather("trees", epochs, COLUMNS))
+        write_table(run.task_types, self._concatenate_epochs("task_types", epochs, TYPE_COLUMNS))
+        write_table(run.trees, self._concatenate_epochs("trees", epochs, COLUMNS))
         with replace_folder(run.snapshots) as temporary:
             for snapshot in snapshots:
                 written = self.folder / "snapshots" / snapshot.name
@@ -100,11 +106,14 @@ class RunArtifacts:
                     link_folder(written, temporary / snapshot.name)
             write_snapshot_index(temporary, snapshots)
 
-    def _part(self, kind: Kind, number: int) -> Path:
+    def _epoch_file(self, kind: ArtifactKind, number: int) -> Path:
         return self.folder / "artifacts" / f"{kind}-{number:06d}.parquet"
 
-    def _gather(self, kind: Kind, epochs: int, columns: tuple[str, ...]) -> pd.DataFrame:
-        parts = [self._part(kind, number) for number in range(1, epochs + 1)]
+    def _concatenate_epochs(
+        self, kind: ArtifactKind, epochs: int, columns: tuple[str, ...]
+    ) -> pd.DataFrame:
+        files = [self._epoch_file(kind, number) for number in range(1, epochs + 1)]
+        frames = [read_table(file) for file in files if file.exists()]
         # Without empty frames: their columns have no type, and would change that of the others.
-        frames = [frame for frame in (read_table(part) for part in parts if part.exists()) if len(frame)]
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(columns))
+        filled = [frame for frame in frames if len(frame)]
+        return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(columns))

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 from threespo.errors import InputError, format_bytes
 from threespo.files import read_lock_holder, replace_folder, try_lock, write_json, write_lock_holder
 
+KEPT_CHECKPOINTS = 2
+"""Two, so that a damaged one has another before it."""
+
 
 class Checkpointable(Protocol):
     """A learner or critic, as far as checkpoints are concerned."""
@@ -25,7 +28,7 @@ class Checkpointable(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run stands; everything but the weights."""
+    """Where a run stands; everything but the weights. ``progress.json`` of a checkpoint has these fields."""
 
     identity: str
     """Hash of what decides the run; a checkpoint of another run or study is refused."""
@@ -45,12 +48,12 @@ class Progress:
 
 @contextlib.contextmanager
 def lock_run(folder: Path) -> Iterator[None]:
-    """Hold the run whose checkpoints lie in ``folder``: two processes would overwrite each other's.
+    """Lock the run whose checkpoints lie in ``folder``: two processes would overwrite each other's.
 
     Raises:
         InputError: if another process holds it.
     """
-    # Beside the folder, since a finished run removes the folder.
+    # Not in the folder, since a finished run removes the folder.
     lock = folder.with_name(folder.name + ".lock")
     handle = try_lock(lock)
     if handle is None:
@@ -67,12 +70,12 @@ def lock_run(folder: Path) -> Iterator[None]:
 
 def has_checkpoint(folder: Path) -> bool:
     """Return whether there is a checkpoint below ``folder``."""
-    return bool(_checkpoints(folder))
+    return bool(_list_checkpoints(folder))
 
 
 def newest_checkpoint_bytes(folder: Path) -> int:
     """Return the bytes of the newest checkpoint below ``folder``."""
-    newest = _checkpoints(folder)[-1]
+    newest = _list_checkpoints(folder)[-1]
     return sum(file.stat().st_size for file in newest.rglob("*") if file.is_file())
 
 
@@ -86,12 +89,12 @@ def save_checkpoint(folder: Path, progress: Progress, trained: Mapping[str, Chec
     """
     check_disk_space(folder, trained, 1)
     with replace_folder(folder / f"epoch-{progress.epoch:06d}") as temporary:
-        for name, one in trained.items():
-            one.save(temporary / name)
+        for name, model in trained.items():
+            model.save(temporary / name)
         write_json(temporary / "progress.json", asdict(progress))
 
-    # Two, so that a damaged one has another before it; and only now, when the new one is complete.
-    for old in _checkpoints(folder)[:-2]:
+    # Only now, when the new one is complete.
+    for old in _list_checkpoints(folder)[:-KEPT_CHECKPOINTS]:
         shutil.rmtree(old)
 
 
@@ -101,16 +104,15 @@ def check_disk_space(folder: Path, trained: Mapping[str, Checkpointable], count:
     Raises:
         InputError: if there is not.
     """
-    each, free = sum(one.size() for one in trained.values()), shutil.disk_usage(_there(folder)).free
-    if count * each > free:
+    # The folder is made with the first checkpoint; its disk is that of the nearest parent that is there.
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    checkpoint_bytes = sum(model.size() for model in trained.values())
+    if count * checkpoint_bytes > free:
         raise InputError(
-            f"{folder}: {count} checkpoint(s) of {format_bytes(each)} each have to be written (two are kept while one is "
-            f"written), and {format_bytes(free)} are free. Free disk space, or put the results elsewhere (results: FOLDER)."
+            f"{folder}: {count} checkpoint(s) of {format_bytes(checkpoint_bytes)} each have to be written (two are kept while one "
+            f"is written), and {format_bytes(free)} are free. Free disk space, or put the results elsewhere (results: FOLDER)."
         )
-
-
-def _there(folder: Path) -> Path:
-    return folder if folder.exists() else _there(folder.parent)
 
 
 def load_checkpoint(
@@ -130,32 +132,24 @@ def load_checkpoint(
         InputError: if the checkpoint belongs to another run or to other settings, or if a damaged one was read in part and
             there is no whole one to use instead.
     """
-    # A checkpoint of which at least one part has been loaded: what is trained no longer has its first weights.
-    begun: Path | None = None
-    for checkpoint in reversed(_checkpoints(folder)):
+    # A checkpoint of which at least one part has been loaded: what is trained no longer has its first
+    # weights.
+    partly_loaded: Path | None = None
+    for checkpoint in reversed(_list_checkpoints(folder)):
         try:
             progress = Progress(**json.loads((checkpoint / "progress.json").read_text()))
         except (OSError, ValueError, RecursionError, TypeError) as error:
             print(f"{checkpoint}: damaged ({error}); the one before it is used", file=sys.stderr)
             continue
 
-        if progress.ranks != ranks:
-            raise InputError(
-                f"{checkpoint}: made by {progress.ranks} rank(s), and this run has {ranks}: each rank has its part of the "
-                f"optimizer's state. Set ranks_per_run: {progress.ranks} to go on, or delete {folder} to train this run "
-                "from the beginning."
-            )
-        # Not skipped like a damaged one: only a person can say that another run's work may be thrown away.
-        if progress.identity != identity:
-            raise InputError(
-                f"{checkpoint}: made by a run with other settings, games, base policy or code. "
-                f"Delete {folder} to train this run from the beginning."
-            )
+        # Not skipped like a damaged one: only a person can say that another run's work may be thrown
+        # away.
+        _check_same_run(checkpoint, progress, identity, ranks)
 
         try:
-            for name, one in trained.items():
-                one.load(checkpoint / name)
-                begun = checkpoint
+            for name, model in trained.items():
+                model.load(checkpoint / name)
+                partly_loaded = checkpoint
         except InputError as error:
             print(f"{checkpoint}: {error}; the one before it is used", file=sys.stderr)
             continue
@@ -164,13 +158,29 @@ def load_checkpoint(
         return progress
 
     # A run that began with half-loaded weights would not be the run that the settings describe.
-    if begun:
+    if partly_loaded:
         raise InputError(
-            f"{begun}: only a part of it could be read, and there is no other checkpoint. Delete {folder} to train this run "
-            "from the beginning."
+            f"{partly_loaded}: only a part of it could be read, and there is no other checkpoint. Delete {folder} to train "
+            "this run from the beginning."
         )
     return Progress(identity, ranks)
 
 
-def _checkpoints(folder: Path) -> list[Path]:
+def _check_same_run(checkpoint: Path, progress: Progress, identity: str, ranks: int) -> None:
+    folder = checkpoint.parent
+    if progress.ranks != ranks:
+        raise InputError(
+            f"{checkpoint}: made by {progress.ranks} rank(s), and this run has {ranks}: each rank has its part of the "
+            f"optimizer's state. Set ranks_per_run: {progress.ranks} to go on, or delete {folder} to train this run "
+            "from the beginning."
+        )
+    if progress.identity != identity:
+        raise InputError(
+            f"{checkpoint}: made by a run with other settings, games, base policy or code. "
+            f"Delete {folder} to train this run from the beginning."
+        )
+
+
+def _list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints below ``folder``, oldest first."""
     return sorted(folder.glob("epoch-[0-9]*")) if folder.exists() else []

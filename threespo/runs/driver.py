@@ -11,6 +11,7 @@ from threespo.protocol import (
     EpochResult,
     Learner,
     Sampler,
+    SampleRequest,
     UpdateRequest,
     UpdateStats,
     ValueRequest,
@@ -44,35 +45,44 @@ class Driver:
             epoch: its number, from 0.
             starts: first state of an episode of every task of the epoch.
         """
-        steps = method.train_epoch(epoch, starts)
+        requests = method.train_epoch(epoch, starts)
+        # Sending None starts the generator.
         reply: Any = None
         while True:
             try:
-                request = steps.send(reply)
+                request = requests.send(reply)
             except StopIteration as stop:
                 result: EpochResult = stop.value
                 return result
 
             start = time.perf_counter()
             if isinstance(request, UpdateRequest):
-                reply = self.learner.update(request)
-                self.updates += reply
-                self.advantages += [
-                    math.fsum(row.advantages) / len(row.advantages)
-                    for batch in request.batches
-                    for row in batch
-                ]
+                reply = self._update(request)
                 self.update_seconds += time.perf_counter() - start
             elif isinstance(request, ValueRequest | ValueUpdateRequest):
                 # Counted as update time: values are a forward pass of the critic, part of learning.
-                assert self.critic is not None, "a method that asks for values has a critic_rate"
-                ask: Any = (
-                    self.critic.values if isinstance(request, ValueRequest) else self.critic.update
-                )
-                reply = ask(request)
+                reply = self._ask_critic(request)
                 self.update_seconds += time.perf_counter() - start
             else:
-                reply = self.sampler.sample(request, seed=self.seed, temperature=self.temperature)
-                self.generations += sum(one.count for one in request)
-                self.tokens += sum(len(sample.tokens) for samples in reply for sample in samples)
+                reply = self._sample(request)
                 self.sampling_seconds += time.perf_counter() - start
+
+    def _update(self, request: UpdateRequest) -> list[UpdateStats]:
+        stats = self.learner.update(request)
+        self.updates += stats
+        for batch in request.batches:
+            self.advantages += [math.fsum(row.advantages) / len(row.advantages) for row in batch]
+        return stats
+
+    def _ask_critic(self, request: ValueRequest | ValueUpdateRequest) -> Any:
+        assert self.critic is not None, "a method that asks for values has a critic_rate"
+        if isinstance(request, ValueRequest):
+            return self.critic.values(request)
+        return self.critic.update(request)
+
+    def _sample(self, requests: tuple[SampleRequest, ...]) -> Any:
+        replies = self.sampler.sample(requests, seed=self.seed, temperature=self.temperature)
+        # A generation is one sampled response, the budget's unit.
+        self.generations += sum(request.count for request in requests)
+        self.tokens += sum(len(sample.tokens) for samples in replies for sample in samples)
+        return replies

@@ -1,7 +1,8 @@
-"""Which GPUs a run may use: the scheduler counts GPUs, but does not say which, so runs side by side claim theirs here.
+"""Which GPUs a run may use: the scheduler counts GPUs, but does not say which, so concurrent runs claim theirs here.
 
-A claim is a locked file per device, in a folder of this machine and user. The system releases the lock when the process
-ends, however it ends. Devices are told apart by their UUIDs: what one process calls 0 may be another's 3, or hidden from it.
+A claim is a locked file per device, in a folder of this machine and user. The system releases the lock
+when the process ends, however it ends. Devices are told apart by their UUIDs: what one process calls 0
+may be another's 3, or hidden from it.
 """
 
 import contextlib
@@ -38,12 +39,12 @@ POLL_SECONDS = 0.5
 SMI_SECONDS = 60
 """nvidia-smi answers in seconds, unless a driver hangs."""
 
-SMI_WORDS = 400
+MAX_SMI_WORDS = 400
 """Characters that are shown of what it says when it fails."""
 
-_SMI_REMEDY = f"Mend the driver, or set {VISIBLE_DEVICES}= (empty) to compute without GPUs."
+SMI_REMEDY = f"Mend the driver, or set {VISIBLE_DEVICES}= (empty) to compute without GPUs."
 
-FOREIGN_SHARE = 0.05
+MAX_FOREIGN_SHARE = 0.05
 """Of a device's memory: what a display or the MPS daemon may take of a device that counts as free."""
 
 
@@ -55,11 +56,16 @@ class Device:
     """What ``CUDA_VISIBLE_DEVICES`` calls it here."""
     uuid: str
     model: str = ""
-    """What its maker calls it; the memory of a slice is not told."""
+    """Its maker's name for it."""
     memory: int = 0
-    """Bytes in all; 0 where nvidia-smi does not say."""
+    """Bytes in all; 0 where nvidia-smi does not say, as for a slice."""
     used: int = 0
-    """Bytes that somebody holds at the moment."""
+    """Bytes in use at the moment."""
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether other processes hold more of its memory than a display or daemon takes."""
+        return self.used > MAX_FOREIGN_SHARE * self.memory
 
 
 @contextlib.contextmanager
@@ -68,8 +74,9 @@ def claim_gpus(
 ) -> Iterator[None]:
     """Hold ``count`` GPUs and show only these to CUDA; with ``count`` 0 do nothing.
 
-    In a job to which a cluster's scheduler has given as many GPUs as the run needs, these are the run's and nothing is
-    locked. Where it has given more (an interactive allocation, a whole node), runs claim theirs among them.
+    In a job to which a cluster's scheduler has given as many GPUs as the run needs, these are the run's
+    and nothing is locked. Where it has given more (an interactive allocation, a whole node), runs claim
+    theirs among them.
 
     Args:
         count: how many GPUs the run needs on this machine.
@@ -84,36 +91,37 @@ def claim_gpus(
         yield
         return
 
-    there = visible_devices()
-    check_device_count(count, there)
-    if len(there) == count and given_by_scheduler():
+    offered = visible_devices()
+    check_device_count(count, offered)
+    if len(offered) == count and given_by_scheduler():
         yield
         return
 
     before = {name: os.environ.get(name) for name in (VISIBLE_DEVICES, DEVICE_ORDER)}
     folder = folder or Path(tempfile.gettempdir()) / f"threespo-gpus-{os.getuid()}"
-    held = _hold(there, count, runs_per_gpu, patience, folder)
-    os.environ[VISIBLE_DEVICES] = ",".join(device.name for device in held)
+    claimed = _wait_for_devices(offered, count, runs_per_gpu, patience, folder)
+    os.environ[VISIBLE_DEVICES] = ",".join(device.name for device in claimed)
     os.environ.setdefault(DEVICE_ORDER, "PCI_BUS_ID")
     try:
         yield
     finally:
-        for handles in held.values():
-            _close(handles)
+        for locks in claimed.values():
+            _release(locks)
         for name, value in before.items():
             os.environ.pop(name, None)
-            os.environ.update({} if value is None else {name: value})
+            if value is not None:
+                os.environ[name] = value
 
 
-def check_device_count(count: int, there: Sequence[Device]) -> None:
+def check_device_count(count: int, offered: Sequence[Device]) -> None:
     """Check that there are as many devices as a run needs.
 
     Raises:
         InputError: if there are fewer.
     """
-    if len(there) < count:
+    if len(offered) < count:
         raise InputError(
-            f"a run needs {count} GPU(s), this machine offers {len(there)} ({VISIBLE_DEVICES} or nvidia-smi). "
+            f"a run needs {count} GPU(s), this machine offers {len(offered)} ({VISIBLE_DEVICES} or nvidia-smi). "
             "Choose a study without GPUs, or set gpus_per_rank: 0."
         )
 
@@ -131,22 +139,24 @@ def check_granted_gpus(granted: int, runs_per_gpu: int = 1) -> str:
     Raises:
         InputError: if it has fewer.
     """
-    there = visible_devices()
-    if granted > len(there):
+    offered = visible_devices()
+    if granted > len(offered):
         raise InputError(
-            f"--resources gpu={granted}: this machine offers {len(there)} GPU(s) ({VISIBLE_DEVICES} or nvidia-smi). "
-            f"Pass --resources gpu={len(there)}, or submit to a cluster (--workflow-profile workflow/profiles/slurm)."
+            f"--resources gpu={granted}: this machine offers {len(offered)} GPU(s) ({VISIBLE_DEVICES} or nvidia-smi). "
+            f"Pass --resources gpu={len(offered)}, or submit to a cluster (--workflow-profile workflow/profiles/slurm)."
         )
-    models = format_names(dict.fromkeys(device.model or "unknown" for device in there))
-    shared = "each run has a GPU of its own"
-    if runs_per_gpu > 1:
-        ways = (
-            "MPS is on"
-            if is_mps_running()
-            else "no MPS, so they take turns: `nvidia-cuda-mps-control -d` lets them compute at once"
+
+    models = format_names(dict.fromkeys(device.model or "unknown" for device in offered))
+    if runs_per_gpu == 1:
+        sharing = "each run has a GPU of its own"
+    elif is_mps_running():
+        sharing = f"{runs_per_gpu} runs share a GPU (MPS is on)"
+    else:
+        sharing = (
+            f"{runs_per_gpu} runs share a GPU (no MPS, so they take turns: "
+            "`nvidia-cuda-mps-control -d` lets them compute at once)"
         )
-        shared = f"{runs_per_gpu} runs share a GPU ({ways})"
-    return f"{granted} of {len(there)} GPUs ({models}); {shared}"
+    return f"{granted} of {len(offered)} GPUs ({models}); {sharing}"
 
 
 def given_by_scheduler(environment: Mapping[str, str] = os.environ) -> bool:
@@ -156,7 +166,8 @@ def given_by_scheduler(environment: Mapping[str, str] = os.environ) -> bool:
 
 def is_mps_running(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether CUDA's multi-process service runs, with which processes on one device compute at the same time."""
-    return (Path(environment.get(MPS_FOLDER) or "/tmp/nvidia-mps") / "control").exists()
+    folder = Path(environment.get(MPS_FOLDER) or "/tmp/nvidia-mps")
+    return (folder / "control").exists()
 
 
 def visible_devices() -> list[Device]:
@@ -166,49 +177,69 @@ def visible_devices() -> list[Device]:
         InputError: if the variable names a device that nvidia-smi does not list here, or nvidia-smi fails.
     """
     given = os.environ.get(VISIBLE_DEVICES)
-    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
-    if names == []:
+    if given is None:
+        return _list_devices()
+
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    # Without GPUs nvidia-smi, which may fail, is not asked.
+    if not names:
         return []
+    present = _list_devices()
+    return [_find_device(name, present) for name in names]
 
-    present = _listed()
-    return present if names is None else [_named(name, present) for name in names]
 
-
-def _named(name: str, present: Sequence[Device]) -> Device:
+def _find_device(name: str, present: Sequence[Device]) -> Device:
     """Return the device that ``CUDA_VISIBLE_DEVICES`` means: an index, or a UUID or its beginning."""
     for device in present:
         if name == device.name or (not name.isdigit() and device.uuid.startswith(name)):
             return Device(name, device.uuid, device.model, device.memory, device.used)
+    known = format_names(device.uuid for device in present)
     raise InputError(
-        f"{VISIBLE_DEVICES}: {name!r} is no device that nvidia-smi lists here ({format_names(device.uuid for device in present)}); "
+        f"{VISIBLE_DEVICES}: {name!r} is no device that nvidia-smi lists here ({known}); "
         "without its UUID runs of one device could not be told apart. Correct the variable, or make nvidia-smi available."
     )
 
 
-def _listed() -> list[Device]:
-    """Return the devices that nvidia-smi lists, of a GPU that is cut up its slices; none where there is no nvidia-smi."""
-    lines = run_nvidia_smi("-L")
-    memory = {}
-    for line in run_nvidia_smi(
-        "--query-gpu=uuid,memory.total,memory.used", "--format=csv,noheader,nounits"
-    ):
-        uuid, *amounts = (part.strip() for part in line.split(","))
-        # An integrated device has no memory of its own: "[N/A]".
-        memory[uuid] = [int(amount) * 2**20 if amount.isdigit() else 0 for amount in amounts]
+def _list_devices() -> list[Device]:
+    """Return the devices that nvidia-smi lists, of a partitioned GPU its slices; none where there is no nvidia-smi.
 
-    found: list[Device] = []
+    Lines of ``nvidia-smi -L``: ``GPU 0: MODEL (UUID: GPU-…)``, below it ``  MIG 3g.40gb Device 0: (UUID:
+    MIG-…)``.
+    """
+    lines = run_nvidia_smi("-L")
+    memory = _query_memory()
+
+    devices: list[Device] = []
     parent: Device | None = None
     for line in lines:
-        name, _, rest = line.strip().partition(":" if line.startswith("GPU ") else " Device ")
+        is_gpu = line.startswith("GPU ")
+        name, _, rest = line.strip().partition(":" if is_gpu else " Device ")
         model, _, uuid = rest.rpartition("(UUID: ")
         uuid = uuid.rstrip(")")
-        if line.startswith("GPU "):
-            parent = Device(name.removeprefix("GPU "), uuid, model.strip(), *memory.get(uuid, (0, 0)))
-            found.append(parent)
+        if is_gpu:
+            total, used = memory.get(uuid, (0, 0))
+            parent = Device(name.removeprefix("GPU "), uuid, model.strip(), total, used)
+            devices.append(parent)
         elif uuid.startswith("MIG-"):
-            found = [device for device in found if device is not parent]
-            found.append(Device(uuid, uuid, name.strip()))
-    return found
+            # CUDA cannot use a partitioned GPU as a whole.
+            devices = [device for device in devices if device is not parent]
+            devices.append(Device(uuid, uuid, name.strip()))
+    return devices
+
+
+def _query_memory() -> dict[str, tuple[int, int]]:
+    """Return by UUID the bytes of memory in all and in use; 0 where the device has none of its own."""
+    query = "--query-gpu=uuid,memory.total,memory.used"
+    memory = {}
+    for line in run_nvidia_smi(query, "--format=csv,noheader,nounits"):
+        uuid, total, used = (part.strip() for part in line.split(","))
+        # An integrated device has no memory of its own: "[N/A]".
+        memory[uuid] = (_mebibytes(total), _mebibytes(used))
+    return memory
+
+
+def _mebibytes(text: str) -> int:
+    return int(text) * 2**20 if text.isdigit() else 0
 
 
 def run_nvidia_smi(*arguments: str) -> list[str]:
@@ -220,6 +251,8 @@ def run_nvidia_smi(*arguments: str) -> list[str]:
     Raises:
         InputError: if it is there and fails, in the driver's own words.
     """
+    # Not NVML within the process: a driver that hangs would hang this program too, where a command can
+    # be given up; and nvidia-smi comes with every driver, NVML's bindings only with the extra ``gpu``.
     try:
         done = subprocess.run(
             ["nvidia-smi", *arguments],
@@ -232,80 +265,94 @@ def run_nvidia_smi(*arguments: str) -> list[str]:
     except FileNotFoundError:
         return []
     except subprocess.TimeoutExpired:
-        raise InputError(f"nvidia-smi does not answer within {SMI_SECONDS} s. {_SMI_REMEDY}") from None
+        raise InputError(f"nvidia-smi does not answer within {SMI_SECONDS} s. {SMI_REMEDY}") from None
     except OSError as error:
-        raise InputError(f"nvidia-smi cannot be started ({error.strerror}). {_SMI_REMEDY}") from error
+        raise InputError(f"nvidia-smi cannot be started ({error.strerror}). {SMI_REMEDY}") from error
 
     # Some versions say that they found no device and exit with 0.
     if done.returncode == 0 and not done.stdout.startswith("No devices"):
         return done.stdout.splitlines()
-    # It speaks of its failures on its standard output.
+    # It reports its failures on its standard output.
     words = " ".join(f"{done.stdout} {done.stderr}".split()) or "without a word"
     raise InputError(
-        f"nvidia-smi fails (exit code {done.returncode}): {words[:SMI_WORDS]} {_SMI_REMEDY}"
+        f"nvidia-smi fails (exit code {done.returncode}): {words[:MAX_SMI_WORDS]} {SMI_REMEDY}"
     )
 
 
-def _hold(
-    there: Sequence[Device], count: int, runs_per_gpu: int, patience: float, folder: Path
+def _wait_for_devices(
+    offered: Sequence[Device], count: int, runs_per_gpu: int, patience: float, folder: Path
 ) -> dict[Device, list[IO[str]]]:
+    """Return ``count`` devices with their locks, as soon as so many are free."""
     end = time.monotonic() + patience
     while True:
-        held: dict[Device, list[IO[str]]] = {}
-        strange: list[Device] = []
-        # What a run shares is in use by others; of a device for one run alone nobody else may hold memory.
-        now = {} if runs_per_gpu > 1 else {device.uuid: device for device in _listed()}
-        # Slot by slot: runs that share devices spread over all of them before two meet on one.
-        for device, slot in ((device, slot) for slot in range(runs_per_gpu) for device in there):
-            if (
-                len(held) == count
-                or device in held
-                or not (handles := _lock(folder, device, slot, runs_per_gpu))
-            ):
-                continue
-            if (seen := now.get(device.uuid)) and seen.used > FOREIGN_SHARE * seen.memory:
-                _close(handles)
-                strange.append(seen)
-            else:
-                held[device] = handles
-        if len(held) == count:
-            return held
+        claimed, foreign = _try_to_claim(offered, count, runs_per_gpu, folder)
+        if len(claimed) == count:
+            return claimed
 
         # All or none: two runs that each hold half of what they need would wait for each other for ever.
-        for handles in held.values():
-            _close(handles)
-        # The system needs a moment to free the memory of a run that was killed; what stays is somebody else's.
+        for locks in claimed.values():
+            _release(locks)
+        # The system needs a moment to free the memory of a run that was killed; what stays is somebody
+        # else's.
         if time.monotonic() >= end:
-            raise InputError(_busy(count, len(held), there, strange))
+            raise InputError(_explain_too_few(count, len(claimed), offered, foreign))
         time.sleep(POLL_SECONDS)
 
 
-def _busy(count: int, free: int, there: Sequence[Device], strange: Sequence[Device]) -> str:
-    if strange:
-        held = ", ".join(f"{device.name} ({device.used / 1e9:.0f} GB)" for device in strange)
+def _try_to_claim(
+    offered: Sequence[Device], count: int, runs_per_gpu: int, folder: Path
+) -> tuple[dict[Device, list[IO[str]]], list[Device]]:
+    """Lock up to ``count`` devices; return them with their locks, and those that processes of others use."""
+    claimed: dict[Device, list[IO[str]]] = {}
+    foreign: list[Device] = []
+    # What runs share is in use by others; of a device for one run alone nobody else may hold memory.
+    current = {device.uuid: device for device in _list_devices()} if runs_per_gpu == 1 else {}
+
+    # Slot by slot: runs that share devices spread over all of them before two meet on one.
+    for slot in range(runs_per_gpu):
+        for device in offered:
+            if len(claimed) == count or device in claimed:
+                continue
+            locks = _lock_slot(folder, device, slot, runs_per_gpu)
+            if not locks:
+                continue
+            state = current.get(device.uuid)
+            if state and state.is_in_use:
+                _release(locks)
+                foreign.append(state)
+            else:
+                claimed[device] = locks
+    return claimed, foreign
+
+
+def _explain_too_few(count: int, free: int, offered: Sequence[Device], foreign: Sequence[Device]) -> str:
+    if foreign:
+        names = ", ".join(f"{device.name} ({device.used / 1e9:.0f} GB)" for device in foreign)
         return (
-            f"GPU {held}: in use by processes that are no runs of this program, and {count} GPU(s) were asked for. End them "
-            f"(nvidia-smi shows them), or leave the device out of {VISIBLE_DEVICES} and lower --resources gpu=N."
+            f"GPU {names}: in use by processes that are no runs of this program, and {count} GPU(s) were asked for. End "
+            f"them (nvidia-smi shows them), or leave the device out of {VISIBLE_DEVICES} and lower --resources gpu=N."
         )
     return (
-        f"{count} GPU(s) were asked for, but only {free} of {len(there)} are free: other runs hold "
+        f"{count} GPU(s) were asked for, but only {free} of {len(offered)} are free: other runs hold "
         "them. Pass --resources gpu=N with the number of GPUs that are really free."
     )
 
 
-def _lock(folder: Path, device: Device, slot: int, runs_per_gpu: int) -> list[IO[str]]:
-    """Take one slot of a device; a run that wants it alone waits for all that share it, and they for that run."""
+def _lock_slot(folder: Path, device: Device, slot: int, runs_per_gpu: int) -> list[IO[str]]:
+    """Lock one slot of a device; a run that wants it alone waits for all that share it, and they for that run."""
     name = device.uuid.replace("/", "_")
-    whole = try_lock(folder / f"{name}.lock", shared=runs_per_gpu > 1, wait=False)
-    if whole is None or runs_per_gpu == 1:
-        return [whole] if whole else []
-    own = try_lock(folder / f"{name}.{slot}.lock")
-    if own is None:
-        whole.close()
+    device_lock = try_lock(folder / f"{name}.lock", shared=runs_per_gpu > 1, wait=False)
+    if device_lock is None:
         return []
-    return [whole, own]
+    if runs_per_gpu == 1:
+        return [device_lock]
+    slot_lock = try_lock(folder / f"{name}.{slot}.lock")
+    if slot_lock is None:
+        device_lock.close()
+        return []
+    return [device_lock, slot_lock]
 
 
-def _close(handles: Sequence[IO[str]]) -> None:
-    for handle in handles:
-        handle.close()
+def _release(locks: Sequence[IO[str]]) -> None:
+    for lock in locks:
+        lock.close()

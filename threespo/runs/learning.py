@@ -1,6 +1,7 @@
 """Learning curves on unseen games: every snapshot of a run plays the same games, plain single episodes (figures 3a, 3d).
 
-Training takes the snapshots and this stage plays them, so another choice of games, seeds or temperature trains nothing.
+Training takes the snapshots and this stage plays them, so another choice of games, seeds or temperature
+trains nothing.
 """
 
 import sys
@@ -8,11 +9,13 @@ from typing import Any
 
 from threespo.agents.rollout import play_episodes
 from threespo.envs.base import Task
+from threespo.envs.episode import EpisodeSetup
 from threespo.errors import InputError
+from threespo.protocol import Sampler
 from threespo.rng import derive
 from threespo.runs.settings import DEFAULT_CURVE_GAMES, LearningRunSettings
 from threespo.runs.setup import episode_setup, iterate_samplers, load_tasks, untrained_weights
-from threespo.runs.snapshots import UNTRAINED, read_snapshot_index
+from threespo.runs.snapshots import UNTRAINED, Snapshot, read_snapshot_index
 from threespo.tables import write_table
 
 COLUMNS = (
@@ -32,43 +35,61 @@ def evaluate_snapshots(settings: LearningRunSettings) -> None:
     import torch
 
     torch.set_num_threads(settings.threads)
-    run, folder, learning = settings.run, settings.paths.run(settings.run), settings.learning
-    split = str(learning.split)
-    setup, games = episode_setup(settings), choose_games(load_tasks(settings, split), settings)
+    folder = settings.paths.run(settings.run)
+    split = str(settings.learning.split)
+    setup = episode_setup(settings)
+    games = choose_games(load_tasks(settings, split), settings)
     if settings.weights == "run":
-        policies = [
-            (snapshot, str(snapshot.weights(folder))) for snapshot in read_snapshot_index(folder)
-        ]
+        snapshots = read_snapshot_index(folder)
+        sources = [str(snapshot.weights(folder)) for snapshot in snapshots]
     else:
-        policies = [(UNTRAINED, untrained_weights(settings))]
+        snapshots = [UNTRAINED]
+        sources = [untrained_weights(settings)]
 
     rows: list[dict[str, Any]] = []
-    samplers = iterate_samplers(settings, (source for _, source in policies))
-    for (snapshot, _), sampler in zip(policies, samplers, strict=True):
-        before = len(rows)
-        for seed in learning.seeds:
-            # The split is part of the key, so that no two splits share random numbers.
-            draws: dict[str, Any] = {
-                "seed": seed,
-                "temperature": settings.temperature,
-                "key": ("evaluate", split),
-            }
-            for record in play_episodes(setup, games, sampler, **draws):
-                task = record.episode.task
-                values = (
-                    snapshot.number, snapshot.epoch, snapshot.generations, snapshot.optimizer_steps, split, seed,
-                    task.task_id, task.task_type, record.episode.won, record.steps,
-                )  # fmt: skip
-                rows.append(dict(zip(COLUMNS, values, strict=True)))
+    samplers = iterate_samplers(settings, sources)
+    for snapshot, sampler in zip(snapshots, samplers, strict=True):
+        snapshot_rows = _play_snapshot(settings, setup, games, snapshot, sampler)
+        rows += snapshot_rows
 
-        won = sum(row["success"] for row in rows[before:]) / (len(rows) - before)
-        at = f"snapshot {snapshot.number}, {snapshot.generations:,} generations"
+        success = sum(row["success"] for row in snapshot_rows) / len(snapshot_rows)
         print(
-            f"learning {run.run_id} {split} {at}: {won:.1%} of {len(rows) - before}",
+            f"learning {settings.run.run_id} {split} snapshot {snapshot.number}, {snapshot.generations:,} generations: "
+            f"{success:.1%} of {len(snapshot_rows)}",
             file=sys.stderr,
             flush=True,
         )
     write_table(folder.learning, rows, COLUMNS)
+
+
+def _play_snapshot(
+    settings: LearningRunSettings,
+    setup: EpisodeSetup,
+    games: list[Task],
+    snapshot: Snapshot,
+    sampler: Sampler,
+) -> list[dict[str, Any]]:
+    """Return a row for each game with each evaluation seed."""
+    split = str(settings.learning.split)
+    rows = []
+    for seed in settings.learning.seeds:
+        records = play_episodes(
+            setup,
+            games,
+            sampler,
+            seed=seed,
+            temperature=settings.temperature,
+            # The split is part of the key, so that no two splits share random numbers.
+            key=("evaluate", split),
+        )
+        for record in records:
+            task = record.episode.task
+            values = (
+                snapshot.number, snapshot.epoch, snapshot.generations, snapshot.optimizer_steps, split, seed,
+                task.task_id, task.task_type, record.episode.won, record.steps,
+            )  # fmt: skip
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
+    return rows
 
 
 def choose_games(tasks: list[Task], settings: LearningRunSettings) -> list[Task]:
@@ -84,6 +105,5 @@ def choose_games(tasks: list[Task], settings: LearningRunSettings) -> list[Task]
             f"{settings.paths.data(settings.run.env)} has {len(tasks)}; lower it, or leave it out for as many as there are"
         )
     # Not the first ones: tasks are sorted by id, which begins with the task type.
-    return sorted(tasks, key=lambda task: derive("learning", task.task_id))[
-        : wanted or DEFAULT_CURVE_GAMES
-    ]
+    shuffled = sorted(tasks, key=lambda task: derive("learning", task.task_id))
+    return shuffled[: wanted or DEFAULT_CURVE_GAMES]

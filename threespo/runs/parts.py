@@ -1,6 +1,7 @@
 """What a run trains and samples with: learner, critic and sampler, from its settings."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ def make_run_parts(settings: TrainSettings, source: str, critic_rate: float | No
     torch.set_num_threads(settings.threads)
     training = settings.training
     policy = load_run_policy(settings, source)
+    # The reference of the KL penalty is the policy that the run begins with, as a copy of its own.
     reference = load_run_policy(settings, source) if training.kl_coef else None
     optim = OptimSettings(
         lr=learning_rate(settings) * settings.learning_rate_scale,
@@ -55,24 +57,29 @@ def make_run_parts(settings: TrainSettings, source: str, critic_rate: float | No
         offload_optimizer=training.offload_optimizer,
     )
 
-    inspect = settings.paths.checkpoints(settings.run) / "failed-updates"
-    learner, critic = DeepSpeedLearner(policy, reference, optim, inspect), None
+    failed_updates = settings.paths.checkpoints(settings.run) / "failed-updates"
+    learner = DeepSpeedLearner(policy, reference, optim, failed_updates)
+    critic = None
     if critic_rate is not None:
+        # A copy of its own: learner and critic share no weights.
         backbone = load_run_policy(settings, source)
-        critic = DeepSpeedCritic(backbone, replace(optim, lr=optim.lr * critic_rate), inspect)
-    return RunParts(ShardedSampler(make_sampler(settings.sampling, policy), learner), learner, critic)
+        critic_optim = replace(optim, lr=optim.lr * critic_rate)
+        critic = DeepSpeedCritic(backbone, critic_optim, failed_updates)
+    sampler = ShardedSampler(make_sampler(settings.sampling, policy), learner)
+    return RunParts(sampler, learner, critic)
 
 
 class ShardedSampler:
     """Draws each rank's share of the requests there, from whole weights, and gives every rank all samples.
 
-    A draw depends on the run's seed, the request's key and the sample's number (``protocol.Sampler``), so who draws it
-    changes nothing.
+    A draw depends on the run's seed, the request's key and the sample's number (``protocol.Sampler``),
+    so who draws it changes nothing.
     """
 
     def __init__(self, sampler: LocalSampler, learner: "DeepSpeedLearner") -> None:
         """``sampler`` draws from the weights that ``learner`` trains."""
-        self._sampler, self._learner = sampler, learner
+        self._sampler = sampler
+        self._learner = learner
 
     def forget(self) -> None:
         """Forget what earlier calls have left (``protocol.LocalSampler``)."""
@@ -86,32 +93,36 @@ class ShardedSampler:
         Raises:
             InputError: on all ranks, if the sampler of one refuses a request, or memory runs out there.
         """
-        from threespo.learner import backend, memory
+        from threespo.learner import backend, checks
 
-        numbers = assign_requests(requests, backend.get_world_size())
-        own = tuple(requests[number] for number in numbers[backend.get_rank()])
+        numbers_of_rank = assign_requests(requests, backend.get_world_size())
+        own_requests = tuple(requests[number] for number in numbers_of_rank[backend.get_rank()])
         replies: list[list[Sample]] = []
-        refused: str | None = None
-        # At ZeRO 3 the weights are scattered between passes; the ranks gather them even if one has nothing to draw.
-        copied = self._sampler.sync(self._learner.gathered_weights())
-        with contextlib.nullcontext() if copied else self._learner.gather_weights():
-            try:
-                with memory.explain_out_of_memory(
-                    "sampling", self._learner.settings, memory.LOWER_CACHE_FIRST if copied else ""
-                ):
-                    replies = (
-                        self._sampler.sample(own, seed=seed, temperature=temperature) if own else []
-                    )
-            except InputError as error:
-                refused = str(error)
+        refusal: str | None = None
 
-        gathered = backend.gather_objects((replies, refused))
-        if refusals := [refusal for _, refusal in gathered if refusal is not None]:
-            raise InputError(refusals[0])
-        placed: dict[int, list[Sample]] = {}
-        for share, (drawn, _) in zip(numbers, gathered, strict=True):
-            placed |= zip(share, drawn, strict=True)
-        return [placed[number] for number in range(len(requests))]
+        # At ZeRO 3 the weights are partitioned between passes; the ranks gather them even if one has
+        # nothing to draw.
+        has_own_copy = self._sampler.sync(self._learner.gathered_weights())
+        weights = contextlib.nullcontext() if has_own_copy else self._learner.gather_weights()
+        first_remedy = checks.LOWER_CACHE_FIRST if has_own_copy else ""
+        with weights:
+            try:
+                with checks.explain_out_of_memory("sampling", self._learner.settings, first_remedy):
+                    if own_requests:
+                        replies = self._sampler.sample(own_requests, seed=seed, temperature=temperature)
+            except InputError as error:
+                refusal = str(error)
+
+        # If any rank refuses, all do, with the same message.
+        replies_of_rank = backend.gather_objects((replies, refusal))
+        for _, rank_refusal in replies_of_rank:
+            if rank_refusal is not None:
+                raise InputError(rank_refusal)
+
+        samples_of_request: dict[int, list[Sample]] = {}
+        for numbers, (rank_replies, _) in zip(numbers_of_rank, replies_of_rank, strict=True):
+            samples_of_request |= zip(numbers, rank_replies, strict=True)
+        return [samples_of_request[number] for number in range(len(requests))]
 
 
 def assign_requests(requests: Sequence[SampleRequest], ranks: int) -> list[list[int]]:
@@ -119,18 +130,17 @@ def assign_requests(requests: Sequence[SampleRequest], ranks: int) -> list[list[
 
     The prompt with most samples goes first, each to the rank with the fewest so far.
     """
-    of_prompt: dict[str, list[int]] = {}
+    numbers_of_prompt: dict[str, list[int]] = {}
+    samples_of_prompt: Counter[str] = Counter()
     for number, request in enumerate(requests):
-        of_prompt.setdefault(request.prompt, []).append(number)
+        numbers_of_prompt.setdefault(request.prompt, []).append(number)
+        samples_of_prompt[request.prompt] += request.count
 
-    load, result = [0] * ranks, [list[int]() for _ in range(ranks)]
-    counts = {
-        prompt: sum(requests[number].count for number in numbers)
-        for prompt, numbers in of_prompt.items()
-    }
-    for prompt in sorted(of_prompt, key=lambda one: -counts[one]):
+    load = [0] * ranks
+    assigned: list[list[int]] = [[] for _ in range(ranks)]
+    for prompt in sorted(numbers_of_prompt, key=lambda prompt: -samples_of_prompt[prompt]):
         rank = load.index(min(load))
-        load[rank] += counts[prompt]
-        result[rank] += of_prompt[prompt]
+        load[rank] += samples_of_prompt[prompt]
+        assigned[rank] += numbers_of_prompt[prompt]
     # In the order of the requests: with one rank its sampler sees what it was asked.
-    return [sorted(numbers) for numbers in result]
+    return [sorted(numbers) for numbers in assigned]

@@ -13,8 +13,17 @@ from threespo.runs.training_settings import Schedule, TrainingSettings
 from threespo.settings import MAX_TEMPERATURE, DistinctListOf, Execution, Name, Seeds, Settings
 
 DEFAULT_CURVE_GAMES = 32
-"""Games of a curve where the study gives no number, so that eight snapshots cost at most about a quarter of a run of 10,000
-generations (docs/LOG.md); with a larger budget more are affordable."""
+"""Games of a curve where the study gives no number: eight snapshots then cost at most about a quarter of
+a run of 10,000 generations (docs/LOG.md); with a larger budget more are affordable."""
+
+
+EXAMPLE_COLUMNS = (
+    "env", "policy", "method", "training_seed", "split", "evaluation_seed", "task_id", "task_type", "goal", "success",
+    "score", "step", "observation", "response", "action",
+)  # fmt: skip
+"""Of the episode that an evaluation keeps: a row for each step from 1 on, and one for what the last
+action led to, without response and action. Here and not with the evaluation, since tables read them
+without playing anything."""
 
 
 class LearningSettings(Settings):
@@ -24,8 +33,8 @@ class LearningSettings(Settings):
     """
 
     split: Name | None = None
-    """Any split but ``train`` (``null``: the last of ``evaluation.splits``). An environment that has no such split uses the
-    last one that it is evaluated on."""
+    """Any split but ``train`` (``null``: the last of ``evaluation.splits``). An environment that has no
+    such split uses the last one that it is evaluated on."""
     games: int | None = Field(default=None, ge=1, le=10_000_000)
     """The first games of the split in an order by hash, so that task types mix; ``null``: 32, or all of a smaller split."""
     seeds: Seeds = (123,)
@@ -72,8 +81,8 @@ class ProbeSettings(Settings):
     """How state scores are compared with success probabilities, estimated by a frozen policy's episodes from each state."""
 
     snapshots: int = Field(default=3, ge=1, le=100)
-    """How often in a run: at the snapshots of ``training.snapshots`` nearest to the middles of so many equal parts of its
-    budget."""
+    """How often in a run: at the snapshots of ``training.snapshots`` nearest to the middles of so many
+    equal parts of its budget."""
     games: int = Field(default=8, ge=1, le=10_000)
     """Games of the training pool, each played once; the states on the way are probed."""
     states: int = Field(default=48, ge=1, le=100_000)
@@ -107,7 +116,7 @@ class EvaluateSettings(RunSettings):
     """The prompting agent that plays; ``None``: plain episodes."""
     endpoint: EndpointSettings | None
     replies: dict[str, str | None]
-    """What a closed model's replies depend on beside the study."""
+    """What a closed model's replies depend on besides the study."""
     evaluation: EvaluationSettings
 
 

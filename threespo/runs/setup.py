@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def make_setup(env: str, settings: EpisodeSettings, data: Path) -> EpisodeSetup:
     """Return how episodes run in the environment ``env``, whose prepared tasks lie in ``data``."""
-    made = environment(env).make(settings, data)
-    return EpisodeSetup(made, settings.max_steps, settings.history_length)
+    made_env = environment(env).make(settings, data)
+    return EpisodeSetup(made_env, settings.max_steps, settings.history_length)
 
 
 def episode_setup(settings: RunSettings) -> EpisodeSetup:
@@ -48,7 +48,7 @@ def untrained_weights(settings: RunSettings) -> str:
 
 
 def read_prepared_inputs(settings: RunSettings) -> dict[str, Any]:
-    """Return how the stages before a run describe its base policy and its tasks."""
+    """Return the descriptions of a run's base policy and tasks, which earlier stages have written."""
     run, paths = settings.run, settings.paths
     files = {
         "base": paths.policy(run.env, run.policy) / POLICY_FILE,
@@ -68,17 +68,25 @@ def read_weights_source(folder: Path, method: str) -> str:
     """
     description = folder / POLICY_FILE
     facts = read_json(description, "Run the policy stage of the study first.")
-    kind, source = (facts.get("kind"), facts.get("source")) if isinstance(facts, dict) else (None, None)
+    # Whatever else the file holds is reported as no description.
+    if not isinstance(facts, dict):
+        facts = {}
+    kind = facts.get("kind")
+    source = facts.get("source")
     if kind == "pretrained" and isinstance(source, str):
-        # The stage only describes such a policy: its weights stay where they are, in a folder or in the hub's cache.
-        revision, files = facts.get("revision"), facts.get("files")
-        fetched = isinstance(revision, str) and isinstance(files, dict)
-        return str(find_model_folder(source, revision, files)) if fetched else source
+        # The stage only describes such a policy: its weights stay where they are, in a folder or in the
+        # hub's cache.
+        revision = facts.get("revision")
+        files = facts.get("files")
+        if isinstance(revision, str) and isinstance(files, dict):
+            return str(find_model_folder(source, revision, files))
+        return source
     if kind != "tiny":
         raise InputError(
             f"{description}: no description of a policy: expected the kind 'tiny', or 'pretrained' with a source, "
             f"found {str((kind, source))[:80]}. Remove its folder and run the study again: the policy stage makes it anew."
         )
+    # A reference row names the policy that it plays: the base, or the strong clone.
     return str(folder / (method if method in REFERENCE_METHODS else "base"))
 
 
@@ -86,10 +94,10 @@ def load_run_policy(settings: RunSettings, source: str) -> "Policy":
     """Load weights as the study says, onto the GPU that the job has claimed, if any."""
     from threespo.policy.model import load_policy
 
+    # A claim shows CUDA only the job's own GPUs, so the first is right.
     device = "cuda" if settings.gpus else "cpu"
-    return load_policy(
-        source, settings.sampling.dtype, device, template=TemplateSettings.part_of(settings.sampling)
-    )
+    template = TemplateSettings.part_of(settings.sampling)
+    return load_policy(source, settings.sampling.dtype, device, template=template)
 
 
 def check_sampler_installed(settings: SamplingSettings) -> None:
@@ -119,7 +127,8 @@ def make_sampler(settings: SamplingSettings, policy: "Policy") -> "LocalSampler"
         from threespo.policy.vllm_engine import VllmEngine
         from threespo.policy.vllm_sampler import VllmSampler
 
-        return VllmSampler(policy, VllmEngine(policy, **limits, **settings.vllm.model_dump()), **limits)
+        engine = VllmEngine(policy, **limits, **settings.vllm.model_dump())
+        return VllmSampler(policy, engine, **limits)
 
     from threespo.policy.sampler import TorchSampler
 
@@ -131,6 +140,7 @@ def iterate_samplers(settings: RunSettings, sources: Iterable[str]) -> "Iterator
     sampler: LocalSampler | None = None
     for source in sources:
         policy = load_run_policy(settings, source)
+        # vLLM takes minutes to start, so a running engine is given the next weights.
         if sampler is not None and settings.sampling.sampler == "vllm":
             from threespo.policy.vllm_sampler import VllmSampler
 

@@ -1,10 +1,9 @@
 """Snapshots of a run's policy at the ends of equal parts of its budget: which there are, and where they lie.
 
-Which epochs leave one follows from the run's metrics alone, so a killed run that resumes leaves the same. A run that spends
-several parts in one epoch has fewer snapshots than parts.
+Which epochs leave one follows from the run's metrics alone, so a killed run that resumes leaves the same
+ones. A run that spends several parts in one epoch has fewer snapshots than parts.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,12 +52,20 @@ UNTRAINED = Snapshot(number=0, epoch=0, generations=0, optimizer_steps=0, final=
 
 
 def due_snapshot(parts: int, budget: int, before: int, after: int) -> int:
-    """Return the number of the snapshot that an epoch has made due, going from ``before`` to ``after`` of the budget, or 0.
+    """Return the number of the snapshot that is due after an epoch, or 0.
 
     The end of the last part is the end of the run, and so never due before it.
+
+    Args:
+        parts: equal parts of the budget.
+        budget: of the run.
+        before: spent before the epoch.
+        after: spent after it.
     """
-    was, now = (min(parts - 1, parts * at // budget) for at in (before, after))
-    return now if was < now else 0
+    # Parts that have ended, without the last one.
+    ended_before = min(parts - 1, parts * before // budget)
+    ended_after = min(parts - 1, parts * after // budget)
+    return ended_after if ended_before < ended_after else 0
 
 
 def list_snapshots(metrics: Sequence[Mapping[str, Any]], training: TrainingSettings) -> list[Snapshot]:
@@ -71,25 +78,21 @@ def list_snapshots(metrics: Sequence[Mapping[str, Any]], training: TrainingSetti
     parts = training.snapshots
     if not parts or not metrics:
         return []
-    totals = [(row["epoch"], row["generations"], row["optimizer_steps"]) for row in metrics]
-    spent = [
-        0,
-        *(
-            training.spent_budget(epochs=epoch, generations=generations)
-            for epoch, generations, _ in totals
-        ),
-    ]
-    numbers = [
-        due_snapshot(parts, training.budget, before, after)
-        for before, after in itertools.pairwise(spent)
-    ]
-    # Not that of the last epoch: it is the same policy as the run's.
-    within = [
-        Snapshot(number, *total, False)
-        for number, total in zip(numbers[:-1], totals, strict=False)
-        if number
-    ]
-    return [*within, Snapshot(parts, *totals[-1], True)]
+
+    snapshots = []
+    before = 0
+    # Without the last epoch: its policy is the run's own.
+    for row in metrics[:-1]:
+        after = training.spent_budget(epochs=row["epoch"], generations=row["generations"])
+        number = due_snapshot(parts, training.budget, before, after)
+        if number:
+            snapshots.append(_make_snapshot(number, row, final=False))
+        before = after
+    return [*snapshots, _make_snapshot(parts, metrics[-1], final=True)]
+
+
+def _make_snapshot(number: int, row: Mapping[str, Any], *, final: bool) -> Snapshot:
+    return Snapshot(number, row["epoch"], row["generations"], row["optimizer_steps"], final)
 
 
 def write_snapshot_index(folder: Path, snapshots: Sequence[Snapshot]) -> None:

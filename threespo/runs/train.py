@@ -6,21 +6,23 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from threespo.envs.base import Task
 from threespo.envs.episode import EpisodeSetup, start_episode
 from threespo.methods.base import CommonSettings, Method
 from threespo.methods.registry import make_method, searches
+from threespo.protocol import EpochResult
 from threespo.rng import derive
 from threespo.runs import checkpoint, snapshots
 from threespo.runs.artifacts import RunArtifacts
 from threespo.runs.budget import draw_tasks, spent_budget
+from threespo.runs.checkpoint import Checkpointable, Progress
 from threespo.runs.clock import TimedEnvironment, return_free_memory
 from threespo.runs.driver import Driver
-from threespo.runs.learning_rate import decay, learning_rate
+from threespo.runs.learning_rate import decay_factor, learning_rate
 from threespo.runs.metrics import record_epoch, record_timing, sort_columns
 from threespo.runs.parts import RunParts
 from threespo.runs.settings import TrainSettings
@@ -32,6 +34,15 @@ from threespo.runs.setup import (
     untrained_weights,
 )
 from threespo.tables import write_table
+
+
+class TrainedEpoch(NamedTuple):
+    """What an epoch led to, and where its time went."""
+
+    result: EpochResult
+    driver: Driver
+    seconds: float
+    environment_seconds: float
 
 
 def train(settings: TrainSettings) -> None:
@@ -58,96 +69,155 @@ def train_on_rank_0(settings: TrainSettings) -> None:
     # First, so that what is missing is reported at once and not after all games are read.
     source = untrained_weights(settings)
     check_sampler_installed(settings.sampling)
-    setup, tasks = (
-        episode_setup(settings),
-        choose_pool(load_tasks(settings, "train"), settings.training.pool),
-    )
+    setup = episode_setup(settings)
+    # Methods step the environment themselves: without this, its time would count as the method's.
+    timed_env = TimedEnvironment(setup.env)
+    setup = replace(setup, env=timed_env)
+    tasks = choose_pool(load_tasks(settings, "train"), settings.training.pool)
     method = make_method(settings.method, settings.options, common_settings(settings, tasks))
     with parts_on_all_ranks(settings, source, method.critic_rate) as parts:
-        _train(settings, setup, tasks, method, parts)
+        TrainingRun(settings, setup, timed_env, tasks, method, parts).run()
 
 
-def _train(
-    settings: TrainSettings, setup: EpisodeSetup, tasks: list[Task], method: Method, parts: RunParts
-) -> None:
-    training, checkpoints = settings.training, settings.paths.checkpoints(settings.run)
-    learner, critic = parts.learner, parts.critic
-    trained: dict[str, checkpoint.Checkpointable] = {
-        "learner": learner,
-        **({"critic": critic} if critic else {}),
-    }
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A run that is being trained: per epoch collect and learn, record, checkpoint."""
 
-    progress = checkpoint.load_checkpoint(checkpoints, _identity(settings), trained, settings.ranks)
-    # Before the first epoch, not after it. What is there by now is replaced one by one.
-    checkpoint.check_disk_space(checkpoints, trained, 1 if progress.write_epoch else 3)
-    artifacts = RunArtifacts(checkpoints)
-    if progress.write_epoch:
-        method.restore(progress.memory)
-    else:
-        # They may be those of a run with other settings that was killed before its first checkpoint.
-        artifacts.clear()
+    settings: TrainSettings
+    setup: EpisodeSetup
+    timed_env: TimedEnvironment
+    """The environment of ``setup``, for its time."""
+    tasks: list[Task]
+    """The games that the run draws from."""
+    method: Method
+    parts: RunParts
 
-    # Methods step the environment themselves: without this, its time would count as the method's.
-    timed = TimedEnvironment(setup.env)
-    setup = replace(setup, env=timed)
-    logging_seconds = 0.0
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the run's checkpoints and unfinished artifacts."""
+        return self.settings.paths.checkpoints(self.settings.run)
 
-    while drawn := draw_tasks(tasks, progress, settings):
-        # A resumed run has read no prompts: this one must not know more, or roundings would differ.
-        parts.sampler.forget()
-        factor = decay(settings, spent_budget(progress, settings))
-        learner.scale_rate(factor)
-        if critic:
-            critic.scale_rate(factor)
-        driver = Driver(
-            parts.sampler, learner, critic, derive(settings.run.seed, "training"), training.temperature
-        )
-        start, timed.seconds = time.perf_counter(), 0.0
-        result = driver.run_epoch(
-            method, progress.write_epoch, [start_episode(setup, task) for task in drawn]
-        )
-        driven, before = time.perf_counter(), spent_budget(progress, settings)
+    @property
+    def artifacts(self) -> RunArtifacts:
+        """What the run leaves besides weights and metrics."""
+        return RunArtifacts(self.checkpoints)
 
-        record_epoch(progress, result, driver, len(drawn))
-        record_timing(progress, driver, driven - start, timed.seconds, logging_seconds)
-        progress.memory = method.dump()
-        artifacts.write_epoch(progress.write_epoch, result)
-        artifacts.write_progress(progress.write_epoch, progress.metrics[-1], progress.timing[-1])
-        if number := snapshots.due_snapshot(
-            training.snapshots, training.budget, before, spent_budget(progress, settings)
-        ):
-            artifacts.write_snapshot(
-                number, learner, progress.memory if searches(settings.method) else None
+    def run(self) -> None:
+        """Train until the budget is spent and deliver the results."""
+        progress = self._resume()
+        logging_seconds = 0.0
+
+        while drawn := draw_tasks(self.tasks, progress, self.settings):
+            # Collect and learn.
+            epoch = self._train_epoch(progress, drawn)
+            epoch_end = time.perf_counter()
+
+            # Record.
+            spent_before = spent_budget(progress, self.settings)
+            record_epoch(progress, epoch.result, epoch.driver, len(drawn))
+            record_timing(
+                progress, epoch.driver, epoch.seconds, epoch.environment_seconds, logging_seconds
             )
-        _show(progress, settings)
-        if progress.write_epoch % training.checkpoint_every == 0:
-            _save(checkpoints, progress, trained)
-        return_free_memory()
-        # Known only now, when the epoch's row is saved: it counts with the next epoch.
-        logging_seconds = time.perf_counter() - driven
+            progress.memory = self.method.dump()
+            self._write_artifacts(progress, epoch.result, spent_before)
+            _print_progress(progress, self.settings)
 
-    folder = settings.paths.run(settings.run)
-    learner.export(folder.weights)
-    kept = snapshots.list_snapshots(progress.metrics, training)
-    if kept:
-        artifacts.write_snapshot(
-            kept[-1].number, None, progress.memory if searches(settings.method) else None
+            # Checkpoint.
+            if progress.epoch % self.settings.training.checkpoint_every == 0:
+                self._save_checkpoint(progress)
+            return_free_memory()
+            # Known only now, when the epoch's row is saved: it counts with the next epoch.
+            logging_seconds = time.perf_counter() - epoch_end
+
+        self._deliver(progress)
+
+    def _resume(self) -> Progress:
+        """Return where the run stands, with learner, critic and method in the state of the newest checkpoint."""
+        progress = checkpoint.load_checkpoint(
+            self.checkpoints, _identity(self.settings), self._trained_models(), self.settings.ranks
         )
-    artifacts.deliver(folder, progress.write_epoch, kept)
-    write_table(folder.timing, sort_columns(progress.timing))
-    write_table(folder.metrics, sort_columns(progress.metrics))
-    # A finished run needs none. Left behind, they would stop a later run with other settings (``checkpoint.load``).
-    shutil.rmtree(checkpoints, ignore_errors=True)
+        # Before the first epoch, not after it: two checkpoints are kept while one is written. On
+        # resuming, what is there is replaced one by one.
+        count = 1 if progress.epoch else 3
+        checkpoint.check_disk_space(self.checkpoints, self._trained_models(), count)
+        if progress.epoch:
+            self.method.restore(progress.memory)
+        else:
+            # They may be those of a run with other settings that was killed before its first checkpoint.
+            self.artifacts.remove_earlier()
+        return progress
 
+    def _trained_models(self) -> dict[str, Checkpointable]:
+        """Return learner and critic, by the names of their folders in a checkpoint."""
+        trained: dict[str, Checkpointable] = {"learner": self.parts.learner}
+        if self.parts.critic:
+            trained["critic"] = self.parts.critic
+        return trained
 
-def _save(
-    checkpoints: Path, progress: checkpoint.Progress, trained: Mapping[str, checkpoint.Checkpointable]
-) -> None:
-    first = not checkpoint.has_checkpoint(checkpoints)
-    checkpoint.save_checkpoint(checkpoints, progress, trained)
-    if first:
-        size = checkpoint.newest_checkpoint_bytes(checkpoints) / 1e6
-        print(f"checkpoints: {size:.1f} MB each, the last two kept, in {checkpoints}", file=sys.stderr)
+    def _train_epoch(self, progress: Progress, drawn: list[Task]) -> TrainedEpoch:
+        """Answer the method's requests for one epoch on the tasks drawn."""
+        settings = self.settings
+        # A resumed run has read no prompts: this one must not know more, or roundings would differ.
+        self.parts.sampler.forget()
+        factor = decay_factor(settings, spent_budget(progress, settings))
+        self.parts.learner.scale_rate(factor)
+        if self.parts.critic:
+            self.parts.critic.scale_rate(factor)
+
+        seed = derive(settings.run.seed, "training")
+        driver = Driver(
+            self.parts.sampler,
+            self.parts.learner,
+            self.parts.critic,
+            seed,
+            settings.training.temperature,
+        )
+        self.timed_env.seconds = 0.0
+        start = time.perf_counter()
+        episodes = [start_episode(self.setup, task) for task in drawn]
+        result = driver.run_epoch(self.method, progress.epoch, episodes)
+        seconds = time.perf_counter() - start
+        return TrainedEpoch(result, driver, seconds, self.timed_env.seconds)
+
+    def _write_artifacts(self, progress: Progress, result: EpochResult, spent_before: int) -> None:
+        """Write what the epoch that has just ended leaves, and a snapshot if one is due."""
+        self.artifacts.write_epoch(progress.epoch, result)
+        self.artifacts.write_progress(progress.epoch, progress.metrics[-1], progress.timing[-1])
+
+        training = self.settings.training
+        spent_after = spent_budget(progress, self.settings)
+        number = snapshots.due_snapshot(training.snapshots, training.budget, spent_before, spent_after)
+        if number:
+            self.artifacts.write_snapshot(number, self.parts.learner, self._search_memory(progress))
+
+    def _search_memory(self, progress: Progress) -> Mapping[str, Any] | None:
+        """Return what a search remembers, which ``probe`` scores states with; ``None`` for other methods."""
+        return progress.memory if searches(self.settings.method) else None
+
+    def _save_checkpoint(self, progress: Progress) -> None:
+        is_first = not checkpoint.has_checkpoint(self.checkpoints)
+        checkpoint.save_checkpoint(self.checkpoints, progress, self._trained_models())
+        if is_first:
+            megabytes = checkpoint.newest_checkpoint_bytes(self.checkpoints) / 1e6
+            print(
+                f"checkpoints: {megabytes:.1f} MB each, the last two kept, in {self.checkpoints}",
+                file=sys.stderr,
+            )
+
+    def _deliver(self, progress: Progress) -> None:
+        """Write the results of a finished run into its folder."""
+        folder = self.settings.paths.run(self.settings.run)
+        self.parts.learner.export(folder.weights)
+        delivered = snapshots.list_snapshots(progress.metrics, self.settings.training)
+        if delivered:
+            self.artifacts.write_snapshot(delivered[-1].number, None, self._search_memory(progress))
+        self.artifacts.deliver(folder, progress.epoch, delivered)
+        write_table(folder.timing, sort_columns(progress.timing))
+        # Last: monitoring takes a run with metrics for finished.
+        write_table(folder.metrics, sort_columns(progress.metrics))
+        # A finished run needs no checkpoints. They would stop a later run with other settings
+        # (``load_checkpoint``).
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
 def choose_pool(tasks: list[Task], size: int | None) -> list[Task]:
@@ -161,6 +231,7 @@ def choose_pool(tasks: list[Task], size: int | None) -> list[Task]:
 def common_settings(settings: TrainSettings, pool: list[Task]) -> CommonSettings:
     """Return what the run's method shares with the others, given the games that it draws from."""
     training = settings.training
+    recorded = pool[: training.recorded_tasks]
     return CommonSettings(
         seed=settings.run.seed,
         group_size=training.group_size,
@@ -171,36 +242,43 @@ def common_settings(settings: TrainSettings, pool: list[Task]) -> CommonSettings
         success_reward=training.success_reward,
         minibatch=settings.minibatch,
         statistics="trajectories" if training.terms == "equalised" else "rows",
-        recorded=frozenset(task.task_id for task in pool[: training.recorded_tasks]),
+        recorded=frozenset(task.task_id for task in recorded),
         entropy_coef=training.entropy_coef,
     )
 
 
 def _identity(settings: TrainSettings) -> str:
     """Hash what decides the run's bytes: code, settings, games and base policy, not labels, evaluation or other runs."""
-    decides: dict[str, Any] = {
+    decisive: dict[str, Any] = {
         "settings": settings.key(),
         "code": settings.code,
         "learning_rate": learning_rate(settings),
         **read_prepared_inputs(settings),
     }
-    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
-def _show(progress: checkpoint.Progress, settings: TrainSettings) -> None:
-    training, used = settings.training, spent_budget(progress, settings)
-    metrics, timing = progress.metrics[-1], progress.timing[-1]
+def _print_progress(progress: Progress, settings: TrainSettings) -> None:
+    training = settings.training
+    metrics = progress.metrics[-1]
+    timing = progress.timing[-1]
+
     elapsed = sum(row["seconds"] for row in progress.timing)
-    # No generation yet: every task of the first epoch was refused, and nothing is known of the rest.
-    left = elapsed * max(0, training.budget - used) / max(1, used)
-    of = f"epoch {progress.write_epoch}" + (f"/{training.epochs}" if training.epochs else "")
-    generations = f"{progress.generations:,}" + (
-        f"/{training.generations:,}" if training.generations else ""
-    )
+    spent = spent_budget(progress, settings)
+    # At least 1: no generation yet if every task of the first epoch was refused, and nothing is known of
+    # the rest.
+    seconds_left = elapsed * max(0, training.budget - spent) / max(1, spent)
+
+    epoch = f"epoch {progress.epoch}"
+    if training.epochs:
+        epoch += f"/{training.epochs}"
+    generations = f"{progress.generations:,}"
+    if training.generations:
+        generations += f"/{training.generations:,}"
     print(
-        f"train {settings.run.run_id} {of}: success {metrics['train_success']:.1%}"
+        f"train {settings.run.run_id} {epoch}: success {metrics['train_success']:.1%}"
         f" of {metrics['epoch_paths']} paths, {generations} generations,"
-        f" {timing['generations_per_second']:.0f}/s, {left / 60:.1f} min left",
+        f" {timing['generations_per_second']:.0f}/s, {seconds_left / 60:.1f} min left",
         file=sys.stderr,
         flush=True,
     )

@@ -1,6 +1,7 @@
 """``threespo doctor``: in ten lines, whether this machine can run which study. It looks, and loads and writes nothing."""
 
 import importlib.util
+import itertools
 import os
 import platform
 import shutil
@@ -14,16 +15,18 @@ from threespo.runs.gpus import Device, is_mps_running, visible_devices
 from threespo.scaling.estimate import choose_machine, does_not_fit, estimate_study
 from threespo.scaling.rates import read_rates
 from threespo.scaling.shapes import find_model_config
-from threespo.study.config import Study
+from threespo.study.config import PolicySettings, Study
 from threespo.study.load import load_study
 from threespo.study.matrix import local_policies
 from threespo.study.resolve import STUDIES, real_data_environments
 
-PACKAGES = ("torch", "transformers", "deepspeed", "snakemake", "vllm", "alfworld")
+REQUIRED_PACKAGES = ("torch", "transformers", "deepspeed", "snakemake")
+
+PACKAGES = (*REQUIRED_PACKAGES, "vllm", "alfworld")
 
 COMPILERS = ("c++", "g++", "clang++")
 
-LEAST_MEMORY = 3e9
+MIN_MEMORY = 3e9
 """Bytes of a run with a tiny policy: 2.2 GB at its peak, measured."""
 
 
@@ -33,29 +36,37 @@ def report_machine(results: Path) -> list[str]:
     Args:
         results: where results would lie, which says whose disk counts.
     """
+    gpus: list[Device] = []
+    gpu_fault = ""
     try:
-        gpus, fault = visible_devices(), ""
+        gpus = visible_devices()
     except InputError as error:
-        gpus, fault = [], str(error)
-    found = {path.stem: load_study(path) for path in sorted(STUDIES.glob("*.yaml"))}
+        # Reported in its line: the other lines are worth having.
+        gpu_fault = str(error)
+    studies = {path.stem: load_study(path) for path in sorted(STUDIES.glob("*.yaml"))}
     compiler = next((name for name in COMPILERS if shutil.which(name)), None)
     installed = {name: installed_version(name) for name in PACKAGES}
-    place = next(place for place in (results.absolute(), *results.absolute().parents) if place.is_dir())
-    free = shutil.disk_usage(place).free
-    able = [name for name, study in found.items() if not list_missing(study, gpus, free, installed)]
+    # The folder need not exist yet; its disk is that of the nearest parent.
+    absolute = results.absolute()
+    existing = next(folder for folder in (absolute, *absolute.parents) if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+
+    missing = {name: list_missing(study, gpus, free, installed) for name, study in studies.items()}
+    able = [name for name, lacks in missing.items() if not lacks]
+    packages = [f"{name} {version or 'missing'}" for name, version in installed.items()]
+    no_compiler = "none: the stock ALFWorld engine (extra oracle, tests) is compiled: apt install g++"
     return [
-        f"machine   {platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_memory() / 1e9:.0f} GB of memory, "
-        f"Python {platform.python_version()}",
-        f"GPUs      {fault or _gpus(gpus)}",
+        f"machine   {platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_memory_bytes() / 1e9:.0f} GB of "
+        f"memory, Python {platform.python_version()}",
+        f"GPUs      {gpu_fault or _describe_gpus(gpus)}",
         f"disk      {format_bytes(free)} free for {results}",
-        f"compiler  {compiler or 'none: the stock ALFWorld engine (extra oracle, tests) is compiled: apt install g++'}; "
-        "Java is not needed",
-        "packages  " + ", ".join(f"{name} {number or 'missing'}" for name, number in installed.items()),
-        "data      " + "; ".join(_data(found)),
-        "models    " + "; ".join(_models(found)),
-        "keys      " + "; ".join(_keys(found)),
-        "can run   " + (", ".join(able) or "nothing"),
-        "cannot    " + ("; ".join(_cannot(found, gpus, free, installed)) or "nothing: it can run all"),
+        f"compiler  {compiler or no_compiler}; Java is not needed",
+        f"packages  {', '.join(packages)}",
+        f"data      {'; '.join(_describe_data(studies))}",
+        f"models    {'; '.join(_describe_models(studies))}",
+        f"keys      {'; '.join(_describe_keys(studies))}",
+        f"can run   {', '.join(able) or 'nothing'}",
+        f"cannot    {'; '.join(_describe_missing(missing)) or 'nothing: it can run all'}",
     ]
 
 
@@ -70,112 +81,119 @@ def list_missing(
         free: bytes of disk.
         installed: versions of ``PACKAGES``.
     """
-    missing = [
-        name for name in ("torch", "transformers", "deepspeed", "snakemake") if not installed[name]
-    ]
-    found = [f"{', '.join(missing)} (make install)"] if missing else []
-    needs = max((study.gpus_of_run(name) for name in local_policies(study)), default=0)
-    if needs > len(gpus):
-        found.append(f"{needs} GPU(s) a run, here {len(gpus)}")
-    if not needs and _memory() < LEAST_MEMORY:
-        found.append(f"{LEAST_MEMORY / 1e9:.0f} GB of memory a run")
-    plan = estimate_study(
-        study, choose_machine(None, None, study, read_rates(), [gpu.model for gpu in gpus])
-    )
-    if needs and len(gpus) >= needs and (refused := list(does_not_fit(plan))):
-        found.append(refused[0])
-    if plan.disk > free:
-        found.append(f"{plan.disk / 1e9:.0f} GB of disk")
-    found += [f"data of {env} ({lack})" for env, lack in _by_hand(study)]
-    return found
+    missing: list[str] = []
+    packages = [name for name in REQUIRED_PACKAGES if not installed[name]]
+    if packages:
+        missing.append(f"{', '.join(packages)} (make install)")
+
+    gpus_of_run = max((study.gpus_of_run(name) for name in local_policies(study)), default=0)
+    if gpus_of_run > len(gpus):
+        missing.append(f"{gpus_of_run} GPU(s) a run, here {len(gpus)}")
+    if not gpus_of_run and _memory_bytes() < MIN_MEMORY:
+        missing.append(f"{MIN_MEMORY / 1e9:.0f} GB of memory a run")
+
+    machine = choose_machine(None, None, study, read_rates(), [gpu.model for gpu in gpus])
+    estimate = estimate_study(study, machine)
+    if gpus_of_run and len(gpus) >= gpus_of_run:
+        # Only the first reason: the others mostly follow from it.
+        missing += itertools.islice(does_not_fit(estimate), 1)
+    if estimate.disk > free:
+        missing.append(f"{estimate.disk / 1e9:.0f} GB of disk")
+    missing += _missing_data(study)
+    return missing
 
 
 def installed_version(name: str) -> str | None:
     """Return the version of a package that is installed, without importing it; ``None`` if it is not."""
     try:
+        # The metadata of a removed package may be left behind, so the module has to be there too.
         return metadata.version(name) if importlib.util.find_spec(name) else None
     except metadata.PackageNotFoundError:
         return None
 
 
-def _cannot(
-    found: dict[str, Study], gpus: list[Device], free: float, installed: dict[str, str | None]
-) -> Iterator[str]:
+def _describe_missing(missing: dict[str, list[str]]) -> Iterator[str]:
     """Yield studies that cannot run, those that lack the same together."""
-    reasons: dict[str, list[str]] = {}
-    for name, study in found.items():
-        if lack := list_missing(study, gpus, free, installed):
-            reasons.setdefault(" and ".join(lack), []).append(name)
-    for reason, names in reasons.items():
+    # Most studies lack the same (a GPU), which is said once.
+    studies_of_reason: dict[str, list[str]] = {}
+    for name, lacks in missing.items():
+        if lacks:
+            studies_of_reason.setdefault(" and ".join(lacks), []).append(name)
+    for reason, names in studies_of_reason.items():
         yield f"{', '.join(names)} (needs {reason})"
 
 
-def _gpus(gpus: list[Device]) -> str:
+def _describe_gpus(gpus: list[Device]) -> str:
     if not gpus:
         return "none: studies run on CPU cores"
-    models = {gpu.model: [other for other in gpus if other.model == gpu.model] for gpu in gpus}
-    named = [f"{len(same)} x {model} ({same[0].memory / 1e9:.0f} GB)" for model, same in models.items()]
-    busy = [gpu.name for gpu in gpus if gpu.memory and gpu.used > 0.05 * gpu.memory]
-    return (
-        ", ".join(named)
-        + (f", in use: {', '.join(busy)}" if busy else "")
-        + (", MPS is on" if is_mps_running() else "")
-    )
+    gpus_of_model: dict[str, list[Device]] = {}
+    for gpu in gpus:
+        gpus_of_model.setdefault(gpu.model, []).append(gpu)
+    parts = [
+        f"{len(same)} x {model} ({same[0].memory / 1e9:.0f} GB)" for model, same in gpus_of_model.items()
+    ]
+    busy = [gpu.name for gpu in gpus if gpu.is_in_use]
+    if busy:
+        parts.append(f"in use: {', '.join(busy)}")
+    if is_mps_running():
+        parts.append("MPS is on")
+    return ", ".join(parts)
 
 
-def _by_hand(study: Study) -> Iterator[tuple[str, str]]:
-    """Yield environments whose data a person must put somewhere first, and what is lacking there."""
+def _missing_data(study: Study) -> Iterator[str]:
+    """Yield what is lacking of the data that a person must put somewhere first."""
     for env, section in study.environments.items():
         real = real_data_environments().get(env)
-        if (
-            section.source == "path"
-            and section.path is not None
-            and real
-            and (lack := real.explain_missing(section.path))
-        ):
-            yield env, f"{section.path}: {lack}"
+        # Embedded data are in the package, official data are fetched by the data stage.
+        if section.source != "path" or section.path is None or not real:
+            continue
+        missing = real.explain_missing(section.path)
+        if missing:
+            yield f"data of {env} ({section.path}: {missing})"
 
 
-def _data(found: dict[str, Study]) -> Iterator[str]:
+def _describe_data(studies: dict[str, Study]) -> Iterator[str]:
     yield "embedded tasks need none"
     for env in ENVIRONMENTS:
-        real, folder = environment(env).real, Path("downloads") / env
-        sections = [study.environments[env] for study in found.values() if env in study.environments]
-        if real and any(section.source == "official" for section in sections):
-            lack = "not fetched" if not folder.is_dir() else real.explain_missing(folder)
-            yield f"{env} {f'{lack} ({folder})' if lack else f'in {folder}'}"
+        real = environment(env).real
+        sections = [study.environments[env] for study in studies.values() if env in study.environments]
+        if not real or not any(section.source == "official" for section in sections):
+            continue
+        folder = Path("downloads") / env
+        missing = real.explain_missing(folder) if folder.is_dir() else "not fetched"
+        yield f"{env} {missing} ({folder})" if missing else f"{env} in {folder}"
 
 
-def _models(found: dict[str, Study]) -> Iterator[str]:
+def _describe_models(studies: dict[str, Study]) -> Iterator[str]:
     yield "tiny ones are shipped or built"
-    sources = {
-        str(policy.source)
-        for study in found.values()
-        for policy in study.policies.values()
-        if policy.source
-    }
+    sources = {str(policy.source) for policy in _all_policies(studies) if policy.source}
     for source in sorted(sources):
-        found_at = find_model_config(source)
+        config = find_model_config(source)
         # The configuration is small and comes first; weights may be missing, or still be on their way.
-        whole = found_at is not None and any(found_at.parent.glob("*.safetensors"))
-        yield f"{source} {'here' if whole else 'begun to be fetched' if found_at else 'not fetched'}"
+        state = "not fetched"
+        if config is not None:
+            has_weights = any(config.parent.glob("*.safetensors"))
+            state = "here" if has_weights else "begun to be fetched"
+        yield f"{source} {state}"
 
 
-def _keys(found: dict[str, Study]) -> Iterator[str]:
-    named = {
-        policy.endpoint.key_env
-        for study in found.values()
-        for policy in study.policies.values()
-        if policy.endpoint
-    }
-    for name in sorted(named):
+def _describe_keys(studies: dict[str, Study]) -> Iterator[str]:
+    endpoints = [policy.endpoint for policy in _all_policies(studies) if policy.endpoint]
+    for name in sorted({endpoint.key_env for endpoint in endpoints}):
         yield f"{name} {'set' if os.environ.get(name) else 'not set (its rows read not run)'}"
 
 
-def _memory() -> float:
+def _all_policies(studies: dict[str, Study]) -> list[PolicySettings]:
+    return [policy for study in studies.values() for policy in study.policies.values()]
+
+
+def _memory_bytes() -> float:
     """Return the bytes of this machine's memory, or of the container's if that has less."""
     total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for file in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+    # Control groups of version 2 and 1; without a limit they say "max" or a huge number.
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        file = Path("/sys/fs/cgroup") / name
         text = file.read_text().strip() if file.is_file() else ""
-        total = min(total, float(text)) if text.isdigit() else total
+        if text.isdigit():
+            total = min(total, float(text))
     return total

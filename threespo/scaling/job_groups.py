@@ -1,6 +1,6 @@
-"""The cells of a study as a plan sees them: what of the study decides a run's memory and speed, gathered in one place."""
+"""Groups of a study's jobs that cost the same: what of the study decides their memory and speed, gathered in one place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,10 +8,13 @@ from threespo.learner.optim import CHECKPOINT_BYTES
 from threespo.methods.registry import full_options, searches
 from threespo.paths import Run
 from threespo.policy.settings import MAX_BATCH_ROWS, default_kv_cache_bytes
+from threespo.runs.settings import DEFAULT_CURVE_GAMES
 from threespo.scaling.memory import MemorySettings
 from threespo.scaling.shapes import ModelShape, shape_of
 from threespo.scaling.workload import (
-    RELEASED,
+    NOTHING_GIVEN,
+    RELEASED_GAMES,
+    GivenLengths,
     TextLengths,
     Workload,
     playing_work,
@@ -30,11 +33,20 @@ from threespo.study.matrix import (
     trial_runs,
 )
 
+Texts = dict[tuple[str, str], TextLengths]
+"""By environment and policy."""
+
 LABORATORY_SECONDS = 75.0
 """Processor seconds of a hundred seeds on decision trees: 75 to 160 for six rows, measured with the other core busy."""
 
+LABORATORY_SEEDS = 140
+"""Seeds that a row played in that measurement: a hundred, and those of tuning."""
+
 BUILD_SECONDS = 2700.0
 """Of a tiny base policy that is not shipped: 24 to 68 minutes, measured."""
+
+METADATA_BYTES = 3e6
+"""Of a run's tables and search trees, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,180 +76,208 @@ class JobGroup:
 
 def memory_settings(study: Study, run: Run, text: TextLengths) -> MemorySettings:
     """Return what of a study decides the memory of a rank of this run."""
-    here, policy = study.at(run.env), study.policies[run.policy]
-    common, entry = policy.scaled(here.training), here.methods[run.method]
-    micro = common.micro_batch_tokens
+    study_at = study.at(run.env)
+    policy = study.policies[run.policy]
+    training = policy.scaled(study_at.training)
+    entry = study_at.methods[run.method]
+
     # Rows of searches share their prompts, so more of a full pack are responses.
-    group = common.group_size if searches(entry.method) else 1
-    row = text.response + text.prompt / group
+    rows_of_prompt = training.group_size if searches(entry.method) else 1
+    packed_row = text.response + text.prompt / rows_of_prompt
+    scored = int(training.micro_batch_tokens * text.response / packed_row)
+
     sampling = policy.sampling(study.gpus_per_rank)
     colocated = sampling.sampler == "vllm"
-    shape = shape_of(policy, run.env)
-    rows = common.tasks_per_epoch * common.group_size
-    longest = text.prompt + policy.max_response_tokens
-    token = shape.cache_bytes(4 if policy.dtype == "float32" else 2)
-    own_cache = sampling.vllm.kv_cache_memory_bytes or default_kv_cache_bytes(token, longest)
+    longest_row = text.prompt + policy.max_response_tokens
+    bytes_of_number = 4 if policy.dtype == "float32" else 2
+    cached_token = shape_of(policy, run.env).cache_bytes(bytes_of_number)
+    if colocated:
+        cache = sampling.vllm.kv_cache_memory_bytes or default_kv_cache_bytes(cached_token, longest_row)
+    else:
+        # torch's sampler caches the rows that it draws at once.
+        rows = min(MAX_BATCH_ROWS, training.tasks_per_epoch * training.group_size)
+        cache = rows * longest_row * cached_token
     return MemorySettings(
         ranks=study.ranks(run.policy),
-        zero_stage=common.zero_stage or 0,
+        zero_stage=training.zero_stage or 0,
         wide=policy.dtype == "float32",
-        micro_batch_tokens=micro,
-        scored=int(micro * text.response / row),
-        checkpointing=common.gradient_checkpointing,
-        offload=common.offload_optimizer,
-        reference=common.kl_coef > 0,
+        micro_batch_tokens=training.micro_batch_tokens,
+        scored=scored,
+        checkpointing=training.gradient_checkpointing,
+        offload=training.offload_optimizer,
+        reference=training.kl_coef > 0,
         critic="critic_rate" in full_options(entry.method, entry.options),
-        entropy=common.entropy_coef > 0,
+        entropy=training.entropy_coef > 0,
         colocated=colocated,
-        cache=own_cache if colocated else min(MAX_BATCH_ROWS, rows) * longest * token,
+        cache=cache,
     )
 
 
-def group_jobs(study: Study, given: tuple[float | None, float | None] = (None, None)) -> list[JobGroup]:
-    """Return all jobs of a study that take time, those that cost the same as one cell, in the order in which they run.
+def group_jobs(study: Study, given: GivenLengths = NOTHING_GIVEN) -> list[JobGroup]:
+    """Return all jobs of a study that take time, those that cost the same as one group, in the order in which they run.
 
     Args:
         study: the study.
-        given: a user's own mean tokens of prompts and of responses, in the place of the known ones.
+        given: a user's own mean lengths of texts, in the place of the known ones.
     """
     texts = {
         (env, name): text_lengths(env, study.policies[name], given)
         for env in study.environments
         for name in study.policies
     }
-    every = (_built(study), _trained(study, texts), _played(study, texts), _laboratory(study))
-    return [cell for some in every for cell in some]
-
-
-def _merged(found: Iterator[JobGroup]) -> list[JobGroup]:
-    """Return cells with those of equal name and work added up."""
-    merged: dict[JobGroup, int] = {}
-    for cell in found:
-        alone = replace(cell, runs=0)
-        merged[alone] = merged.get(alone, 0) + cell.runs
-    return [replace(cell, runs=runs) for cell, runs in merged.items()]
-
-
-def _built(study: Study) -> list[JobGroup]:
-    shipped = Path(__file__).parents[1] / "imitation"
     return [
-        JobGroup(
-            "policy",
-            f"{env}/{name}",
-            env,
-            name,
-            1,
-            1,
-            None,
-            Workload(),
-            None,
-            fixed_seconds=BUILD_SECONDS,
-        )
-        for env in study.environments
-        for name, policy in study.policies.items()
-        if policy.kind == "tiny"
-        and (
-            study.policy_build
-            or not any((shipped / env / "shipped").glob(f"*-{policy.size}{_ending(policy)}"))
-        )
+        *_policy_builds(study),
+        *_trainings(study, texts),
+        *_evaluations(study, texts),
+        *_laboratory(study),
     ]
 
 
-def _ending(policy: PolicySettings) -> str:
-    return "-early" if policy.weakness == "early" else ""
+def _merge_equal(groups: Iterable[JobGroup]) -> list[JobGroup]:
+    """Return groups with those that are equal but for their number of runs added up."""
+    # Seeds of one method cost the same, so a study of hundreds of runs has a few dozen groups.
+    runs_of_group: dict[JobGroup, int] = {}
+    for group in groups:
+        without_runs = replace(group, runs=0)
+        runs_of_group[without_runs] = runs_of_group.get(without_runs, 0) + group.runs
+    return [replace(group, runs=runs) for group, runs in runs_of_group.items()]
 
 
-def _trained(study: Study, texts: dict[tuple[str, str], TextLengths]) -> list[JobGroup]:
-    def one(run: Run) -> JobGroup:
-        text, policy = texts[run.env, run.policy], study.policies[run.policy]
-        shape = shape_of(policy, run.env)
-        settings = memory_settings(study, run, text)
-        copy = shape.parameters * settings.size
-        snapshots = study.at(run.env).training.snapshots if run.rate is None else 0
-        # The last snapshot is the run's own weights.
-        kept = copy * max(1, snapshots) + 3e6
-        state = (
-            shape.parameters
-            * CHECKPOINT_BYTES[policy.dtype, settings.stage]
-            * (2 if settings.critic else 1)
-        )
-        stage = "train" if run.rate is None else "trial"
-        name = f"{run.env}/{run.policy}/{run.method}"
-        return JobGroup(
-            stage, name, run.env, run.policy, 1, settings.ranks, shape, training_work(study, run, text), settings,
-            policy.sampling(study.gpus_per_rank).sampler, kept, state,
-        )  # fmt: skip
-
-    return _merged(one(run) for run in (*trial_runs(study), *trained_runs(study)))
+def _policy_builds(study: Study) -> Iterator[JobGroup]:
+    for env in study.environments:
+        for name, policy in study.policies.items():
+            if policy.kind == "tiny" and (study.policy_build or not _is_shipped(env, policy)):
+                yield JobGroup(
+                    stage="policy",
+                    name=f"{env}/{name}",
+                    env=env,
+                    policy=name,
+                    runs=1,
+                    ranks=1,
+                    shape=None,
+                    work=Workload(),
+                    settings=None,
+                    fixed_seconds=BUILD_SECONDS,
+                )
 
 
-def _played(study: Study, texts: dict[tuple[str, str], TextLengths]) -> list[JobGroup]:
-    """Return what plays without learning: evaluations, trials' too, curves, probes, prompting agents."""
+def _is_shipped(env: str, policy: PolicySettings) -> bool:
+    ending = "-early" if policy.weakness == "early" else ""
+    shipped = Path(__file__).parents[1] / "imitation" / env / "shipped"
+    return any(shipped.glob(f"*-{policy.size}{ending}"))
 
-    def one(stage: str, run: Run, episodes: float, steps: float | None = None) -> JobGroup:
-        policy = study.policies[run.policy]
-        longest, limit = study.environments[run.env].max_steps, policy.max_response_tokens
-        work = playing_work(episodes, int(steps or longest), texts[run.env, run.policy], limit)
-        shape = shape_of(policy, run.env)
-        sampler = policy.sampling(study.gpus_per_rank).sampler
-        return JobGroup(
-            stage, f"{run.env}/{run.policy}", run.env, run.policy, 1, 1, shape, work, None, sampler
-        )
 
-    def found() -> Iterator[JobGroup]:
-        local = local_policies(study)
-        for run in trial_runs(study):
-            yield one("evaluate", run, count_games(study, run.env, "calibration"))
-        for run in (*trained_runs(study), *reference_runs(study), *prompted_runs(study)):
-            judged = study.at(run.env).evaluation
-            episodes = len(judged.seeds) * sum(
-                count_games(study, run.env, split) for split in judged.splits
-            )
-            agent = study.agents.get(run.method)
-            # At most: who wins is not asked again.
-            trials = agent.trials if agent and agent.agent in ("retry", "reflexion") else 1
-            if run.policy in local:
-                yield one("agent" if agent else "evaluate", run, episodes * trials)
-        for run in learning_runs(study):
-            curves = study.at(run.env).evaluation.learning
-            count = min(curves.games or 32, count_games(study, run.env, str(curves.split)))
-            snapshots = study.at(run.env).training.snapshots if run.method in study.methods else 1
-            yield one("learning", run, snapshots * len(curves.seeds) * count)
-        for run in probed_runs(study):
-            probe = study.probe
-            assert probe is not None
-            # Continuations begin half way on average.
-            yield one(
-                "probe", run, probe.snapshots * (probe.games + probe.states * probe.continuations / 2)
-            )
+def _trainings(study: Study, texts: Texts) -> list[JobGroup]:
+    """Return trials of learning rates and trainings."""
+    runs = (*trial_runs(study), *trained_runs(study))
+    return _merge_equal(_training_group(study, run, texts[run.env, run.policy]) for run in runs)
 
-    return _merged(found())
+
+def _training_group(study: Study, run: Run, text: TextLengths) -> JobGroup:
+    policy = study.policies[run.policy]
+    shape = shape_of(policy, run.env)
+    settings = memory_settings(study, run, text)
+    # A trial is a run with a rate of the grid; other runs have the chosen one.
+    is_trial = run.rate is not None
+
+    # The last snapshot is the run's own weights, which trials leave as well.
+    snapshots = 0 if is_trial else study.at(run.env).training.snapshots
+    weights = shape.parameters * settings.size
+    checkpoint = shape.parameters * CHECKPOINT_BYTES[policy.dtype, settings.stage]
+    # A critic of the policy's size has its own optimizer state.
+    if settings.critic:
+        checkpoint *= 2
+    return JobGroup(
+        stage="trial" if is_trial else "train",
+        name=f"{run.env}/{run.policy}/{run.method}",
+        env=run.env,
+        policy=run.policy,
+        runs=1,
+        ranks=settings.ranks,
+        shape=shape,
+        work=training_work(study, run, text),
+        settings=settings,
+        sampler=policy.sampling(study.gpus_per_rank).sampler,
+        kept=weights * max(1, snapshots) + METADATA_BYTES,
+        checkpoint=checkpoint,
+    )
+
+
+def _evaluations(study: Study, texts: Texts) -> list[JobGroup]:
+    """Return what plays without learning: evaluations, trials' too, prompting agents, curves, probes."""
+    groups: list[JobGroup] = []
+
+    def add(stage: str, run: Run, episodes: float) -> None:
+        groups.append(_playing_group(study, stage, run, episodes, texts[run.env, run.policy]))
+
+    for run in trial_runs(study):
+        add("evaluate", run, count_games(study, run.env, "calibration"))
+
+    # Closed models play elsewhere and take no time of this machine.
+    local = local_policies(study)
+    for run in (*trained_runs(study), *reference_runs(study), *prompted_runs(study)):
+        if run.policy not in local:
+            continue
+        evaluation = study.at(run.env).evaluation
+        games = sum(count_games(study, run.env, split) for split in evaluation.splits)
+        agent = study.agents.get(run.method)
+        # At most: a game that is won is not tried again.
+        trials = agent.trials if agent and agent.agent in ("retry", "reflexion") else 1
+        add("agent" if agent else "evaluate", run, len(evaluation.seeds) * games * trials)
+
+    for run in learning_runs(study):
+        curves = study.at(run.env).evaluation.learning
+        games = min(curves.games or DEFAULT_CURVE_GAMES, count_games(study, run.env, str(curves.split)))
+        snapshots = study.at(run.env).training.snapshots if run.method in study.methods else 1
+        add("learning", run, snapshots * len(curves.seeds) * games)
+
+    for run in probed_runs(study):
+        probe = study.probe
+        assert probe is not None
+        # Continuations begin half way on average.
+        add("probe", run, probe.snapshots * (probe.games + probe.states * probe.continuations / 2))
+    return _merge_equal(groups)
+
+
+def _playing_group(study: Study, stage: str, run: Run, episodes: float, text: TextLengths) -> JobGroup:
+    policy = study.policies[run.policy]
+    max_steps = int(study.environments[run.env].max_steps)
+    return JobGroup(
+        stage=stage,
+        name=f"{run.env}/{run.policy}",
+        env=run.env,
+        policy=run.policy,
+        runs=1,
+        ranks=1,
+        shape=shape_of(policy, run.env),
+        work=playing_work(episodes, max_steps, text, policy.max_response_tokens),
+        settings=None,
+        sampler=policy.sampling(study.gpus_per_rank).sampler,
+    )
 
 
 def count_games(study: Study, env: str, split: str) -> int:
     """Return how many tasks a split has: the study's number, or that of the released data."""
+    # Released data are counted here by their published numbers, since they need not have been fetched.
     known = study.environments[env].tasks_in(split)
-    return known[1] if known else RELEASED.get(split, 200)
+    return known[1] if known else RELEASED_GAMES.get(split, 200)
 
 
-def _laboratory(study: Study) -> list[JobGroup]:
-    rows, section = len(decision_tree_rows(study)), study.laboratory
+def _laboratory(study: Study) -> Iterator[JobGroup]:
+    section = study.laboratory
     if section is None:
-        return []
+        return
     # A row tries each rate on the tuning seeds, then runs all seeds.
-    seeds = (section.seeds + section.tuning_seeds * len(section.learning_rates)) / 140
-    seconds = LABORATORY_SECONDS * seeds
-    return [
-        JobGroup(
-            "laboratory",
-            "decision trees",
-            "",
-            "",
-            rows,
-            1,
-            None,
-            Workload(),
-            None,
-            fixed_seconds=seconds,
-        )
-    ]
+    seeds = section.seeds + section.tuning_seeds * len(section.learning_rates)
+    yield JobGroup(
+        stage="laboratory",
+        name="decision trees",
+        env="",
+        policy="",
+        runs=len(decision_tree_rows(study)),
+        ranks=1,
+        shape=None,
+        work=Workload(),
+        settings=None,
+        fixed_seconds=LABORATORY_SECONDS * (seeds / LABORATORY_SEEDS),
+    )

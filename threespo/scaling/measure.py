@@ -14,15 +14,15 @@ from threespo.protocol import LossSettings, Row, SampleRequest, UpdateRequest
 from threespo.scaling.rates import Rates
 from threespo.scaling.shapes import ModelShape
 
-SECONDS = 1.0
+MIN_SECONDS = 1.0
 """How long each part is repeated at least."""
 
 
 def measure_rates(shape: ModelShape, device: str, prompt: int, response: int) -> Rates:
     """Return the rates of one shape on a device (``cpu`` or ``cuda``).
 
-    Two sizes of each part tell what a token takes from what a step takes. On a CPU processor time counts, of one thread; on
-    a GPU the time between synchronisations.
+    Two sizes of each part tell what a token takes from what a step takes. On a CPU processor time
+    counts, of one thread; on a GPU the time between synchronisations.
 
     Args:
         shape: of the model; float32 on a CPU, bfloat16 on a GPU.
@@ -31,90 +31,114 @@ def measure_rates(shape: ModelShape, device: str, prompt: int, response: int) ->
         response: tokens of a response.
     """
     torch.set_num_threads(1)
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    rng = random.Random(0)
-    clock = time.process_time if device == "cpu" else _device_clock
-
-    policy = random_policy(
-        dtype,
-        device,
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.mlp,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        tie_word_embeddings=shape.tied,
-    )
-    learner = DeepSpeedLearner(
-        policy, None, OptimSettings(dtype=str(dtype).rpartition(".")[2], micro_batch_tokens=8192)
-    )
-
-    def tokens_of(length: int) -> list[int]:
-        return [rng.randrange(1, shape.vocabulary) for _ in range(length)]
-
-    def texts(count: int) -> list[str]:
-        return [" ".join(map(str, tokens_of(prompt))) for _ in range(count)]
-
-    def sample(prompts: int, count: int, new: int) -> float:
-        sampler = TorchSampler(policy, new, 256, 16_384)
-
-        def once() -> None:
-            requests = (
-                SampleRequest(text, count, ("measure", number))
-                for number, text in enumerate(texts(prompts))
-            )
-            sampler.sample(tuple(requests), seed=0, temperature=1.0)
-
-        return _seconds(clock, once)
-
-    def learn(groups: int, count: int) -> float:
-        def row(text: str) -> Row:
-            drawn = tuple(tokens_of(response))
-            return Row(text, drawn, (-6.0,) * response, (1.0,) * response, version=policy.version)
-
-        def once() -> None:
-            batch = tuple(row(text) for text in texts(groups) for _ in range(count))
-            learner.update(UpdateRequest((batch,), LossSettings(kl_coef=0.0)))
-
-        return _seconds(clock, once)
+    stopwatch = _Stopwatch(shape, device, prompt, response)
 
     # One token after the prompt is reading alone; more rows of the same prompts draw without reading.
-    read = sample(32, 1, 1) / (32 * prompt)
-    few, many = sample(2, 1, 1 + response), sample(16, 8, 1 + response)
-    steps, rows = response, 128
-    draw = max(0.0, (many - few - 14 * prompt * read) / ((rows - 2) * steps))
-    step = max(0.0, (few - 2 * prompt * read) / steps - 2 * draw)
+    read = stopwatch.time_sampling(32, 1, 1) / (32 * prompt)
+    two_rows = stopwatch.time_sampling(2, 1, 1 + response)
+    many_rows = stopwatch.time_sampling(16, 8, 1 + response)
+    more_prompts = 16 - 2
+    more_rows = 16 * 8 - 2
+    draw = max(0.0, (many_rows - two_rows - more_prompts * prompt * read) / (more_rows * response))
+    step = max(0.0, (two_rows - 2 * prompt * read) / response - 2 * draw)
 
-    # A pack of n rows has prompt + n (response - 1) tokens; a step of both passes takes three forward passes.
-    small, large = learn(1, 2), learn(24, 8)
+    small_update = stopwatch.time_update(1, 2)
+    large_update = stopwatch.time_update(24, 8)
     head_share = shape.forward_flops(0, 1, 0) / shape.forward_flops(1, 0, prompt)
-    tokens = [prompt * groups + (response - 1) * rows for groups, rows in ((1, 2), (24, 192))]
-    scored = [response * rows for rows in (2, 192)]
-    weighted = [count + head_share * logits for count, logits in zip(tokens, scored, strict=True)]
-    token = max(0.0, (large - small) / (weighted[1] - weighted[0])) / 3
+
+    def weighted_tokens(prompts: int, rows: int) -> float:
+        # A pack of n rows has prompt + n (response - 1) tokens, and logits for n x response.
+        packed = prompt * prompts + (response - 1) * rows
+        return packed + head_share * (response * rows)
+
+    small_tokens = weighted_tokens(1, 2)
+    large_tokens = weighted_tokens(24, 192)
+    # A step of forward and backward takes three forward passes.
+    token = max(0.0, (large_update - small_update) / (large_tokens - small_tokens)) / 3
     return Rates(
         origin="measured on this machine",
         read=read,
         step=step,
         draw=draw,
-        update=max(0.0, small - 3 * token * weighted[0]),
+        update=max(0.0, small_update - 3 * token * small_tokens),
         learn=token,
         head=token * head_share,
     )
 
 
+class _Stopwatch:
+    """Times sampler and learner on random texts with random weights."""
+
+    def __init__(self, shape: ModelShape, device: str, prompt: int, response: int) -> None:
+        dtype = torch.float32 if device == "cpu" else torch.bfloat16
+        self._rng = random.Random(0)
+        self._clock = time.process_time if device == "cpu" else _device_clock
+        self._vocabulary = shape.vocabulary
+        self._prompt = prompt
+        self._response = response
+        self._policy = random_policy(
+            dtype,
+            device,
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.hidden,
+            intermediate_size=shape.mlp,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            tie_word_embeddings=shape.tied,
+        )
+        optim = OptimSettings(dtype=str(dtype).removeprefix("torch."), micro_batch_tokens=8192)
+        self._learner = DeepSpeedLearner(self._policy, None, optim)
+
+    def time_sampling(self, prompts: int, count: int, new_tokens: int) -> float:
+        """Return the seconds of drawing ``count`` responses of ``new_tokens`` tokens to each of several prompts."""
+        sampler = TorchSampler(self._policy, new_tokens, 256, 16_384)
+
+        def sample() -> None:
+            # New prompts each time: a sampler remembers what it has read.
+            requests = [
+                SampleRequest(text, count, ("measure", number))
+                for number, text in enumerate(self._random_prompts(prompts))
+            ]
+            sampler.sample(tuple(requests), seed=0, temperature=1.0)
+
+        return _fastest_seconds(self._clock, sample)
+
+    def time_update(self, prompts: int, count: int) -> float:
+        """Return the seconds of a step on ``count`` responses to each of several prompts."""
+
+        def update() -> None:
+            texts = self._random_prompts(prompts)
+            batch = tuple(self._random_row(text) for text in texts for _ in range(count))
+            self._learner.update(UpdateRequest((batch,), LossSettings(kl_coef=0.0)))
+
+        return _fastest_seconds(self._clock, update)
+
+    def _random_tokens(self, length: int) -> list[int]:
+        return [self._rng.randrange(1, self._vocabulary) for _ in range(length)]
+
+    def _random_prompts(self, count: int) -> list[str]:
+        return [" ".join(map(str, self._random_tokens(self._prompt))) for _ in range(count)]
+
+    def _random_row(self, text: str) -> Row:
+        length = self._response
+        drawn = tuple(self._random_tokens(length))
+        return Row(text, drawn, (-6.0,) * length, (1.0,) * length, version=self._policy.version)
+
+
 def _device_clock() -> float:
+    # Kernels run asynchronously: without this only their start would be timed.
     torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def _seconds(clock: Callable[[], float], work: Callable[[], object]) -> float:
+def _fastest_seconds(clock: Callable[[], float], work: Callable[[], object]) -> float:
     """Return the seconds of one call, the shortest of several: what else the machine does only adds to them."""
+    # Once without the clock: caches fill and kernels are compiled.
     work()
     times: list[float] = []
-    while len(times) < 3 or sum(times) < SECONDS:
+    while len(times) < 3 or sum(times) < MIN_SECONDS:
         start = clock()
         work()
         times.append(clock() - start)

@@ -1,21 +1,23 @@
 """Memory of one rank of a run, part by part, each by a named formula (docs/scaling.md).
 
-Weights, gradients and optimizer state were compared with DeepSpeed's own tensors at all ZeRO stages, kept activations with
-what autograd keeps (tests/unit/test_scaling_memory.py). What only a GPU has (context, a server's cache) is computed.
+Weights, gradients and optimizer state were compared with DeepSpeed's own tensors at all ZeRO stages,
+kept activations with what autograd keeps (tests/unit/test_scaling_memory.py). What only a GPU has
+(context, a server's cache) is computed.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from threespo.scaling.shapes import ModelShape
 
 BUCKET = 500_000_000
 """Numbers in a buffer of gradients on their way to other ranks (DeepSpeed's ``reduce_bucket_size``)."""
 
-CONTEXT = 1.5e9
+CONTEXT_BYTES = 1.5e9
 """CUDA context, libraries' workspaces, and what the allocator cannot hand out, in bytes: assumed, not measured."""
 
-LEFT_FREE = 0.02
-"""Of a device's memory: what a plan leaves unused."""
+FREE_SHARE = 0.02
+"""Of a device's memory: what an estimate leaves unused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,21 @@ class MemorySettings:
 
     @property
     def stage(self) -> int:
-        """The stage that runs: in bfloat16 at least 1, since stage 0 would add gradients up in bfloat16."""
+        """The stage that runs: in bfloat16 at least 1, since stage 0 would accumulate gradients in bfloat16."""
         return self.zero_stage if self.wide else max(1, self.zero_stage)
 
     @property
     def size(self) -> int:
         """Bytes of a weight."""
         return 4 if self.wide else 2
+
+
+class StateBytes(NamedTuple):
+    """Bytes of a rank's share of a model and of its training."""
+
+    weights: float
+    gradients: float
+    optimizer: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,79 +89,101 @@ class RankMemory:
 
     def fits(self, capacity: float) -> bool:
         """Return whether a device of ``capacity`` bytes holds this."""
-        return self.total <= capacity * (1 - LEFT_FREE)
+        return self.total <= capacity * (1 - FREE_SHARE)
 
 
 def estimate_memory(shape: ModelShape, settings: MemorySettings, *, gpu: bool = True) -> RankMemory:
-    """Return the memory of one rank at the peak of an update (formula ``estimate_memory``).
+    """Return the memory of one rank at the peak of an update (formula ``memory``).
 
     Args:
         shape: of the model.
         settings: of the run.
         gpu: whether there is a CUDA context; buffers that a CPU never touches take none of its memory.
     """
-    weights, gradients, optimizer = state_bytes(shape.parameters, settings)
-    copy = shape.parameters * settings.size
-    at_zero_3 = settings.stage == 3
+    state = state_bytes(shape.parameters, settings)
+    model_copy = shape.parameters * settings.size
+    partitioned = settings.stage == 3
+
+    sampler_weights = 0.0
+    if settings.colocated:
+        sampler_weights = model_copy
+    elif partitioned:
+        # Drawing from partitioned weights gathers all of them first.
+        sampler_weights = model_copy * (1 - 1 / settings.ranks)
+    has_buffers = gpu and (settings.ranks > 1 or partitioned)
     return RankMemory(
-        weights=weights,
-        gradients=gradients,
-        optimizer=0.0 if settings.offload else optimizer,
-        reference=copy if settings.reference else 0.0,
-        # The critic has a body of its own and no head; its activations come after the policy's and take their place.
-        critic=sum(state_bytes(shape.parameters, settings)) if settings.critic else 0.0,
-        # Drawing from scattered weights gathers all of them first; the copy of an engine gets them one by one.
-        sampler=(copy if settings.colocated else copy * (1 - 1 / settings.ranks) if at_zero_3 else 0.0)
-        + settings.cache,
+        weights=state.weights,
+        gradients=state.gradients,
+        optimizer=0.0 if settings.offload else state.optimizer,
+        reference=model_copy if settings.reference else 0.0,
+        # The critic has a body of its own and no head; its activations come after the policy's and take
+        # their place.
+        critic=sum(state) if settings.critic else 0.0,
+        sampler=sampler_weights + settings.cache,
         activations=activation_bytes(shape, settings) + transient_bytes(shape, settings),
-        buffers=BUCKET * settings.size if gpu and (settings.ranks > 1 or at_zero_3) else 0.0,
-        context=CONTEXT if gpu else 0.0,
-        host=optimizer if settings.offload else 0.0,
+        buffers=BUCKET * settings.size if has_buffers else 0.0,
+        context=CONTEXT_BYTES if gpu else 0.0,
+        host=state.optimizer if settings.offload else 0.0,
     )
 
 
-def state_bytes(parameters: int, settings: MemorySettings) -> tuple[float, float, float]:
+def state_bytes(parameters: int, settings: MemorySettings) -> StateBytes:
     """Return the bytes of weights, of gradients and of the optimizer at the moment of a step (formula ``state_bytes``).
 
-    Stage 1 shares the optimizer among the ranks, stage 2 the gradients as well, stage 3 the weights as well. Above stage 0
-    the optimizer has float32 master weights, whatever the weights are; in bfloat16 gradients are added up in float32.
+    Stage 1 partitions the optimizer among the ranks, stage 2 the gradients as well, stage 3 the weights
+    as well. Above stage 0 the optimizer has float32 master weights, whatever the weights are; in
+    bfloat16 gradients are accumulated in float32.
     """
-    stage, ranks, size = settings.stage, settings.ranks, settings.size
-    share = parameters / ranks
-    weights = size * (share if stage == 3 else parameters)
-    gradients = size * (parameters if stage <= 1 else share)
-    if not settings.wide:
-        # Stage 1 keeps its own bfloat16 gradients beside the float32 sums of all of them.
-        gradients = (2 + 4) * parameters if stage == 1 else 4 * share
+    stage = settings.stage
+    share = parameters / settings.ranks
+    weights = settings.size * (share if stage == 3 else parameters)
+    if settings.wide:
+        gradients = settings.size * (parameters if stage <= 1 else share)
+    elif stage == 1:
+        # Stage 1 keeps its own bfloat16 gradients besides the float32 sums of all of them.
+        gradients = (2 + 4) * parameters
+    else:
+        gradients = 4 * share
+    # Two moments, and from stage 1 master weights.
     optimizer = 8 * parameters if stage == 0 else 12 * share
-    return weights, gradients, optimizer
+    return StateBytes(weights, gradients, optimizer)
 
 
 def activation_bytes(shape: ModelShape, settings: MemorySettings) -> float:
     """Return the bytes that autograd keeps of a micro-batch's forward pass (formula ``activation_bytes``).
 
-    A layer keeps about twelve tensors of the hidden size and four of the feed-forward size for each token (in bfloat16
-    norms compute in float32, four bytes more); with gradient checkpointing its input alone.
+    A layer keeps about twelve tensors of the hidden size and four of the feed-forward size for each
+    token (in bfloat16 norms compute in float32, four bytes more); with gradient checkpointing its input
+    alone.
     """
-    size, tokens = settings.size, settings.micro_batch_tokens
-    layer = _layer(shape, size)
-    per_token = shape.layers * (size * shape.hidden if settings.checkpointing else layer)
-    # Checkpointing computes one layer at a time anew, with all that it keeps.
-    once = layer if settings.checkpointing else 0
-    # Behind the layers: the last norm, and the head's input and logits of the tokens that are scored.
-    last = shape.hidden * (tokens * (8 if size == 4 else 6) + settings.scored * size)
-    logits = 4 * settings.scored * shape.vocabulary * (2 if settings.entropy else 1)
-    return tokens * (per_token + once) + last + logits
+    size = settings.size
+    tokens = settings.micro_batch_tokens
+    layer = _layer_bytes_per_token(shape, size)
+    kept_per_token = shape.layers * layer
+    if settings.checkpointing:
+        # One layer at a time is computed again, with all that it keeps.
+        kept_per_token = shape.layers * (size * shape.hidden) + layer
+
+    # After the layers: the last norm, and the head's input and logits of the tokens that are scored.
+    norm_bytes = 8 if settings.wide else 6
+    last = shape.hidden * (tokens * norm_bytes + settings.scored * size)
+    logit_tensors = 2 if settings.entropy else 1
+    logits = 4 * settings.scored * shape.vocabulary * logit_tensors
+    return tokens * kept_per_token + last + logits
 
 
 def transient_bytes(shape: ModelShape, settings: MemorySettings) -> float:
-    """Return the bytes of tensors that live only within an operation on the logits (formula ``transient_bytes``): its gradient and
-    the softmax that this comes from, in float32."""
+    """Return the bytes of tensors that live only within an operation (formula ``transient_bytes``).
+
+    They are the logits' gradient and the softmax that it is computed from, in float32.
+    """
     return 2 * 4 * settings.scored * shape.vocabulary
 
 
-def _layer(shape: ModelShape, size: int) -> float:
-    """Return the bytes that one layer keeps of one token."""
+def _layer_bytes_per_token(shape: ModelShape, size: int) -> float:
+    """Return the bytes that one layer keeps of one token, with numbers of ``size`` bytes."""
     norms = 0 if size == 4 else 4
-    repeated = 12 if shape.kv_heads < shape.heads else 11
-    return (repeated * size + norms) * shape.hidden + 4 * size * shape.mlp + 4 * (shape.heads + 2)
+    # With grouped queries, keys and values are repeated for the masked attention.
+    hidden_tensors = 12 if shape.kv_heads < shape.heads else 11
+    hidden = (hidden_tensors * size + norms) * shape.hidden
+    return hidden + 4 * size * shape.mlp + 4 * (shape.heads + 2)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,14 @@ from threespo.scaling.shapes import find_model_config
 from threespo.settings import HUB_REPOSITORY_PATTERN
 from threespo.study.explain import explain_error, field_name
 
-WALKS = 24
+MAX_WALKS = 24
 """Tasks of each panel that are played at random for their longest prompt."""
 
-LONGEST = 8
+COUNTED_PROMPTS = 8
 """Prompts of the most characters, whose tokens are counted."""
 
-SHOWN = 160
-"""Characters of a text that are shown from its beginning, and as many from its end."""
+EXCERPT_LENGTH = 160
+"""Characters of a long text that are shown of its beginning, and of its end."""
 
 
 def report_model(source: str, settings: dict[str, Any]) -> list[str]:
@@ -43,24 +42,27 @@ def report_model(source: str, settings: dict[str, Any]) -> list[str]:
     Raises:
         InputError: if the model is not here, or could not be a policy.
     """
-    template = _template(settings)
-    words = load_policy_without_model(str(_folder(source)), template)
-    opened = {name: open_tasks(name, split=environment(name).evaluated[0]) for name in TASK_OPENERS}
-    first = start_episode(next(iter(opened.values())).setup, next(iter(opened.values())).task(0))
-    ids = words.encode_prompt(first.prompt)
+    template = _parse_template(settings)
+    words = load_policy_without_model(str(_model_folder(source)), template)
+    panels = {name: open_tasks(name, split=environment(name).evaluated[0]) for name in TASK_OPENERS}
+    first_panel = next(iter(panels.values()))
+    first = start_episode(first_panel.setup, first_panel.task(0))
+    # Only tokenizer and template are loaded: the report works without the weights.
+    tokens = words.encode_prompt(first.prompt)
+    longest = [_describe_longest(words, name, tasks) for name, tasks in panels.items()]
     return [
         f"model     {source}: {len(words.tokenizer)} tokens in its tokenizer, context {words.max_context:,}",
-        *_of_template(words, template),
-        f"ends      {_named(words, sorted(words.eos_ids))}",
-        f"begins    {_named(words, ids[:3])}",
-        f"prompt    the first one, {len(ids)} tokens: {_shortened(words.tokenizer.decode(ids))}",
-        f"longest   {'; '.join(_longest(words, name, tasks) for name, tasks in opened.items())}; "
+        *_describe_template(words, template),
+        f"ends      {_name_tokens(words, sorted(words.eos_ids))}",
+        f"begins    {_name_tokens(words, tokens[:3])}",
+        f"prompt    the first one, {len(tokens)} tokens: {_shorten(words.tokenizer.decode(tokens))}",
+        f"longest   {'; '.join(longest)}; "
         f"max_prompt_tokens is {SamplingSettings().max_prompt_tokens} unless the study sets it",
-        f"answer    {_answer(words, first)}",
+        f"answer    {_describe_answer(words, first)}",
     ]
 
 
-def _template(settings: dict[str, Any]) -> TemplateSettings:
+def _parse_template(settings: dict[str, Any]) -> TemplateSettings:
     try:
         return TemplateSettings.model_validate(settings)
     except ValidationError as error:
@@ -70,7 +72,7 @@ def _template(settings: dict[str, Any]) -> TemplateSettings:
         raise InputError(f"--set: {'; '.join(faults)}") from error
 
 
-def _folder(source: str) -> Path:
+def _model_folder(source: str) -> Path:
     if Path(source).is_dir():
         check_model_folder(Path(source))
         return Path(source)
@@ -78,84 +80,87 @@ def _folder(source: str) -> Path:
         raise InputError(
             f"{source}: there is no such model folder. Give a folder or a hub name (OWNER/NAME)."
         )
-    if (found := find_model_config(source)) is None:
+    config = find_model_config(source)
+    if config is None:
         raise InputError(
             f"{source}: not in the hub's cache. Fetch its small files, or give a folder: "
             f"hf download {source} --exclude '*.safetensors' --exclude '*.bin'"
         )
-    return found.parent
+    return config.parent
 
 
-def _of_template(words: Policy, settings: TemplateSettings) -> Iterator[str]:
+def _describe_template(words: Policy, settings: TemplateSettings) -> Iterator[str]:
     template = words.template
     if template is None:
         yield "template  none: the prompt alone is read, and the model's text goes on from it"
         return
-    other = replace(template, values={**template.values, "strftime_now": lambda _: "another day"})
-    clock = other.render("") != template.render("")
-    yield f"before    {_shortened(template.before)}"
-    yield f"behind    {_shortened(template.after)}"
-    yield "date      " + (
-        f"the template takes {settings.chat_template_date} for today (chat_template_date)"
-        if clock
-        else "no clock is read"
-    )
+    # A template that reads the clock renders otherwise on another day.
+    other_day = {**template.values, "strftime_now": lambda _: "another day"}
+    reads_clock = replace(template, values=other_day).render("") != template.render("")
+    date = "no clock is read"
+    if reads_clock:
+        date = f"the template takes {settings.chat_template_date} for today (chat_template_date)"
+    yield f"before    {_shorten(template.before)}"
+    yield f"behind    {_shorten(template.after)}"
+    yield f"date      {date}"
     yield f"reads     {format_names(list_template_variables(words.tokenizer))} (chat_template_kwargs)"
-    yield "thought   " + _thought(words, template.after)
+    yield f"thought   {_describe_thought(words, template.after)}"
 
 
-def _thought(words: Policy, after: str) -> str:
+def _describe_thought(words: Policy, after_prompt: str) -> str:
     if words.opening:
         return f"opened by the template, and counted as the answer's: {words.opening!r} (opening=… of adapters)"
-    empty = TAGS[0] in after
-    return (
-        "opened and closed by the template; the answer needs one of its own"
-        if empty
-        else "opened by the model itself"
-    )
+    if TAGS[0] in after_prompt:
+        return "opened and closed by the template; the answer needs one of its own"
+    return "opened by the model itself"
 
 
-def _named(words: Policy, ids: list[int]) -> str:
+def _name_tokens(words: Policy, ids: list[int]) -> str:
     return ", ".join(f"{words.tokenizer.convert_ids_to_tokens(token)!r} ({token})" for token in ids)
 
 
-def _shortened(text: str) -> str:
-    return repr(text) if len(text) <= 2 * SHOWN else f"{text[:SHOWN]!r} … {text[-SHOWN:]!r}"
+def _shorten(text: str) -> str:
+    if len(text) <= 2 * EXCERPT_LENGTH:
+        return repr(text)
+    return f"{text[:EXCERPT_LENGTH]!r} … {text[-EXCERPT_LENGTH:]!r}"
 
 
-def _longest(words: Policy, name: str, tasks: Tasks) -> str:
-    prompts = {
-        prompt for place in range(min(WALKS, len(tasks))) for prompt in _walk(tasks.begin(place), name)
-    }
-    longest = sorted(prompts, key=lambda prompt: (-len(prompt), prompt))[:LONGEST]
-    count = max(len(words.encode_prompt(prompt)) for prompt in longest)
-    fits = words.max_context - SamplingSettings().max_response_tokens
-    over = (
-        f", TOO LONG for the context beside a response of {words.max_context - fits}"
-        if count > fits
-        else ""
-    )
-    return f"{name} {count} tokens ({WALKS} tasks of {tasks.split}, played at random){over}"
+def _describe_longest(words: Policy, name: str, tasks: Tasks) -> str:
+    prompts: set[str] = set()
+    for number in range(min(MAX_WALKS, len(tasks))):
+        prompts.update(_play_at_random(tasks.begin(number), name))
+    # Only the prompts of the most characters are tokenized: all would take minutes.
+    longest = sorted(prompts, key=lambda prompt: (-len(prompt), prompt))[:COUNTED_PROMPTS]
+    token_count = max(len(words.encode_prompt(prompt)) for prompt in longest)
+
+    response_tokens = SamplingSettings().max_response_tokens
+    warning = ""
+    if token_count > words.max_context - response_tokens:
+        warning = f", TOO LONG for the context beside a response of {response_tokens}"
+    return f"{name} {token_count} tokens ({MAX_WALKS} tasks of {tasks.split}, played at random){warning}"
 
 
-def _walk(episode: Episode, name: str) -> Iterator[str]:
+def _play_at_random(episode: Episode, name: str) -> Iterator[str]:
     """Yield the prompts of random play."""
-    source = generator("doctor", name, episode.task.task_id)
+    rng = generator("doctor", name, episode.task.task_id)
     while not episode.done:
         yield episode.prompt
-        command = source.choice(episode.setup.env.admissible(episode.state))
-        # Instructions are what a shop is searched for at greatest length.
-        episode = take_action(
-            episode, command.replace(FREE_TEXT, re.sub(r"[\[\]\n]", " ", episode.task.goal))
-        )
+        action = rng.choice(episode.setup.env.admissible(episode.state))
+        # The longest text that a shop is likely searched for is the instruction; brackets would end the
+        # action.
+        query = re.sub(r"[\[\]\n]", " ", episode.task.goal)
+        episode = take_action(episode, action.replace(FREE_TEXT, query))
 
 
-def _answer(words: Policy, episode: Episode) -> str:
+def _describe_answer(words: Policy, episode: Episode) -> str:
     """Return whether a perfect answer is read as one, after it has gone through the tokenizer."""
-    action = next(islice(episode.setup.env.admissible(episode.state), 1))
-    think, end, tag, close = TAGS
-    written = f"{'' if words.opening else think}I look around.{end}{tag}{action}{close}"
-    text = words.decode([words.tokenizer(written, add_special_tokens=False)["input_ids"]])[0]
+    action = episode.setup.env.admissible(episode.state)[0]
+    think_start, think_end, action_start, action_end = TAGS
+    # Where the template has opened the thought, the answer begins within it.
+    opening = "" if words.opening else think_start
+    written = f"{opening}I look around.{think_end}{action_start}{action}{action_end}"
+    tokens = words.tokenizer(written, add_special_tokens=False)["input_ids"]
+    text = words.decode([tokens])[0]
     parsed = parse_response(text, episode.setup.env.text.fallback_length)
     if parsed.valid and parsed.action == action:
         return f"a perfect one is read as valid: {text!r}"

@@ -42,20 +42,20 @@ GPUS = {
 }
 """By name and gigabytes."""
 
-REACHED_MATRIX = 0.8
+MATRIX_EFFICIENCY = 0.8
 """Share of the data sheet's rate that a large matrix product reaches: 798 of 989 TFLOP/s, measured once on an H100."""
 
-REACHED_BANDWIDTH = 0.9
+BANDWIDTH_EFFICIENCY = 0.9
 """Likewise of the memory's bandwidth: 3.0 of 3.35 TB/s."""
 
-UTILISED = 0.4
+UPDATE_UTILISATION = 0.4
 """Share of the reached matrix rate that an update takes: assumed, what this project asks of it on a GPU."""
 
-READING = 0.5
+PROMPT_UTILISATION = 0.5
 """Likewise of reading prompts: assumed."""
 
 STEP_SECONDS = {"vllm": 2e-3, "torch": 25e-3}
-"""Time of one step of a sampler on a GPU beside the device's own work: assumed (CUDA graphs; a Python step)."""
+"""Time of one step of a sampler on a GPU besides the device's own work: assumed (CUDA graphs; a Python step)."""
 
 UPDATE_SECONDS = 10e-3
 """Likewise of an optimizer step: assumed."""
@@ -77,9 +77,9 @@ class Rates(Settings):
     step: float = Field(ge=0)
     """Of one step of the sampler, however many rows it has."""
     draw: float = Field(ge=0)
-    """Of a response token, beside its step."""
+    """Of a response token, besides its step."""
     update: float = Field(ge=0)
-    """Of an optimizer step, beside its tokens."""
+    """Of an optimizer step, besides its tokens."""
     learn: float = Field(ge=0)
     """Of a token of a pack in one forward pass; a backward pass takes twice as long."""
     head: float = Field(ge=0)
@@ -109,29 +109,31 @@ def data_sheet_rates(shape: ModelShape, gpu: GpuDataSheet, sampler: str, context
         sampler: ``vllm`` or ``torch``.
         context: tokens that a drawn token attends to.
     """
-    matrix, bandwidth = gpu.matrix * REACHED_MATRIX, gpu.bandwidth * REACHED_BANDWIDTH
+    matrix = gpu.matrix * MATRIX_EFFICIENCY
+    bandwidth = gpu.bandwidth * BANDWIDTH_EFFICIENCY
+    # Operations over the rate that is reached, or bytes over the bandwidth, whichever bounds the part.
     forward = shape.forward_flops(1, 0, context)
     return Rates(
         origin="data sheet and assumed shares",
-        read=forward / (READING * matrix),
+        read=forward / (PROMPT_UTILISATION * matrix),
         # Every step reads all weights once, and every row its own keys and values.
         step=2 * (shape.body + shape.head) / bandwidth + STEP_SECONDS[sampler],
         draw=shape.forward_flops(1, 1, context) / matrix + shape.cache_bytes() * context / bandwidth,
         update=ADAM_BYTES * shape.parameters / bandwidth + UPDATE_SECONDS,
-        learn=forward / (UTILISED * matrix),
-        head=shape.forward_flops(0, 1, 0) / (UTILISED * matrix),
+        learn=forward / (UPDATE_UTILISATION * matrix),
+        head=shape.forward_flops(0, 1, 0) / (UPDATE_UTILISATION * matrix),
     )
 
 
 def processor_rates(shape: ModelShape, context: float) -> Rates:
     """Return the rates of one CPU core: a tiny policy's as they were measured once, others by its assumed operations."""
-    known = CORES.get((shape.hidden, shape.vocabulary > 1000)) or CORES.get((shape.hidden, False))
+    has_large_vocabulary = shape.vocabulary > 1000
+    known = CORES.get((shape.hidden, has_large_vocabulary)) or CORES.get((shape.hidden, False))
+    # All tiny policies have three layers.
     if known and shape.layers == 3:
         return known
-    forward, head = (
-        shape.forward_flops(1, 0, context) / CORE_FLOPS,
-        shape.forward_flops(0, 1, 0) / CORE_FLOPS,
-    )
+    forward = shape.forward_flops(1, 0, context) / CORE_FLOPS
+    head = shape.forward_flops(0, 1, 0) / CORE_FLOPS
     return Rates(
         origin="assumed operations of a core",
         read=forward,
@@ -146,24 +148,27 @@ def processor_rates(shape: ModelShape, context: float) -> Rates:
 def rates_file() -> Path:
     """Return the file that keeps the rates measured on this machine, for all studies of this user."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "threespo" / f"rates-{re.sub('[^A-Za-z0-9]+', '-', platform.node()) or 'here'}.json"
+    # Homes are shared between the machines of a cluster, rates are not.
+    host = re.sub("[^A-Za-z0-9]+", "-", platform.node()) or "here"
+    return cache / "threespo" / f"rates-{host}.json"
 
 
 def rates_key(device: str, shape: ModelShape) -> str:
     """Return the name of the rates of a shape on a device (``cpu``, or a GPU's name) in the store."""
-    form = (shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.mlp, shape.vocabulary)
-    return f"{device}/{'-'.join(map(str, form))}"
+    sizes = (shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.mlp, shape.vocabulary)
+    return f"{device}/{'-'.join(map(str, sizes))}"
 
 
 def read_rates(file: Path | None = None) -> dict[str, Rates]:
-    """Return the measured rates by :func:`key`; none where nothing was measured.
+    """Return the measured rates by :func:`rates_key`; none where nothing was measured.
 
     Raises:
-        InputError: if the file is there and is not what :func:`keep` writes.
+        InputError: if the file is there and is not what :func:`save_rates` writes.
     """
     file = file or rates_file()
     if not file.is_file():
         return {}
+    # Written by an earlier version, perhaps, or edited.
     remedy = "Remove it, and measure again with threespo plan STUDY --measure."
     values: Any = read_json(file, remedy)
     try:
@@ -175,7 +180,8 @@ def read_rates(file: Path | None = None) -> dict[str, Rates]:
 
 
 def save_rates(rates: Mapping[str, Rates], file: Path | None = None) -> Path:
-    """Add measured rates to the store, in the place of earlier ones of the same name; return the file."""
+    """Add measured rates to the file, replacing earlier ones of the same name; return the file."""
     file = file or rates_file()
-    write_json(file, {name: value.model_dump() for name, value in {**read_rates(file), **rates}.items()})
+    all_rates = {**read_rates(file), **rates}
+    write_json(file, {name: value.model_dump() for name, value in all_rates.items()})
     return file

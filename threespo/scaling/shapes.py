@@ -34,8 +34,12 @@ class ModelShape:
     @property
     def body(self) -> int:
         """Weights of all matrices that every token is multiplied with: all but embedding and head."""
-        width, narrow = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        return self.layers * (self.hidden * (2 * width + 2 * narrow) + 3 * self.hidden * self.mlp)
+        # Projections of queries and of the output, of keys and of values.
+        query_width = self.heads * self.head_dim
+        key_width = self.kv_heads * self.head_dim
+        attention = self.hidden * (2 * query_width + 2 * key_width)
+        feed_forward = 3 * self.hidden * self.mlp
+        return self.layers * (attention + feed_forward)
 
     @property
     def head(self) -> int:
@@ -46,8 +50,10 @@ class ModelShape:
     def parameters(self) -> int:
         """All parameters: matrices, embedding, head if it is another, norms and biases."""
         biases = self.layers * (self.heads + 2 * self.kv_heads) * self.head_dim if self.biased else 0
+        # Two norms in every layer and one at the end.
         norms = (2 * self.layers + 1) * self.hidden
-        return self.body + self.head * (1 if self.tied else 2) + norms + biases
+        embeddings = self.head if self.tied else 2 * self.head
+        return self.body + embeddings + norms + biases
 
     def forward_flops(self, tokens: float, scored: float, context: float) -> float:
         """Return the floating-point operations of a forward pass; a backward pass takes twice as many.
@@ -57,11 +63,13 @@ class ModelShape:
             scored: those whose logits are computed.
             context: tokens that each of them attends to, on average.
         """
+        # Scores and weighted values: a multiplication and an addition for each number of both.
         attention = 4 * self.layers * self.heads * self.head_dim * context
         return tokens * (2 * self.body + attention) + 2 * scored * self.head
 
     def cache_bytes(self, size: int = 2) -> int:
         """Return the bytes of keys and values of one token, at ``size`` bytes a number."""
+        # A key and a value in every layer.
         return 2 * self.layers * self.kv_heads * self.head_dim * size
 
 
@@ -72,7 +80,7 @@ KNOWN_SHAPES = {
     "Qwen/Qwen2.5-7B-Instruct": ModelShape(28, 3584, 28, 4, 18_944, 152_064, 128, False),
     "Qwen/Qwen2.5-14B-Instruct": ModelShape(48, 5120, 40, 8, 13_824, 152_064, 128, False),
 }
-"""Models whose configuration need not be there to plan with them, as their configurations say (checked by sums)."""
+"""Models that need not be here to be estimated: as their configurations say (checked by sums)."""
 
 
 def shape_of(policy: PolicySettings, env: str) -> ModelShape:
@@ -84,38 +92,40 @@ def shape_of(policy: PolicySettings, env: str) -> ModelShape:
     if policy.kind == "tiny":
         size = SIZES[policy.size]
         words = TINY_VOCABULARY.get(env, max(TINY_VOCABULARY.values()))
-        shape = (
-            size.layers,
-            size.hidden,
-            size.heads,
-            size.heads,
-            size.mlp,
-            words,
-            size.hidden // size.heads,
+        return ModelShape(
+            layers=size.layers,
+            hidden=size.hidden,
+            heads=size.heads,
+            kv_heads=size.heads,
+            mlp=size.mlp,
+            vocabulary=words,
+            head_dim=size.hidden // size.heads,
+            tied=True,
         )
-        return ModelShape(*shape, tied=True)
 
     source = str(policy.source)
     file = find_model_config(source)
     if file is not None:
-        return _read(file)
+        return _read_config(file)
     if source in KNOWN_SHAPES:
         return KNOWN_SHAPES[source]
+    known = ", ".join(KNOWN_SHAPES)
     raise InputError(
-        f"{source}: neither its config.json is here nor its shape known ({', '.join(KNOWN_SHAPES)}). Fetch the model once (the "
+        f"{source}: neither its config.json is here nor its shape known ({known}). Fetch the model once (the "
         "policy stage of the study does), or give a folder that holds it."
     )
 
 
 def find_model_config(source: str) -> Path | None:
     """Return the configuration of a model in a folder or in the hub's cache; ``None`` if it is in neither."""
+    # Where huggingface_hub caches, without importing it.
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{source.replace('/', '--')}"
-    places = [Path(source) / "config.json", *sorted(cache.glob("snapshots/*/config.json"))]
-    return next((place for place in places if place.is_file()), None)
+    candidates = [Path(source) / "config.json", *sorted(cache.glob("snapshots/*/config.json"))]
+    return next((file for file in candidates if file.is_file()), None)
 
 
-def _read(file: Path) -> ModelShape:
+def _read_config(file: Path) -> ModelShape:
     whole: Any = read_json(file, "Restore the model's folder.")
     try:
         # Of models with images, the part that is about text; ties may be said outside of it.
@@ -130,6 +140,7 @@ def _read(file: Path) -> ModelShape:
             vocabulary=int(config["vocab_size"]),
             head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
             tied=bool(config.get("tie_word_embeddings", False)),
+            # Qwen2 alone has biases, and does not say so in its configuration.
             biased=config.get("model_type") == "qwen2",
         )
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:

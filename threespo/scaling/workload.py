@@ -3,23 +3,33 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from threespo.methods.registry import full_options, searches
 from threespo.paths import Run
 from threespo.study.config import MethodSettings, PolicySettings, Study, StudyAt
 
-FULL_WIDTH = 0.7
+EXPANSION_WIDTH = 0.7
 """Mean number of samples of an expanded state, as a share of G_max: 0.4 to 0.9 in the runs of `smoke` (docs/LOG.md)."""
 
-LEARNED = 0.25
+LEARNED_SHARE = 0.25
 """Share of a search's samples that are learned from (groups of equal rewards are not): 0.12 to 0.40 in `smoke`."""
 
-GROUP = 0.9
+GROUP_SHARE = 0.9
 """Mean rows of a learned group, as a share of G_max: 0.76 to 1.0 in `smoke`."""
 
-ACTIVE = 0.4
+ACTIVE_SHARE = 0.4
 """Mean share of an epoch's tasks that still search in a tick, where searches follow several paths: 0.3 to 0.5 in `smoke`."""
+
+
+class GivenLengths(NamedTuple):
+    """A user's own mean lengths of texts, in tokens; ``None``: as known."""
+
+    prompt: float | None = None
+    response: float | None = None
+
+
+NOTHING_GIVEN = GivenLengths()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +48,22 @@ class TextLengths:
     """``measured`` or ``assumed``, and how."""
 
 
-_TINY = "measured: tiny-s on embedded tasks, between base and strong clone"
-_REAL = "prompts computed from 40 real tasks; assumed: responses, no two prompts alike, every episode to its limit"
+TINY_ORIGIN = "measured: tiny-s on embedded tasks, between base and strong clone"
+REAL_ORIGIN = "prompts computed from 40 real tasks; assumed: responses, no two prompts alike, every episode to its limit"
 
 TEXTS: Mapping[tuple[str, str], TextLengths] = {
-    ("alfworld", "tiny"): TextLengths(77, 10.3, 0.78, 0.65, _TINY),
-    ("webshop", "tiny"): TextLengths(126, 11.6, 0.36, 0.31, _TINY),
-    ("alfworld", "pretrained"): TextLengths(520, 120, 1.0, 1.0, _REAL),
-    ("webshop", "pretrained"): TextLengths(560, 120, 1.0, 1.0, _REAL),
+    ("alfworld", "tiny"): TextLengths(77, 10.3, 0.78, 0.65, TINY_ORIGIN),
+    ("webshop", "tiny"): TextLengths(126, 11.6, 0.36, 0.31, TINY_ORIGIN),
+    ("alfworld", "pretrained"): TextLengths(520, 120, 1.0, 1.0, REAL_ORIGIN),
+    ("webshop", "pretrained"): TextLengths(560, 120, 1.0, 1.0, REAL_ORIGIN),
 }
-"""By environment and kind of policy. Real prompts: words and marks of random play (406 and 445 on average) x 1.2, and 30
-tokens of the chat template. An agent's own play shows other pages: these are no measurements with the model's tokenizer."""
+"""By environment and kind of policy. Real prompts: words and marks of random play (406 and 445 on
+average) x 1.2, and 30 tokens of the chat template. An agent's own play shows other pages: these are no
+measurements with the model's tokenizer."""
 
-ELSEWHERE = TextLengths(600, 120, 1.0, 1.0, "assumed")
+UNKNOWN_TEXT = TextLengths(600, 120, 1.0, 1.0, "assumed")
 
-RELEASED = {"valid_seen": 140, "valid_unseen": 134, "test": 500, "calibration": 200}
+RELEASED_GAMES = {"valid_seen": 140, "valid_unseen": 134, "test": 500, "calibration": 200}
 """Games of the splits of released data, where a study takes all."""
 
 
@@ -89,45 +100,44 @@ class Workload:
         """Tokens that are read, drawn or learned from."""
         return self.read + self.drawn + self.packed
 
-    def times(self, factor: float) -> "Work":
-        """Return ``factor`` times as much."""
-        names = ("generations", "ticks", "longest", "read", "drawn", "steps", "packed", "scored")
-        return replace(self, **{name: factor * getattr(self, name) for name in names})
 
-
-def text_lengths(
-    env: str, policy: PolicySettings, given: tuple[float | None, float | None] = (None, None)
-) -> TextLengths:
-    """Return the lengths of texts; ``given`` are a user's own mean lengths of prompt and response, in their place."""
-    known = TEXTS.get((env, policy.kind), ELSEWHERE)
-    prompt, response = given
-    response = min(response or known.response, policy.max_response_tokens)
-    own = "given" if prompt or given[1] else known.origin
-    prompt = min(prompt or known.prompt, policy.max_prompt_tokens)
-    return replace(known, prompt=prompt, response=response, origin=own)
+def text_lengths(env: str, policy: PolicySettings, given: GivenLengths = NOTHING_GIVEN) -> TextLengths:
+    """Return the mean lengths of texts; what is ``given`` replaces what is known."""
+    known = TEXTS.get((env, policy.kind), UNKNOWN_TEXT)
+    prompt = given.prompt or known.prompt
+    response = given.response or known.response
+    is_given = given.prompt or given.response
+    return replace(
+        known,
+        prompt=min(prompt, policy.max_prompt_tokens),
+        response=min(response, policy.max_response_tokens),
+        origin="given" if is_given else known.origin,
+    )
 
 
 def training_work(study: Study, run: Run, text: TextLengths) -> Workload:
     """Return the work of training a run, or a trial of a learning rate (formulas ``episodes`` and ``search``)."""
-    here, policy = study.at(run.env), study.policies[run.policy]
-    entry, budget = here.methods[run.method], here.training
-    generations = float(budget.generations or 0)
+    study_at = study.at(run.env)
+    entry = study_at.methods[run.method]
+    # Trials have a budget of their own, in generations.
+    generations = float(study_at.training.generations or 0)
     if run.rate is not None and study.tuning:
         generations = float(study.tuning.generations)
+
     options = full_options(entry.method, entry.options)
-    work = _search if searches(entry.method) else _episodes
-    return work(here, entry, options, generations, text, policy.max_response_tokens)
+    estimate = _search_work if searches(entry.method) else _episode_work
+    response_limit = study.policies[run.policy].max_response_tokens
+    return estimate(study_at, entry, options, generations, text, response_limit)
 
 
 def playing_work(episodes: float, max_steps: int, text: TextLengths, limit: int) -> Workload:
-    """Return the work of playing whole episodes side by side, of which nothing is learned."""
-    return _sampled(
-        episodes * text.episode * max_steps, 1.0, max_steps, episodes * text.episode, text, limit
-    )
+    """Return the work of playing whole episodes in parallel, of which nothing is learned."""
+    rows = episodes * text.episode
+    return _sampling_work(rows * max_steps, 1.0, max_steps, rows, text, limit)
 
 
-def _episodes(
-    here: StudyAt,
+def _episode_work(
+    study_at: StudyAt,
     entry: MethodSettings,
     options: Mapping[str, Any],
     generations: float,
@@ -135,35 +145,35 @@ def _episodes(
     limit: int,
 ) -> Workload:
     """Groups of whole episodes: an epoch is one update on all of their steps."""
-    training, longest = here.training, here.settings.max_steps
-    rows = training.tasks_per_epoch * training.group_size
+    training = study_at.training
+    max_steps = study_at.settings.max_steps
+    episodes = training.tasks_per_epoch * training.group_size
     if training.epochs and not generations:
         # At most: a policy that wins needs fewer steps.
-        epochs, generations = float(training.epochs), float(training.epochs * rows * longest)
+        epochs = float(training.epochs)
+        generations = float(training.epochs * episodes * max_steps)
     else:
-        epochs = generations / (rows * text.episode * longest)
+        epochs = generations / (episodes * text.episode * max_steps)
 
-    work = _sampled(
-        generations,
-        text.distinct,
-        epochs * longest,
-        generations / max(1.0, epochs * longest),
-        text,
-        limit,
-    )
+    ticks = epochs * max_steps
+    rows_of_tick = generations / max(1.0, ticks)
+    sampling = _sampling_work(generations, text.distinct, ticks, rows_of_tick, text, limit)
+
     minibatch = entry.minibatch or training.minibatch
+    # An epoch of several batches computes log pi_old beforehand.
+    has_several_batches = episodes * max_steps > minibatch
     return replace(
-        work,
+        sampling,
         steps=generations / minibatch,
         packed=generations * (text.prompt * text.distinct + text.response),
         scored=generations * text.response,
-        passes=3.0 + (training.kl_coef > 0) + (rows * longest > minibatch),
+        passes=3.0 + (training.kl_coef > 0) + has_several_batches,
         critic="critic_rate" in options,
     )
 
 
-def _search(
-    here: StudyAt,
+def _search_work(
+    study_at: StudyAt,
     entry: MethodSettings,
     options: Mapping[str, Any],
     generations: float,
@@ -171,46 +181,62 @@ def _search(
     limit: int,
 ) -> Workload:
     """Searches of states: a tick expands a state of each task, with an optimizer step for each that is learned from."""
-    training, longest = here.training, here.settings.max_steps
-    most = options["g_max"] or training.group_size
-    width = float(most if options["uniform"] else max(1.0, FULL_WIDTH * most))
-    cap = options["max_generations_per_task"] or training.group_size * longest
-    wide = min(cap / width, cap)
+    training = study_at.training
+    max_steps = study_at.settings.max_steps
+    max_width = options["g_max"] or training.group_size
+    mean_width = max(1.0, EXPANSION_WIDTH * max_width)
+    width = float(max_width if options["uniform"] else mean_width)
+    # Without a cap of its own a search stops at the cost of a group of whole episodes.
+    cap = options["max_generations_per_task"] or training.group_size * max_steps
+
     # Once its cap is reached, a search finishes the path that it is on with one sample for each state.
-    narrow = max(0.0, longest - wide)
-    one_path = wide <= longest
-    learned = LEARNED
+    wide_expansions = min(cap / width, cap)
+    single_expansions = max(0.0, max_steps - wide_expansions)
+    generations_per_task = wide_expansions * width + single_expansions
+    learned_share = LEARNED_SHARE
     if training.epochs and not generations:
         tasks = float(training.epochs * training.tasks_per_epoch)
-        generations = tasks * (wide * width + narrow)
+        generations = tasks * generations_per_task
         # Single samples teach nothing.
-        learned = LEARNED * wide * width / (wide * width + narrow)
+        learned_share = LEARNED_SHARE * wide_expansions * width / generations_per_task
     else:
-        tasks = generations / (wide * width + narrow)
+        tasks = generations / generations_per_task
 
-    expansions = tasks * (wide + narrow)
-    active = training.tasks_per_epoch * (1.0 if one_path else ACTIVE)
-    ticks = expansions / active
-    work = _sampled(generations, expansions / generations, ticks, generations / ticks, text, limit)
-    rows = generations * learned * options["inner_epochs"]
-    group = 1.0 + max(0.0, GROUP * most - 1.0)
-    once = options["update_unit"] == "epoch"
+    expansions = tasks * (wide_expansions + single_expansions)
+    follows_one_path = wide_expansions <= max_steps
+    active_tasks = training.tasks_per_epoch * (1.0 if follows_one_path else ACTIVE_SHARE)
+    ticks = expansions / active_tasks
+    sampling = _sampling_work(
+        generations, expansions / generations, ticks, generations / ticks, text, limit
+    )
+
+    # Groups of equal rewards have no advantage, and are not learned from.
+    rows = generations * learned_share * options["inner_epochs"]
+    group_size = 1.0 + max(0.0, GROUP_SHARE * max_width - 1.0)
+    updates_per_epoch = options["update_unit"] == "epoch"
+    rows_of_step = training.minibatch if updates_per_epoch else group_size
     return replace(
-        work,
-        steps=rows / (training.minibatch if once else group),
-        packed=rows * (text.response + text.prompt / group),
+        sampling,
+        steps=rows / rows_of_step,
+        packed=rows * (text.response + text.prompt / group_size),
         scored=rows * text.response,
         passes=3.0 + (training.kl_coef > 0) + 1,
-        one_prompt=not once,
+        one_prompt=not updates_per_epoch,
     )
 
 
-def _sampled(
-    generations: float, distinct: float, ticks: float, rows: float, text: TextLengths, limit: int
+def _sampling_work(
+    generations: float,
+    distinct: float,
+    ticks: float,
+    rows: float,
+    text: TextLengths,
+    limit: int,
 ) -> Workload:
     """Return the sampling of ``generations`` responses in ``ticks`` calls of ``rows`` rows each (formula ``longest``).
 
-    ``distinct`` prompts are read for a response. The longest of n responses grows with the logarithm of n, up to the limit.
+    ``distinct`` prompts are read for a response. The longest of n responses grows with the logarithm of
+    n, up to the limit.
     """
     longest = min(limit, text.response * (1 + math.log(max(1.0, rows)) / 2))
     return Workload(

@@ -48,7 +48,7 @@ class PolicySettings(SamplingSettings, PolicyScale):
     kind: Literal["tiny", "pretrained", "endpoint"] = "tiny"
     """An ``endpoint`` is not trained; the study's prompting agents play with it."""
     size: Name = "s"
-    """``tiny`` only: a name in threespo/imitation/sizes.py; ``s`` stands in for the paper's 1.5B model, ``m`` for its 7B."""
+    """``tiny`` only: a name in threespo/imitation/settings.py (``s``: the paper's 1.5B model, ``m``: its 7B)."""
     weakness: Weakness = "planted"
     """``tiny`` only: ``planted`` is a good clone made careless on purpose, ``early`` one whose cloning was stopped early."""
     source: str | None = Field(default=None, min_length=1)

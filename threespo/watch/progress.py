@@ -111,7 +111,7 @@ class Progress:
         ends = [epochs[-RECENT_EPOCHS - 1], epochs[-1]] if len(epochs) > RECENT_EPOCHS else [epochs[-1]]
         totals = [int(artifacts.read_rows("metrics", epoch).iloc[0]["generations"]) for epoch in ends]
         spent = [
-            training.spent(epochs=epoch, generations=total)
+            training.spent_budget(epochs=epoch, generations=total)
             for epoch, total in zip(ends, totals, strict=True)
         ]
         speed = (spent[-1] - (spent[0] if len(spent) > 1 else 0)) / sum(row["seconds"] for row in timing)

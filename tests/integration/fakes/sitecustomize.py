@@ -263,7 +263,7 @@ if os.environ.get("FAKE_LOG"):
     _install(
         {
             "threespo.runs.data": {"prepare": _prepare},
-            "threespo.imitation.base_policy": {"provide": _provide},
+            "threespo.imitation.base_policy": {"provide_policy": _provide},
             "threespo.runs.train": {"train": _train},
             "threespo.runs.evaluate": {"evaluate": _evaluate},
             "threespo.runs.learning": {"evaluate_snapshots": _learn},

@@ -81,7 +81,7 @@ def learning_table(study: "Study", episodes: pd.DataFrame) -> pd.DataFrame:
                 paper_row=entry.paper_row or "",
                 preset=full_options(entry.method, entry.options).get("preset", ""),
                 share=[
-                    training.spent(epochs=epochs, generations=generations) / training.budget
+                    training.spent_budget(epochs=epochs, generations=generations) / training.budget
                     for epochs, generations in zip(points["epochs"], points["generations"], strict=True)
                 ],
             )

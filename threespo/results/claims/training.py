@@ -150,7 +150,8 @@ def _spent(run: Run, arms: Arms) -> float:
     """Return the share of its budget that a run has spent."""
     training = arms.study.at(arms.place.env).training
     return (
-        training.spent(epochs=int(run["epoch"].iloc[-1]), generations=int(_total(run))) / training.budget
+        training.spent_budget(epochs=int(run["epoch"].iloc[-1]), generations=int(_total(run)))
+        / training.budget
     )
 
 
