@@ -4,7 +4,6 @@ Imports of the parts happen inside the commands, so that ``threespo --help`` and
 """
 
 import argparse
-import contextlib
 import errno
 import json
 import os
@@ -120,12 +119,9 @@ def _study(parsed: argparse.Namespace) -> int:
 
 def _run_stage(parsed: argparse.Namespace) -> int:
     """Do the work of one job (``threespo.pipeline.stages``) and write down what it was made of."""
-    from threespo.files import try_lock
     from threespo.pipeline.journal import log_job
-    from threespo.pipeline.perform import perform
+    from threespo.pipeline.perform import perform, reserve_devices
     from threespo.pipeline.stages import STAGES, Job, check_job
-    from threespo.runs.gpus import claim_gpus
-    from threespo.runs.launch import gpus_on_first_machine
 
     study, paths = _load_with_paths(parsed)
     if parsed.study != paths.study:
@@ -140,9 +136,7 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     job.code(study)
     settings, work = job.settings(study, paths), stage.run
 
-    # Held with others as long as this process lives: so a new workflow sees that jobs of a killed one are still at work.
-    held = try_lock(paths.jobs_lock, shared=True) or contextlib.nullcontext()
-    with held, claim_gpus(gpus_on_first_machine(settings), settings.runs_per_gpu):
+    with reserve_devices(paths.jobs_lock, settings):
         if getattr(parsed, "profile", False):
             from threespo.runs.clock import profile_training
 

@@ -54,7 +54,7 @@ def test_a_failed_job_and_a_killed_one_are_told_apart(study):
     code = (
         "import os, pathlib\nfrom threespo.pipeline import journal\n"
         "from threespo.paths import Paths\nfrom threespo.pipeline.stages import Job\n"
-        f"with journal.noted(Paths(pathlib.Path({str(paths.root)!r})), Job('train', {SEARCH!r})): os.kill(os.getpid(), 9)"
+        f"with journal.log_job(Paths(pathlib.Path({str(paths.root)!r})), Job('train', {SEARCH!r})): os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9
     killed = standing(study, paths, SEARCHING, {SEARCHING})

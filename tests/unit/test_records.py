@@ -139,7 +139,7 @@ def test_a_job_is_done_once_and_again_when_its_result_its_input_or_its_record_is
     do(study, paths, DATA, done)
     do(study, paths, POLICY, done)
     assert done == []
-    assert "as before" in capsys.readouterr().err
+    assert "up to date" in capsys.readouterr().err
     (paths.policy("alfworld", "tiny-s") / "deep" / "file").write_text("edited")
     do(study, paths, POLICY, done)
     (paths.policy("alfworld", "tiny-s") / "more").write_text("not of this job")
@@ -254,7 +254,7 @@ def test_one_workflow_at_a_time_holds_a_study_and_clears_locks_only_when_nobody_
 def test_a_job_does_not_go_on_with_what_was_made_with_other_settings_or_code(study, paths):
     """As when somebody edits study.json and calls a command by hand, or lets the workflow leave jobs out."""
     changed = load_study(ROOT / "config" / "studies" / "ci.yaml", {"alfworld": {"games": {"train": 7}}})
-    said = r"needs 'data alfworld', which would come out otherwise now "
+    said = r"needs 'data alfworld', which is out of date "
     with pytest.raises(InputError, match=said + r"\(field tasks.games.train: 8"):
         do(changed, paths, POLICY)
     record = json.loads(paths.record("data", "alfworld").read_text())

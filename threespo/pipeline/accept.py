@@ -1,14 +1,12 @@
-"""Accept a change of the code that changes no result: proven by running jobs again, and never by looking at the change.
+"""Accept a change of code or settings that changes no result: proven by running jobs again, never by reading the change.
 
-Of jobs whose code differs from that of their records, those that were made by the same code with the same settings, seeds
-apart, are of one kind: that of each kind which took the shortest runs again, in a folder of its own. If all write the bytes
-that they wrote before, the records of all these jobs get the present digests, with a note. If one does not, nothing is
-written.
+Of the jobs whose code or settings differ from those of their records, those are of one kind that agree in the old code, and
+in the old and the new settings but for the seed. The cheapest job of each kind runs again, in a folder of its own, by the
+present code and settings. If all of them write the bytes that they wrote before, the records of all these jobs get the
+present digests, with a note. If one does not, it is named and nothing is written.
 """
 
-import contextlib
 import dataclasses
-import itertools
 import os
 import shutil
 import subprocess
@@ -16,27 +14,30 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from threespo.errors import InputError
-from threespo.files import try_lock, write_text
+from threespo.files import write_text
 from threespo.paths import Paths
 from threespo.pipeline import integrity
+from threespo.pipeline.perform import reserve_devices
 from threespo.pipeline.stages import (
     DRAWING_STAGES,
     STAGES,
     Job,
+    ResultContext,
     code_digest,
     combine_code_digests,
     list_jobs,
 )
-from threespo.pipeline.workflow_run import lock_study
+from threespo.pipeline.workflow_run import lock_study, write_study
 from threespo.provenance import records
 from threespo.provenance.digests import DigestCache
-from threespo.provenance.records import Record
+from threespo.provenance.records import Dependencies, Record
 from threespo.study.config import Study
+from threespo.study.configuration import CONFIGURATION_DIGEST, read_call
 from threespo.study.load import dump_study, load_study
-from threespo.study.marks import json_digest
+from threespo.study.marks import configuration_digest, json_digest
 from threespo.study.resolve import current_study
 
 FOLDER = ".accept"
@@ -46,31 +47,55 @@ RUN_STAGES = ("train", "evaluate")
 """Stages that show whether a method's runs are as they were."""
 
 DERIVED_FIELDS = ("mark", "accepted")
-"""Settings of results that say what became of the code, and so change with it."""
+"""Settings of tables and report that say what became of the code, and so change with it."""
+
+SEED = "run.seed"
+"""The setting in which jobs of one kind may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutdatedJob:
-    """A job whose code or settings have other digests than its record."""
+    """A job whose code or settings differ from those of its record."""
 
     job: Job
     record: Record
-    code: dict[str, str]
-    field: dict[str, str]
+    now: Dependencies
 
+    @property
     def kind(self) -> tuple[str, str]:
-        """Return what one proof stands for: the stage, and the code and settings of the record but for its seed."""
-        settings = {name: value for name, value in self.record.field.items() if name != "run.seed"}
-        return (self.job.stage, json_digest([dict(self.record.code), settings]))
+        """The jobs that one proof is valid for: the stage, and a digest of code and settings but for the seed."""
+        old_settings = _without(self.record.field, SEED)
+        new_settings = _without(self.now.field, SEED)
+        made_from = [dict(self.record.code), dict(self.now.code), old_settings, new_settings]
+        return self.job.stage, json_digest(made_from)
+
+    @property
+    def seconds(self) -> float:
+        """What the job took when its results were made."""
+        return float(self.record.cost.get("seconds", 0))
+
+    @property
+    def changed_settings(self) -> list[str]:
+        """Names of the settings that were added, removed or changed."""
+        return _changed_settings(self.record, self.now)
 
     @property
     def row(self) -> str:
-        """Return the method or agent whose run the job trains or evaluates; "" for other jobs."""
-        return self.job.name.split("/")[2] if self.job.stage in RUN_STAGES else ""
+        """The method or agent whose run the job trains or evaluates; "" for other jobs."""
+        return _row(self.job) if self.job.stage in RUN_STAGES else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Proof(NamedTuple):
+    """What came of running a job again."""
+
+    job: Job
+    differences: Sequence[str]
+    """A line for every result that differs; empty where all bytes are equal."""
+    written: str
+    """Digest of all that it has written."""
+
+
+class Outcome(NamedTuple):
     """What came of it."""
 
     accepted: Sequence[Job]
@@ -78,224 +103,247 @@ class Outcome:
     run: Sequence[Job]
     """Jobs that were run again."""
     differences: Sequence[str]
-    """What came out differently; then nothing was accepted."""
+    """Results that differ; then nothing was accepted."""
 
 
 def accept(paths: Paths) -> Outcome:
-    """Prove that a study's results are those of the present code, and write that into their records.
+    """Prove that a study's results are those of the present code and settings, and write that into their records.
 
     Raises:
-        InputError: if the workflow is at work on the study, results are damaged, a setting or an input has another value, or
-            a record is of another machine or version.
+        InputError: if the workflow is at work on the study, results are damaged, inputs are others than those that were
+            read, or a record is of another machine or version.
     """
     with lock_study(paths):
         study = current_study(paths)
-        stale = list(_stale(study, paths))
-        chosen = _cheapest(stale)
-        folder = paths.root / FOLDER
+        outdated = list(_find_outdated(study, paths))
+        chosen = _choose_cheapest(outdated)
+        scratch = Paths(paths.root / FOLDER)
         try:
-            found = _run_again(study, paths, Paths(folder), chosen)
+            proofs = list(_run_again(study, paths, scratch, chosen))
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        proofs = {one.job: result for one, result in zip(chosen, found, strict=True)}
-        differences = [line for lines, _ in found for line in lines]
+            shutil.rmtree(scratch.root, ignore_errors=True)
+
+        run = [proof.job for proof in proofs]
+        differences = [line for proof in proofs for line in proof.differences]
         if differences:
-            return Outcome((), [one.job for one in chosen], differences)
-        note = _note(
-            study, paths, {str(job): written for job, (_, written) in proofs.items()}, stale, chosen
-        )
-        for one in stale:
-            _write(paths, one, note)
-    return Outcome([one.job for one in stale], [one.job for one in chosen], ())
+            return Outcome((), run, differences)
+        if outdated:
+            note = _describe_acceptance(study, paths, proofs, outdated)
+            configuration = _describe_configuration(study, paths)
+            for one in outdated:
+                _update_record(paths, one, note, configuration)
+            # The file that jobs read has the present settings from here on, as after a call of the workflow.
+            call = read_call(paths)
+            if call is not None:
+                write_study(study, paths, call)
+        return Outcome([one.job for one in outdated], run, ())
 
 
-def _stale(study: Study, paths: Paths) -> Iterator[OutdatedJob]:
-    """Yield the jobs whose code has changed, once all of their results are known to be whole.
+def _find_outdated(study: Study, paths: Paths) -> Iterator[OutdatedJob]:
+    """Yield the jobs whose code or settings have changed, and whose results are whole.
 
     Raises:
         InputError: as ``accept`` does.
     """
     digests = DigestCache()
+    context = ResultContext(study, paths)
     machine = records.describe_environment()
-    found, others = 0, list[str]()
+    other_inputs: list[str] = []
+    found = 0
     for job in list_jobs(study):
-        # What is drawn the workflow makes anew in less time than a proof takes.
+        # Drawings the workflow makes again in less time than a proof takes.
         record = None if job.stage in DRAWING_STAGES else records.read_record(paths, job)
-        # What was edited while it ran is of no known code: the workflow runs it again.
-        if record is None or records.EDITED_DURING_JOB in (
-            *record.code.values(),
-            *record.input.values(),
-        ):
+        if record is None:
             continue
-        if wrong := integrity.find_damage(paths, job, record, digests):
+        # The code that results came from is unknown where it was edited meanwhile: the workflow runs the job again.
+        if records.EDITED_DURING_JOB in (*record.code.values(), *record.input.values()):
+            continue
+        damage = integrity.find_damage(paths, job, record, digests)
+        if damage:
             raise InputError(
-                f"{paths.root}: {wrong[0]}: only whole results can be accepted; run the workflow to mend them"
+                f"{paths.root}: {damage[0]}: only whole results can be accepted; run the workflow to mend them"
             )
 
         inputs = records.digest_files(paths, job.input_paths(study, paths), digests)
-        now = integrity.collect_dependencies(study, paths, job, inputs)
-        if _is_current(record, now):
+        now = integrity.collect_dependencies(study, paths, job, inputs, context)
+        changed_inputs = records.changed_names(record.input, now.input)
+        if changed_inputs:
+            other_inputs.append(f"{job}: {changed_inputs[0]} is not what the job has read")
             continue
-        if difference := _other_result(job, record, now):
-            others.append(difference)
+        if record.code == now.code and not _changed_settings(record, now):
             continue
-        if other := [
-            name for name in records.MACHINE_FIELDS if record.environment.get(name) != machine[name]
-        ]:
-            name = other[0]
-            raise InputError(
-                f"{paths.record(job.stage, job.name)}: made with {name} {record.environment.get(name, 'unknown')}, and this is "
-                f"{machine[name]}: equal bytes can be expected on the same machine and versions only; accept it there"
-            )
+        _check_machine(paths, job, record, machine)
         found += 1
-        yield OutdatedJob(job, record, dict(now.code), dict(now.field))
-    if others and not found:
-        raise InputError(f"{others[0]}: that is another result and no change of code; run the workflow")
+        yield OutdatedJob(job, record, now)
+
+    # Such jobs are left to the workflow, but somebody who has only those is told why nothing can be accepted.
+    if other_inputs and not found:
+        raise InputError(
+            f"{other_inputs[0]}: other inputs give other results, which cannot be accepted; run the workflow"
+        )
 
 
-def _is_current(record: Record, now: records.Dependencies) -> bool:
-    names = record.field.keys() | now.field.keys()
-    changed = {name for name in names if record.field.get(name) != now.field.get(name)}
-    return changed <= set(DERIVED_FIELDS) and (record.code, record.input) == (now.code, now.input)
+def _check_machine(paths: Paths, job: Job, record: Record, machine: dict[str, str]) -> None:
+    """Refuse results of another machine or library, where the same code writes other bytes."""
+    for name in records.MACHINE_FIELDS:
+        if record.environment.get(name) != machine[name]:
+            raise InputError(
+                f"{paths.record(job.stage, job.name)}: made with {name} {record.environment.get(name, 'unknown')}, and this "
+                f"is {machine[name]}: equal bytes can be expected on the same machine and versions only; accept it there"
+            )
 
 
-def _other_result(job: Job, record: Record, now: records.Dependencies) -> str:
-    """Return what makes another result by intent: another value of a setting, or another input; "" if nothing does.
-
-    Such a job is left to the workflow. Fields that appear or go are a matter of code, unless one takes the place of another.
-    """
-    for name in sorted((record.field.keys() & now.field.keys()) - set(DERIVED_FIELDS)):
-        if record.field[name] != now.field[name]:
-            return f"{job}: {name} was {record.field[name]} and is {now.field[name]}"
-    gone, new = record.field.keys() - now.field.keys(), now.field.keys() - record.field.keys()
-    for one, two in itertools.product(sorted(gone), sorted(new)):
-        if f"{two}.".startswith(f"{one}.") or f"{one}.".startswith(f"{two}."):
-            return f"{job}: {one} was {record.field[one]}, and now there is {two} = {now.field[two]}"
-    for name in sorted(record.input.keys() | now.input.keys()):
-        if record.input.get(name) != now.input.get(name):
-            return f"{job}: {name} is not what the job has read"
-    return ""
-
-
-def _cheapest(stale: Sequence[OutdatedJob]) -> list[OutdatedJob]:
+def _choose_cheapest(outdated: Sequence[OutdatedJob]) -> list[OutdatedJob]:
     """Return of every kind the job that took the shortest, in the order of the workflow."""
-    best: dict[tuple[str, str], OutdatedJob] = {}
-    for one in stale:
-        kind = one.kind()
-        if kind not in best or one.record.cost.get("seconds", 0) < best[kind].record.cost.get(
-            "seconds", 0
-        ):
-            best[kind] = one
-    chosen = {one.job for one in best.values()}
-    return [one for one in stale if one.job in chosen]
+    cheapest: dict[tuple[str, str], OutdatedJob] = {}
+    for one in outdated:
+        best = cheapest.setdefault(one.kind, one)
+        if one.seconds < best.seconds:
+            cheapest[one.kind] = one
+    chosen = {one.job for one in cheapest.values()}
+    return [one for one in outdated if one.job in chosen]
 
 
 def _run_again(
-    study: Study, paths: Paths, apart: Paths, chosen: Sequence[OutdatedJob]
-) -> list[tuple[list[str], str]]:
-    """Run jobs again, and return of each what differs from its results, and a digest of what it has written."""
-    found = []
+    study: Study, paths: Paths, scratch: Paths, chosen: Sequence[OutdatedJob]
+) -> Iterator[Proof]:
+    """Run jobs again one after another, and yield what came of each."""
     for number, one in enumerate(chosen, 1):
-        took = one.record.cost.get("seconds", 0)
         print(
-            f"accept: {number} of {len(chosen)}: {one.job} ({took:.0f} s when it was made)",
+            f"accept: {number} of {len(chosen)}: {one.job} ({one.seconds:.0f} s when it was made)",
             file=sys.stderr,
             flush=True,
         )
-        found.append(_run_one(study, paths, apart, one))
-    return found
+        _prepare_folder(study, paths, scratch, one.job)
+        failure = _run_in_process(study, paths, scratch, one.job)
+        yield failure or _compare(scratch, one)
 
 
-def _run_one(study: Study, paths: Paths, apart: Paths, one: OutdatedJob) -> tuple[list[str], str]:
-    shutil.rmtree(apart.root, ignore_errors=True)
-    apart.root.mkdir()
-    write_text(apart.study, dump_study(study))
-    read = [path for path in one.job.input_paths(study, paths) if path.is_relative_to(paths.root)]
-    # Records say in tables what jobs took. Replies of closed models are read, and none is asked for.
+def _prepare_folder(study: Study, paths: Paths, scratch: Paths, job: Job) -> None:
+    """Make the folder in which the job runs again, with links to what it reads."""
+    shutil.rmtree(scratch.root, ignore_errors=True)
+    scratch.root.mkdir()
+    write_text(scratch.study, dump_study(study))
+
+    read = [path for path in job.input_paths(study, paths) if path.is_relative_to(paths.root)]
+    # Tables show from the records what jobs took. Replies of closed models are read from their recordings.
     for path in (*read, paths.root / "stages", paths.cassettes, paths.call):
         if path.exists():
-            link = apart.root / path.relative_to(paths.root)
+            link = scratch.root / path.relative_to(paths.root)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path.absolute())
 
+
+def _run_in_process(study: Study, paths: Paths, scratch: Paths, job: Job) -> Proof | None:
+    """Run the job in a process of its own, and return a proof of its failure; None if it ends well."""
+    # Without their keys no closed model is asked.
     keys = {policy.endpoint.key_env for policy in study.policies.values() if policy.endpoint}
     environment = {name: value for name, value in os.environ.items() if name not in keys}
     environment["OMP_NUM_THREADS"] = str(study.training.threads)
-    arguments = [str(paths.jobs_lock), str(apart.study), one.job.stage, one.job.name]
+    arguments = [str(paths.jobs_lock), str(scratch.study), job.stage, job.name]
     command = [sys.executable, "-m", "threespo.pipeline.accept", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return [f"{one.job}: fails now: {said}"], ""
+    if not done.returncode:
+        return None
+    messages = done.stderr.strip().splitlines() or ["no message"]
+    return Proof(job, [f"{job}: fails now: {messages[-1]}"], "")
 
-    timed = [path.relative_to(apart.root).as_posix() for path in one.job.outputs(apart).timed]
-    now, before = (
-        {
-            name: value
-            for name, value in values.items()
+
+def _compare(scratch: Paths, one: OutdatedJob) -> Proof:
+    """Compare what the job has written in the scratch folder with its record, apart from files that hold times."""
+    timed = [path.relative_to(scratch.root).as_posix() for path in one.job.outputs(scratch).timed]
+
+    def without_times(digests: records.Values) -> dict[str, str]:
+        return {
+            name: digest
+            for name, digest in digests.items()
             if not any(records.is_inside(name, path) for path in timed)
         }
-        for values in (integrity.digest_outputs(apart, one.job, DigestCache()), one.record.output)
-    )
-    names = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
-    return [f"{one.job}: {name} comes out differently now" for name in names], json_digest(now)
+
+    now = without_times(integrity.digest_outputs(scratch, one.job, DigestCache()))
+    before = without_times(one.record.output)
+    changed = ", ".join(one.changed_settings)
+    cause = f" (settings that differ: {changed})" if changed else ""
+    differences = [
+        f"{one.job}: {name} comes out differently now{cause}"
+        for name in records.changed_names(before, now)
+    ]
+    return Proof(one.job, differences, json_digest(now))
 
 
-def _note(
-    study: Study,
-    paths: Paths,
-    run: dict[str, str],
-    stale: Sequence[OutdatedJob],
-    chosen: Sequence[OutdatedJob],
+def _describe_acceptance(
+    study: Study, paths: Paths, proofs: Sequence[Proof], outdated: Sequence[OutdatedJob]
 ) -> dict[str, Any]:
-    """Return what records say of the acceptance: the study's code before and after, and what was run again."""
+    """Return the note for the records: the study's code before and after, and what was run again."""
     counted = {
         job: records.try_read_record(paths, job)
         for job in list_jobs(study)
         if job.stage not in DRAWING_STAGES
     }
-    # A method is proven if a run of it was run again, or if none of its runs has other code than before; and all have ended.
-    waiting = {
-        job.name.split("/")[2]
-        for job, record in counted.items()
-        if job.stage in RUN_STAGES and record is None
+    code_before = [record.code if record else job.code(study) for job, record in counted.items()]
+
+    # A method is proven if all its runs have ended, and one of them was run again or none has changed.
+    unfinished = {
+        _row(job) for job, record in counted.items() if job.stage in RUN_STAGES and record is None
     }
-    unproven = {one.row for one in stale} - {one.row for one in chosen}
+    run_again = {proof.job for proof in proofs}
+    unproven = {one.row for one in outdated} - {one.row for one in outdated if one.job in run_again}
+    rows = {*study.methods, *study.agents}
     return {
         "study": study.name,
-        "from": combine_code_digests(
-            record.code if record else job.code(study) for job, record in counted.items()
-        ),
+        "from": combine_code_digests(code_before),
         "to": code_digest(study),
         "commit": records.current_commit(),
-        "every_method": not (waiting | unproven) & {*study.methods, *study.agents},
-        "run": run,
+        "every_method": not rows & (unfinished | unproven),
+        "run": {str(proof.job): proof.written for proof in proofs},
     }
 
 
-def _write(paths: Paths, one: OutdatedJob, note: dict[str, Any]) -> None:
-    field = one.field | {
-        name: one.record.field[name] for name in DERIVED_FIELDS if name in one.record.field
-    }
-    accepted = (*one.record.accepted, note)
-    records.write_record(
-        paths, dataclasses.replace(one.record, code=one.code, field=field, accepted=accepted)
+def _describe_configuration(study: Study, paths: Paths) -> dict[str, str]:
+    """Return the digests of the study's configuration before and after; "unknown" where no call of the workflow noted it."""
+    call = read_call(paths) or {}
+    before = call.get(CONFIGURATION_DIGEST, "unknown")
+    return {"from": before, "to": configuration_digest(study)}
+
+
+def _update_record(
+    paths: Paths, one: OutdatedJob, note: dict[str, Any], configuration: dict[str, str]
+) -> None:
+    """Write the present digests into a job's record, and the note, with the settings where these have changed."""
+    changed = one.changed_settings
+    if changed:
+        note = {**note, "configuration": configuration, "settings": changed}
+    derived = {name: value for name, value in one.record.field.items() if name in DERIVED_FIELDS}
+    updated = dataclasses.replace(
+        one.record,
+        code=dict(one.now.code),
+        field={**one.now.field, **derived},
+        accepted=(*one.record.accepted, note),
     )
+    records.write_record(paths, updated)
+
+
+def _without(values: records.Values, *names: str) -> dict[str, str]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _changed_settings(record: Record, now: Dependencies) -> list[str]:
+    changed = records.changed_names(record.field, now.field)
+    return [name for name in changed if name not in DERIVED_FIELDS]
+
+
+def _row(job: Job) -> str:
+    """Return the method or agent in the name of a run."""
+    return job.name.split("/")[2]
 
 
 def _run_job(lock: Path, file: Path, stage: str, name: str) -> None:
     """Do a job's work in a folder where nothing is recorded.
 
-    While it lives nobody else begins: who started it may be killed, and the folder is the next one's, too.
+    The study's lock outlives the process that started this one, which may be killed: the next would use the same folder.
     """
-    from threespo.runs.gpus import claim_gpus
-    from threespo.runs.launch import gpus_on_first_machine
-
     settings = Job(stage, name).settings(load_study(file), Paths(file.parent))
-    with (
-        try_lock(lock, shared=True) or contextlib.nullcontext(),
-        claim_gpus(gpus_on_first_machine(settings), settings.runs_per_gpu),
-    ):
+    with reserve_devices(lock, settings):
         STAGES[stage].run(settings)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from threespo.errors import InputError
 from threespo.paths import Paths
-from threespo.pipeline.stages import Job, map_outputs_to_jobs
+from threespo.pipeline.stages import Job, ResultContext, map_outputs_to_jobs
 from threespo.provenance import records
 from threespo.provenance.digests import DigestCache
 from threespo.provenance.records import Dependencies, Record
@@ -14,12 +14,15 @@ from threespo.study.load import load_study
 
 
 def collect_dependencies(
-    study: Study, paths: Paths, job: Job, inputs: Mapping[str, str]
+    study: Study,
+    paths: Paths,
+    job: Job,
+    inputs: Mapping[str, str],
+    context: ResultContext | None = None,
 ) -> Dependencies:
-    """Return what the job depends on, with its inputs as given (``records.named``)."""
-    return Dependencies(
-        job.code(study), dict(records.flatten_fields(job.settings(study, paths).key())), inputs
-    )
+    """Return what the job depends on, with its inputs as given (``records.digest_files``); ``context`` saves time."""
+    settings = job.settings(study, paths, context)
+    return Dependencies(job.code(study), dict(records.flatten_fields(settings.key())), inputs)
 
 
 def digest_outputs(paths: Paths, job: Job, digests: DigestCache) -> dict[str, str]:
@@ -29,24 +32,26 @@ def digest_outputs(paths: Paths, job: Job, digests: DigestCache) -> dict[str, st
 
 def find_damage(paths: Paths, job: Job, record: Record, digests: DigestCache) -> list[str]:
     """Say what of the job's results is not as its record has it, one line for each file."""
-    now = digest_outputs(paths, job, digests)
-    # By the record and by what the job is to write: a record may lack something, and a folder without files is in none.
-    made = job.outputs(paths)
-    linked = [path for path in made.paths() if path.is_symlink() and path.is_dir()]
-    absent = [
-        path for path in made.paths() if not (path.is_dir() if path in made.folders else path.is_file())
-    ]
-    lines = [
-        f"{path.relative_to(paths.root)}: a link to a folder, which is not followed" for path in linked
-    ]
-    lines += [f"{path.relative_to(paths.root)}: missing" for path in absent if path not in linked]
-    for name in sorted(record.output.keys() | now.keys()):
-        if name not in now:
+    lines: list[str] = []
+    # By what the job is to write, too: a record may lack something, and names no folder without files.
+    outputs = job.outputs(paths)
+    for path in outputs.paths():
+        name = path.relative_to(paths.root)
+        if path.is_symlink() and path.is_dir():
+            lines.append(f"{name}: a link to a folder, which is not followed")
+            continue
+        exists = path.is_dir() if path in outputs.folders else path.is_file()
+        if not exists:
             lines.append(f"{name}: missing")
-        elif name not in record.output:
-            lines.append(f"{name}: not written by this job")
-        elif now[name] != record.output[name]:
-            lines.append(f"{name}: damaged or edited, its content is not what the job has written")
+
+    now = digest_outputs(paths, job, digests)
+    for changed in records.changed_names(record.output, now):
+        if changed not in now:
+            lines.append(f"{changed}: missing")
+        elif changed not in record.output:
+            lines.append(f"{changed}: not written by this job")
+        else:
+            lines.append(f"{changed}: damaged or edited, its content is not what the job has written")
     return list(dict.fromkeys(lines))
 
 
@@ -64,10 +69,10 @@ def check_results(
     Raises:
         InputError: if one is missing, has no record, or is not as its record has it.
     """
-    made_by = map_outputs_to_jobs(study, paths)
+    makers = map_outputs_to_jobs(study, paths)
     digests = digests or DigestCache()
     for file in files:
-        job = made_by.get(file)
+        job = makers.get(file)
         if job is None:
             continue
         record = records.read_record(paths, job)
@@ -77,23 +82,21 @@ def check_results(
             )
 
         name = file.relative_to(paths.root).as_posix()
-        meant, now = (
-            records.select_inside(name, record.output),
-            records.digest_files(paths, [file], digests),
+        expected = records.select_inside(name, record.output)
+        found = records.digest_files(paths, [file], digests)
+        wrong = records.changed_names(expected, found)
+        if not wrong and file.exists():
+            continue
+        is_missing = not file.exists() or wrong[0] not in found
+        problem = "is missing" if is_missing else "is damaged or was edited"
+        raise InputError(
+            f"{paths.root / (wrong[0] if wrong else name)}: {problem}: it is not what '{job}' has written. "
+            "Run the workflow again, it makes it anew."
         )
-        wrong = sorted(key for key in meant.keys() | now.keys() if meant.get(key) != now.get(key))
-        if wrong or not file.exists():
-            what = (
-                "is missing" if not file.exists() or wrong[0] not in now else "is damaged or was edited"
-            )
-            raise InputError(
-                f"{paths.root / (wrong[0] if wrong else name)}: {what}: it is not what '{job}' has written. "
-                "Run the workflow again, it makes it anew."
-            )
 
 
 def check_result_file(file: Path) -> None:
-    """Make sure of a result (:func:`check_made`) that is not used by a job; one outside of any study is passed over.
+    """Make sure of a result that is not used by a job (:func:`check_results`); one outside of any study is passed over.
 
     Raises:
         InputError: if it is missing, has no record, or is not as its record has it.

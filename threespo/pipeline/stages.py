@@ -1,9 +1,10 @@
-"""The stages of a study and their jobs. Each stage is a file beside this one, and an entry of ``STAGES``.
+"""The stages of a study and their jobs. Each stage is a file of this folder, and an entry of ``STAGES``.
 
 The workflow's rules, the command line, the records of what a job was made of, and ``threespo why`` are all derived from this
 table. A job is a stage and a name, for example ``train`` and ``alfworld/tiny-s/grpo/seed-0``.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ STAGES: dict[str, Stage] = {
 DRAWING_STAGES = ("notebook", "report")
 """Stages that only draw what the tables hold; verdicts and intervals are computed for the tables."""
 
-_ANALYSIS = ("claims.yaml", "results.yaml", "efficiency.csv")
+_CLAIM_FILES = ("claims.yaml", "results.yaml", "efficiency.csv")
 """Files of the paper's numbers and claims, with the rules and bounds that decide them."""
 
 
@@ -61,24 +62,24 @@ _ANALYSIS = ("claims.yaml", "results.yaml", "efficiency.csv")
 class Job(JobId):
     """A job, with what its stage says of it."""
 
-    def settings(self, study: Study, paths: Paths) -> JobSettings:
-        """Return all that the job reads of the study."""
+    def settings(
+        self, study: Study, paths: Paths, context: "ResultContext | None" = None
+    ) -> JobSettings:
+        """Return all that the job reads of the study.
+
+        Args:
+            study: the study.
+            paths: where its results lie.
+            context: what results show of the other jobs, where it is there already: it is read from all records.
+        """
         settings = STAGES[self.stage].settings(study, paths, self.name)
-        if isinstance(settings, ResultSettings):
-            # What results show of the study's other jobs, and of its mark, which depends on the code of all of them.
-            everything = tuple(list_jobs(study))
-            notes = read_acceptances(everything, paths)
-            mark = (
-                describe_mark(study, code_digest(study), accepted_steps(notes, study))
-                if study.confirmatory
-                else ""
-            )
-            steps = tuple(sorted({f"{note['from']} -> {note['to']}" for note in notes}))
-            return settings.model_copy(update={"jobs": everything, "mark": mark, "accepted": steps})
-        return settings
+        if not isinstance(settings, ResultSettings):
+            return settings
+        shown = (context or ResultContext(study, paths)).fields
+        return settings.model_copy(update=shown)
 
     def inputs(self, study: Study, paths: Paths) -> Files:
-        """Return the files that the job reads."""
+        """Return the files that the job reads, by the names that its rule has for them."""
         return STAGES[self.stage].inputs(study, paths, self.name)
 
     def input_paths(self, study: Study, paths: Paths) -> list[Path]:
@@ -95,33 +96,57 @@ class Job(JobId):
         return code_of(function_reference(stage.run), tuple(stage.extra_modules(study, self.name)))
 
 
+class ResultContext:
+    """What tables and report show of a study's other jobs, and of its mark, which depends on the code of all of them."""
+
+    def __init__(self, study: Study, paths: Paths) -> None:
+        """Nothing is read before it is asked for."""
+        self._study = study
+        self._paths = paths
+
+    @functools.cached_property
+    def fields(self) -> dict[str, Any]:
+        """The fields of ``ResultSettings`` that no stage can fill in by itself."""
+        study = self._study
+        everything = tuple(list_jobs(study))
+        notes = read_acceptances(everything, self._paths)
+        mark = ""
+        if study.confirmatory:
+            mark = describe_mark(study, code_digest(study), accepted_steps(notes, study))
+        steps = sorted({f"{note['from']} -> {note['to']}" for note in notes})
+        return {"jobs": everything, "mark": mark, "accepted": tuple(steps)}
+
+
 def list_jobs(study: Study) -> list[Job]:
     """Return all jobs of a study; each comes after those that it needs."""
     everything = [Job(name, job) for name, stage in STAGES.items() for job in stage.jobs(study)]
     # Trials are trained and evaluated before the runs whose learning rates they decide.
     trials = {run.run_id for run in trial_runs(study)}
-    return sorted(
-        everything,
-        key=lambda job: job.stage not in ("data", "policy", "tune") and job.name not in trials,
-    )
+
+    def comes_later(job: Job) -> bool:
+        return job.stage not in ("data", "policy", "tune") and job.name not in trials
+
+    return sorted(everything, key=comes_later)
 
 
 def list_jobs_of_part(study: Study, part: Part) -> list[Job]:
     """Return the last jobs of one part of a study, those that tables read: what they need is made before them.
 
     Raises:
-        InputError: if no entry stands in the part.
+        InputError: if no entry belongs to the part.
     """
     runs = runs_of_part(study, part)
     if not any(run.method in study.methods for run in runs):
-        there = [name for name in PARTS if any(name in entry.parts for entry in study.methods.values())]
+        parts = [name for name in PARTS if any(name in entry.parts for entry in study.methods.values())]
         raise InputError(
-            f"study {study.name!r} has no rows in the part {part!r}; it has: {format_names(there)}"
+            f"study {study.name!r} has no rows in the part {part!r}; it has: {format_names(parts)}"
         )
-    curves = set(learning_runs(study)) if part == "figures" else set()
-    return [Job("evaluate", run.run_id) for run in runs] + [
-        Job("learning", run.run_id) for run in runs if run in curves
-    ]
+
+    evaluations = [Job("evaluate", run.run_id) for run in runs]
+    if part != "figures":
+        return evaluations
+    with_curves = set(learning_runs(study))
+    return evaluations + [Job("learning", run.run_id) for run in runs if run in with_curves]
 
 
 def map_outputs_to_jobs(study: Study, paths: Paths) -> dict[Path, Job]:
@@ -151,23 +176,29 @@ def code_digest(study: Study) -> str:
 
 def combine_code_digests(codes: Iterable[Mapping[str, str]]) -> str:
     """Return the digest of the code of several jobs together, and of the rules that decide claims."""
-    found = {name: semantic_digest(PAPER_FOLDER / name) for name in _ANALYSIS}
+    found = {name: semantic_digest(PAPER_FOLDER / name) for name in _CLAIM_FILES}
     for code in codes:
         found |= code
     # The policies that come with the repository: those of other sizes do not matter, and a run's record has its own.
-    return json_digest({name: value for name, value in found.items() if "/shipped/" not in name})
+    counted = {name: value for name, value in found.items() if "/shipped/" not in name}
+    return json_digest(counted)
 
 
 def read_acceptances(among: Iterable[Job], paths: Paths) -> list[Mapping[str, Any]]:
-    """Return what the records of jobs say of changes of the code that were proven to change no result."""
+    """Return what the records of jobs say of changes that were proven to change no result (``pipeline/accept.py``)."""
     found = [try_read_record(paths, job) for job in among]
     return [note for record in found if record for note in record.accepted]
 
 
 def accepted_steps(notes: Iterable[Mapping[str, Any]], study: Study) -> set[AcceptedStep]:
-    """Return the digests of the code before and after each change that every method of this very study was run again for."""
-    return {
-        (note["from"], note["to"])
-        for note in notes
-        if note["every_method"] and note["study"] == study.name
-    }
+    """Return the digests before and after each accepted change of code or configuration.
+
+    Only changes count that every method of this very study was run again for.
+    """
+    steps: set[AcceptedStep] = set()
+    for note in notes:
+        if note["every_method"] and note["study"] == study.name:
+            steps.add((note["from"], note["to"]))
+            if "configuration" in note:
+                steps.add((note["configuration"]["from"], note["configuration"]["to"]))
+    return steps

@@ -90,7 +90,7 @@ class DigestCache:
         self._known = _read_memory(memory) if memory else {}
         self._seen: dict[str, list[Any]] = {}
 
-    def of(self, path: Path) -> FileDigests:
+    def digests_of(self, path: Path) -> FileDigests:
         """Return the digests of a file or of all files in a folder; nothing if there is neither."""
         if path not in self._now:
             found = self._now[path] = {}

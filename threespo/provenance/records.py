@@ -1,4 +1,4 @@
-"""The record of a job: what it was made of, and what it has written.
+"""The record of a job: what it depended on, and what it has written.
 
 When a job ends, its command writes a record to ``stages/`` of the study's folder: the digest of every part of the package
 that it may run, every field of the study that matters to it, the digest of every file that it has read and of every file
@@ -23,57 +23,75 @@ from typing import Any
 from threespo.errors import InputError
 from threespo.files import write_json
 from threespo.paths import JobId, Paths
-from threespo.provenance.digests import DigestCache, FileDigests, semantic_digest
+from threespo.provenance.digests import DigestCache, semantic_digest
+
+Values = Mapping[str, str]
+"""Digests or JSON values by name."""
 
 EDITED_DURING_JOB = "changed while the job ran"
-"""In the place of a digest: nobody knows which of the two the job has read."""
+"""In the place of a digest: it is unknown which of the two versions the job has read."""
 
 ACCEPTANCE_FIELDS = {"study", "from", "to", "commit", "every_method", "run"}
-"""What a record says of a change of code that its results were accepted through."""
+"""Fields of a note on a change that the job's results were accepted through (``pipeline/accept.py``)."""
+
+CONFIGURATION_FIELDS = {"configuration", "settings"}
+"""Fields of such a note where settings had changed: digests of the configuration, and the names of the job's settings."""
 
 FORMAT = 2
 """Of records. The first had a digest for each module of the package; a job with such a record runs again."""
 
 LIBRARIES = ("torch", "transformers")
-"""Libraries that results may depend on to the last bit, beside this package's code."""
+"""Libraries that results may depend on to the last bit."""
 
 MACHINE_FIELDS = ("system", "processor", "python", *LIBRARIES)
-"""What of ``Record.made`` bytes may depend on."""
+"""Entries of ``Record.environment`` that bytes may depend on."""
 
+STORED_NAMES = {"cost": "took", "environment": "made"}
+"""Names in a record's file where they are not those of ``Record``: files of earlier versions stay valid."""
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a job was made of when it last ended, and what it has written."""
-
-    stage: str
-    name: str
-    code: Mapping[str, str]
-    """Digests of the parts of the package that it may run, by ``module:name``, and of data files by path."""
-    field: Mapping[str, str]
-    """JSON values of the settings that the job depends on, by dotted name."""
-    input: Mapping[str, str]
-    """Digests of the files that it has read, by path in the study's folder, else in the repository."""
-    output: Mapping[str, str]
-    """Digests of the files that it has written, by path in the study's folder."""
-    cost: Mapping[str, float]
-    """Seconds, processor seconds, the most memory, and the energy of its GPUs where it could be read."""
-    environment: Mapping[str, str]
-    """Commit, machine and versions of libraries. For the reader; a job does not rerun for them."""
-    accepted: Sequence[Mapping[str, Any]] = ()
-    """Changes of its code that were proven to change no result of its kind, the last one last (``pipeline/accept.py``)."""
-
-    def matches(self, other: "Ingredients") -> bool:
-        """Return whether the job had these ingredients."""
-        return (self.code, self.field, self.input) == (other.code, other.field, other.input)
+_SEAL = "digest_of_took_and_made"
+"""Field of a record's file: a digest of the two fields that nothing else is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What a job depends on, as of now; the fields are those of ``Record``."""
+    """What a job depends on, as of now."""
 
-    code: Mapping[str, str]
-    field: Mapping[str, str]
-    input: Mapping[str, str]
+    code: Values
+    """Digests of the parts of the package that it may run, by ``module:name``, and of data files by path."""
+    field: Values
+    """JSON values of the settings that the job depends on, by dotted name."""
+    input: Values
+    """Digests of the files that it reads, by path in the study's folder, else in the repository."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a job depended on when it last ended, and what it has written."""
+
+    stage: str
+    name: str
+    code: Values
+    field: Values
+    input: Values
+    """``code``, ``field`` and ``input`` are as in ``Dependencies``."""
+    output: Values
+    """Digests of the files that it has written, by path in the study's folder."""
+    cost: Mapping[str, float]
+    """``seconds``, ``processor_seconds``, ``peak_memory_mb``, and ``energy_joules`` where GPUs report it."""
+    environment: Values
+    """Commit, machine and versions of libraries. For the reader; a job does not run again for them."""
+    accepted: Sequence[Mapping[str, Any]] = ()
+    """Changes of code or settings that were proven to change no result of its kind, the last one last."""
+
+    def matches(self, now: Dependencies) -> bool:
+        """Return whether the job depended on exactly these."""
+        return (self.code, self.field, self.input) == (now.code, now.field, now.input)
+
+
+def changed_names(before: Values, now: Values) -> list[str]:
+    """Return the names of values that were added, removed or changed, sorted."""
+    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
 
 def read_record(paths: Paths, job: JobId) -> Record | None:
@@ -84,7 +102,7 @@ def read_record(paths: Paths, job: JobId) -> Record | None:
     """
     file = paths.record(job.stage, job.name)
     try:
-        return _parsed(file.read_text(encoding="utf-8"), job.stage, job.name)
+        return _parse(file.read_text(encoding="utf-8"), job.stage, job.name)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -101,50 +119,61 @@ def try_read_record(paths: Paths, job: JobId) -> Record | None:
         return None
 
 
-# A plan asks for a record several times, and reading one of fifty kilobytes takes a millisecond.
+# A plan asks for a record several times, and parsing one of fifty kilobytes takes a millisecond.
 @functools.lru_cache(maxsize=2048)
-def _parsed(text: str, stage: str, name: str) -> Record:
+def _parse(text: str, stage: str, name: str) -> Record:
     values = json.loads(text)
     if "\\u" in text:
-        # Texts that no file can hold would fail later, when they are shown.
+        # Text that UTF-8 cannot encode would fail later, when it is shown.
         json.dumps(values, ensure_ascii=False).encode()
-    return _checked(values, JobId(stage, name))
+    return _check(values, JobId(stage, name))
 
 
-def _checked(values: Any, job: JobId) -> Record:
+def _check(values: Any, job: JobId) -> Record:
+    """Return the record with these values; any of several exceptions where they are not those of one."""
     if (values["stage"], values["name"]) != (job.stage, job.name):
         raise ValueError(f"it is of '{values['stage']} {values['name']}'")
     if values.get("format") != FORMAT:
         raise ValueError("it is of an older version")
-    parts = {field.name: values[field.name] for field in dataclasses.fields(Record)}
-    for name in ("code", "field", "input", "output", "made"):
-        if {*map(type, parts[name]), *map(type, parts[name].values())} - {str}:
+
+    # The types of all values at once: a record has thousands.
+    for name in ("code", "field", "input", "output", STORED_NAMES["environment"]):
+        types = {*map(type, values[name]), *map(type, values[name].values())}
+        if types - {str}:
             raise TypeError(f"{name}: expected texts by name")
-    if not all(isinstance(number, int | float) for number in parts["took"].values()):
+    if not all(isinstance(number, int | float) for number in values[STORED_NAMES["cost"]].values()):
         raise TypeError("took: expected numbers by name")
-    if not all(
-        isinstance(note, dict) and note.keys() == ACCEPTANCE_FIELDS for note in parts["accepted"]
-    ):
+    if not all(_is_note(note) for note in values["accepted"]):
         raise TypeError("accepted: expected notes")
-    record = Record(**parts)
-    if values[_TOLD] != _told_digest(record):
+
+    names = [field.name for field in dataclasses.fields(Record)]
+    record = Record(**{name: values[STORED_NAMES.get(name, name)] for name in names})
+    if values[_SEAL] != _seal(record):
         raise ValueError("'took' or 'made' was edited after the job had written it")
     return record
 
 
-_TOLD = "digest_of_took_and_made"
-"""In a record's file: all else in it is compared with the results and with what they are made of."""
+def _is_note(note: Any) -> bool:
+    if not isinstance(note, dict):
+        return False
+    if note.keys() == ACCEPTANCE_FIELDS:
+        return True
+    if note.keys() != ACCEPTANCE_FIELDS | CONFIGURATION_FIELDS:
+        return False
+    digests, settings = note["configuration"], note["settings"]
+    names_settings = isinstance(settings, list) and all(isinstance(name, str) for name in settings)
+    return names_settings and isinstance(digests, dict) and digests.keys() == {"from", "to"}
 
 
-def _told_digest(record: Record) -> str:
-    return hashlib.sha256(
-        json.dumps([record.cost, record.environment], sort_keys=True).encode()
-    ).hexdigest()
+def _seal(record: Record) -> str:
+    sealed = json.dumps([record.cost, record.environment], sort_keys=True)
+    return hashlib.sha256(sealed.encode()).hexdigest()
 
 
 def write_record(paths: Paths, record: Record) -> None:
     """Write a job's record, whole or not at all."""
-    values = {"format": FORMAT, **dataclasses.asdict(record), _TOLD: _told_digest(record)}
+    stored = {STORED_NAMES.get(name, name): value for name, value in dataclasses.asdict(record).items()}
+    values = {"format": FORMAT, **stored, _SEAL: _seal(record)}
     write_json(paths.record(record.stage, record.name), values)
 
 
@@ -152,22 +181,19 @@ def digest_files(paths: Paths, files: Iterable[Path], digests: DigestCache) -> d
     """Return the digests of files and folders, by the names that records have for them.
 
     Args:
-        paths: of the study. Files outside of its folder, which are the repository's, count by what they say.
+        paths: of the study. Files outside of its folder, which are the repository's, are compared by their content.
         files: files and folders; what is not there is left out.
         digests: computes them.
     """
     found: dict[str, str] = {}
     for file in files:
         if file.is_relative_to(paths.root):
-            found.update(prefix_names(file.relative_to(paths.root).as_posix(), digests.digests_of(file)))
+            name = file.relative_to(paths.root).as_posix()
+            for inside, digest in digests.digests_of(file).items():
+                found[f"{name}/{inside}" if inside else name] = digest
         elif file.is_file():
             found[file.as_posix()] = semantic_digest(file)
     return found
-
-
-def prefix_names(name: str, digests: FileDigests) -> Iterator[tuple[str, str]]:
-    """Yield the digests of the file or folder ``name`` by the names that records have for them."""
-    return ((f"{name}/{inside}" if inside else name, digest) for inside, digest in digests.items())
 
 
 def select_inside(name: str, values: Mapping[str, str]) -> dict[str, str]:
@@ -213,20 +239,21 @@ def current_commit() -> str:
     """Return the commit of this package's repository, and whether files differ from it."""
     folder = Path(__file__).parent
     try:
-        found = _git(folder, "rev-parse", "HEAD")
+        head = _git(folder, "rev-parse", "HEAD")
         changed = _git(folder, "status", "--porcelain")
     except subprocess.CalledProcessError as error:
-        if "not a git repository" not in error.stderr:
-            # A repository of another user, for example, which git does not look into.
-            return f"unknown (git: {' '.join(error.stderr.partition(chr(10))[0].split())})"
-        return "unknown (not a git checkout)"
+        if "not a git repository" in error.stderr:
+            return "unknown (not a git checkout)"
+        # A repository of another user, for example, which git refuses to read.
+        first_line = error.stderr.partition("\n")[0]
+        return f"unknown (git: {' '.join(first_line.split())})"
     except OSError:
         return "unknown (not a git checkout)"
-    return found + (" with uncommitted changes" if changed else "")
+    return f"{head} with uncommitted changes" if changed else head
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    # Its messages are looked at, which it would translate.
+    # Untranslated, since a message of git is looked for.
     environment = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(
         ["git", "-C", str(folder), *arguments],

@@ -33,7 +33,8 @@ def folder_suffix(places: ConfigOrigin, study: Study, plain: Study) -> str:
             return "-" + TypeAdapter(Name).validate_python(str(given))
         except ValidationError as error:
             raise InputError(
-                f"{places.where('name')}: expected lower-case letters, digits, '-' or '_' for a folder's name, found {given!r}"
+                f"{places.where('name')}: expected lower-case letters, digits, '-' or '_' for a folder's name, "
+                f"found {given!r}"
             ) from error
     if decides == select_key_fields(plain, without=(Execution,)):
         return ""

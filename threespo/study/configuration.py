@@ -155,8 +155,11 @@ def read_call(paths: Paths) -> dict[str, Any] | None:
         return None
 
 
-STUDY_DIGEST = "study_sha256"
-"""In ``call.json``: of the study's file, which the workflow wrote."""
+STUDY_FILE_DIGEST = "study_sha256"
+"""In ``call.json``: SHA-256 of the study's file, as the workflow wrote it."""
+
+CONFIGURATION_DIGEST = "configuration"
+"""In ``call.json``: digest of the fields that results depend on (``study/marks.py``)."""
 
 
 def check_study_file(paths: Paths) -> None:
@@ -165,7 +168,7 @@ def check_study_file(paths: Paths) -> None:
     Raises:
         InputError: if it was damaged or edited.
     """
-    meant = (read_call(paths) or {}).get(STUDY_DIGEST)
+    meant = (read_call(paths) or {}).get(STUDY_FILE_DIGEST)
     if meant is not None and meant != file_digest(paths.study):
         raise InputError(
             f"{paths.study}: damaged or edited: it is not what the workflow has written, which writes it anew when it runs "
@@ -182,7 +185,8 @@ def results_folder(places: ConfigOrigin) -> Path:
     text = places.value("results", "results", str, "the path of a folder")
     if not _FOLDER.fullmatch(text):
         raise InputError(
-            f"{places.where('results')}: expected the path of a folder without blanks, quotes or brackets, found {_shown(text)}"
+            f"{places.where('results')}: expected the path of a folder without blanks, quotes or brackets, "
+            f"found {_shown(text)}"
         )
     folder = Path(text)
     _refuse_own(folder, places.where("results"))

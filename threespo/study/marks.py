@@ -1,4 +1,4 @@
-"""What a confirmatory study's mark is worth now: that it holds, or what takes it back."""
+"""Whether a confirmatory study's mark is still valid, and what has changed since if it is not."""
 
 import hashlib
 import json
@@ -10,7 +10,8 @@ from threespo.study.config import Study
 from threespo.study.confirmatory import RULE
 
 AcceptedStep = tuple[str, str]
-"""Digests of a study's code before and after a change that was proven to change no result of any of its methods."""
+"""Digests of a study's code, or of its configuration, before and after a change that was proven to change no result of any
+of its methods."""
 
 
 def configuration_digest(study: Study) -> str:
@@ -28,12 +29,16 @@ def changed_since_mark(study: Study, code: str, steps: Collection[AcceptedStep] 
     Args:
         study: a study with a mark of the present rule.
         code: the digest of its code now.
-        steps: accepted changes of its code.
+        steps: accepted changes of its code and configuration.
     """
     mark = study.confirmatory
     assert mark is not None, "asked of marked studies only"
-    changed = [] if configuration_digest(study) == mark.configuration else ["configuration"]
-    return changed if code in _reached(mark.code, steps) else [*changed, "code"]
+    changed = []
+    if configuration_digest(study) not in _reachable(mark.configuration, steps):
+        changed.append("configuration")
+    if code not in _reachable(mark.code, steps):
+        changed.append("code")
+    return changed
 
 
 def describe_mark(study: Study, code: str, steps: Collection[AcceptedStep] = ()) -> str:
@@ -51,16 +56,22 @@ def describe_mark(study: Study, code: str, steps: Collection[AcceptedStep] = ())
             f"can check. Results made there are confirmatory (git worktree add ../frozen {mark.commit[:12]}, and run it "
             "there); read those of the present code as exploratory."
         )
-    if changed := changed_since_mark(study, code, steps):
+    changed = changed_since_mark(study, code, steps)
+    if changed:
         return (
             f"Not confirmatory: this study was {frozen}, but its {' and its '.join(changed)} has changed "
             "since. Read it as exploratory, or run it at that commit."
         )
     proven = "Neither configuration nor code has changed since"
+    accepted = []
+    if configuration_digest(study) != mark.configuration:
+        accepted.append("configuration")
     if code != mark.code:
+        accepted.append("code")
+    if accepted:
         proven = (
-            "Its code has changed since without an effect: a job of every kind, with every method among them, was run again "
-            "and wrote the same bytes (threespo accept)"
+            f"Its {' and its '.join(accepted)} has changed since without an effect: a job of every kind, with every method "
+            "among them, was run again and wrote the same bytes (threespo accept)"
         )
     return (
         f"Confirmatory: {frozen}, on panels on which nothing was chosen. {proven}; "
@@ -68,11 +79,12 @@ def describe_mark(study: Study, code: str, steps: Collection[AcceptedStep] = ())
     )
 
 
-def _reached(begin: str, steps: Collection[AcceptedStep]) -> set[str]:
-    """Return the digests that accepted changes lead to, one after another, from the frozen code."""
-    found = {begin}
-    while more := {after for before, after in steps if before in found} - found:
-        found |= more
+def _reachable(start: str, steps: Collection[AcceptedStep]) -> set[str]:
+    """Return the digests that accepted changes lead to, one after another, from the frozen one."""
+    found = {start}
+    # Each pass follows at least one step, so there are enough passes for the longest chain.
+    for _ in steps:
+        found |= {after for before, after in steps if before in found}
     return found
 
 

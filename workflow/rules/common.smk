@@ -1,4 +1,4 @@
-# The study, how rules are made of the package's stages, and which list_jobs have to run.
+# The study, how rules are made of the package's stages, and which jobs have to run.
 
 import functools
 import os
@@ -52,7 +52,7 @@ envvars:
     "THREESPO_STUDY_DIGEST",
 
 
-# The interpreter that runs Snakemake runs the list_jobs: no activation, no other environment by accident.
+# The interpreter that runs Snakemake runs the jobs: no activation, no other environment by accident.
 THREESPO = f"{shlex.quote(sys.executable)} -m threespo.cli"
 # Results may lie in a folder whose name has spaces, or worse.
 STUDY_FILE = shlex.quote(str(PATHS.study))
@@ -75,7 +75,7 @@ def job_of(stage, wildcards):
 
 @functools.cache
 def made_anew():
-    """Return the outputs of the list_jobs that have to run.
+    """Return the outputs of the jobs that have to run.
 
     Decided while the graph is built: only then it is known whether anything is executed at all. A job's own process runs what
     it was told to.
@@ -99,7 +99,7 @@ def made_anew():
 def reads(stage, name=None):
     """Return a stage's input function, or that of its job `name`.
 
-    No input counts by its time: which list_jobs run is decided by the records of their results. Only what is about to be made anew
+    No input counts by its time: which jobs run is decided by the records of their results. Only what is about to be made anew
     is not `ancient`, so that its readers run after it.
     """
 

@@ -19,7 +19,7 @@ rule decision_trees:
 # The study's section `laboratory`, and nothing else: `snakemake --cores all laboratory`.
 rule laboratory:
     input:
-        [str(path) for job in jobs(STUDY) if job.stage == "decision_trees" for path in job.outputs(PATHS).paths()],
+        [str(path) for job in list_jobs(STUDY) if job.stage == "decision_trees" for path in job.outputs(PATHS).paths()],
 
 
 localrules:

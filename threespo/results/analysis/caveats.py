@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from threespo.envs.optional_splits import DEVELOPMENT
 from threespo.envs.registry import ENVIRONMENTS, presentation
 from threespo.envs.spec import split_purpose
-from threespo.results.analysis.statistics import MIN_SEEDS
 from threespo.results.labels import label
 from threespo.results.paper_numbers import PAPER_COLUMNS
+from threespo.study.confirmatory import MIN_SEEDS
 
 if TYPE_CHECKING:
     from threespo.study.config import Study

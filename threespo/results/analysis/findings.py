@@ -10,10 +10,11 @@ import pandas as pd
 
 from threespo.envs.registry import presentation
 from threespo.methods.registry import searches
-from threespo.results.analysis.statistics import MIN_SEEDS, Interval
+from threespo.results.analysis.statistics import Interval
 from threespo.results.analysis.summaries import method_difference
 from threespo.results.claims.finding import preset_name
 from threespo.results.labels import label, titled
+from threespo.study.confirmatory import MIN_SEEDS
 from threespo.study.matrix import local_policies
 
 if TYPE_CHECKING:

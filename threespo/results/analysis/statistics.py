@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
+from threespo.study.confirmatory import MIN_SEEDS
+
 Array = np.ndarray[Any, Any]
 
 LEVEL = 0.05
@@ -30,7 +32,7 @@ class Interval:
 
     estimate: float
     low: float = math.nan
-    """NaN, like ``high`` and ``p``, where there are fewer than ``FEWEST_SEEDS`` seeds."""
+    """NaN, like ``high`` and ``p``, where there are fewer than ``MIN_SEEDS`` seeds."""
     high: float = math.nan
     p: float = math.nan
     """Two-sided p of the null, that the true value is the one that the test names (0, or 1 for ratios)."""
@@ -154,7 +156,7 @@ def interval_over_policies(differences: Mapping[str, Interval], null: float = 0.
         null: the difference that ``p`` tests.
 
     Returns:
-        Student's t interval over bases; NaN ends with fewer than ``FEWEST_SEEDS``, where each has to be read by itself.
+        Student's t interval over bases; NaN ends with fewer than ``MIN_SEEDS``, where each has to be read by itself.
     """
     return mean_interval([one.estimate for one in differences.values()], null)
 

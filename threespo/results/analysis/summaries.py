@@ -10,7 +10,6 @@ import numpy as np
 from threespo.envs.registry import presentation
 from threespo.errors import InputError
 from threespo.results.analysis.statistics import (
-    MIN_SEEDS,
     Array,
     Interval,
     cluster_interval,
@@ -18,6 +17,7 @@ from threespo.results.analysis.statistics import (
     difference_to_policy,
     mean_interval,
 )
+from threespo.study.confirmatory import MIN_SEEDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ class Summary:
     """Standard deviation (n - 1) over evaluation seeds, averaged over training seeds; NaN with one evaluation seed."""
     low: float
     """Lower end of the 95 % interval: Student's t over training seeds; with one seed, which is a single policy, over
-    clusters of its tasks. NaN where there are fewer than ``FEWEST_SEEDS`` of them. Ends are cut at 0 and 100."""
+    clusters of its tasks. NaN where there are fewer than ``MIN_SEEDS`` of them. Ends are cut at 0 and 100."""
     high: float
 
 

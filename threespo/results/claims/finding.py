@@ -10,15 +10,9 @@ from scipy import stats
 
 from threespo.envs.optional_splits import OPTIONAL_SPLITS
 from threespo.methods.registry import searches
-from threespo.results.analysis.statistics import (
-    LEVEL,
-    MAX_SEEDS,
-    MIN_SEEDS,
-    POWER,
-    Interval,
-    adjust_by_holm,
-)
+from threespo.results.analysis.statistics import LEVEL, MAX_SEEDS, POWER, Interval, adjust_by_holm
 from threespo.results.paper_numbers import UNSEEN_SPLITS, PaperNumbers, parse_column
+from threespo.study.confirmatory import MIN_SEEDS
 from threespo.study.matrix import local_policies, prompted_runs
 
 if TYPE_CHECKING:
@@ -234,7 +228,7 @@ def make_finding(found: Interval, verdict: Verdict, needed: int | None) -> Findi
 
 
 def require_min_seeds(finding: Finding, seeds: int) -> Finding:
-    """Return the finding, which is unclear with fewer than ``FEWEST_SEEDS`` training seeds in an arm."""
+    """Return the finding, which is unclear with fewer than ``MIN_SEEDS`` training seeds in an arm."""
     if seeds >= MIN_SEEDS or finding.verdict in ("not here", "open"):
         return finding
     words = f"needs at least {MIN_SEEDS} training seeds, has {seeds}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from threespo.results.analysis.statistics import (
-    MIN_SEEDS,
     contrast_interval,
     interval_over_policies,
     seeds_needed_for_contrast,
@@ -30,6 +29,7 @@ from threespo.results.claims.finding import (
 from threespo.results.claims.rules import Above, Gain
 from threespo.results.claims.seeds import guard_floor_ceiling
 from threespo.results.paper_numbers import parse_column
+from threespo.study.confirmatory import MIN_SEEDS
 from threespo.study.matrix import local_policies
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from threespo.results.analysis.statistics import MIN_SEEDS, mean_interval
+from threespo.results.analysis.statistics import mean_interval
 from threespo.results.labels import label, styles, titled
 from threespo.results.paper.layout import add_legend, create_panels, format_percent, format_thousands
 from threespo.study.catalogue import UNIFORM_ROWS
+from threespo.study.confirmatory import MIN_SEEDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,7 @@ def select_uniform_rows(points: pd.DataFrame) -> pd.DataFrame:
 def draw_curves(points: pd.DataFrame, units: Sequence[str]) -> "tuple[Figure, pd.DataFrame]":
     """Draw success against each unit, a row of panels for each environment and policy.
 
-    A point is the mean over training seeds with its t interval, where there are at least ``FEWEST_SEEDS``; with fewer each
+    A point is the mean over training seeds with its t interval, where there are at least ``MIN_SEEDS``; with fewer each
     seed is a thin line. A snapshot that some seed lacks is left out of means.
 
     Args:
