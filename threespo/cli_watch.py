@@ -55,7 +55,7 @@ def add_monitoring_commands(command: CommandAdder) -> None:
     index = command(
         "index",
         _index,
-        "make index.html of all studies in a folder of results, and two beside each other",
+        "write index.html of all studies in a folder of results; several can be compared row by row",
     )
     index.add_argument(
         "results",

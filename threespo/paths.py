@@ -18,6 +18,9 @@ POLICY_FILE = "policy.json"
 PAPER_FOLDER = Path("config") / "paper"
 """The paper's numbers and claims, in the repository."""
 
+ROW_LOOKS = PAPER_FOLDER / "rows.yaml"
+"""Labels and colours of rows, where a study does not give them."""
+
 PUBLISHED_MINI = Path("config") / "published" / "mini.csv"
 """Our own published results of the study ``mini``, in the repository."""
 

@@ -13,6 +13,12 @@ SettingsT = TypeVar("SettingsT", bound="Settings")
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
 """Names become names of folders and files, so they are short lower-case words joined by ``-`` or ``_``."""
 
+RowLabel = Annotated[str, Field(pattern=r"^[^$\r\n]+$", max_length=60)]
+"""What readers see of a row: one line, without dollar signs, which figures take for formulas."""
+
+RowColour = Annotated[str, Field(pattern=r"^#[0-9a-f]{6}$")]
+"""Red, green and blue as six lower-case hexadecimal digits."""
+
 HUB_REPOSITORY_PATTERN = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
 """Of the model hub: OWNER/NAME."""
 

@@ -51,3 +51,10 @@ def read_table(path: Path) -> "pd.DataFrame":
         raise InputError(
             f"{path}: not a readable table ({what}); the workflow makes anew what is missing"
         ) from error
+
+
+def select_rows(frame: "pd.DataFrame", **values: object) -> "pd.DataFrame":
+    """Return the rows of a frame that have the given values in the columns of these names."""
+    for column, value in values.items():
+        frame = frame[frame[column] == value]
+    return frame

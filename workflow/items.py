@@ -89,8 +89,9 @@ def _rows(first: str, ours: list[Item], items: Catalogue) -> list[str]:
 
 
 def _notebook(item: Item, items: Catalogue) -> str:
-    tables = ", ".join(f"`{name}`" for name in items.notebooks[item.notebook].tables)
-    return f"`notebooks/{item.notebook}.ipynb` | {tables}"
+    entry = items.notebooks[item.notebook]
+    tables = ", ".join(f"`{name}`" for name in entry.tables)
+    return f"`notebooks/{entry.source or item.notebook}.ipynb` | {tables}"
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ import pytest
 from threespo.paths import Paths
 from threespo.pipeline.stages import STAGES, Job, list_jobs
 from threespo.settings import Execution, Label
+from threespo.study.catalogue import notebook_file
 from threespo.study.load import load_study
 from threespo.study.resolve import resolve_study
 
@@ -127,7 +128,7 @@ def test_every_field_that_a_job_receives_is_in_its_key_unless_it_is_marked():
 def test_the_code_of_a_notebook_has_what_its_cells_import():
     study = load_study(ROOT / "config" / "studies" / "mini.yaml")
     for name in STAGES["notebook"].jobs(study):
-        cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+        cells = json.loads((ROOT / notebook_file(name)).read_text())["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
         imported = {
             f"{node.module}:{alias.name}"

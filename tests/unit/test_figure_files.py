@@ -2,14 +2,16 @@
 
 import itertools
 import re
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from threespo.results.labels import styles
 
-from threespo.results.paper.figures import COLOURS, LABELS, save_figure
+from threespo.errors import InputError
+from threespo.results.labels import label, looks_of_study, palette, read_row_looks, styles, use_row_looks
+from threespo.results.paper.figures import save_figure
 from threespo.results.paper.layout import (
     PAGE_HEIGHT,
     WIDTHS,
@@ -18,6 +20,8 @@ from threespo.results.paper.layout import (
     page_boxes,
     set_style,
 )
+from threespo.settings import Execution, select_key_fields
+from threespo.study.load import load_study
 
 mpl.use("Agg")
 DATA = pd.DataFrame({"x": [1.0]})
@@ -149,6 +153,9 @@ def test_a_figure_that_fits_is_one_page():
 
 # --- colours
 
+LOOKS = read_row_looks()
+CI = Path("config") / "studies" / "ci.yaml"
+
 DEUTERANOPIA = (
     (0.367322, 0.860646, -0.227968),
     (0.280085, 0.672501, 0.047413),
@@ -192,12 +199,12 @@ def test_the_papers_methods_and_the_presets_differ_for_deuteranopes():
     ]  # fmt: skip
     for first, second in itertools.combinations(names, 2):
         for seen in (AS_IT_IS, DEUTERANOPIA):
-            assert distance(COLOURS[first], COLOURS[second], seen) > 19, (first, second)
+            assert distance(LOOKS[first].colour, LOOKS[second].colour, seen) > 19, (first, second)
 
 
 def test_the_papers_own_colours_are_kept():
     def hue(name):
-        return np.degrees(np.arctan2(*lab(COLOURS[name])[:0:-1])) % 360
+        return np.degrees(np.arctan2(*lab(LOOKS[name].colour)[:0:-1])) % 360
 
     # Hue angles in CIELAB: blue about 280, purple 310, pink 350 to 360, red 30.
     assert [hue(name) for name in ("3spo", "gigpo", "hgpo", "grpo")] == pytest.approx(
@@ -206,10 +213,39 @@ def test_the_papers_own_colours_are_kept():
 
 
 def test_lines_that_are_alike_in_colour_differ_in_marker_or_dashes():
-    looks = styles([name for name in LABELS if name != "3spo"])
+    looks = styles([name for name in LOOKS if name != "3spo"])
     shapes = [(look["marker"], str(look["linestyle"])) for look in looks.values()]
     assert len(set(shapes)) == len(shapes)
 
 
 def test_a_method_looks_the_same_whoever_is_beside_it():
     assert styles(["grpo", "tick"])["grpo"] == styles(["another", "grpo"])["grpo"]
+
+
+def test_a_study_says_how_its_rows_look_and_other_rows_keep_theirs():
+    own = {"methods": {"grpo": {"label": "my GRPO", "colour": "#123456"}}}
+    use_row_looks(looks_of_study(load_study(CI, own)))
+    try:
+        assert (label("grpo"), palette(["grpo"])) == ("my GRPO", {"grpo": "#123456"})
+        assert (label("gigpo"), label("unknown")) == ("GiGPO", "unknown")
+    finally:
+        use_row_looks(looks_of_study(load_study(CI)))
+    assert label("grpo") == "GRPO"
+
+
+def test_labels_of_rows_do_not_count_for_jobs():
+    """They are none of the settings that decide whether a run is trained again."""
+    plain = load_study(CI).methods["grpo"]
+    labelled = plain.model_copy(update={"label": "my GRPO", "colour": "#123456"})
+    assert select_key_fields(labelled) == select_key_fields(plain)
+    # Tables and report show them.
+    assert select_key_fields(labelled, without=(Execution,)) != select_key_fields(
+        plain, without=(Execution,)
+    )
+
+
+def test_a_fault_in_the_file_of_labels_is_named_with_the_row(tmp_path):
+    file = tmp_path / "rows.yaml"
+    file.write_text("grpo: {label: GRPO, colour: red}")
+    with pytest.raises(InputError, match=r"rows\.yaml, grpo\.colour: .*its first lines explain"):
+        read_row_looks(file)

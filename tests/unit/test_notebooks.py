@@ -25,6 +25,6 @@ def test_names_of_folders_are_names_and_no_patterns(tmp_path, monkeypatch):
     nbformat.write(notebook, place / "notebooks" / "x.ipynb")
     monkeypatch.chdir(place)
     paths = Paths(place / "results" / "{ci}")
-    execute(NotebookSettings(paths=paths, name="x"))
+    execute(NotebookSettings(paths=paths, name="x", source="notebooks/x.ipynb"))
     assert (paths.figures / "x.csv").read_text() == str(paths.tables)
     assert nbformat.read(paths.notebook("x"), as_version=4).cells[-1].execution_count == 3

@@ -365,7 +365,7 @@ NAMES_AN_ENVIRONMENT = {
     "scaling/doctor.py": "a library of that name",
     "scaling/shapes.py": "sizes of tiny vocabularies, as measured",
     "scaling/workload.py": "lengths of texts, as measured",
-    "results/paper.py": "columns of the paper's tables, and which environment it details",
+    "results/paper_numbers.py": "columns of the paper's tables, and which environment it details",
 }
 
 

@@ -19,7 +19,7 @@ from threespo.results.analysis.caveats import list_caveats
 from threespo.results.analysis.findings import describe_findings
 from threespo.results.paper_numbers import read_results
 from threespo.results.tables import main_results_table
-from threespo.study.catalogue import figure_files_of, notebooks_of
+from threespo.study.catalogue import figure_files_of, notebook_file, notebooks_of, read_catalogue
 from threespo.study.confirmatory import Freeze
 from threespo.study.load import dump_study, load_study
 from threespo.study.matrix import evaluated_runs, learning_runs, probed_runs, prompted_runs, trained_runs
@@ -258,11 +258,14 @@ def draw(notebook, paths):
     from matplotlib import pyplot as plt
 
     plt.close("all")
-    cells = json.loads((ROOT / "notebooks" / f"{notebook}.ipynb").read_text())["cells"]
+    entry = read_catalogue().notebooks[notebook]
+    cells = json.loads((ROOT / notebook_file(notebook)).read_text())["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     values = {"__name__": "notebook"}
     exec(code[0], values)
     values.update(tables=str(paths.tables), figures=str(paths.figures))
+    if entry.source is not None:
+        values.update(table=notebook, inputs=entry.tables)
     for source in code[1:]:
         exec(source, values)
     return [plt.figure(number) for number in plt.get_fignums()]
@@ -517,7 +520,7 @@ def test_a_table_of_another_version_is_told_and_the_report_stays(tmp_path, name,
     before = paths.report.read_bytes()
     write_table(paths.table(name), table(paths, name).drop(columns=column))
     with pytest.raises(
-        InputError, match=f"{paths.tables}: a table lacks .*{column}.*the workflow makes anew"
+        InputError, match=f"{paths.tables}: a table lacks .*{column}.*the workflow makes again"
     ):
         write_report(study, paths)
     assert paths.report.read_bytes() == before

@@ -21,7 +21,6 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from threespo.results.labels import shown_task_types
 
 from tests import webshop_mini
 from tests.chat_server import ChatServer, answers, completion
@@ -37,6 +36,7 @@ from threespo.errors import InputError
 from threespo.paths import Paths
 from threespo.pipeline.stages import STAGES, Job, check_job
 from threespo.policy.cassette import read_replies
+from threespo.results.labels import shown_task_types
 from threespo.results.paper.csv_files import csv_text
 from threespo.results.paper.figures import save_figure
 from threespo.study import catalogue

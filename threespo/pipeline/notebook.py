@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from threespo.paths import NOTEBOOKS_FOLDER, PAPER_FOLDER, Paths
+from threespo.paths import PAPER_FOLDER, Paths
 from threespo.pipeline.of_results import presentation_modules
 from threespo.pipeline.stage import Files, Outputs, Stage
 from threespo.provenance.code import notebook_imports
@@ -11,6 +11,7 @@ from threespo.study.catalogue import (
     TABLE_KINDS,
     figure_files_of,
     find_notebook,
+    notebook_file,
     notebooks_of,
     tables_made_by,
 )
@@ -26,13 +27,17 @@ def run(settings: NotebookSettings) -> None:
 
 def notebook_settings(_: Study, paths: Paths, name: str) -> NotebookSettings:
     """Return what executes the notebook ``name``."""
-    return NotebookSettings(paths=paths, name=name)
+    shared = find_notebook(name).source is not None
+    parameters = {"table": name, "inputs": list(find_notebook(name).tables)} if shared else {}
+    return NotebookSettings(
+        paths=paths, name=name, source=notebook_file(name).as_posix(), parameters=parameters
+    )
 
 
 def notebook_inputs(_: Study, paths: Paths, name: str) -> Files:
     """Return what executing the notebook ``name`` reads."""
     return {
-        "notebook": [NOTEBOOKS_FOLDER / f"{name}.ipynb"],
+        "notebook": [notebook_file(name)],
         "tables": [paths.table(table) for table in find_notebook(name).tables],
         "paper": [PAPER_FOLDER / file for file in find_notebook(name).paper],
     }
@@ -48,7 +53,7 @@ def notebook_outputs(paths: Paths, name: str) -> Outputs:
 def extra_modules(study: Study, name: str) -> Sequence[str]:
     """Return what the notebook's cells import of this package, and where the names of environments are, if it shows any."""
     shown = presentation_modules(study) if find_notebook(name).environments else ()
-    return [*notebook_imports(NOTEBOOKS_FOLDER / f"{name}.ipynb"), *shown]
+    return [*notebook_imports(notebook_file(name)), *shown]
 
 
 STAGE = Stage(

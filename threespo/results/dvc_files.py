@@ -13,7 +13,7 @@ CURVE_NAME = ["env", "policy", "method"]
 
 
 def write_dvc_files(paths: "Paths", main: pd.DataFrame, curves: pd.DataFrame) -> None:
-    """Write ``metrics.json`` and ``learning_curves.csv`` beside the tables.
+    """Write ``metrics.json`` and ``learning_curves.csv`` into the folder of tables.
 
     Args:
         paths: the study's.
@@ -31,14 +31,17 @@ def success_by_method(main: pd.DataFrame) -> dict[str, Any]:
         ``success``: environment, policy, split, method, then the mean in percent. ``seeds``: environment, policy, method,
         then the number of training seeds. Rows that were not run are left out.
     """
-    found: dict[str, Any] = {"success": {}, "seeds": {}}
+    success: dict[str, Any] = {}
+    seeds: dict[str, Any] = {}
+    # Closed models that were not run have no numbers.
     for row in main[main["seeds"] > 0].to_dict("records"):
         env, policy, method = (str(row[name]) for name in CURVE_NAME)
-        of_policy = found["success"].setdefault(env, {}).setdefault(policy, {})
+        splits = success.setdefault(env, {}).setdefault(policy, {})
+        methods = splits.setdefault(str(row["split"]), {})
         # A hundredth of a percent is less than one episode of any study, and shows no noise of the last bits.
-        of_policy.setdefault(str(row["split"]), {})[method] = round(float(row["mean"]), 2)
-        found["seeds"].setdefault(env, {}).setdefault(policy, {})[method] = int(row["seeds"])
-    return found
+        methods[method] = round(float(row["mean"]), 2)
+        seeds.setdefault(env, {}).setdefault(policy, {})[method] = int(row["seeds"])
+    return {"success": success, "seeds": seeds}
 
 
 def learning_curves(curves: pd.DataFrame) -> pd.DataFrame:

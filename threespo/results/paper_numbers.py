@@ -12,7 +12,7 @@ from threespo.errors import InputError
 from threespo.paths import PAPER_FOLDER
 
 PROMPTED_BASE = "qwen2_5"
-"""The paper's row of the untrained base model, beside which our base stands."""
+"""The paper's row of the untrained base model, with which our base is compared."""
 
 DETAILED_ENVIRONMENT = "alfworld"
 """The environment for which the paper shows the course of training, states, searches and efficiency."""
@@ -32,8 +32,12 @@ UNSEEN_SPLITS = ("valid_unseen", "test")
 
 def parse_column(column: str) -> tuple[str, str, str]:
     """Return the environment, split and measure of a column of the paper's main table."""
+    # Each column is of one environment, split and measure.
     return next(key for key, name in PAPER_COLUMNS.items() if name == column)
 
+
+VISITS = (1, 10)
+"""Visits to a state that the paper's case study shows."""
 
 PAPER_SEEDS = 3
 """Seeds of the paper's means and standard deviations (caption of its main table)."""
@@ -103,19 +107,17 @@ def read_efficiency(folder: Path = PAPER_FOLDER) -> dict[tuple[str, str], dict[s
         InputError: if ``efficiency.csv`` is missing or does not have the expected form.
     """
     path = folder / "efficiency.csv"
+    numbers = {}
     try:
         with path.open(encoding="utf-8", newline="") as lines:
-            return {
-                (row["env"], row["method"]): {
+            for row in csv.DictReader(lines):
+                numbers[row["env"], row["method"]] = {
                     "paper_rollouts": float(row["rollouts"]),
                     "paper_states": float(row["unique_states"]),
                 }
-                for row in csv.DictReader(lines)
-            }
     except (OSError, KeyError, ValueError, TypeError) as error:
-        raise InputError(
-            f"{path}: not readable as the paper's table ({error!r}); restore it from the repository"
-        ) from error
+        raise _unreadable(path, error) from error
+    return numbers
 
 
 def read_results(folder: Path = PAPER_FOLDER) -> PaperResults:
@@ -125,20 +127,22 @@ def read_results(folder: Path = PAPER_FOLDER) -> PaperResults:
         InputError: if it is missing or does not have the expected form.
     """
     path = folder / "results.yaml"
+    cells = {}
+    kinds = {}
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        rows, names = values["rows"], {str(name): str(shown) for name, shown in values["names"].items()}
-        cells = {
-            (str(row["method"]), str(row["base_model"]), column): PaperValue(cell["mean"], cell["std"])
-            for row in rows
-            for column, cell in row.items()
-            if isinstance(cell, dict)
-        }
-        kinds = {(str(row["method"]), str(row["base_model"])): str(row["kind"]) for row in rows}
+        names = {str(name): str(shown) for name, shown in values["names"].items()}
+        # Rows are in the paper's order, which tables keep.
+        for row in values["rows"]:
+            method = str(row["method"])
+            base_model = str(row["base_model"])
+            kinds[method, base_model] = str(row["kind"])
+            # All that is a mapping in a row is a cell, by the name of its column.
+            for column, cell in row.items():
+                if isinstance(cell, dict):
+                    cells[method, base_model, column] = PaperValue(cell["mean"], cell["std"])
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path}: not readable as the paper's table ({error!r}); restore it from the repository"
-        ) from error
+        raise _unreadable(path, error) from error
     return PaperResults(cells, names, kinds)
 
 
@@ -150,8 +154,15 @@ def read_tables_and_figures(folder: Path = PAPER_FOLDER) -> dict[str, dict[str, 
     """
     path = folder / "tables_and_figures.yaml"
     try:
-        return {entry["label"]: entry for entry in yaml.safe_load(path.read_text(encoding="utf-8"))}
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return {entry["label"]: entry for entry in entries}
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: not the list of what the paper shows ({error!r}); restore it from the repository"
         ) from error
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    return InputError(
+        f"{path}: not readable as the paper's table ({error!r}); restore it from the repository"
+    )

@@ -11,7 +11,13 @@ import pandas as pd
 
 from threespo.errors import InputError
 from threespo.policy.cassette import read_replies
-from threespo.provenance.records import current_commit, installed_version, processor_name, read_record
+from threespo.provenance.records import (
+    Record,
+    current_commit,
+    installed_version,
+    processor_name,
+    read_record,
+)
 from threespo.results.settings import ResultSettings
 from threespo.runs.gpus import run_nvidia_smi
 from threespo.study.configuration import read_call
@@ -40,9 +46,10 @@ def provenance_table(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataF
 
     Args:
         settings: the study, its jobs and its mark.
-        timing: as ``collect.timing`` returns it; ``seconds`` are summed by ``stage``.
+        timing: as ``collect.read_timing`` returns it; ``seconds`` are summed by ``stage``.
     """
-    study, paths = settings.study, settings.paths
+    study = settings.study
+    paths = settings.paths
     hours = timing.groupby("stage")["seconds"].sum() / 3600
     sections = {
         "code": {"commit": current_commit(), "package": installed_version("threespo")},
@@ -50,23 +57,28 @@ def provenance_table(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataF
             "system": platform.platform(),
             "processor": processor_name(),
             "cores": str(os.cpu_count()),
-            "memory": _memory(),
-            "GPUs": _gpus(),
+            "memory": _describe_memory(),
+            "GPUs": _describe_gpus(),
         },
         "versions": {
             "python": platform.python_version(),
             **{name: installed_version(name) for name in LIBRARIES},
         },
+        # Sums over runs, which may have run at the same time.
         "time": {
             "gathered": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "training (sum over runs)": f"{hours.get('train', 0.0):.2f} h",
             "evaluation (sum over runs)": f"{hours.get('evaluate', 0.0):.2f} h",
         },
-        "made by": _made(settings),
-        "accepted": _accepted(settings),
-        "closed models": _served(study, paths),
-        "confirmatory": _mark(settings),
-        "study": {"folder": paths.root.as_posix(), **_asked(paths), "settings": dump_study(study)},
+        "made by": _differing_environments(settings),
+        "accepted": _accepted_changes(settings),
+        "closed models": _served_models(study, paths),
+        "confirmatory": _mark_columns(settings),
+        "study": {
+            "folder": paths.root.as_posix(),
+            **_changes_of_call(paths),
+            "settings": dump_study(study),
+        },
     }
 
     rows = [
@@ -75,62 +87,72 @@ def provenance_table(settings: ResultSettings, timing: pd.DataFrame) -> pd.DataF
     return pd.DataFrame(rows, columns=["section", "name", "value"])
 
 
-def _mark(settings: ResultSettings) -> dict[str, str]:
+def _mark_columns(settings: ResultSettings) -> dict[str, str]:
     mark = settings.study.confirmatory
     if mark is None:
         return {}
+    # The sentence on the mark, and what was frozen.
     return {"mark": settings.mark, **{name: str(value) for name, value in mark.model_dump().items()}}
 
 
-def _asked(paths: "Paths") -> dict[str, str]:
+def _changes_of_call(paths: "Paths") -> dict[str, str]:
     """Return what of the study was changed when the workflow was called, as it was written."""
-    # Of a command that was called by hand nothing but the study's own file says what was meant.
+    # After a command that was called by hand there is nothing but the study's own file.
     config = (read_call(paths) or {}).get("config", {})
     return {"changed with set=": json.dumps(config["set"])} if config.get("set") else {}
 
 
-def _made(settings: ResultSettings) -> dict[str, str]:
+def _read_records(settings: ResultSettings) -> list[Record]:
+    records = [read_record(settings.paths, job) for job in settings.jobs]
+    return [record for record in records if record is not None]
+
+
+def _differing_environments(settings: ResultSettings) -> dict[str, str]:
     """Return the commits, systems and versions that the jobs ran with, as far as there are several, each with its jobs.
 
-    Results of several commits stand side by side where the code that made them means the same; the reader is told.
+    Results of several commits are combined where the code that made them means the same; the reader is told.
     """
-    made = [record.environment for job in settings.jobs if (record := read_record(settings.paths, job))]
-    names = dict.fromkeys(name for one in made for name in one)
-    values = {name: Counter(one.get(name, "unknown") for one in made) for name in names}
-    return {
-        name: "; ".join(f"{value} ({count} jobs)" for value, count in counts.most_common())
-        for name, counts in values.items()
-        if len(counts) > 1
-    }
+    environments = [record.environment for record in _read_records(settings)]
+    # Records of earlier versions may lack a name.
+    names = dict.fromkeys(name for environment in environments for name in environment)
+    differing = {}
+    for name in names:
+        counts = Counter(environment.get(name, "unknown") for environment in environments)
+        if len(counts) > 1:
+            shares = [f"{value} ({count} jobs)" for value, count in counts.most_common()]
+            differing[name] = "; ".join(shares)
+    return differing
 
 
-def _accepted(settings: ResultSettings) -> dict[str, str]:
+def _accepted_changes(settings: ResultSettings) -> dict[str, str]:
     """Return of each accepted change of the code how many jobs have kept their results, and which were run again."""
-    records = [record for job in settings.jobs if (record := read_record(settings.paths, job))]
-    notes = [
+    # Each accepted change has left a note in the record of each job that it kept.
+    counts = Counter(
         (str(note.get("commit")), tuple(note.get("run", ())))
-        for record in records
+        for record in _read_records(settings)
         for note in record.accepted
-    ]
+    )
     return {
-        commit: f"{count} jobs keep results of earlier code; run again to the same bytes: {', '.join(run)}"
-        for (commit, run), count in Counter(notes).items()
+        commit: f"{count} jobs keep results of earlier code; run again to the same bytes: {', '.join(jobs)}"
+        for (commit, jobs), count in counts.items()
     }
 
 
-def _served(study: "Study", paths: "Paths") -> dict[str, str]:
+def _served_models(study: "Study", paths: "Paths") -> dict[str, str]:
     """Return the models that the services reported with their replies, by row: a name may stand for changing versions."""
-    runs = [run for run in prompted_runs(study) if study.policies[run.policy].kind == "endpoint"]
-    replies = {run.run_id: read_replies(paths.cassette(run))[0] for run in runs}
-    # Of a prompt that it refuses no service says which model would have answered.
-    served = {
-        name: {one.served for one in several if one.served or not one.refused}
-        for name, several in replies.items()
-    }
-    return {name: ", ".join(sorted(models)) for name, models in served.items() if models}
+    models_by_run = {}
+    for run in prompted_runs(study):
+        if study.policies[run.policy].kind != "endpoint":
+            continue
+        replies, *_ = read_replies(paths.cassette(run))
+        # Of a prompt that it refuses no service says which model would have answered.
+        models = {reply.served for reply in replies if reply.served or not reply.refused}
+        if models:
+            models_by_run[run.run_id] = ", ".join(sorted(models))
+    return models_by_run
 
 
-def _gpus() -> str:
+def _describe_gpus() -> str:
     """Return the machine's GPUs, each kind with its number and memory."""
     try:
         lines = run_nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader")
@@ -140,8 +162,9 @@ def _gpus() -> str:
     return "; ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "none"
 
 
-def _memory() -> str:
+def _describe_memory() -> str:
     try:
-        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return "unknown"
+    return f"{total / 2**30:.0f} GiB"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import SerializeAsAny
+from pydantic import Field, SerializeAsAny
 
 from threespo.job_settings import JobSettings
 from threespo.paths import JobId
@@ -12,7 +12,7 @@ from threespo.study.config import Study
 
 
 class ResultSettings(JobSettings):
-    """Tables and report: the whole study, since its labels stand in them."""
+    """Tables and report: the whole study, since they show its labels."""
 
     study: SerializeAsAny[Study]
     jobs: Annotated[tuple[JobId, ...], Execution] = ()
@@ -20,20 +20,31 @@ class ResultSettings(JobSettings):
     accepted: tuple[str, ...] = ()
     """The changes of code that results have been accepted through, as tables and report show them."""
     mark: str = ""
-    """What is to be said of the study's mark as confirmatory; empty without one."""
+    """What is said of the study's mark as confirmatory; empty without one."""
 
     def key(self) -> dict[str, Any]:
         """Return the study with its labels, and the order of its rows, which JSON objects do not keep."""
-        rows: list[Mapping[str, Any]] = [self.study.policies, self.study.agents, self.study.methods]
-        if self.study.laboratory:
-            rows += [self.study.laboratory.families, self.study.laboratory.methods]
-        order = [list(names) for names in rows]
-        study = select_key_fields(self.study, without=(Execution,))
-        said = {"mark": self.mark, "accepted": self.accepted}
-        return {"order": order, "study": study, **said, "gpus": self.gpus, "ranks": self.ranks}
+        study = self.study
+        rows: list[Mapping[str, Any]] = [study.policies, study.agents, study.methods]
+        if study.laboratory:
+            rows += [study.laboratory.families, study.laboratory.methods]
+        return {
+            "order": [list(names) for names in rows],
+            # Labels count here: they are what tables and report show.
+            "study": select_key_fields(study, without=(Execution,)),
+            "mark": self.mark,
+            "accepted": self.accepted,
+            "gpus": self.gpus,
+            "ranks": self.ranks,
+        }
 
 
 class NotebookSettings(JobSettings):
     """A notebook."""
 
     name: str
+    """Of the executed copy."""
+    source: str
+    """The notebook's file."""
+    parameters: dict[str, Any] = Field(default={})
+    """What the notebook is given besides the study's folders."""

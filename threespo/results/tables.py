@@ -36,6 +36,7 @@ from threespo.results.claims.finding import Evidence
 from threespo.results.claims.judging import judge_claims
 from threespo.results.claims.reading import read_claims
 from threespo.results.dvc_files import write_dvc_files
+from threespo.results.labels import looks_of_study
 from threespo.results.paper.case_study import case_study_table
 from threespo.results.paper.cells import compare_with_paper, or_nan
 from threespo.results.paper.reasoning import reasoning_table
@@ -45,7 +46,7 @@ from threespo.results.provenance import provenance_table
 from threespo.results.settings import ResultSettings
 from threespo.runs.learning_rate import chosen_rate, trial_success
 from threespo.study.matrix import decision_tree_rows, trial_runs
-from threespo.tables import read_table, write_table
+from threespo.tables import read_table, select_rows, write_table
 from threespo.theory.bandit import regret_table
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
 
 PROTOCOL_ONLY = "checks the protocol"
 """Note in the rows of prompting agents on tiny policies, which follow no instructions."""
+
+NOT_PRINTED = {"paper_rollouts": np.nan, "paper_states": np.nan}
+"""The paper's columns of the table ``efficiency`` where it prints nothing."""
 
 COSTS = ("generations", "env_steps", "completed_paths", "optimizer_steps")
 
@@ -64,28 +68,34 @@ def make_tables(settings: ResultSettings) -> None:
     Raises:
         InputError: if a run's results are missing or do not belong together.
     """
-    study, paths = settings.study, settings.paths
-    episodes, metrics, timing = (
-        collect.read_episodes(study, paths),
-        collect.read_metrics(study, paths),
-        collect.read_timing(study, paths),
-    )
-    types, paper, probes = (
-        collect.read_task_types(study, paths),
-        read_paper(),
-        collect.read_probes(study, paths),
-    )
+    study = settings.study
+    paths = settings.paths
+
+    # What the runs have left.
+    episodes = collect.read_episodes(study, paths)
+    metrics = collect.read_metrics(study, paths)
+    timing = collect.read_timing(study, paths)
+    types = collect.read_task_types(study, paths)
+    probes = collect.read_probes(study, paths)
     points = learning_table(study, collect.read_snapshots(study, paths))
-    clocked = learning_time_table(points, timing)
-    facts = collect_search_facts(study, paths)
-    evidence = Evidence(
-        study, episodes, metrics, types, paper, learning=points, probes=probes, searches=facts
-    )
-    absent = collect.find_runs_without_episodes(study, paths)
-    main = collect.add_notes(
-        main_results_table(study, episodes, metrics, paper.results, absent), study, paths
-    )
+    paper = read_paper()
+
+    # What several tables are computed from.
+    timed_points = learning_time_table(points, timing)
+    without_episodes = collect.find_runs_without_episodes(study, paths)
+    main = main_results_table(study, episodes, metrics, paper.results, without_episodes)
+    main = collect.add_notes(main, study, paths)
     costs = efficiency_table(study, metrics, paper)
+    evidence = Evidence(
+        study,
+        episodes,
+        metrics,
+        types,
+        paper,
+        learning=points,
+        probes=probes,
+        searches=collect_search_facts(study, paths),
+    )
 
     tables = {
         "episodes": episodes,
@@ -95,11 +105,12 @@ def make_tables(settings: ResultSettings) -> None:
         "stages": collect.read_stage_costs(settings.jobs, paths),
         "runs": collect.describe_runs(study, paths, metrics),
         "main": main,
+        "rows": looks_of_study(study),
         **compare_with_paper(study, main, costs, paper),
         "curves": training_curves(metrics),
         "learning": points,
-        "learning_time": clocked,
-        "time_to": time_to_table(points, clocked),
+        "learning_time": timed_points,
+        "time_to": time_to_table(points, timed_points),
         "task_types": types,
         "state_scores": state_score_table(study, paths, metrics),
         "efficiency": costs,
@@ -112,16 +123,15 @@ def make_tables(settings: ResultSettings) -> None:
         "regret": regret_table(),
         "provenance": provenance_table(settings, timing),
     }
-
     write_dvc_files(paths, tables["main"], tables["curves"])
     for name, frame in tables.items():
         write_table(paths.table(name), frame)
-    print(
-        f"tables: {len(episodes)} episodes of {episodes.groupby(collect.RUN_COLUMNS).ngroups} runs",
-        file=sys.stderr,
-    )
-    if few := warn_of_few_seeds(study):
-        print(f"tables: {few}", file=sys.stderr)
+
+    runs = episodes.groupby(collect.RUN_COLUMNS).ngroups
+    print(f"tables: {len(episodes)} episodes of {runs} runs", file=sys.stderr)
+    warning = warn_of_few_seeds(study)
+    if warning:
+        print(f"tables: {warning}", file=sys.stderr)
 
 
 def main_results_table(
@@ -131,7 +141,7 @@ def main_results_table(
     paper: PaperResults,
     not_run: Sequence["Run"] = (),
 ) -> pd.DataFrame:
-    """Return success by environment, policy, method and split, in percent, with the paper's value beside it.
+    """Return success by environment, policy, method and split, in percent, and the paper's value.
 
     Args:
         study: the study.
@@ -147,60 +157,47 @@ def main_results_table(
         what the intervals are over: training seeds, or clusters of tasks (there are ``clusters``) where one policy is
         judged; empty if there is none.
     """
-    order = ["base", *study.agents, *study.methods, "strong"]
-    rows = [
-        _main_row(
-            study,
-            group,
-            metrics,
-            paper,
-            dict(zip(("env", "policy", "method", "split"), names, strict=True)),
-        )
-        for names, group in episodes.groupby(["env", "policy", "method", "split"], sort=True)
-    ]
+    rows = []
+    for names, group in episodes.groupby(["env", "policy", "method", "split"], sort=True):
+        row_names = dict(zip(("env", "policy", "method", "split"), names, strict=True))
+        rows.append(_main_row(study, group, metrics, paper, row_names))
 
-    rows += [
-        {
-            **_labels(
-                study,
-                {"env": run.env, "policy": run.policy, "method": run.method, "split": split},
-                paper,
-                NOT_RUN,
-            ),
-            **dict.fromkeys(("seeds", "evaluation_seeds", "games", "episodes", "clusters"), 0),
-            "interval": "",
-        }
-        for run in not_run
-        for split in study.at(run.env).evaluation.splits
-    ]
+    counts = ("seeds", "evaluation_seeds", "games", "episodes", "clusters")
+    for run in not_run:
+        for split in study.at(run.env).evaluation.splits:
+            row_names = {"env": run.env, "policy": run.policy, "method": run.method, "split": split}
+            labels = _describing_columns(study, row_names, paper, NOT_RUN)
+            rows.append({**labels, **dict.fromkeys(counts, 0), "interval": ""})
 
-    envs, policies = list(study.environments), list(study.policies)
-    rows.sort(
-        key=lambda row: (
-            *(envs.index(row["env"]), policies.index(row["policy"]), order.index(row["method"])),
-            row["split"],
-        )
-    )
-    return pd.DataFrame(rows)
+    # In the study's order; untrained rows first, the ceiling last.
+    envs = list(study.environments)
+    policies = list(study.policies)
+    methods = ["base", *study.agents, *study.methods, "strong"]
+
+    def position(row: dict[str, Any]) -> tuple[int, int, int, str]:
+        method = methods.index(row["method"])
+        return envs.index(row["env"]), policies.index(row["policy"]), method, row["split"]
+
+    return pd.DataFrame(sorted(rows, key=position))
 
 
 def tuning_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return each trial's success on the calibration split, in percent; no rows where rates are given by hand."""
-    rows = [
-        {
-            "env": run.env,
-            "policy": run.policy,
-            "method": run.method,
-            "learning_rate": run.rate,
-            "training_seed": run.seed,
-            "success": 100.0 * trial_success(run, paths),
-            "chosen": run.rate == chosen_rate(paths, run),
-        }
-        for run in trial_runs(study)
-    ]
-    return pd.DataFrame(
-        rows, columns=["env", "policy", "method", "learning_rate", "training_seed", "success", "chosen"]
-    )
+    rows = []
+    for run in trial_runs(study):
+        rows.append(
+            {
+                "env": run.env,
+                "policy": run.policy,
+                "method": run.method,
+                "learning_rate": run.rate,
+                "training_seed": run.seed,
+                "success": 100.0 * trial_success(run, paths),
+                "chosen": run.rate == chosen_rate(paths, run),
+            }
+        )
+    columns = ["env", "policy", "method", "learning_rate", "training_seed", "success", "chosen"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def efficiency_table(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
@@ -209,36 +206,40 @@ def efficiency_table(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers)
     Args:
         study: gives the order of the rows.
         metrics: a row per training epoch; ``detail_state_met`` and the columns ``COSTS`` are running totals.
-        paper: its rollouts and unique states (tab:efficiency) stand beside ours.
+        paper: its rollouts and unique states (tab:efficiency).
 
     Returns:
         ``states`` counts the different observations in a run; ``ratio`` is states per generation.
     """
     rows = []
     for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=False):
+        # Running totals: a seed's last epoch has what the run cost.
         ends = group.groupby("training_seed").last()
-        units = {name: float(ends[name].mean()) for name in COSTS}
+        costs = {name: float(ends[name].mean()) for name in COSTS}
         states = float(ends["detail_state_met"].mean())
-        entry = study.methods[method]
-
+        paper_row = study.methods[method].paper_row or ""
+        # Most rows are not in the paper's table.
+        printed = paper.efficiency.get((env, paper_row), NOT_PRINTED)
         rows.append(
             {
-                **{"env": env, "policy": policy, "method": method, **units, "states": states},
-                "ratio": states / units["generations"],
-                **paper.efficiency.get(
-                    (env, entry.paper_row or ""), {"paper_rollouts": np.nan, "paper_states": np.nan}
-                ),
+                "env": env,
+                "policy": policy,
+                "method": method,
+                **costs,
+                "states": states,
+                "ratio": states / costs["generations"],
+                **printed,
             }
         )
 
-    orders = {
-        "env": list(study.environments),
-        "policy": list(study.policies),
-        "method": list(study.methods),
-    }
-    return pd.DataFrame(
-        sorted(rows, key=lambda row: [order.index(row[name]) for name, order in orders.items()])
-    )
+    envs = list(study.environments)
+    policies = list(study.policies)
+    methods = list(study.methods)
+
+    def position(row: dict[str, Any]) -> tuple[int, int, int]:
+        return envs.index(row["env"]), policies.index(row["policy"]), methods.index(row["method"])
+
+    return pd.DataFrame(sorted(rows, key=position))
 
 
 def decision_tree_table(study: "Study", paths: "Paths") -> pd.DataFrame:
@@ -248,35 +249,30 @@ def decision_tree_table(study: "Study", paths: "Paths") -> pd.DataFrame:
         ``start`` is the success before training, ``mean`` the final one with its 95 % interval over seeds, in percent.
     """
     units = ("generations", "optimizer_steps", "coverage", "allocation", "regret")
-    names = ["family", "method", "learning_rate", "seeds", "start", "mean", "low", "high", *units]
     rows = []
     for family, method in decision_tree_rows(study):
         frame = read_table(paths.decision_trees(family, method))
-        ends = frame.groupby("seed").last()
-        percent = 100.0 * ends["success"]
+        by_seed = frame.groupby("seed")
+        ends = by_seed.last()
 
         # Success is computed exactly on each seed's trees, so seeds are all that varies.
-        found = mean_interval(percent.to_list())
-        means = {name: float(ends[name].mean()) for name in units}
-        start = 100.0 * float(frame.groupby("seed")["success"].first().mean())
-
-        row = {
-            "family": family,
-            "method": method,
-            "learning_rate": frame["learning_rate"].iloc[0],
-            "seeds": len(ends),
-        }
+        percent = 100.0 * ends["success"]
+        interval = mean_interval(percent.to_list())
         rows.append(
             {
-                **row,
-                "start": start,
-                "mean": found.estimate,
-                "low": found.low,
-                "high": found.high,
-                **means,
+                "family": family,
+                "method": method,
+                "learning_rate": frame["learning_rate"].iloc[0],
+                "seeds": len(ends),
+                "start": 100.0 * float(by_seed["success"].first().mean()),
+                "mean": interval.estimate,
+                "low": interval.low,
+                "high": interval.high,
+                **{name: float(ends[name].mean()) for name in units},
             }
         )
-    return pd.DataFrame(rows, columns=names)
+    columns = ["family", "method", "learning_rate", "seeds", "start", "mean", "low", "high", *units]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _main_row(
@@ -286,12 +282,11 @@ def _main_row(
     paper: PaperResults,
     names: dict[str, str],
 ) -> dict[str, Any]:
-    success, clusters = (
-        episode_array(group, names),
-        task_clusters(names["env"], sorted(group["task_id"].unique())),
-    )
+    # Seeds by evaluation seeds by games, in 0 to 1.
+    success = episode_array(group, names)
+    clusters = task_clusters(names["env"], sorted(group["task_id"].unique()))
     return {
-        **_labels(study, names, paper),
+        **_describing_columns(study, names, paper),
         "seeds": success.shape[0],
         "evaluation_seeds": success.shape[1],
         "games": success.shape[2],
@@ -300,13 +295,15 @@ def _main_row(
         "interval": interval_unit(len(success)),
         **asdict(summarize(success, clusters)),
         "first_mean": 100.0 * float(episode_array(group, names, "first_success").mean()),
-        **_score(group, names, clusters),
+        **_score_columns(group, names, clusters),
         "mean_steps": float(group["steps"].mean()),
-        **_costs(metrics, names),
+        **_cost_columns(metrics, names),
     }
 
 
-def _score(group: pd.DataFrame, names: dict[str, str], clusters: Sequence[str]) -> dict[str, float]:
+def _score_columns(
+    group: pd.DataFrame, names: dict[str, str], clusters: Sequence[str]
+) -> dict[str, float]:
     """Return the numbers of the score; NaN in environments that have success only."""
     if "score" not in presentation(names["env"]).measures:
         return {f"score_{field.name}": np.nan for field in fields(Summary)}
@@ -314,25 +311,31 @@ def _score(group: pd.DataFrame, names: dict[str, str], clusters: Sequence[str]) 
     return {f"score_{name}": value for name, value in asdict(summary).items()}
 
 
-def _labels(
+def _describing_columns(
     study: "Study", names: dict[str, str], paper: PaperResults, note: str = ""
 ) -> dict[str, Any]:
     """Return the columns that describe a row, and the paper's values for it."""
-    method, stands_for = names["method"], study.policies[names["policy"]].stands_for
-    kind = (
-        "trained" if method in study.methods else "prompted" if method in study.agents else "reference"
-    )
-    row = _paper_row(study, method)
-    success, score = (
-        paper.value(row, stands_for, names["env"], names["split"], one) for one in ("success", "score")
-    )
-
-    if not note and kind == "prompted" and study.policies[names["policy"]].kind == "tiny":
+    method = names["method"]
+    policy = study.policies[names["policy"]]
+    kind = "reference"
+    paper_row: str | None = PROMPTED_BASE if method == "base" else None
+    if method in study.methods:
+        kind = "trained"
+        paper_row = study.methods[method].paper_row
+    elif method in study.agents:
+        kind = "prompted"
+        paper_row = study.agents[method].paper_row
+    # Tiny policies follow no instructions.
+    if not note and kind == "prompted" and policy.kind == "tiny":
         note = PROTOCOL_ONLY
+
+    where = (paper_row, policy.stands_for, names["env"], names["split"])
+    success = paper.value(*where, "success")
+    score = paper.value(*where, "score")
     return {
         **names,
-        "stands_for": stands_for,
-        "paper_row": row or "",
+        "stands_for": policy.stands_for,
+        "paper_row": paper_row or "",
         "kind": kind,
         "trained": kind == "trained",
         "note": note,
@@ -343,20 +346,11 @@ def _labels(
     }
 
 
-def _costs(metrics: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
+def _cost_columns(metrics: pd.DataFrame, names: dict[str, str]) -> dict[str, float]:
     """Return what a run spent, averaged over seeds, in all four units; zero for untrained rows."""
-    same = (
-        (metrics["env"] == names["env"])
-        & (metrics["policy"] == names["policy"])
-        & (metrics["method"] == names["method"])
-    )
+    epochs = select_rows(metrics, env=names["env"], policy=names["policy"], method=names["method"])
+    if epochs.empty:
+        return dict.fromkeys(COSTS, 0.0)
     # Running totals: a seed's last epoch has what the run cost.
-    last = metrics[same].groupby("training_seed")[list(COSTS)].last()
-    return {name: float(last[name].mean()) if len(last) else 0.0 for name in COSTS}
-
-
-def _paper_row(study: "Study", method: str) -> str | None:
-    entry = study.methods.get(method) or study.agents.get(method)
-    if entry is None:
-        return PROMPTED_BASE if method == "base" else None
-    return entry.paper_row
+    ends = epochs.groupby("training_seed")[list(COSTS)].last()
+    return {name: float(ends[name].mean()) for name in COSTS}

@@ -6,14 +6,13 @@ made from it. It is read and checked when a study is resolved, so that a missing
 """
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from threespo.errors import InputError
-from threespo.paths import PAPER_FOLDER, Run
+from threespo.paths import NOTEBOOKS_FOLDER, PAPER_FOLDER
 from threespo.settings import DistinctListOf, ListOf, Name, Settings
 from threespo.study.config import Study
 from threespo.study.explain import explain_error, field_name
@@ -22,7 +21,8 @@ from threespo.study.parts import Part
 from threespo.study.reading import read_text, read_yaml
 
 FIGURE_KINDS = ("svg", "pdf", "png", "csv")
-"""The files of a figure, all at one width, a column's or a page's (``results/layout.py``); ``csv`` is what it draws."""
+"""The files of a figure, all at one width, a column's or a page's (``results/paper/layout.py``). ``csv`` is
+what it draws."""
 
 TEXT_KINDS = ("html", "md", "tex", "csv")
 """The files of an item that is text: a part of a page, the same for other documents, and its data."""
@@ -40,10 +40,10 @@ PAPER_NUMBERS = tuple(
         "tables_and_figures.yaml",
     )
 )
-"""What the tables compare ours with."""
+"""Files that the tables compare our numbers with."""
 
 REPORT_NUMBERS = (PAPER_FOLDER / "compute.yaml", PAPER_FOLDER / "limitations.yaml")
-"""What every report shows beside ours and the study's tables do not hold. All but one also show ``PUBLISHED``."""
+"""The paper's numbers that every report shows and the study's tables do not have. All but one also show ``PUBLISHED``."""
 
 ITEMS = PAPER_FOLDER / "items.yaml"
 """The catalogue of items."""
@@ -63,6 +63,7 @@ UNIFORM_ROWS = "3spo_wo_adaptive_n", "3spo_wo_adaptive_n_gated"
 TABLES = (
     "episodes",
     "metrics",
+    "rows",
     "task_types",
     "state_scores",
     "timing",
@@ -94,8 +95,11 @@ Text = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
 class Notebook(Settings):
-    """What a notebook needs; ``notebooks/NAME.ipynb`` is its source."""
+    """What a notebook needs; ``notebooks/NAME.ipynb`` is its source, unless it names another."""
 
+    source: Name | None = None
+    """The file in ``notebooks/`` where several entries share one; its parameters are ``table``, the entry's name, and
+    ``inputs``, its ``tables``."""
     tables: DistinctListOf[Literal[TABLES]] = ()  # type: ignore[valid-type]
     """Tables of the study that it reads; none where it draws what is the same in every study."""
     needs: Literal["nothing", "searches", "probe", "snapshots", "uniform", "laboratory"] = "nothing"
@@ -117,7 +121,7 @@ class Item(Settings):
     """Labels of what the paper has there (``config/paper/tables_and_figures.yaml``); none: the paper lacks it."""
     part: Part | None = None
     """The part of a study whose runs it shows; ``null``: whatever runs there are, or none."""
-    find_notebook: Name
+    notebook: Name
     """The notebook that makes it."""
     title: Text
     caption: Text
@@ -130,25 +134,29 @@ class Item(Settings):
 class Catalogue(Settings):
     """All notebooks and items, in the order of the report."""
 
-    notebooks_of: dict[Name, Notebook]
+    notebooks: dict[Name, Notebook]
     items: Annotated[ListOf[Item], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _items_and_notebooks_fit(self) -> "Catalogue":
         names = [item.name for item in self.items]
-        if twice := {name for name in names if names.count(name) > 1}:
+        # Two items of one name would write the same files.
+        repeated = sorted(name for name in names if names.count(name) > 1)
+        if repeated:
             raise ValueError(
-                f"items: {min(twice)!r} is there twice; names are names of files, so each is needed once"
+                f"items: {repeated[0]!r} is there twice; names are names of files, so each is needed once"
             )
         for item in self.items:
             if item.notebook not in self.notebooks:
                 raise ValueError(
                     f"items.{item.name}.notebook: no entry {item.notebook!r} in 'notebooks'; add it"
                 )
-        if idle := [name for name in self.notebooks if not self.made_by(name)]:
-            raise ValueError(
-                f"notebooks.{idle[0]}: no item is made by it; add the item, with title and caption"
-            )
+        # A notebook without an item would be executed for nothing.
+        for name in self.notebooks:
+            if not self.made_by(name):
+                raise ValueError(
+                    f"notebooks.{name}: no item is made by it; add the item, with title and caption"
+                )
         return self
 
     def made_by(self, notebook: str) -> list[Item]:
@@ -167,35 +175,40 @@ def read_catalogue(folder: Path = PAPER_FOLDER) -> Catalogue:
     """
     file = folder / ITEMS.name
     try:
-        changed = file.stat().st_mtime_ns
+        modified = file.stat().st_mtime_ns
     except OSError as error:
         if not folder.is_dir():
             return EMPTY_CATALOGUE
         raise InputError(
             f"{file}: cannot be read ({error.strerror}); restore it from the repository"
         ) from error
-    return _read(file, str(file.absolute()), changed)
+    # The absolute path too: the relative one means another file in another working directory.
+    return _read_file(file, str(file.absolute()), modified)
 
 
 @functools.lru_cache(maxsize=8)
-def _read(file: Path, _place: str, _changed: int) -> Catalogue:
+def _read_file(file: Path, _absolute: str, _modified: int) -> Catalogue:
     """Read the catalogue once for each state of the file."""
     values = read_yaml(read_text(file, "Restore it from the repository."), str(file))
     try:
         return Catalogue.model_validate(values)
     except ValidationError as error:
-        faults = "; ".join(
-            f"{_field(item, values)}: {explain_error(item, Catalogue)}" for item in error.errors()
-        )
-        raise InputError(f"{file}: {faults}".replace("study: ", "", 1)) from error
+        faults = []
+        for fault in error.errors():
+            faults.append(f"{_field_name(fault, values)}: {explain_error(fault, Catalogue)}")
+        # What explains faults is made for studies, and names a fault of the whole file so.
+        message = "; ".join(faults).replace("study: ", "", 1)
+        raise InputError(f"{file}: {message}") from error
 
 
-def _field(fault: Any, values: Any) -> str:
-    """Return the full name of a wrong field, with an item's name in the place of its number."""
+def _field_name(fault: Any, values: Any) -> str:
+    """Return the full name of a wrong field, with an item's name instead of its number."""
     parts = field_name(fault).split(".")
-    if isinstance(values, dict) and parts[0] == "items" and len(parts) > 1 and parts[1].isdecimal():
+    is_in_item = parts[0] == "items" and len(parts) > 1 and parts[1].isdecimal()
+    if is_in_item and isinstance(values, dict):
         item = values["items"][int(parts[1])]
-        parts[1] = str(item.get("name", parts[1])) if isinstance(item, dict) else parts[1]
+        if isinstance(item, dict):
+            parts[1] = str(item.get("name", parts[1]))
     return ".".join(parts)
 
 
@@ -208,28 +221,37 @@ def find_notebook(name: str) -> Notebook:
     return read_catalogue().notebooks[name]
 
 
+def notebook_file(name: str) -> Path:
+    """Return the source of a notebook.
+
+    Raises:
+        KeyError: if there is none of that name.
+    """
+    return NOTEBOOKS_FOLDER / f"{find_notebook(name).source or name}.ipynb"
+
+
 def notebooks_of(study: Study) -> list[str]:
     """Return the notebooks that a study has data for."""
+    # The bases have snapshots, too, and are no methods.
+    with_curves = [run.method for run in learning_runs(study) if run.method in study.methods]
+    paper_rows = {study.methods[method].paper_row for method in with_curves}
     has = {
         "nothing": True,
         "searches": bool(searching_runs(study)),
         "probe": study.probe is not None,
         "snapshots": bool(learning_runs(study)),
         "laboratory": study.laboratory is not None,
-        "uniform": any(study.methods[run.method].paper_row in UNIFORM_ROWS for run in _curves(study)),
+        "uniform": not paper_rows.isdisjoint(UNIFORM_ROWS),
     }
     return [name for name, entry in read_catalogue().notebooks.items() if has[entry.needs]]
 
 
-def _curves(study: Study) -> Iterator[Run]:
-    """Yield the trained runs that have learning curves."""
-    return (run for run in learning_runs(study) if run.method in study.methods)
-
-
 def figure_files_of(name: str) -> list[tuple[str, str]]:
     """Return the files of a notebook's figures and texts: item and kind."""
+    # Tables have files, too, but in another folder (``tables_made_by``).
     kinds = {"figure": FIGURE_KINDS, "text": TEXT_KINDS, "table": ()}
-    return [(item.name, kind) for item in read_catalogue().made_by(name) for kind in kinds[item.kind]]
+    items = read_catalogue().made_by(name)
+    return [(item.name, kind) for item in items for kind in kinds[item.kind]]
 
 
 def tables_made_by(name: str) -> list[str]:
@@ -244,6 +266,7 @@ def table_items() -> list[Item]:
 
 def items_of(study: Study) -> list[Item]:
     """Return the items whose notebooks a study has, in the order of the report."""
+    # A study without search has no figures of searches.
     drawn = notebooks_of(study)
     return [item for item in read_catalogue().items if item.notebook in drawn]
 
@@ -255,12 +278,15 @@ def figures_of(study: Study) -> list[Item]:
 
 def missing_items(study: Study) -> list[tuple[Item, str]]:
     """Return the figures and texts that a study has no data for, each with what it lacks."""
-    drawn, needs = notebooks_of(study), read_catalogue().notebooks
-    return [
-        (item, LACKS[needs[item.notebook].needs])
-        for item in read_catalogue().items
-        if item.notebook not in drawn and item.kind != "table"
-    ]
+    catalogue = read_catalogue()
+    drawn = notebooks_of(study)
+    missing = []
+    for item in catalogue.items:
+        # A table without rows says so itself.
+        if item.notebook not in drawn and item.kind != "table":
+            needed = catalogue.notebooks[item.notebook].needs
+            missing.append((item, LACKS[needed]))
+    return missing
 
 
 def texts_of(study: Study) -> list[Item]:

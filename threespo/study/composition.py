@@ -17,7 +17,7 @@ from threespo.errors import InputError, format_names
 
 EXTENDS, LIKE, KEEP = "extends", "like", "keep"
 
-NOT_INHERITED = ("paper_row", "parts")
+NOT_INHERITED = ("paper_row", "parts", "label", "colour")
 """Fields that an entry does not take from the one that it is like."""
 
 KEEP_SECTIONS = ("policies", "methods", "agents")

@@ -32,8 +32,11 @@ from threespo.settings import (
     DistinctListOf,
     Execution,
     Label,
+    Later,
     LearningRate,
     Name,
+    RowColour,
+    RowLabel,
     Seeds,
     Settings,
 )
@@ -128,6 +131,10 @@ class MethodSettings(Settings):
     """Rows per optimizer step, where they are not the study's: for the control that takes as many steps as 3SPO."""
     paper_row: Annotated[str | None, Label] = None
     """The method's id in config/paper/results.yaml, if the paper has such a row."""
+    label: Annotated[RowLabel | None, Label, Later] = None
+    """The row's name in tables and figures (``null``: that of config/paper/rows.yaml, or the entry's own name)."""
+    colour: Annotated[RowColour | None, Label, Later] = None
+    """The row's colour in figures (``null``: that of config/paper/rows.yaml, or a spare one)."""
     parts: Annotated[DistinctListOf[Part], Field(min_length=1)] = ("main",)
     """The parts of the study that the row stands in. It is run once in every environment and with every policy that one of
     them covers."""
@@ -140,6 +147,10 @@ class AgentEntry(AgentSettings):
     """Policies that play it (``null``: all)."""
     paper_row: Annotated[str | None, Label] = None
     """The row's id in config/paper/results.yaml, if the paper has it."""
+    label: Annotated[RowLabel | None, Label, Later] = None
+    """The row's name in tables and figures, as of a method."""
+    colour: Annotated[RowColour | None, Label, Later] = None
+    """The row's colour in figures, as of a method."""
 
 
 class TuningSettings(Settings):

@@ -6,18 +6,20 @@ import pandas as pd
 
 from threespo.methods.registry import check_options
 from threespo.methods.tree_table import read_trees
+from threespo.results.paper_numbers import VISITS
 from threespo.scoring.reward import RewardTerms, novelty_weight
 from threespo.study.matrix import shown_runs
+from threespo.tables import select_rows
 
 if TYPE_CHECKING:
     from threespo.paths import Paths, Run
     from threespo.study.config import Study
 
-VISITS = (1, 10)
-"""Visits that the paper shows."""
-
 DEPTH = 7
 """Place in its paths of the state that the paper shows, from 1."""
+
+STATE_COLUMNS = ("observation", "depth", "epoch", "visits", "successes", "score", "rollouts")
+"""Columns of a tree's node that are the state's own."""
 
 COLUMNS = (
     "env", "method", "observation", "depth", "visit", "epoch", "visits", "successes", "score", "rollouts", "novelty_weight",
@@ -36,56 +38,61 @@ def case_study_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     Returns:
         A row for each child that was sampled at a visit. The state's own numbers stand in all rows of a visit.
     """
-    frames = [_of_run(study, run, read_trees(paths.run(run).trees)) for run in shown_runs(study)]
-    return pd.DataFrame([row for frame in frames for row in frame], columns=list(COLUMNS))
+    rows = []
+    for run in shown_runs(study):
+        rows += _rows_of_run(study, run, read_trees(paths.run(run).trees))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, object]]:
-    expanded = trees[(trees["expanded"] >= 0) & (trees["depth"] > 1)].sort_values(
-        ["epoch", "task_id", "expanded"]
-    )
+def _rows_of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[str, object]]:
+    # Roots do not count: their depth is 1.
+    is_expanded = (trees["expanded"] >= 0) & (trees["depth"] > 1)
+    expanded = trees[is_expanded].sort_values(["epoch", "task_id", "expanded"])
     if expanded.empty:
         return []
 
-    # The first of the states that were expanded equally often: groups are in the order of their first rows.
-    times = expanded.groupby(["depth", "state"], sort=False).size()
-    again = times[times > 1] if (times > 1).any() else times
-    depth = min(again.index.get_level_values("depth"), key=lambda one: (abs(one - DEPTH), one))
-    state = again[depth].idxmax()
-    met = expanded[(expanded["state"] == state) & (expanded["depth"] == depth)].reset_index(drop=True)
+    expansions = _expansions_of_shown_state(expanded)
     entry = study.at(run.env).methods[run.method]
     # Methods that search have these options (``threespo.methods.registry``).
     options: Any = check_options(entry.method, entry.options)
     rows: list[dict[str, object]] = []
 
     # ``min`` gives the last visit where there are fewer; ``fromkeys`` drops it where it is also the first.
-    for visit in dict.fromkeys(min(one, len(met)) for one in VISITS):
-        node = met.iloc[visit - 1]
-
+    for visit in dict.fromkeys(min(visit, len(expansions)) for visit in VISITS):
+        node = expansions.iloc[visit - 1]
         # The weights of eq. 2 at the counts that the search saw; an ablated term has none.
         omega = novelty_weight(node["visits"], options.omega_k, options.omega_fixed)
-        weights = {
+        state_columns = {
+            "env": run.env,
+            "method": run.method,
+            "visit": visit,
             "novelty_weight": omega * (options.novelty != "none"),
             "difference_weight": (0.5 - omega) * options.difference,
+            **node[list(STATE_COLUMNS)].to_dict(),
         }
 
         # Numbers of nodes are those of one tree: a task in an epoch.
-        here = trees[(trees["epoch"] == node["epoch"]) & (trees["task_id"] == node["task_id"])]
-        own = {
-            **{"env": run.env, "method": run.method, "visit": visit, **weights},
-            **{
-                name: node[name]
-                for name in ("observation", "depth", "epoch", "visits", "successes", "score", "rollouts")
-            },
-        }
-        children = here[here["parent"] == node["node"]]
-
-        rows += [
-            {
-                **own,
-                **{"child": place, "action": child["action"], "child_score": child["score"]},
-                **{name: child[name] for name in RewardTerms._fields},
-            }
-            for place, (_, child) in enumerate(children.iterrows())
-        ]
+        children = select_rows(trees, epoch=node["epoch"], task_id=node["task_id"], parent=node["node"])
+        for number, child in enumerate(children.to_dict("records")):
+            rows.append(
+                {
+                    **state_columns,
+                    "child": number,
+                    "action": child["action"],
+                    "child_score": child["score"],
+                    **{name: child[name] for name in RewardTerms._fields},
+                }
+            )
     return rows
+
+
+def _expansions_of_shown_state(expanded: pd.DataFrame) -> pd.DataFrame:
+    """Return the expansions of the state that is expanded most often, at the depth that is shown or the nearest one."""
+    # Groups are in the order of their first rows: of states that were expanded equally often the first is taken.
+    counts = expanded.groupby(["depth", "state"], sort=False).size()
+    if (counts > 1).any():
+        counts = counts[counts > 1]
+    depths = counts.index.get_level_values("depth")
+    depth = min(depths, key=lambda candidate: (abs(candidate - DEPTH), candidate))
+    state = counts[depth].idxmax()
+    return select_rows(expanded, state=state, depth=depth).reset_index(drop=True)

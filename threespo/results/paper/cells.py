@@ -1,9 +1,10 @@
-"""Every cell of the paper's tables of results, with ours beside it: the table ``cells``."""
+"""Every cell of the paper's tables of results, with ours: the table ``cells``."""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -18,6 +19,7 @@ from threespo.results.paper_numbers import (
     parse_column,
     read_tables_and_figures,
 )
+from threespo.tables import select_rows
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -34,13 +36,13 @@ PAPER_LABELS = {
 FULL_METHOD = "3spo"
 
 SAME_ROW = {"3spo_alpha_50": FULL_METHOD, "3spo_xi_10_zeta_01": FULL_METHOD}
-"""Rows of the sensitivity tables that are 3SPO itself, and so need no run of their own."""
+"""Rows of the sensitivity tables that are 3SPO itself, and need no run of their own."""
 
 COUNTS = {"rollouts": ("generations", "paper_rollouts"), "unique_states": ("states", "paper_states")}
 """Columns of the efficiency table: ours, and the paper's, in the table ``efficiency``."""
 
 ITEMS_OF_CHANGES = ("ablation", "thresholds", "alpha")
-"""Items whose rows are 3SPO with something changed: beside them stands the 3SPO that they differ least from."""
+"""Items whose rows are 3SPO with something changed; each change is compared with the 3SPO that it differs least from."""
 
 COLUMNS = (
     "item", "paper_row", "paper_name", "kind", "base_model", "column", "env", "split", "measure", "policy", "method",
@@ -50,24 +52,39 @@ COLUMNS = (
 table ``efficiency`` in the item of that name); ``policy`` and ``method`` are empty where the study has none. Differences are
 from 3SPO, in points."""
 
-Line = tuple[str, str]
-"""A row of the paper: method and base model."""
+OUR_NUMBERS = ("mean", "std", "low", "high")
 
-Ours = tuple[str, str]
-"""A row of the study: policy and method."""
 
-_NUMBERS = ("mean", "std", "low", "high")
+class PaperRow(NamedTuple):
+    """A row of the paper's tables."""
+
+    method: str
+    base_model: str
+
+
+class StudyRow(NamedTuple):
+    """A row of the study."""
+
+    policy: str
+    method: str
+
+
+NO_ROW = StudyRow("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """One of the paper's tables, and what the study has of it."""
+class _ItemRows:
+    """The rows of one of the paper's tables, and those of the study that stand for them."""
 
     item: str
-    lines: list[Line]
-    ours: dict[Line, list[Ours]]
-    full: Mapping[str, str]
-    """Of each method the 3SPO that it is compared with."""
+    ours: dict[PaperRow, list[StudyRow]]
+    full_methods: Mapping[str, str]
+    """The 3SPO that each changed method is compared with; empty for tables that are not of changes."""
+
+    @property
+    def unchanged(self) -> PaperRow | None:
+        """The paper's row that is 3SPO itself."""
+        return next((row for row in self.ours if _is_full(row)), None)
 
 
 def compare_with_paper(
@@ -94,162 +111,184 @@ def compare_cells(
         main: the table ``main``.
         efficiency: the table ``efficiency``.
         paper: its numbers.
-        shown: its tables, as ``read_shown`` returns them.
+        shown: its tables, as ``read_tables_and_figures`` returns them.
 
     Returns:
         A frame with the columns ``COLUMNS``, in the paper's order; a cell that the study lacks is there once.
     """
+    # Closed models that were not run have rows without numbers.
     played = main[main["note"] != NOT_RUN]
-    found = {
-        (row["env"], row["policy"], row["method"], row["split"]): row
-        for row in played.to_dict("records")
-    }
-    counted = {
-        (row["policy"], row["method"]): row
-        for row in efficiency[efficiency["env"] == DETAILED_ENVIRONMENT].to_dict("records")
-    }
-
-    rows: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     for item, label in PAPER_LABELS.items():
-        table = _table(study, item, played, paper, shown[label])
+        item_rows = _rows_of_item(study, item, played, paper, shown[label])
         if item == "efficiency":
-            rows += _counts(table, counted, paper)
+            records += _count_cells(item_rows, efficiency, paper)
         else:
-            rows += _successes(table, found, paper, shown[label]["columns"])
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _table(
-    study: "Study", item: str, played: pd.DataFrame, paper: PaperNumbers, entry: Mapping[str, Any]
-) -> _Table:
-    """Return the rows of one of the paper's tables, and those of the study that stand for them."""
-    lines = [(row, model) for row in entry.get("rows", ()) for model in entry.get("models", ())]
-    # Controls that no table has are rows without a cell.
-    printed = {(row, model) for row, model, _ in paper.results.cells}
-    lines += [
-        line
-        for line, kind in paper.results.kinds.items()
-        if kind in entry.get("kinds", ()) and line in printed
-    ]
-
-    there = played[["policy", "method", "paper_row", "stands_for"]].drop_duplicates()
-    ours: dict[Line, list[Ours]] = {line: [] for line in lines}
-    for row in there.to_dict("records"):
-        line = (row["paper_row"], row["stands_for"])
-        if line in ours:
-            ours[line].append((row["policy"], row["method"]))
-    return (
-        _changed(study, item, ours, there) if item in ITEMS_OF_CHANGES else _Table(item, lines, ours, {})
-    )
-
-
-def _changed(study: "Study", item: str, ours: dict[Line, list[Ours]], there: pd.DataFrame) -> _Table:
-    """Return a table of changes to 3SPO, with the study's own 3SPO beside its changes and beside nothing else."""
-    fulls = [
-        name
-        for name, entry in study.methods.items()
-        if entry.paper_row == FULL_METHOD and name in set(there["method"])
-    ]
-    unchanged = [line for line in ours if SAME_ROW.get(line[0], line[0]) == FULL_METHOD]
-    changes = [pair for line, pairs in ours.items() if line not in unchanged for pair in pairs]
-    full = {method: nearest for _, method in changes if (nearest := _nearest(study, method, fulls))}
-
-    for line in unchanged:
-        # A study may have this row under its own name.
-        if not any(method not in fulls for _, method in ours[line]):
-            policies = dict.fromkeys(policy for policy, method in changes if method in full)
-            ours[line] = [(policy, name) for policy in policies for name in dict.fromkeys(full.values())]
-    return _Table(item, list(ours), ours, full)
-
-
-def _nearest(study: "Study", method: str, fulls: list[str]) -> str | None:
-    """Return the 3SPO that a method differs from in the fewest options, the first of several."""
-    own = full_options(study.methods[method].method, dict(study.methods[method].options))
-
-    def differences(name: str) -> int:
-        other = full_options(study.methods[name].method, dict(study.methods[name].options))
-        return sum(own.get(option) != other.get(option) for option in {*own, *other} - {"preset"})
-
-    return min(fulls, key=differences, default=None)
-
-
-def _successes(
-    table: _Table,
-    found: Mapping[tuple[str, str, str, str], Mapping[Any, Any]],
-    paper: PaperNumbers,
-    columns: list[str],
-) -> Iterator[dict[str, Any]]:
-    cells, names = paper.results.cells, paper.results
-    unchanged = next(
-        (line for line in table.lines if SAME_ROW.get(line[0], line[0]) == FULL_METHOD), None
-    )
-    for line in table.lines:
-        for column in columns:
-            env, split, measure = parse_column(column)
-            prefix = "" if measure == "success" else f"{measure}_"
-            value = cells.get((*line, column), NO_VALUE)
-            base = (
-                cells.get((*unchanged, column), NO_VALUE)
-                if unchanged and table.full and line != unchanged
-                else NO_VALUE
-            )
-            for policy, method in table.ours[line] or [("", "")]:
-                row = found.get((env, policy, method, split), {})
-                own = found.get((env, policy, table.full.get(method, ""), split), {})
-                yield {
-                    **_labels(table, line, names),
-                    **{
-                        "column": column,
-                        "env": env,
-                        "split": split,
-                        "measure": measure,
-                        "policy": policy,
-                        "method": method,
-                    },
-                    **{"paper": or_nan(value.mean), "paper_std": or_nan(value.std)},
-                    **{name: row.get(prefix + name, math.nan) for name in _NUMBERS},
-                    **{
-                        "seeds": row.get("seeds", 0),
-                        "episodes": row.get("episodes", 0),
-                        "note": row.get("note", ""),
-                    },
-                    "paper_difference": or_nan(value.mean) - or_nan(base.mean),
-                    "difference": row.get(prefix + "mean", math.nan)
-                    - own.get(prefix + "mean", math.nan),
-                }
-
-
-def _counts(
-    table: _Table, counted: Mapping[Ours, Mapping[Any, Any]], paper: PaperNumbers
-) -> Iterator[dict[str, Any]]:
-    nothing = dict.fromkeys(
-        ("std", "low", "high", "paper_std", "paper_difference", "difference"), math.nan
-    )
-    for line in table.lines:
-        printed = paper.efficiency.get((DETAILED_ENVIRONMENT, line[0]), {})
-        for column, (ours, theirs) in COUNTS.items():
-            for pair in [one for one in table.ours[line] if one in counted] or [("", "")]:
-                yield {
-                    **_labels(table, line, paper.results),
-                    **{"column": column, "env": DETAILED_ENVIRONMENT, "split": "", "measure": ours},
-                    **{"policy": pair[0], "method": pair[1]},
-                    **nothing,
-                    **{
-                        "paper": printed.get(theirs, math.nan),
-                        "mean": counted.get(pair, {}).get(ours, math.nan),
-                    },
-                    **{"seeds": 0, "episodes": 0, "note": ""},
-                }
-
-
-def _labels(table: _Table, line: Line, results: PaperResults) -> dict[str, str]:
-    names = {
-        "paper_name": results.names.get(line[0], line[0]),
-        "base_model": results.names.get(line[1], line[1]),
-    }
-    return {"item": table.item, "paper_row": line[0], "kind": results.kinds.get(line, ""), **names}
+            records += _success_cells(item_rows, played, paper, shown[label]["columns"])
+    return pd.DataFrame(records, columns=list(COLUMNS))
 
 
 def or_nan(value: float | None) -> float:
     """Return a number of the paper; NaN where it prints none."""
     return math.nan if value is None else value
+
+
+def _rows_of_item(
+    study: "Study", item: str, played: pd.DataFrame, paper: PaperNumbers, entry: Mapping[str, Any]
+) -> _ItemRows:
+    """Return the rows of one of the paper's tables, and those of the study that stand for them."""
+    # Either a table names its rows and base models, or it has all rows of some kinds.
+    rows = []
+    for method, base_model in product(entry.get("rows", ()), entry.get("models", ())):
+        rows.append(PaperRow(method, base_model))
+    printed = {(row, model) for row, model, _ in paper.results.cells}
+    for key, kind in paper.results.kinds.items():
+        # Controls that no table has are rows without a cell.
+        if kind in entry.get("kinds", ()) and key in printed:
+            rows.append(PaperRow(*key))
+
+    # A row of the study is in ``main`` once for each environment and split.
+    study_rows = played[["policy", "method", "paper_row", "stands_for"]].drop_duplicates()
+    ours: dict[PaperRow, list[StudyRow]] = {row: [] for row in rows}
+    for record in study_rows.to_dict("records"):
+        paper_row = PaperRow(record["paper_row"], record["stands_for"])
+        if paper_row in ours:
+            ours[paper_row].append(StudyRow(record["policy"], record["method"]))
+
+    if item in ITEMS_OF_CHANGES:
+        return _with_full_methods(study, item, ours, set(study_rows["method"]))
+    return _ItemRows(item, ours, {})
+
+
+def _is_full(row: PaperRow) -> bool:
+    return SAME_ROW.get(row.method, row.method) == FULL_METHOD
+
+
+def _with_full_methods(
+    study: "Study", item: str, ours: dict[PaperRow, list[StudyRow]], played_methods: set[str]
+) -> _ItemRows:
+    """Return a table of changes to 3SPO in which only those 3SPO are the paper's 3SPO that a change is compared with."""
+    full_methods = [
+        name
+        for name, entry in study.methods.items()
+        if entry.paper_row == FULL_METHOD and name in played_methods
+    ]
+    changes = [row for paper_row, rows in ours.items() if not _is_full(paper_row) for row in rows]
+    compared: dict[str, str] = {}
+    for row in changes:
+        nearest = _nearest_method(study, row.method, full_methods)
+        if nearest is not None:
+            compared[row.method] = nearest
+
+    policies = dict.fromkeys(row.policy for row in changes if row.method in compared)
+    shown_methods = dict.fromkeys(compared.values())
+    for paper_row in [row for row in ours if _is_full(row)]:
+        # A study may have this row under its own name, besides its 3SPO.
+        has_own_row = any(row.method not in full_methods for row in ours[paper_row])
+        if not has_own_row:
+            ours[paper_row] = [StudyRow(policy, name) for policy in policies for name in shown_methods]
+    return _ItemRows(item, ours, compared)
+
+
+def _nearest_method(study: "Study", method: str, candidates: list[str]) -> str | None:
+    """Return the candidate that a method differs from in the fewest options, the first of several."""
+
+    def options_of(name: str) -> dict[str, Any]:
+        entry = study.methods[name]
+        return full_options(entry.method, dict(entry.options))
+
+    own = options_of(method)
+
+    def count_differences(name: str) -> int:
+        other = options_of(name)
+        # A preset is a name for values of other options, which are counted themselves.
+        names = {*own, *other} - {"preset"}
+        return sum(own.get(option) != other.get(option) for option in names)
+
+    return min(candidates, key=count_differences, default=None)
+
+
+def _success_cells(
+    item_rows: _ItemRows, played: pd.DataFrame, paper: PaperNumbers, columns: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the cells of a table of success and score."""
+    keys = ["env", "policy", "method", "split"]
+    main_rows = {tuple(row[key] for key in keys): row for row in played.to_dict("records")}
+    unchanged = item_rows.unchanged
+
+    for paper_row, our_rows in item_rows.ours.items():
+        for column in columns:
+            env, split, measure = parse_column(column)
+            # Columns of the score have its name before theirs.
+            prefix = "" if measure == "success" else f"{measure}_"
+            printed = paper.results.cells.get((*paper_row, column), NO_VALUE)
+            # The paper's own difference, where the table is one of changes and this row is one.
+            full = NO_VALUE
+            if unchanged and item_rows.full_methods and paper_row != unchanged:
+                full = paper.results.cells.get((*unchanged, column), NO_VALUE)
+
+            for our_row in our_rows or [NO_ROW]:
+                ours = main_rows.get((env, our_row.policy, our_row.method, split), {})
+                full_method = item_rows.full_methods.get(our_row.method, "")
+                our_full = main_rows.get((env, our_row.policy, full_method, split), {})
+                our_mean = ours.get(f"{prefix}mean", math.nan)
+                yield {
+                    **_paper_columns(item_rows.item, paper_row, paper.results),
+                    "column": column,
+                    "env": env,
+                    "split": split,
+                    "measure": measure,
+                    "policy": our_row.policy,
+                    "method": our_row.method,
+                    "paper": or_nan(printed.mean),
+                    "paper_std": or_nan(printed.std),
+                    **{name: ours.get(prefix + name, math.nan) for name in OUR_NUMBERS},
+                    "seeds": ours.get("seeds", 0),
+                    "episodes": ours.get("episodes", 0),
+                    "note": ours.get("note", ""),
+                    "paper_difference": or_nan(printed.mean) - or_nan(full.mean),
+                    "difference": our_mean - our_full.get(f"{prefix}mean", math.nan),
+                }
+
+
+def _count_cells(
+    item_rows: _ItemRows, efficiency: pd.DataFrame, paper: PaperNumbers
+) -> Iterator[dict[str, Any]]:
+    """Yield the cells of the table of efficiency, which has means only."""
+    # The paper counts in ALFWorld only.
+    counts: dict[StudyRow, dict[Any, Any]] = {}
+    for row in select_rows(efficiency, env=DETAILED_ENVIRONMENT).to_dict("records"):
+        counts[StudyRow(row["policy"], row["method"])] = row
+
+    not_printed = ("std", "low", "high", "paper_std", "paper_difference", "difference")
+    for paper_row, study_rows in item_rows.ours.items():
+        printed = paper.efficiency.get((DETAILED_ENVIRONMENT, paper_row.method), {})
+        our_rows = [row for row in study_rows if row in counts]
+        for column, (our_column, paper_column) in COUNTS.items():
+            for our_row in our_rows or [NO_ROW]:
+                yield {
+                    **_paper_columns(item_rows.item, paper_row, paper.results),
+                    "column": column,
+                    "env": DETAILED_ENVIRONMENT,
+                    "split": "",
+                    "measure": our_column,
+                    "policy": our_row.policy,
+                    "method": our_row.method,
+                    **dict.fromkeys(not_printed, math.nan),
+                    "paper": printed.get(paper_column, math.nan),
+                    "mean": counts.get(our_row, {}).get(our_column, math.nan),
+                    "seeds": 0,
+                    "episodes": 0,
+                    "note": "",
+                }
+
+
+def _paper_columns(item: str, row: PaperRow, results: PaperResults) -> dict[str, str]:
+    """Return the columns that name the paper's row."""
+    return {
+        "item": item,
+        "paper_row": row.method,
+        "kind": results.kinds.get(row, ""),
+        "paper_name": results.names.get(row.method, row.method),
+        "base_model": results.names.get(row.base_model, row.base_model),
+    }

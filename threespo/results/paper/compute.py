@@ -1,4 +1,4 @@
-"""The paper's table of compute, and what a study's runs took."""
+"""The paper's table of compute, and what a study's runs cost."""
 
 import json
 import math
@@ -13,11 +13,14 @@ from threespo.errors import InputError
 from threespo.paths import PAPER_FOLDER
 from threespo.results.labels import label
 from threespo.results.paper.reader_table import MISSING, Column, PaperTable, Row, text_cell
+from threespo.tables import select_rows
 
 FILE = "compute.yaml"
 """The paper's numbers, in ``config/paper``."""
 
 JOULES_PER_KWH = 3.6e6
+
+NOT_RECORDED = "not recorded"
 
 _RUN = ["env", "policy", "method", "training_seed"]
 
@@ -59,129 +62,138 @@ def compute_table(
     provenance: pd.DataFrame,
     paper: Mapping[str, Any],
 ) -> PaperTable:
-    """Return what the study's runs took, beside the paper's numbers.
+    """Return what the study's runs cost, with the paper's numbers.
 
     Args:
         metrics: the table ``metrics``; ``epoch_tokens`` are there if the runs counted them.
         timing: the table ``timing``, of which rows of ``stage`` ``train`` are read.
-        stages: the table ``stages``; ``energy_joules`` are there if the machines told.
+        stages: the table ``stages``; ``energy_joules`` are there if a machine measured them.
         provenance: the table ``provenance``, for the machine and the study's settings.
         paper: as ``read_compute`` returns it.
     """
-    at = provenance.set_index(["section", "name"])["value"]
-    study = json.loads(at["study", "settings"])
-    machine = {
-        name: str(at.get(("machine", name), "unknown")) for name in ("processor", "cores", "memory")
-    }
-    rows = [
-        _line("server", "GPU", paper["gpu"], str(at.get(("machine", "GPUs"), "not recorded"))),
-        _line("server", "GPU memory at its peak", paper["gpu_memory"], "not recorded"),
-        _line(
-            "server",
-            "processor",
-            paper["processor"],
-            f"{machine['processor']}, {machine['cores']} cores",
-        ),
-        _line("server", "memory", paper["memory"], machine["memory"]),
-    ]
-    runs = _runs(metrics, timing, stages)
+    runs = _costs_of_runs(metrics, timing, stages)
+    values = provenance.set_index(["section", "name"])["value"]
+    # A notebook has tables only: the study is in one of them, as it was run.
+    study = json.loads(values["study", "settings"])
+
+    rows = _server_rows(values, paper)
     for (env, policy), group in runs.groupby(["env", "policy"], sort=False):
-        stands_for = study["policies"][policy]["stands_for"]
-        printed = paper["runs"].get(env, {}) if stands_for == paper["base_model"] else {}
-        rows += _of_runs(f"{label(env)}, {policy}", group, printed)
+        # The paper's days are those of one of its base models.
+        is_paper_model = study["policies"][policy]["stands_for"] == paper["base_model"]
+        printed = paper["runs"].get(env, {}) if is_paper_model else {}
+        rows += _run_rows(f"{label(env)}, {policy}", group, printed)
 
-    spent = [_amount(float(hours)) for hours in (runs["hours"].sum(), stages["seconds"].sum() / 3600)]
-    hours = f"{spent[0]} h of {len(runs)} training runs; all jobs {spent[1]} h"
-    total = f"about {paper['total']['days']:g} days, {paper['total']['runs']:g} runs (it calls them GPU-days)"
-    rows.append(_line("total", "runs", total, hours))
-    rows.append(
-        _line(
-            "total",
-            "preliminary runs",
-            f"about {paper['preliminary']:g} days",
-            "not counted: docs/LOG.md",
-        )
-    )
-    return PaperTable(_columns(), tuple(rows), _notes(runs), "of")
+    training_hours = _format_amount(float(runs["hours"].sum()))
+    all_hours = _format_amount(float(stages["seconds"].sum()) / 3600)
+    ours = f"{training_hours} h of {len(runs)} training runs; all jobs {all_hours} h"
+    total = paper["total"]
+    theirs = f"about {total['days']:g} days, {total['runs']:g} runs (it calls them GPU-days)"
+    preliminary = f"about {paper['preliminary']:g} days"
+    rows.append(_row("total", "runs", theirs, ours))
+    rows.append(_row("total", "preliminary runs", preliminary, "not counted: docs/LOG.md"))
 
-
-def _columns() -> tuple[Column, ...]:
-    return Column("what"), Column("paper", source="paper"), Column("this study", source="ours")
+    columns = (Column("what"), Column("paper", source="paper"), Column("this study", source="ours"))
+    return PaperTable(columns, tuple(rows), _notes(runs), "of")
 
 
-def _runs(metrics: pd.DataFrame, timing: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each training run with what it took; ``memory`` in MB, ``energy`` in kWh."""
-    measured = metrics.groupby(_RUN, sort=False).agg(
+def _server_rows(values: "pd.Series[str]", paper: Mapping[str, Any]) -> list[Row]:
+    def machine(name: str, default: str = "unknown") -> str:
+        return str(values.get(("machine", name), default))
+
+    processor = f"{machine('processor')}, {machine('cores')} cores"
+    return [
+        _row("server", "GPU", paper["gpu"], machine("GPUs", NOT_RECORDED)),
+        _row("server", "GPU memory at its peak", paper["gpu_memory"], NOT_RECORDED),
+        _row("server", "processor", paper["processor"], processor),
+        _row("server", "memory", paper["memory"], machine("memory")),
+    ]
+
+
+def _costs_of_runs(metrics: pd.DataFrame, timing: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each training run with what it cost; ``memory`` in MB, ``energy`` in kWh."""
+    # ``generations`` is a running total, so the last epoch has that of the run.
+    costs = metrics.groupby(_RUN, sort=False).agg(
         epochs=("epoch", "max"), generations=("generations", "last")
     )
-    # Without a single count the sum is unknown, and not 0.
-    counted = metrics if "epoch_tokens" in metrics else metrics.assign(epoch_tokens=math.nan)
-    measured["tokens"] = counted.groupby(_RUN, sort=False)["epoch_tokens"].agg(
-        lambda one: one.sum(skipna=False)
-    )
-    of_runs = timing[timing["stage"] == "train"].groupby(_RUN)
-    measured["hours"] = of_runs["seconds"].sum() / 3600
-    measured["memory"] = of_runs["peak_memory_mb"].max()
+    if "epoch_tokens" not in metrics:
+        metrics = metrics.assign(epoch_tokens=math.nan)
+    # With an epoch that was not counted the sum is unknown, and not 0.
+    tokens = metrics.groupby(_RUN, sort=False)["epoch_tokens"]
+    costs["tokens"] = tokens.agg(lambda epoch_tokens: epoch_tokens.sum(skipna=False))
+    training = select_rows(timing, stage="train").groupby(_RUN)
+    costs["hours"] = training["seconds"].sum() / 3600
+    costs["memory"] = training["peak_memory_mb"].max()
 
-    names = [f"{env}/{policy}/{method}/seed-{seed}" for env, policy, method, seed in measured.index]
-    told = stages[stages["stage"] == "train"].set_index("name")
-    joules = told["energy_joules"] if "energy_joules" in told else pd.Series(dtype=float)
-    measured["energy"] = [float(joules.get(name, math.nan)) / JOULES_PER_KWH for name in names]
-    return measured.reset_index()
+    # Energy is measured by job, and a job's name is its run's.
+    jobs = select_rows(stages, stage="train").set_index("name")
+    joules = jobs["energy_joules"] if "energy_joules" in jobs else pd.Series(dtype=float)
+    energy = []
+    for env, policy, method, seed in costs.index:
+        run_joules = joules.get(f"{env}/{policy}/{method}/seed-{seed}", math.nan)
+        energy.append(float(run_joules) / JOULES_PER_KWH)
+    costs["energy"] = energy
+    return costs.reset_index()
 
 
-def _of_runs(section: str, runs: pd.DataFrame, printed: Mapping[str, float]) -> list[Row]:
-    """Return the lines of the runs of one environment and policy: the least and the most of the methods' means."""
-    days = printed.get("days")
-    hours = f"about {24 * days:g} ({days:g} days)" if days is not None else MISSING
-    epochs = f"{printed['epochs']:g}" if printed else MISSING
+def _run_rows(section: str, runs: pd.DataFrame, printed: Mapping[str, float]) -> list[Row]:
+    """Return the rows of the runs of one environment and policy."""
+    epochs = MISSING
+    hours = MISSING
+    if printed:
+        epochs = f"{printed['epochs']:g}"
+        hours = f"about {24 * printed['days']:g} ({printed['days']:g} days)"
+
+    def ours(cost: str, write: Callable[[float], str]) -> str:
+        return _range_over_methods(runs, cost, write)
+
     return [
-        _line(section, "epochs of a run", epochs, _by_method(runs, "epochs", _amount)),
-        _line(section, "hours of a run", hours, _by_method(runs, "hours", _amount)),
-        _line(section, "generations of a run", MISSING, _by_method(runs, "generations", _whole)),
-        _line(section, "generated tokens of a run", MISSING, _by_method(runs, "tokens", _whole)),
-        _line(section, "memory of a run at its peak, MB", MISSING, _by_method(runs, "memory", _whole)),
-        _line(section, "energy of a run, kWh", MISSING, _by_method(runs, "energy", _amount)),
+        _row(section, "epochs of a run", epochs, ours("epochs", _format_amount)),
+        _row(section, "hours of a run", hours, ours("hours", _format_amount)),
+        _row(section, "generations of a run", MISSING, ours("generations", _format_count)),
+        _row(section, "generated tokens of a run", MISSING, ours("tokens", _format_count)),
+        _row(section, "memory of a run at its peak, MB", MISSING, ours("memory", _format_count)),
+        _row(section, "energy of a run, kWh", MISSING, ours("energy", _format_amount)),
     ]
 
 
-def _by_method(runs: pd.DataFrame, name: str, write: Callable[[float], str]) -> str:
-    means = runs.groupby("method", sort=False)[name].mean().dropna()
+def _range_over_methods(runs: pd.DataFrame, cost: str, write: Callable[[float], str]) -> str:
+    """Return the least and the most of the methods' means, with the methods."""
+    # Runs of earlier versions may lack a cost.
+    means = runs.groupby("method", sort=False)[cost].mean().dropna()
     if means.empty:
-        return "not recorded"
-    least, most = str(means.idxmin()), str(means.idxmax())
-    if write(means[least]) == write(means[most]):
-        return write(means[least])
-    return f"{write(means[least])} ({label(least)}) to {write(means[most])} ({label(most)})"
+        return NOT_RECORDED
+
+    cheapest = str(means.idxmin())
+    dearest = str(means.idxmax())
+    # As they are written: methods that differ in digits that are not shown are one number.
+    least = write(means[cheapest])
+    most = write(means[dearest])
+    return least if least == most else f"{least} ({label(cheapest)}) to {most} ({label(dearest)})"
 
 
 def _notes(runs: pd.DataFrame) -> tuple[str, ...]:
-    lines = [
+    notes = [
         "Means over training seeds, from the method that takes least to the one that takes most. Hours are of training, on "
         "a machine that may have had other work; memory is that of the run's process, without a GPU's."
     ]
     if runs["tokens"].isna().any():
-        lines.append(
+        notes.append(
             "Runs of before tokens were counted have none; without its metrics.parquet a run is made anew."
         )
     if runs["energy"].isna().all():
-        lines.append(
-            "Energy is recorded of a run's own GPUs, on its first machine (extra `gpu`); not of processors."
-        )
+        energy = "Energy is recorded of a run's own GPUs, on its first machine (extra `gpu`); not of processors."
     else:
-        lines.append(
-            "Energy is that of the run's GPUs from its beginning to its end, without processors and memory."
-        )
-    return tuple(lines)
+        energy = "Energy is that of the run's GPUs from its beginning to its end, without processors and memory."
+    return (*notes, energy)
 
 
-def _line(section: str, what: str, paper: str, ours: str) -> Row:
+def _row(section: str, what: str, paper: str, ours: str) -> Row:
     return Row((text_cell(what), text_cell(paper), text_cell(ours)), section)
 
 
-def _amount(value: float) -> str:
+def _format_amount(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _whole(value: float) -> str:
+def _format_count(value: float) -> str:
     return f"{value:,.0f}"

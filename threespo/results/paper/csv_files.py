@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-_FORMULAS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """What spreadsheets begin formulas with; wide letters are the same to some of them."""
 
-_UNSEEN = ("Cc", "Cf", "Zs", "Zl", "Zp")
+_SKIPPED_CATEGORIES = ("Cc", "Cf", "Zs", "Zl", "Zp")
 """Unicode categories of blanks, line breaks, marks of byte order and the like, which spreadsheets may pass over."""
 
 
@@ -18,13 +18,16 @@ def csv_text(frame: "pd.DataFrame") -> str:
 
     Products, models and authors of studies have written the texts, and names of columns may be theirs, too.
     """
-    named = frame.rename(columns=_harmless)
-    return str(named.map(_harmless).to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    escaped = frame.rename(columns=_escape_formula).map(_escape_formula)
+    return str(escaped.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
-def _harmless(value: object) -> object:
+def _escape_formula(value: object) -> object:
     """Return a cell, with a quotation mark before a text that may be taken for a formula."""
     if not isinstance(value, str):
         return value
-    seen = next((letter for letter in value if unicodedata.category(letter) not in _UNSEEN), "")
-    return f"'{value}" if seen in _FORMULAS or value.startswith(("\t", "\r", "\n")) else value
+    visible = [letter for letter in value if unicodedata.category(letter) not in _SKIPPED_CATEGORIES]
+    is_formula = bool(visible) and visible[0] in _FORMULA_SIGNS
+    # Some spreadsheets take what follows such a blank for a cell of its own.
+    begins_cell = value.startswith(("\t", "\r", "\n"))
+    return f"'{value}" if is_formula or begins_cell else value

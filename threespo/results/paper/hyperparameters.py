@@ -64,102 +64,108 @@ def read_hyperparameters(file: Path = HYPERPARAMETERS) -> Hyperparameters:
         ) from error
 
 
-def compare_hyperparameters(study: "Study", rows: Hyperparameters) -> pd.DataFrame:
-    """Return the table ``compare_hyperparameters``: a row for each of the paper's and then for each that it leaves open."""
+def compare_hyperparameters(study: "Study", hyperparameters: Hyperparameters) -> pd.DataFrame:
+    """Return the table ``hyperparameters``: a row for each of the paper's and then for each that it leaves open."""
+    # With all options of every method, also those that keep their defaults.
     values = json.loads(dump_study(study, options=True))
-    return pd.DataFrame(
-        [
-            {
-                **{
+    records = []
+    for silent, rows in ((False, hyperparameters.printed), (True, hyperparameters.silent)):
+        for row in rows:
+            records.append(
+                {
                     "name": row.name,
                     "silent": silent,
                     "printed": "" if silent else format_value(row.printed),
-                },
-                **{
-                    "here": _here(row, values),
+                    "here": _value_in_study(row, values),
                     "fields": ", ".join(row.fields),
                     "reason": row.reason or "",
-                },
-            }
-            for silent, group in ((False, rows.printed), (True, rows.silent))
-            for row in group
-        ],
-        columns=list(COLUMNS),
-    )
+                }
+            )
+    return pd.DataFrame(records, columns=list(COLUMNS))
 
 
 def hyperparameter_table(table: pd.DataFrame) -> PaperTable:
-    """Return the table ``compare_hyperparameters`` for readers."""
+    """Return the table ``hyperparameters`` for readers."""
     columns = (
-        *(
-            Column("setting"),
-            Column("paper", source="paper"),
-            Column("this study", source="ours", kind="long"),
-        ),
+        Column("setting"),
+        Column("paper", source="paper"),
+        Column("this study", source="ours", kind="long"),
         Column("field, or why there is none", kind="long"),
     )
     rows = []
     for row in table.to_dict("records"):
-        explained = ": ".join(filter(None, (row["fields"], row["reason"])))
-        values = [text_cell(row[name], row[name] or MISSING) for name in ("printed", "here")]
-        section = "not printed by the paper" if row["silent"] else "printed"
-        rows.append(Row((text_cell(row["name"]), *values, text_cell(explained)), section))
+        explanation = ": ".join(part for part in (row["fields"], row["reason"]) if part)
+        cells = (
+            text_cell(row["name"]),
+            text_cell(row["printed"], row["printed"] or MISSING),
+            text_cell(row["here"], row["here"] or MISSING),
+            text_cell(explanation),
+        )
+        rows.append(Row(cells, "not printed by the paper" if row["silent"] else "printed"))
     note = "Several values: of the entries in brackets. A dash: not printed, or no entry of this study has the field."
     return PaperTable(columns, tuple(rows), (note,), "of the paper")
 
 
-def match_fields(values: Any, parts: list[str], place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the full names and values of all fields that a name with wildcards means."""
-    if not parts:
-        yield place, values
+def match_fields(values: Any, pattern: list[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the full names and values of all fields that a name with wildcards matches.
+
+    Args:
+        values: the study, or a part of it.
+        pattern: the name's parts, which dots separate.
+        prefix: the part's own name.
+    """
+    if not pattern:
+        yield prefix, values
     elif isinstance(values, dict):
-        for key in fnmatch.filter(values, parts[0]):
-            yield from match_fields(values[key], parts[1:], f"{place}.{key}".lstrip("."))
+        for key in fnmatch.filter(values, pattern[0]):
+            name = f"{prefix}.{key}" if prefix else key
+            yield from match_fields(values[key], pattern[1:], name)
 
 
 def format_value(value: Any) -> str:
     """Return a value as tables have it."""
+    # A bool is an int, too.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
+        # 1e-6, as the paper has it, and not 1e-06.
         return f"{value:g}".replace("e-0", "e-")
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _here(row: Hyperparameter, values: dict[str, Any]) -> str:
+def _value_in_study(row: Hyperparameter, values: dict[str, Any]) -> str:
     """Return a study's value of a row; where entries differ, each value with the entries that have it."""
-    entries: dict[str, list[str]] = {}
-    for name in row.fields:
-        for place, value in _fields(values, name):
-            entry = (
-                place.split(".")[1]
-                if name.startswith(("methods.", "policies."))
-                else place.split(".")[0]
-            )
-            entries.setdefault(_value(name, value), []).append(entry)
-    if len(entries) == 1:
-        return next(iter(entries))
-    return "; ".join(f"{value} ({', '.join(dict.fromkeys(names))})" for value, names in entries.items())
+    entries_by_value: dict[str, list[str]] = {}
+    for field in row.fields:
+        # Sections of environments have a setting as well, and are named themselves.
+        in_entries = field.startswith(("methods.", "policies."))
+        for name, value in _fields_in_study(values, field):
+            parts = name.split(".")
+            entry = parts[1] if in_entries else parts[0]
+            entries_by_value.setdefault(_format_setting(field, value), []).append(entry)
 
-
-def _value(name: str, value: Any) -> str:
-    if value is None:
-        return "chosen by trials" if name.endswith("learning_rate") else "not set"
-    return format_value(value)
-
-
-def _fields(values: dict[str, Any], name: str) -> list[tuple[str, Any]]:
-    """Return what a name means in a study; a policy of the study ``paper`` stands for those of any study."""
-    parts = name.split(".")
-    if here := list(match_fields(values, parts)):
-        return here
-    local = {
-        policy: one
-        for policy, one in values.get("policies", {}).items()
-        if one.get("kind") != "endpoint"
-    }
-    return (
-        list(match_fields({"policies": local}, [parts[0], "*", *parts[2:]]))
-        if parts[0] == "policies"
-        else []
+    # Where all entries agree their names would say nothing.
+    if len(entries_by_value) == 1:
+        return next(iter(entries_by_value))
+    return "; ".join(
+        f"{value} ({', '.join(dict.fromkeys(entries))})" for value, entries in entries_by_value.items()
     )
+
+
+def _format_setting(field: str, value: Any) -> str:
+    if value is not None:
+        return format_value(value)
+    return "chosen by trials" if field.endswith("learning_rate") else "not set"
+
+
+def _fields_in_study(values: dict[str, Any], field: str) -> list[tuple[str, Any]]:
+    """Return the fields that a name means in a study; a policy of the study ``paper`` stands for those of any study."""
+    parts = field.split(".")
+    fields = list(match_fields(values, parts))
+    if fields or parts[0] != "policies":
+        return fields
+
+    # An endpoint has none of the settings of a local policy.
+    policies = values.get("policies", {})
+    local = {name: policy for name, policy in policies.items() if policy.get("kind") != "endpoint"}
+    return list(match_fields({"policies": local}, ["policies", "*", *parts[2:]]))

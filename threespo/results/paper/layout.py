@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -66,7 +66,7 @@ def create_panels(
         width: of the whole figure (``WIDTHS``); ``None`` is a column for a single panel and a page for several.
         panels: how many; with none there is an empty one.
         height: of a panel with all its axes, in inches; of each row of panels where they differ.
-        across: panels beside each other, at most.
+        across: panels in a row, at most.
         stack: axes above each other in a panel.
         sharey: whether the panels of a row share their vertical axis.
 
@@ -82,20 +82,33 @@ def create_panels(
     width = width or ("page" if panels > 1 else "column")
     columns = min(across, panels)
     rows = math.ceil(panels / columns)
+    # Rows with more lines may be taller.
     heights = [height] * rows if isinstance(height, int | float) else list(height)
     if len(heights) != rows:
         raise ValueError(f"{len(heights)} heights for {rows} rows of panels")
+
     figure = plt.figure(figsize=(WIDTHS[width], sum(heights)), layout="constrained")
-    ratios = {"height_ratios": [of_row for of_row in heights for _ in range(stack)]}
+    # Axes of a stack have the same height.
+    axis_heights = [row_height for row_height in heights for _ in range(stack)]
     grid = figure.subplots(
-        rows * stack, columns, squeeze=False, sharey="row" if sharey else False, gridspec_kw=ratios
+        rows * stack,
+        columns,
+        squeeze=False,
+        sharey="row" if sharey else False,
+        gridspec_kw={"height_ratios": axis_heights},
     )
 
-    places = [grid[stack * (at // columns) :, at % columns][:stack] for at in range(rows * columns)]
-    for spare in places[panels:]:
-        for axis in spare:
-            axis.remove()
-    return figure, [list(place) if stack > 1 else place[0] for place in places[:panels]]
+    used = []
+    for index in range(rows * columns):
+        top = stack * (index // columns)
+        panel = list(grid[top : top + stack, index % columns])
+        if index < panels:
+            used.append(panel if stack > 1 else panel[0])
+        else:
+            # The last row may have room for more panels than there are.
+            for axis in panel:
+                axis.remove()
+    return figure, used
 
 
 def add_legend(
@@ -116,8 +129,12 @@ def add_legend(
         return
     names = list(labels) if labels else [str(handle.get_label()) for handle in handles]
     width, height = figure.get_size_inches()
-    columns = max(1, min(len(names), int(width / (0.45 + LEGEND_LETTER_WIDTH * max(map(len, names))))))
+    longest = max(len(name) for name in names)
+    # 0.45 inches are for an entry's line and the space around it.
+    columns_that_fit = int(width / (0.45 + LEGEND_LETTER_WIDTH * longest))
+    columns = max(1, min(len(names), columns_that_fit))
     rows = math.ceil(len(names) / columns) + (title is not None)
+
     figure.set_size_inches(width, height + LEGEND_ROW_HEIGHT * rows + 0.1)
     figure.legend(
         handles, names, loc="outside lower center", ncols=columns, title=title, columnspacing=1.2
@@ -135,26 +152,37 @@ def page_boxes(figure: "Figure") -> "list[Bbox]":
     if height <= PAGE_HEIGHT:
         return [Bbox([[0.0, 0.0], [width, height]])]
 
-    boxes = _boxes(figure.axes, figure.dpi)
-    # A cut goes through no panel. The last one is the figure's lower edge, below its legend.
-    cuts = [low for low, _ in boxes if not any(bottom < low < top for bottom, top in boxes)]
-    cuts = [*sorted({cut for cut in cuts if cut > min(cuts)}, reverse=True), 0.0]
+    extents = _panel_extents(figure.axes, figure.dpi)
+    lowest = min(extent.bottom for extent in extents)
+    cuts = set()
+    for candidate in (extent.bottom for extent in extents):
+        through_panel = any(extent.bottom < candidate < extent.top for extent in extents)
+        if candidate > lowest and not through_panel:
+            cuts.add(candidate)
+    # The last cut is the figure's lower edge, below its legend.
+    descending = [*sorted(cuts, reverse=True), 0.0]
 
     edges = [height]
-    for cut, below in zip(cuts, [*cuts[1:], None], strict=True):
-        if below is None or edges[-1] - below > PAGE_HEIGHT:
+    for cut, next_cut in pairwise(descending):
+        if edges[-1] - next_cut > PAGE_HEIGHT:
             edges.append(cut)
+    edges.append(0.0)
     return [Bbox([[0.0, bottom], [width, top]]) for top, bottom in pairwise(edges)]
 
 
-def _boxes(axes: "Sequence[Axes]", dpi: float) -> list[tuple[float, float]]:
-    """Return the lower and the upper end of every panel with its labels, in inches."""
-    found = []
+class _Extent(NamedTuple):
+    bottom: float
+    top: float
+
+
+def _panel_extents(axes: "Sequence[Axes]", dpi: float) -> list[_Extent]:
+    """Return the vertical extent of every panel with its labels, in inches."""
+    extents = []
     for axis in axes:
         box = axis.get_tightbbox()
         if box is not None:
-            found.append((box.y0 / dpi - 0.01, box.y1 / dpi))
-    return found
+            extents.append(_Extent(box.y0 / dpi - 0.01, box.y1 / dpi))
+    return extents
 
 
 def format_thousands(axis: "Axes") -> None:

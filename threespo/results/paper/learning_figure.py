@@ -10,6 +10,7 @@ from threespo.results.labels import label, styles, titled
 from threespo.results.paper.layout import add_legend, create_panels, format_percent, format_thousands
 from threespo.study.catalogue import UNIFORM_ROWS
 from threespo.study.confirmatory import MIN_SEEDS
+from threespo.tables import select_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,15 +26,16 @@ DRAWN_COLUMNS = ("env", "policy", "method", "unit", "snapshot", "seeds", "at", "
 
 def select_paper_methods(points: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of figure 3a: those of the paper's methods, or all in a study that has none of them."""
-    theirs = points[points["paper_row"].isin(CURVES)]
-    return theirs if len(theirs) else points
+    of_paper = points[points["paper_row"].isin(CURVES)]
+    return of_paper if len(of_paper) else points
 
 
 def select_uniform_rows(points: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of figure 3d: 3SPO with a uniform number of samples, and as it is with the same presets."""
-    uniform = points["paper_row"].isin(UNIFORM_ROWS)
-    adaptive = (points["paper_row"] == "3spo") & points["preset"].isin(points.loc[uniform, "preset"])
-    return points[uniform | adaptive]
+    is_uniform = points["paper_row"].isin(UNIFORM_ROWS)
+    has_preset = points["preset"].isin(points.loc[is_uniform, "preset"])
+    is_adaptive = (points["paper_row"] == "3spo") & has_preset
+    return points[is_uniform | is_adaptive]
 
 
 def draw_curves(points: pd.DataFrame, units: Sequence[str]) -> "tuple[Figure, pd.DataFrame]":
@@ -51,76 +53,84 @@ def draw_curves(points: pd.DataFrame, units: Sequence[str]) -> "tuple[Figure, pd
     """
     from matplotlib.lines import Line2D
 
-    panels = [
-        (place, unit)
-        for place in dict.fromkeys(zip(points["env"], points["policy"], strict=True))
-        for unit in units
-    ]
-    environments, methods = list(dict.fromkeys(points["env"])), list(dict.fromkeys(points["method"]))
-    drawn_as = styles(methods)
-    figure, axes = create_panels(None, len(panels), 2.1, across=len(units) if len(units) > 1 else 3)
+    settings = points[["env", "policy"]].drop_duplicates().to_dict("records")
+    panels = [(setting, unit) for setting in settings for unit in units]
+    # A row has the units of one setting or, where there is one unit, several settings.
+    across = len(units) if len(units) > 1 else 3
+    figure, axes = create_panels(None, len(panels), 2.1, across=across)
 
+    environments = list(dict.fromkeys(points["env"]))
+    methods = list(dict.fromkeys(points["method"]))
+    line_styles = styles(methods)
     rows: list[dict[str, Any]] = []
-    for axis, ((env, policy), unit) in zip(axes, panels, strict=True):
-        here = points[(points["env"] == env) & (points["policy"] == policy)]
-        for method in dict.fromkeys(here["method"]):
-            means = _means(here[here["method"] == method], unit)
+    for axis, (setting, unit) in zip(axes, panels, strict=True):
+        in_panel = select_rows(points, **setting)
+        for method, curves in in_panel.groupby("method", sort=False):
+            means = _means_over_seeds(curves, unit)
             rows += means
-            _curve(axis, here[here["method"] == method], means, unit, drawn_as[method])
+            _draw_curve(axis, curves, means, unit, line_styles[str(method)])
+
         axis.set(xlabel=UNIT_LABELS.get(unit, unit), ylim=(0, 1), xlim=(0, None))
         format_thousands(axis)
         format_percent(axis)
         if unit == units[0]:
-            axis.set(
-                title=titled(policy, env, environments),
-                ylabel=f"success, {label(here['split'].iloc[0], env)}",
-            )
-    add_legend(
-        figure, [Line2D([], [], ms=4, label=label(method), **drawn_as[method]) for method in methods]
-    )
+            env = setting["env"]
+            split = in_panel["split"].iloc[0]
+            axis.set_title(titled(setting["policy"], env, environments))
+            axis.set_ylabel(f"success, {label(split, env)}")
+
+    handles = []
+    for method in methods:
+        handles.append(Line2D([], [], ms=4, label=label(method), **line_styles[method]))
+    add_legend(figure, handles)
     return figure, pd.DataFrame(rows, columns=list(DRAWN_COLUMNS))
 
 
-def _means(curves: pd.DataFrame, unit: str) -> list[dict[str, Any]]:
+def _means_over_seeds(curves: pd.DataFrame, unit: str) -> list[dict[str, Any]]:
     """Return the means over seeds of one method's curves, snapshot by snapshot."""
-    seeds, rows = curves["training_seed"].nunique(), []
+    seeds = curves["training_seed"].nunique()
+    rows = []
     for snapshot, group in curves.groupby("snapshot", sort=True):
+        # A mean over fewer seeds would make a step in the curve.
         if len(group) < seeds:
             continue
+        successes = group["success"].tolist()
         # The base is one policy, whichever seed's curve begins with it.
-        found = mean_interval(group["success"].tolist() if snapshot else group["success"].tolist()[:1])
+        interval = mean_interval(successes if snapshot else successes[:1])
         first = group.iloc[0]
-        values = (
-            first["env"],
-            first["policy"],
-            first["method"],
-            unit,
-            snapshot,
-            seeds,
-            group[unit].mean(),
-        )
         rows.append(
-            dict(zip(DRAWN_COLUMNS, (*values, found.estimate, found.low, found.high), strict=True))
+            {
+                "env": first["env"],
+                "policy": first["policy"],
+                "method": first["method"],
+                "unit": unit,
+                "snapshot": snapshot,
+                "seeds": seeds,
+                "at": group[unit].mean(),
+                "mean": interval.estimate,
+                "low": interval.low,
+                "high": interval.high,
+            }
         )
     return rows
 
 
-def _curve(
+def _draw_curve(
     axis: "Axes", curves: pd.DataFrame, means: list[dict[str, Any]], unit: str, style: dict[str, Any]
 ) -> None:
+    # An interval from two seeds is too wide to be read.
     if curves["training_seed"].nunique() < MIN_SEEDS:
-        for _, seed in curves.groupby("training_seed", sort=True):
-            axis.plot(seed[unit], seed["success"], lw=0.8, ms=3, **style)
+        for _, seed_curve in curves.groupby("training_seed", sort=True):
+            axis.plot(seed_curve[unit], seed_curve["success"], lw=0.8, ms=3, **style)
         return
-    at, mean = [row["at"] for row in means], [row["mean"] for row in means]
-    low, high = (
-        [min(max(row[end], 0.0), 1.0) for row in means if row["snapshot"]] for end in ("low", "high")
-    )
-    axis.plot(at, mean, ms=4, **style)
+
+    axis.plot([row["at"] for row in means], [row["mean"] for row in means], ms=4, **style)
+    # The base has no interval over seeds.
+    trained = [row for row in means if row["snapshot"]]
     axis.fill_between(
-        [row["at"] for row in means if row["snapshot"]],
-        low,
-        high,
+        [row["at"] for row in trained],
+        [min(max(row["low"], 0.0), 1.0) for row in trained],
+        [min(max(row["high"], 0.0), 1.0) for row in trained],
         color=style["color"],
         alpha=0.15,
         lw=0,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from pydantic import Field, TypeAdapter, ValidationError
@@ -26,7 +27,7 @@ class Limitation(Settings):
     claim: str
     """The claim of ``claims.yaml`` that it is."""
     measured: str
-    """What is set beside it: a name in ``MEASURED``."""
+    """What this study measures of it: a name in ``MEASURED``."""
 
 
 def read_limitations(folder: Path = PAPER_FOLDER) -> list[Limitation]:
@@ -36,19 +37,21 @@ def read_limitations(folder: Path = PAPER_FOLDER) -> list[Limitation]:
         InputError: if ``limitations.yaml`` is missing, or names a measurement that there is not.
     """
     path = folder / FILE
+    values = read_yaml(read_text(path, "Restore it from the repository."), str(path))
     try:
-        values = read_yaml(read_text(path, "Restore it from the repository."), str(path))
-        found = TypeAdapter(list[Limitation]).validate_python(values)
+        limitations = TypeAdapter(list[Limitation]).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(f"{path}, {where}: {first['msg']}; restore it from the repository") from error
-    for one in found:
-        if one.measured not in MEASURED:
+
+    for limitation in limitations:
+        if limitation.measured not in MEASURED:
             raise InputError(
-                f"{path}, {one.name!r}: measured is {one.measured!r}, expected one of: {', '.join(MEASURED)}"
+                f"{path}, {limitation.name!r}: measured is {limitation.measured!r}, "
+                f"expected one of: {', '.join(MEASURED)}"
             )
-    return found
+    return limitations
 
 
 def limitations_table(
@@ -61,63 +64,72 @@ def limitations_table(
         metrics: the table ``metrics``.
         paper: as ``read_limitations`` returns them.
     """
-    columns = (
-        Column("limitation"),
-        *(Column(name, kind="long") for name in ("the paper", "is it one?", "in this study")),
-    )
-    decided = claims.drop_duplicates("claim").set_index("claim")
-    found = {str(name): f"{row['verdict']}: {row['detail']}" for name, row in decided.iterrows()}
+    # The first row of a claim decides; further ones are those of variants.
+    judged = claims.drop_duplicates("claim").to_dict("records")
+    verdicts = {row["claim"]: f"{row['verdict']}: {row['detail']}" for row in judged}
+
     rows = []
-    for one in paper:
-        columns_of, describe = MEASURED[one.measured]
-        recorded = columns_of <= set(metrics.columns)
-        measured = "; ".join(describe(metrics)) if recorded else "not recorded by the study's runs"
-        rows.append(
-            Row(
-                (
-                    text_cell(one.name),
-                    text_cell(one.says),
-                    text_cell(found.get(one.claim, "not judged")),
-                    text_cell(measured),
-                )
-            )
-        )
-    return PaperTable(columns, tuple(rows))
+    for limitation in paper:
+        verdict = verdicts.get(limitation.claim, "not judged")
+        measurement = MEASURED[limitation.measured]
+        # Methods and versions differ in what they record.
+        measured = "not recorded by the study's runs"
+        if measurement.columns <= set(metrics.columns):
+            measured = "; ".join(measurement.describe(metrics))
+        texts = (limitation.name, limitation.says, verdict, measured)
+        rows.append(Row(tuple(text_cell(text) for text in texts)))
+
+    headings = ("the paper", "is it one?", "in this study")
+    long_columns = [Column(heading, kind="long") for heading in headings]
+    return PaperTable((Column("limitation"), *long_columns), tuple(rows))
 
 
-def _revisits(metrics: pd.DataFrame) -> Iterator[str]:
+def _describe_revisits(metrics: pd.DataFrame) -> Iterator[str]:
     """Yield how often a visited state had been met before in its run."""
-    for place, runs in _by_place(metrics):
-        ends = runs.groupby(["method", "training_seed"])["detail_state_met"].last()
-        visits = runs.groupby(["method", "training_seed"])["detail_state_visits"].sum()
+    for setting, runs in _runs_by_setting(metrics):
+        # ``detail_state_met`` is a running total, ``detail_state_visits`` is counted again in each epoch.
+        by_run = runs.groupby(["method", "training_seed"])
+        met = by_run["detail_state_met"].last().groupby("method").sum()
+        visits = by_run["detail_state_visits"].sum().groupby("method").sum()
         # A state is met once, on a visit or as what an action led to; all other visits are repetitions.
-        again = 100.0 * (1.0 - ends.groupby("method").sum() / visits.groupby("method").sum())
-        yield f"{place}: at least {_range(again)} of the visits were to a state already met in the run"
+        revisits = 100.0 * (1.0 - met / visits)
+        yield f"{setting}: at least {_range_over_methods(revisits)} of the visits were to a state already met in the run"
 
 
-def _inadmissible(metrics: pd.DataFrame) -> Iterator[str]:
+def _describe_inadmissible(metrics: pd.DataFrame) -> Iterator[str]:
     """Yield how often a response named no admissible action."""
-    for place, runs in _by_place(metrics):
+    for setting, runs in _runs_by_setting(metrics):
+        # Steps are a running total, the rate is that of an epoch.
         steps = runs.groupby(["method", "training_seed"])["env_steps"].diff().fillna(runs["env_steps"])
-        wrong = (runs["inadmissible_rate"] * steps).groupby(runs["method"]).sum()
-        share = 100.0 * wrong / steps.groupby(runs["method"]).sum()
-        yield f"{place}: {_range(share)} of the responses in training named no admissible action"
+        inadmissible = (runs["inadmissible_rate"] * steps).groupby(runs["method"]).sum()
+        # Over all responses, not the mean of the epochs' rates: epochs differ in length.
+        shares = 100.0 * inadmissible / steps.groupby(runs["method"]).sum()
+        yield f"{setting}: {_range_over_methods(shares)} of the responses in training named no admissible action"
 
 
-def _by_place(metrics: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def _runs_by_setting(metrics: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     for (env, policy), runs in metrics.groupby(["env", "policy"], sort=False):
         yield f"{label(str(env))}, {policy}", runs
 
 
-def _range(shares: "pd.Series[float]") -> str:
-    least, most = shares.idxmin(), shares.idxmax()
-    if f"{shares[least]:.1f}" == f"{shares[most]:.1f}":
-        return f"{shares[least]:.1f} %"
-    return f"{shares[least]:.1f} % ({label(str(least))}) to {shares[most]:.1f} % ({label(str(most))})"
+def _range_over_methods(percent: "pd.Series[float]") -> str:
+    lowest = str(percent.idxmin())
+    highest = str(percent.idxmax())
+    least = f"{percent[lowest]:.1f} %"
+    most = f"{percent[highest]:.1f} %"
+    return least if least == most else f"{least} ({label(lowest)}) to {most} ({label(highest)})"
 
 
-MEASURED: Mapping[str, tuple[set[str], Callable[[pd.DataFrame], Iterator[str]]]] = {
-    "revisits": ({"detail_state_met", "detail_state_visits"}, _revisits),
-    "admissible": ({"env_steps", "inadmissible_rate"}, _inadmissible),
+class Measurement(NamedTuple):
+    """What a study's runs show of a limitation."""
+
+    columns: set[str]
+    """Columns of ``metrics`` that it needs."""
+    describe: Callable[[pd.DataFrame], Iterator[str]]
+    """Yields a sentence for each environment and policy."""
+
+
+MEASURED: Mapping[str, Measurement] = {
+    "revisits": Measurement({"detail_state_met", "detail_state_visits"}, _describe_revisits),
+    "admissible": Measurement({"env_steps", "inadmissible_rate"}, _describe_inadmissible),
 }
-"""What a study's runs say of a limitation, environment by environment, and the columns of ``metrics`` that it takes."""

@@ -4,7 +4,6 @@ import sys
 
 from threespo.errors import InputError
 from threespo.files import replace_file
-from threespo.paths import NOTEBOOKS_FOLDER
 from threespo.results.settings import NotebookSettings
 
 
@@ -17,13 +16,16 @@ def execute(settings: NotebookSettings) -> None:
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
-    source, paths = NOTEBOOKS_FOLDER / f"{settings.name}.ipynb", settings.paths
-    parameters = {"tables": str(paths.tables), "figures": str(paths.figures)}
+    paths = settings.paths
+    folders = {"tables": str(paths.tables), "figures": str(paths.figures)}
+    parameters = {**folders, **settings.parameters}
     try:
         with replace_file(paths.notebook(settings.name)) as out:
-            # Papermill fills parameters into what stands in braces in a path.
-            places = [str(path).replace("{", "{{").replace("}", "}}") for path in (source, out)]
+            # Papermill fills parameters into what is in braces in a path.
+            places = [str(path).replace("{", "{{").replace("}", "}}") for path in (settings.source, out)]
             papermill.execute_notebook(*places, parameters, kernel_name="python3", progress_bar=False)
     except PapermillExecutionError as error:
-        raise InputError(f"{source}: a cell failed on the tables in {paths.tables}\n{error}") from error
+        raise InputError(
+            f"{settings.source}: a cell failed on the tables in {paths.tables}\n{error}"
+        ) from error
     print(f"notebook {settings.name}: {paths.notebook(settings.name)}", file=sys.stderr)

@@ -17,20 +17,18 @@ from threespo.results.paper.latex import escape_latex
 MISSING = "–"
 
 MAX_TEXT_WIDTH = 0.24
-"""Width of a column of text in LaTeX, as a share of the line, at most."""
+"""Width of a column of long text in LaTeX, as a share of the line, at most."""
 
 ALL_TEXT_WIDTH = 0.84
-"""What columns of text may take of a line together, less the space between them."""
-
-_FIRST = ' class="first"'
+"""Share of the line that all columns of long text have together, less the space between them."""
 
 MAX_WIDE_COLUMNS = 8
-"""Columns of a table that HTML shows in its usual size."""
+"""Columns of a table that HTML shows in its usual size; a table of more is set smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; those of one ``group`` that stand side by side share a heading."""
+    """A column; neighbours of one ``group`` share a heading."""
 
     name: str
     group: str = ""
@@ -44,9 +42,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: what is read, and what it stands for."""
+    """A cell: what is read, and the values behind it."""
 
-    text_cell: str
+    text: str
     values: tuple[object, ...]
     """For the CSV file; NaN or an empty text where there is nothing."""
     link: str = ""
@@ -59,9 +57,9 @@ class Row:
 
     cells: tuple[Cell, ...]
     section: str = ""
-    """What the rows below one heading share, for example the base model."""
+    """The heading that the row shares with its neighbours, for example the base model."""
     in_study: bool = True
-    """Whether the study has it; others are in the CSV file only, with the paper's numbers."""
+    """Whether the study has it; other rows are in the CSV file only, with the paper's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,100 +71,97 @@ class PaperTable:
     notes: tuple[str, ...] = ()
     """Lines below it; all that is shown where the study has none of its rows."""
     section_column: str = "setting"
-    """What the sections are."""
+    """The CSV file's column of the sections."""
     may_break: bool = False
     """Whether LaTeX may break it over pages, for tables of text."""
 
     def sections(self) -> list[tuple[str, list[Row]]]:
         """Return the rows that the study has, by section."""
-        shown = [row for row in self.rows if row.in_study]
-        return [(section, list(rows)) for section, rows in groupby(shown, key=lambda row: row.section)]
+        rows = [row for row in self.rows if row.in_study]
+        return [(section, list(group)) for section, group in groupby(rows, key=lambda row: row.section)]
 
     def to_frame(self) -> pd.DataFrame:
         """Return all rows, also those that the study lacks, with a column for each value."""
-        fields = [name for column in self.columns for name in (column.fields or (column.name,))]
-        sections = (
-            {self.section_column: [row.section for row in self.rows]}
-            if any(row.section for row in self.rows)
-            else {}
-        )
+        # A cell such as "72.8 ± 3.6" has several values, so its column has several fields.
+        fields = [field for column in self.columns for field in column.fields or (column.name,)]
         values = [[value for cell in row.cells for value in cell.values] for row in self.rows]
-        return pd.concat([pd.DataFrame(sections), pd.DataFrame(values, columns=fields)], axis=1)
+        frame = pd.DataFrame(values, columns=fields)
+
+        sections = [row.section for row in self.rows]
+        if any(sections):
+            frame.insert(0, self.section_column, sections)
+        return frame
 
     def to_csv(self) -> str:
         """Return the table as CSV, numbers to six digits."""
         return csv_text(self.to_frame())
 
     def to_markdown(self) -> str:
-        """Return the table as Markdown: one for each section, below its name."""
-        heads = [" ".join(filter(None, (column.group, column.name))) for column in self.columns]
-        aligned = ["---:" if column.kind == "number" else "---" for column in self.columns]
+        """Return the table as Markdown: one table for each section, below its name."""
+        # Markdown has no cells that span columns: a group is part of each heading.
+        headings = [f"{column.group} {column.name}".strip() for column in self.columns]
+        alignment = ["---:" if column.kind == "number" else "---" for column in self.columns]
+
         parts = []
         for section, rows in self.sections():
-            lines = [heads, aligned, *([cell.text or " " for cell in row.cells] for row in rows)]
-            parts += [f"**{_in_markdown(section)}**\n"] if section else []
-            parts.append("".join(f"| {' | '.join(map(_in_markdown, line))} |\n" for line in lines))
-        return "\n".join([*parts, *(f"{_in_markdown(note)}\n" for note in self.notes)])
+            if section:
+                parts.append(f"**{_escape_markdown(section)}**\n")
+            lines = [headings, alignment]
+            lines += [[cell.text or " " for cell in row.cells] for row in rows]
+            parts.append("".join(_markdown_line(line) for line in lines))
+        parts += [f"{_escape_markdown(note)}\n" for note in self.notes]
+        return "\n".join(parts)
 
     def to_html(self, links: bool = True) -> str:
-        """Return the table as HTML: one for each section, below its name, so that rows can be sorted.
+        """Return the table as HTML: one table for each section, below its name, so that rows can be sorted.
 
         Args:
             links: whether cells lead to the places of the report that they come from.
         """
-        places, dense = _with_first(self.columns), " dense" * (len(self.columns) > MAX_WIDE_COLUMNS)
+        # A class of the report's style sheet, as are those of cells.
+        size = " dense" if len(self.columns) > MAX_WIDE_COLUMNS else ""
+        head = _html_head(self.columns)
         parts = []
         for section, rows in self.sections():
-            lines = [
-                "".join(_html_cell(*pair, links) for pair in zip(row.cells, places, strict=True))
-                for row in rows
-            ]
-            body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-            table = (
-                f"<table>\n<thead>{_html_head(self.columns)}</thead>\n<tbody>\n{body}\n</tbody></table>"
-            )
-            parts += [f"<h4>{html.escape(section)}</h4>\n"] if section else []
-            parts.append(f'<div class="scroll{dense}">{table}</div>\n')
-        return "".join([*parts, *(f'<p class="note">{html.escape(note)}</p>\n' for note in self.notes)])
+            if section:
+                parts.append(f"<h4>{html.escape(section)}</h4>\n")
+            body = "\n".join(_html_row(self.columns, row, links) for row in rows)
+            table = f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody></table>"
+            parts.append(f'<div class="scroll{size}">{table}</div>\n')
+        parts += [f'<p class="note">{html.escape(note)}</p>\n' for note in self.notes]
+        return "".join(parts)
 
     def __html__(self) -> str:
         """Return the table for a template that escapes: its cells have been."""
         return self.to_html()
 
     def _repr_html_(self) -> str:
+        """Return the table for a notebook, where there is no report to link to."""
         return self.to_html(links=False)
 
     def to_latex(self) -> str:
         """Return a table for a document that loads ``booktabs``, with its notes; a ``longtable`` where it may break."""
+        notes = [escape_latex(note) for note in self.notes]
         if not self.sections():
-            return "".join(f"{escape_latex(note)}\n" for note in self.notes)
+            return "".join(f"{note}\n" for note in notes)
 
-        width = min(
-            MAX_TEXT_WIDTH,
-            ALL_TEXT_WIDTH / max(1, sum(column.kind == "long" for column in self.columns)),
-        )
-        widths = "".join(_latex_column(column, width) for column in self.columns)
-        kind, heading = ("longtable", "p{\\linewidth}") if self.may_break else ("tabular", "l")
-        lines = [f"\\begin{{{kind}}}{{@{{}}{widths}@{{}}}}", "\\toprule"]
+        # A longtable breaks between rows only, so its headings have to wrap themselves.
+        environment, heading = ("longtable", "p{\\linewidth}") if self.may_break else ("tabular", "l")
+        widths = "".join(_latex_widths(self.columns))
+        lines = [f"\\begin{{{environment}}}{{@{{}}{widths}@{{}}}}", "\\toprule"]
         lines += _latex_head(self.columns)
         for section, rows in self.sections():
             lines.append("\\midrule")
             if section:
-                lines.append(
-                    f"\\multicolumn{{{len(self.columns)}}}{{@{{}}{heading}}}{{\\emph{{{escape_latex(section)}}}}} \\\\"
-                )
-            lines += [
-                f"{' & '.join(escape_latex(cell.text) for cell in row.cells)} \\\\" for row in rows
-            ]
-        lines += ["\\bottomrule", f"\\end{{{kind}}}"]
-        below = "\n\n".join(map(escape_latex, self.notes))
-        notes = [
-            "\\par\\smallskip",
-            "\\begin{minipage}{\\linewidth}\\footnotesize",
-            below,
-            "\\end{minipage}",
-        ]
-        return "\n".join([*lines, *(notes if below else []), ""])
+                title = f"\\emph{{{escape_latex(section)}}}"
+                lines.append(f"\\multicolumn{{{len(self.columns)}}}{{@{{}}{heading}}}{{{title}}} \\\\")
+            lines += [_latex_line([escape_latex(cell.text) for cell in row.cells]) for row in rows]
+        lines += ["\\bottomrule", f"\\end{{{environment}}}"]
+
+        if notes:
+            lines += ["\\par\\smallskip", "\\begin{minipage}{\\linewidth}\\footnotesize"]
+            lines += ["\n\n".join(notes), "\\end{minipage}"]
+        return "\n".join([*lines, ""])
 
 
 def save_table(table: PaperTable, folder: str | Path, name: str) -> None:
@@ -177,98 +172,136 @@ def save_table(table: PaperTable, folder: str | Path, name: str) -> None:
         folder: the study's folder of tables.
         name: of the table, as the catalogue of items has it.
     """
-    for kind, text in {
-        "csv": table.to_csv(),
-        "md": table.to_markdown(),
-        "tex": table.to_latex(),
-    }.items():
-        write_text(Path(folder) / f"{name}.{kind}", text)
+    written = {"csv": table.to_csv(), "md": table.to_markdown(), "tex": table.to_latex()}
+    for kind, content in written.items():
+        write_text(Path(folder) / f"{name}.{kind}", content)
 
 
 def text_cell(value: str, shown: str | None = None, link: str = "") -> Cell:
-    """Return a cell with words."""
+    """Return a cell with words; readers see ``shown`` in the place of the value, if it is given."""
     return Cell(value if shown is None else shown, (value,), link)
 
 
 def table_of_texts(
-    frame: pd.DataFrame, names: Mapping[str, str], sections: Sequence[str] | None = None
+    frame: pd.DataFrame, headings: Mapping[str, str], sections: Sequence[str] | None = None
 ) -> PaperTable:
     """Return a table of text, which LaTeX may break over pages.
 
     Args:
         frame: a row for each row.
-        names: its columns that are shown -> their headings. Columns of numbers are as narrow as these.
-        sections: what each row stands below, if anything.
+        headings: the columns that are shown -> their headings. Columns of numbers are as narrow as these.
+        sections: the section of each row, if there are sections.
     """
     numbers = frame.select_dtypes("number").columns
-    columns = tuple(
-        Column(head, kind="text" if name in numbers else "long") for name, head in names.items()
-    )
-    above = sections if sections is not None else [""] * len(frame)
-    rows = zip(frame[list(names)].astype(str).itertuples(index=False), above, strict=True)
-    return PaperTable(
-        columns, tuple(Row(tuple(map(text_cell, row)), section) for row, section in rows), may_break=True
-    )
-
-
-def _in_markdown(shown: str) -> str:
-    # Bars end a cell, asterisks and underscores change the type, angle brackets begin a tag.
-    return re.sub(r"([|*_<\\])", r"\\\1", shown).replace("\n", " ")
-
-
-def _with_first(columns: Sequence[Column]) -> list[tuple[Column, bool]]:
-    """Return each column, and whether a group begins with it."""
-    before = ["", *(column.group for column in columns[:-1])]
-    return [
-        (column, bool(column.group) and column.group != last)
-        for column, last in zip(columns, before, strict=True)
+    columns = [
+        Column(heading, kind="text" if name in numbers else "long") for name, heading in headings.items()
     ]
+    # Numbers too: nothing is computed from a table of text.
+    texts = frame[list(headings)].astype(str).itertuples(index=False)
+    if sections is None:
+        sections = [""] * len(frame)
+
+    rows = []
+    for values, section in zip(texts, sections, strict=True):
+        rows.append(Row(tuple(text_cell(value) for value in values), section))
+    return PaperTable(tuple(columns), tuple(rows), may_break=True)
 
 
-def _html_cell(cell: Cell, place: tuple[Column, bool], links: bool) -> str:
-    column, first = place
-    classes = " ".join(
-        filter(None, ("first" * first, column.source, "words" * (column.kind != "number")))
-    )
-    shown = html.escape(cell.text)
-    linked = f'<a href="#{html.escape(cell.link)}">{shown}</a>' if links and cell.link else shown
-    return f'<td class="{classes}">{linked}</td>' if classes else f"<td>{linked}</td>"
+def _markdown_line(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(_escape_markdown(text) for text in texts)} |\n"
+
+
+def _escape_markdown(text: str) -> str:
+    # Bars end a cell, asterisks and underscores change the type, angle brackets begin a tag.
+    return re.sub(r"([|*_<\\])", r"\\\1", text).replace("\n", " ")
+
+
+def _begins_group(columns: Sequence[Column], index: int) -> bool:
+    """Return whether a group of columns begins at ``index``; a rule is drawn to its left."""
+    group = columns[index].group
+    return bool(group) and (index == 0 or columns[index - 1].group != group)
+
+
+def _html_row(columns: Sequence[Column], row: Row, links: bool) -> str:
+    # Classes of the report's style sheet.
+    cells = []
+    for index, (column, cell) in enumerate(zip(columns, row.cells, strict=True)):
+        classes = []
+        if _begins_group(columns, index):
+            classes.append("first")
+        if column.source:
+            classes.append(column.source)
+        if column.kind != "number":
+            classes.append("words")
+
+        content = html.escape(cell.text)
+        if links and cell.link:
+            content = f'<a href="#{html.escape(cell.link)}">{content}</a>'
+        cells.append(_html_cell("td", content, " ".join(classes)))
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _html_cell(tag: str, content: str, classes: str = "", span: str = "") -> str:
+    attributes = f' class="{classes}"' if classes else ""
+    return f"<{tag}{span}{attributes}>{content}</{tag}>"
 
 
 def _html_head(columns: Sequence[Column]) -> str:
-    if not any(column.group for column in columns):
-        return f"<tr>{''.join(f'<th{_words(column)}>{html.escape(column.name)}</th>' for column in columns)}</tr>"
-    upper, lower = "", ""
-    for group, members in groupby(_with_first(columns), key=lambda pair: pair[0].group):
-        inner = list(members)
-        if group:
-            upper += f'<th class="group" colspan="{len(inner)}">{html.escape(group)}</th>'
-            lower += "".join(
-                f"<th{_FIRST * first}>{html.escape(column.name)}</th>" for column, first in inner
-            )
-        else:
-            upper += "".join(
-                f'<th rowspan="2"{_words(column)}>{html.escape(column.name)}</th>' for column, _ in inner
-            )
-    return f"<tr>{upper}</tr>\n<tr>{lower}</tr>"
+    """Return the heading: one row, or two where columns have groups, whose other cells are two rows high."""
+    grouped = any(column.group for column in columns)
+    upper = []
+    lower = []
+    for index, column in enumerate(columns):
+        name = html.escape(column.name)
+        if not column.group:
+            classes = "" if column.kind == "number" else "words"
+            upper.append(_html_cell("th", name, classes, ' rowspan="2"' if grouped else ""))
+            continue
+
+        begins = _begins_group(columns, index)
+        if begins:
+            width = _group_width(columns, index)
+            group = html.escape(column.group)
+            upper.append(f'<th class="group" colspan="{width}">{group}</th>')
+        lower.append(_html_cell("th", name, "first" if begins else ""))
+    if not grouped:
+        return f"<tr>{''.join(upper)}</tr>"
+    return f"<tr>{''.join(upper)}</tr>\n<tr>{''.join(lower)}</tr>"
 
 
-def _words(column: Column) -> str:
-    return "" if column.kind == "number" else ' class="words"'
+def _group_width(columns: Sequence[Column], start: int) -> int:
+    """Return how many columns from ``start`` on have the group of the first."""
+    names = [column.group for column in columns[start:]]
+    return next((width for width, name in enumerate(names) if name != names[0]), len(names))
 
 
-def _latex_column(column: Column, width: float) -> str:
-    return {"text": "l", "long": f"p{{{width:g}\\linewidth}}", "number": "r"}[column.kind]
+def _latex_widths(columns: Sequence[Column]) -> list[str]:
+    # Columns of long text share what the others leave of the line.
+    long_columns = sum(column.kind == "long" for column in columns)
+    width = min(MAX_TEXT_WIDTH, ALL_TEXT_WIDTH / max(1, long_columns))
+    kinds = {"text": "l", "long": f"p{{{width:g}\\linewidth}}", "number": "r"}
+    return [kinds[column.kind] for column in columns]
+
+
+def _latex_line(texts: Sequence[str]) -> str:
+    return f"{' & '.join(texts)} \\\\"
 
 
 def _latex_head(columns: Sequence[Column]) -> list[str]:
-    names = f"{' & '.join(escape_latex(column.name) for column in columns)} \\\\"
+    """Return the lines of the heading; above names, groups with a rule below each."""
+    # Names are below their groups.
+    names = _latex_line([escape_latex(column.name) for column in columns])
     if not any(column.group for column in columns):
         return [names]
-    groups, rules, place = [], [], 1
-    for group, members in groupby(columns, key=lambda column: column.group):
-        width = len(list(members))
-        groups += [f"\\multicolumn{{{width}}}{{c}}{{{escape_latex(group)}}}"] if group else [""] * width
-        rules += [f"\\cmidrule(lr){{{place}-{place + width - 1}}}"] if group else []
-        place += width
-    return [f"{' & '.join(groups)} \\\\", " ".join(rules), names]
+
+    groups = []
+    rules = []
+    for index, column in enumerate(columns):
+        if not column.group:
+            groups.append("")
+        elif _begins_group(columns, index):
+            width = _group_width(columns, index)
+            groups.append(f"\\multicolumn{{{width}}}{{c}}{{{escape_latex(column.group)}}}")
+            # LaTeX counts columns from 1.
+            rules.append(f"\\cmidrule(lr){{{index + 1}-{index + width}}}")
+    return [_latex_line(groups), " ".join(rules), names]

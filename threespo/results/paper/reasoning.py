@@ -1,11 +1,10 @@
 """An episode of a trained policy as text (the paper's appendix on reasoning behaviour)."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 import pandas as pd
 
+from threespo.results.html_templates import template_environment
 from threespo.results.labels import label, titled
 from threespo.results.paper.reader_table import PaperTable, table_of_texts
 from threespo.runs.settings import EXAMPLE_COLUMNS
@@ -16,55 +15,59 @@ if TYPE_CHECKING:
     from threespo.paths import Paths
     from threespo.study.config import Study
 
-TEMPLATES = Path(__file__).parent / "templates"
-
 
 def reasoning_table(study: "Study", paths: "Paths") -> pd.DataFrame:
-    """Return the example that the evaluation kept of each searching method's first seed, by environment.
+    """Return the table ``reasoning``: the example that the evaluation kept of each searching method's first seed.
 
     Returns:
         A row for each step: ``threespo.runs.settings.EXAMPLE_COLUMNS``.
     """
-    frames = [read_table(paths.run(run).evaluation_example) for run in shown_runs(study)]
-    frames = [frame for frame in frames if len(frame)]
-    return (
-        pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(EXAMPLE_COLUMNS))
-    )
+    examples = [read_table(paths.run(run).evaluation_example) for run in shown_runs(study)]
+    # Columns of an empty frame have no type, and would change that of the others.
+    examples = [example for example in examples if len(example)]
+    if not examples:
+        return pd.DataFrame(columns=list(EXAMPLE_COLUMNS))
+    return pd.concat(examples, ignore_index=True)
 
 
 def episode_sections(episodes: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the episodes of the table ``reasoning_table`` as its template shows them."""
+    """Return the episodes of the table ``reasoning`` as its template shows them."""
     environments = list(dict.fromkeys(episodes["env"]))
-    return [
-        {
-            **rows.iloc[0][
-                ["task_type", "goal", "success", "split", "evaluation_seed", "training_seed"]
-            ].to_dict(),
-            "name": titled(label(method), env, environments),
-            "split": label(rows["split"].iloc[0], env),
-            "steps": rows[["step", "observation", "response", "action"]].to_dict("records"),
-        }
-        for (env, method), rows in episodes.groupby(["env", "method"], sort=False)
-    ]
+    sections = []
+    for (env, method), steps in episodes.groupby(["env", "method"], sort=False):
+        # All but the steps is the same in all rows of an episode.
+        first = steps.iloc[0]
+        sections.append(
+            {
+                "name": titled(label(method), env, environments),
+                "task_type": first["task_type"],
+                "goal": first["goal"],
+                "success": first["success"],
+                "split": label(first["split"], env),
+                "evaluation_seed": first["evaluation_seed"],
+                "training_seed": first["training_seed"],
+                "steps": steps[["step", "observation", "response", "action"]].to_dict("records"),
+            }
+        )
+    return sections
 
 
 def episodes_as_table(episodes: pd.DataFrame) -> PaperTable:
-    """Return the episodes of the table ``reasoning_table`` for Markdown and LaTeX: a section for each, a row for each step."""
-    sections = [
-        f"{one['name']}, {'won' if one['success'] else 'not won'}. Task: {one['goal']}"
-        for one in episode_sections(episodes)
-        for _ in one["steps"]
-    ]
-    names = {name: name for name in ("step", "observation", "response", "action")}
-    return table_of_texts(episodes, names, sections)
+    """Return the episodes for Markdown and LaTeX: a section for each, a row for each step."""
+    section_of_step = []
+    for episode in episode_sections(episodes):
+        outcome = "won" if episode["success"] else "not won"
+        section = f"{episode['name']}, {outcome}. Task: {episode['goal']}"
+        section_of_step += [section] * len(episode["steps"])
+    # The columns of the table are readable as they are.
+    headings = {name: name for name in ("step", "observation", "response", "action")}
+    return table_of_texts(episodes, headings, section_of_step)
 
 
 def episodes_as_html(episodes: pd.DataFrame) -> str:
-    """Return the episodes of the table ``reasoning_table`` as part of a page, a block that folds for each; the first is open.
+    """Return the episodes as part of a page: each is a block that folds, the first is open.
 
     Policies and environments have written the texts: all of them are escaped.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("reasoning.html.j2").render(episodes=episode_sections(episodes))
+    template = template_environment().get_template("reasoning.html.j2")
+    return template.render(episodes=episode_sections(episodes))

@@ -1,223 +1,243 @@
-"""The paper's tables of results in its layout, ours beside it: main results, ablation, thresholds, α, efficiency."""
+"""The paper's tables of results in its layout, with our numbers: main results, ablation, thresholds, α, efficiency."""
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
 from threespo.results.labels import label, measures
 from threespo.results.paper.reader_table import MISSING, Cell, Column, PaperTable, Row, text_cell
+from threespo.tables import select_rows
 
-HEADS = {
+HEADINGS = {
     "main_table": ("type", "method"),
     "ablation": ("method",),
     "thresholds": ("ξ", "ζ"),
     "alpha": ("α",),
 }
-"""What the paper's rows are called by, in front of ours."""
+"""Headings of the columns that name the paper's rows, to the left of ours."""
 
 KINDS = {"prompting": "prompting", "rl_training": "RL training"}
 
 MARK = "†"
 
-_SIDES = ("paper", "ours")
+SIDES: tuple[Literal["paper", "ours"], ...] = ("paper", "ours")
 
 _KEY = ["paper_row", "base_model", "policy", "method"]
 
 
 def main_table(cells: pd.DataFrame) -> PaperTable:
     """Return the table of main results from the table ``cells``."""
-    return _successes(cells, "main_table")
+    return _success_table(cells, "main_table")
 
 
 def ablation(cells: pd.DataFrame) -> PaperTable:
-    """Return the table of ablations from the table ``cells``; differences from 3SPO stand in brackets."""
-    return _successes(cells, "ablation")
+    """Return the table of ablations from the table ``cells``; differences from 3SPO are in brackets."""
+    return _success_table(cells, "ablation")
 
 
 def thresholds(cells: pd.DataFrame) -> PaperTable:
     """Return the table of ξ and ζ from the table ``cells``."""
-    return _successes(cells, "thresholds")
+    return _success_table(cells, "thresholds")
 
 
 def alpha(cells: pd.DataFrame) -> PaperTable:
     """Return the table of α from the table ``cells``."""
-    return _successes(cells, "alpha")
+    return _success_table(cells, "alpha")
 
 
 def efficiency(cells: pd.DataFrame) -> PaperTable:
     """Return the table of efficiency from the table ``cells``: rollouts, different states, and states per 1,000 rollouts."""
-    here = cells[cells["item"] == "efficiency"]
-    columns = (
-        *(Column("method"), Column("ours")),
-        *_pair("rollouts", ("paper", "ours: generations"), ("rollouts_paper",), ("generations_ours",)),
-        *_pair("different states", ("paper", "ours"), ("states_paper",), ("states_ours",)),
-        *_pair("states per 1,000", ("paper", "ours"), ("ratio_paper",), ("ratio_ours",)),
-    )
-    rows = []
-    for group in _rows(here):
-        of = group.set_index("column")
-        link, numbers = _link(group.iloc[0]), list[Cell]()
-        for side in ("paper", "mean"):
-            counts = [float(of.at[name, side]) for name in ("rollouts", "unique_states")]
-            ratio = 1000 * counts[1] / counts[0]
-            numbers += [_count(value, link if side == "mean" else "") for value in counts]
-            numbers.append(Cell(_fixed(ratio), (ratio,), link if side == "mean" else ""))
-        rows.append(
-            _row(
-                group,
-                (text_cell(str(group["paper_name"].iloc[0])),),
-                [numbers[place] for place in (0, 3, 1, 4, 2, 5)],
-            )
-        )
-    note = "Ours are means over training seeds; a rollout of the paper is of an unknown unit, ours is one generation."
-    return PaperTable(columns, tuple(rows), _notes(here, rows, [note]), "model")
-
-
-def _successes(cells: pd.DataFrame, item: str) -> PaperTable:
-    here = cells[cells["item"] == item]
-    rows, columns = [], [*(Column(head) for head in HEADS[item]), Column("ours")]
-    differs = item == "ablation"
-    for name, place in (
-        here.drop_duplicates("column").set_index("column")[["env", "split", "measure"]].iterrows()
-    ):
-        heading = f"{label(place['env'])}, {label(place['split'], place['env'])}"
-        heading += (
-            f": {label(place['measure'], place['env'])}" if len(measures(place["env"])) > 1 else ""
-        )
-        parts = ("", "_std", *(("_difference",) if differs else ()))
-        columns += _pair(
-            heading, _SIDES, *([f"{name}_{side}{part}" for part in parts] for side in _SIDES)
-        )
-
-    for group in _rows(here):
-        names = [text_cell(part) for part in str(group["paper_name"].iloc[0]).split("|")]
-        kind = [text_cell(KINDS[group["kind"].iloc[0]])] if item == "main_table" else []
-        numbers = [
-            cell
-            for one in group.to_dict("records")
-            for cell in (_paper(one, differs), _ours(one, differs))
-        ]
-        rows.append(_row(group, (*kind, *names), numbers))
-    return PaperTable(
-        tuple(columns), tuple(rows), _notes(here, rows, _explained(here, differs)), "model"
-    )
-
-
-def _pair(group: str, names: tuple[str, str], *fields: Any) -> list[Column]:
-    """Return the columns of the paper's and our numbers of one thing."""
-    paper, ours = zip(names, fields, strict=True)
-    return [
-        Column(paper[0], group, tuple(paper[1]), "paper", "number"),
-        Column(ours[0], group, tuple(ours[1]), "ours", "number"),
+    item_cells = select_rows(cells, item="efficiency")
+    columns = [
+        Column("method"),
+        Column("ours"),
+        Column("paper", "rollouts", ("rollouts_paper",), "paper", "number"),
+        Column("ours: generations", "rollouts", ("generations_ours",), "ours", "number"),
+        Column("paper", "different states", ("states_paper",), "paper", "number"),
+        Column("ours", "different states", ("states_ours",), "ours", "number"),
+        Column("paper", "states per 1,000", ("ratio_paper",), "paper", "number"),
+        Column("ours", "states per 1,000", ("ratio_ours",), "ours", "number"),
     ]
 
+    rows = []
+    for group in _row_groups(item_cells):
+        counts = group.set_index("column")
+        link = _report_link(group.iloc[0])
+        # In pairs, the paper's number before ours.
+        numbers = []
+        for column in ("rollouts", "unique_states"):
+            numbers.append(_count_cell(float(counts.at[column, "paper"])))
+            numbers.append(_count_cell(float(counts.at[column, "mean"]), link))
+        for side, side_link in (("paper", ""), ("mean", link)):
+            rollouts = float(counts.at["rollouts", side])
+            states = float(counts.at["unique_states", side])
+            # The paper prints no ratio: it is computed from its two counts.
+            ratio = 1000 * states / rollouts
+            numbers.append(Cell(_one_digit(ratio), (ratio,), side_link))
+        rows.append(_row(group, [text_cell(str(group["paper_name"].iloc[0]))], numbers))
 
-def _rows(here: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the cells of each row, rows of one base model and policy together, in the paper's order."""
-    order = {
-        key: place
-        for place, key in enumerate(dict.fromkeys(zip(here["base_model"], here["policy"], strict=True)))
-    }
-    models = {name: place for place, name in enumerate(dict.fromkeys(here["base_model"]))}
-    groups = [group for _, group in here.groupby(_KEY, sort=False)]
+    note = "Ours are means over training seeds; a rollout of the paper is of an unknown unit, ours is one generation."
+    return PaperTable(tuple(columns), tuple(rows), _notes(item_cells, rows, [note]), "model")
 
-    def place(group: pd.DataFrame) -> tuple[int, int]:
+
+def _success_table(cells: pd.DataFrame, item: str) -> PaperTable:
+    """Return one of the tables of success: for each column of the paper its number and ours."""
+    item_cells = select_rows(cells, item=item)
+    with_difference = item == "ablation"
+
+    columns = [*(Column(heading) for heading in HEADINGS[item]), Column("ours")]
+    # The paper's columns, in its order.
+    for cell in item_cells.drop_duplicates("column").to_dict("records"):
+        columns += _success_columns(cell, with_difference)
+
+    rows = []
+    for group in _row_groups(item_cells):
+        # The paper's name of a pair of thresholds is in two columns.
+        names = [text_cell(part) for part in str(group["paper_name"].iloc[0]).split("|")]
+        if item == "main_table":
+            names.insert(0, text_cell(KINDS[group["kind"].iloc[0]]))
+        numbers = []
+        for cell in group.to_dict("records"):
+            numbers += [_paper_cell(cell, with_difference), _our_cell(cell, with_difference)]
+        rows.append(_row(group, names, numbers))
+
+    notes = _notes(item_cells, rows, _explain_numbers(item_cells, with_difference))
+    return PaperTable(tuple(columns), tuple(rows), notes, "model")
+
+
+def _success_columns(cell: dict[Any, Any], with_difference: bool) -> list[Column]:
+    """Return the columns of the paper's and our numbers, below the setting that they were measured in."""
+    env = cell["env"]
+    heading = f"{label(env)}, {label(cell['split'], env)}"
+    if len(measures(env)) > 1:
+        heading += f": {label(cell['measure'], env)}"
+
+    suffixes = ["", "_std", "_difference"] if with_difference else ["", "_std"]
+    columns = []
+    for side in SIDES:
+        fields = tuple(f"{cell['column']}_{side}{suffix}" for suffix in suffixes)
+        columns.append(Column(side, heading, fields, side, "number"))
+    return columns
+
+
+def _row_groups(item_cells: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the cells of each row, rows of one base model and policy together, in the paper's order."""
+    # Several policies may stand for one base model, and each has a section of its own.
+    models = list(dict.fromkeys(item_cells["base_model"]))
+    pairs = list(dict.fromkeys(zip(item_cells["base_model"], item_cells["policy"], strict=True)))
+
+    def position(group: pd.DataFrame) -> tuple[int, int]:
         first = group.iloc[0]
-        return models[first["base_model"]], order[first["base_model"], first["policy"]]
+        model = first["base_model"]
+        return models.index(model), pairs.index((model, first["policy"]))
 
-    yield from sorted(groups, key=place)
+    return sorted((group for _, group in item_cells.groupby(_KEY, sort=False)), key=position)
 
 
-def _row(group: pd.DataFrame, names: tuple[Cell, ...], numbers: list[Cell]) -> Row:
+def _row(group: pd.DataFrame, names: list[Cell], numbers: list[Cell]) -> Row:
     first = group.iloc[0]
-    section = (
-        f"{first['base_model']}, ours: {first['policy']}"
-        if first["policy"]
-        else str(first["base_model"])
-    )
+    section = str(first["base_model"])
+    if first["policy"]:
+        section = f"{section}, ours: {first['policy']}"
     ours = label(first["method"]) if first["method"] else ""
-    marked = ours + MARK * bool(first["note"])
-    return Row((*names, text_cell(ours, marked), *numbers), section, in_study=bool(first["method"]))
+    # The CSV file has the name without the mark.
+    marked = ours + MARK if first["note"] else ours
+    cells = (*names, text_cell(ours, marked), *numbers)
+    return Row(cells, section, in_study=bool(first["method"]))
 
 
-def _paper(cell: dict[Any, Any], differs: bool) -> Cell:
+def _paper_cell(cell: dict[Any, Any], with_difference: bool) -> Cell:
+    # With the digits that the paper prints.
+    shown = _mean_and_std(
+        f"{cell['paper']:g}", f"{cell['paper_std']:g}", cell["paper"], cell["paper_std"]
+    )
     values = [cell["paper"], cell["paper_std"]]
-    return _spread(f"{values[0]:g}", f"{values[1]:g}", values, cell["paper_difference"], differs)
+    if with_difference:
+        shown += _signed_difference(cell["paper_difference"])
+        values.append(cell["paper_difference"])
+    return Cell(shown, tuple(values))
 
 
-def _ours(cell: dict[Any, Any], differs: bool) -> Cell:
-    shown = _fixed(cell["mean"]), _fixed(cell["std"])
-    return _spread(*shown, [cell["mean"], cell["std"]], cell["difference"], differs, _link(cell))
+def _our_cell(cell: dict[Any, Any], with_difference: bool) -> Cell:
+    mean = cell["mean"]
+    std = cell["std"]
+    shown = _mean_and_std(_one_digit(mean), _one_digit(std), mean, std)
+    values = [mean, std]
+    if with_difference:
+        shown += _signed_difference(cell["difference"])
+        values.append(cell["difference"])
+    return Cell(shown, tuple(values), _report_link(cell) if shown != MISSING else "")
 
 
-def _spread(
-    mean: str, std: str, values: list[float], difference: float, differs: bool, link: str = ""
-) -> Cell:
-    """Return ``mean ± std (difference)``, or what there is of it."""
-    shown = MISSING if math.isnan(values[0]) else mean if math.isnan(values[1]) else f"{mean} ± {std}"
-    if differs and not math.isnan(difference):
-        shown += f" ({difference:+.1f})".replace("-", "\N{MINUS SIGN}")
-    return Cell(shown, (*values, *([difference] if differs else [])), link if shown != MISSING else "")
+def _mean_and_std(mean_text: str, std_text: str, mean: float, std: float) -> str:
+    """Return ``mean ± std``, or what there is of it."""
+    if math.isnan(mean):
+        return MISSING
+    return mean_text if math.isnan(std) else f"{mean_text} ± {std_text}"
 
 
-def _fixed(value: float) -> str:
+def _signed_difference(difference: float) -> str:
+    if math.isnan(difference):
+        return ""
+    return f" ({difference:+.1f})".replace("-", "\N{MINUS SIGN}")
+
+
+def _one_digit(value: float) -> str:
     return MISSING if math.isnan(value) else f"{value:.1f}"
 
 
-def _count(value: float, link: str) -> Cell:
-    return Cell(
-        MISSING if math.isnan(value) else f"{value:,.0f}",
-        (value,),
-        link if not math.isnan(value) else "",
-    )
+def _count_cell(count: float, link: str = "") -> Cell:
+    if math.isnan(count):
+        return Cell(MISSING, (count,))
+    return Cell(f"{count:,.0f}", (count,), link)
 
 
-def _link(cell: Any) -> str:
-    """Return the place in the report that our number comes from."""
-    return "-".join(("main", cell["env"], cell["policy"], cell["method"])) if cell["method"] else ""
+def _report_link(cell: Any) -> str:
+    """Return the place in the report that our number comes from; "" where the study lacks the row."""
+    if not cell["method"]:
+        return ""
+    return "-".join(("main", cell["env"], cell["policy"], cell["method"]))
 
 
-def _explained(here: pd.DataFrame, differs: bool) -> list[str]:
-    """Return what our numbers are."""
-    played = here[here["mean"].notna()]
+def _explain_numbers(item_cells: pd.DataFrame, with_difference: bool) -> list[str]:
+    """Return what our numbers are, and what the mark means."""
+    played = item_cells[item_cells["mean"].notna()]
     if played.empty:
         return []
+
+    spread = "one training seed each"
+    # Rows of a single seed have no standard deviation.
     seeds = played[played["std"].notna()]["seeds"]
-    several = (
-        f"± is the standard deviation over {_range(seeds)} training seeds"
-        if len(seeds)
-        else "one training seed each"
-    )
-    lines = [
-        f"Percent; ours: {several}{', in brackets the difference from 3SPO in points' if differs else ''}."
-    ]
+    if len(seeds):
+        fewest = int(seeds.min())
+        most = int(seeds.max())
+        number = str(most) if fewest == most else f"{fewest} to {most}"
+        spread = f"± is the standard deviation over {number} training seeds"
+    difference = ", in brackets the difference from 3SPO in points" if with_difference else ""
+
+    # Notes are the same for many rows.
     notes = played[played["note"] != ""]["note"].unique()
-    return [*lines, *(f"{MARK} {note}." for note in notes)]
+    return [f"Percent; ours: {spread}{difference}.", *(f"{MARK} {note}." for note in notes)]
 
 
-def _range(values: "pd.Series[int]") -> str:
-    low, high = int(values.min()), int(values.max())
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _notes(here: pd.DataFrame, rows: list[Row], explained: list[str]) -> tuple[str, ...]:
+def _notes(item_cells: pd.DataFrame, rows: list[Row], explanation: list[str]) -> tuple[str, ...]:
     """Return the lines below a table: what its numbers are, and which of the paper's rows the study lacks."""
-    absent = here[here["method"] == ""].drop_duplicates(["paper_row", "base_model"])
     if not any(row.in_study for row in rows):
         return (
             "This study has no rows of this table. The studies mini and paper have them: snakemake --cores all --config "
             "study=mini",
         )
-    lines = []
+
+    # A row that the study lacks has a cell for each column.
+    absent = select_rows(item_cells, method="").drop_duplicates(["paper_row", "base_model"])
+    models_in_study = set(item_cells.loc[item_cells["method"] != "", "base_model"])
+    lacking = []
     for model, group in absent.groupby("base_model", sort=False):
-        whole = not (here[here["base_model"] == model]["method"] != "").any()
-        names = (
-            "all rows" if whole else ", ".join(name.replace("|", ", ") for name in group["paper_name"])
-        )
-        lines.append(f"{model}: {names}")
-    return (
-        *explained,
-        *([f"The paper's rows that this study does not run: {'; '.join(lines)}."] if lines else []),
-    )
+        names = "all rows"
+        if model in models_in_study:
+            names = ", ".join(name.replace("|", ", ") for name in group["paper_name"])
+        lacking.append(f"{model}: {names}")
+    if not lacking:
+        return tuple(explanation)
+    return (*explanation, f"The paper's rows that this study does not run: {'; '.join(lacking)}.")

@@ -1,76 +1,93 @@
 """Figures 1 and 2 of the paper, drawn from a search that is really run (``threespo.results.paper.search_example``)."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from threespo.results.paper.layout import add_legend, create_panels
 from threespo.results.paper.search_example import G_MAX, VIEWS, advantages_by_method, completed_paths
+from threespo.tables import select_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-UP, DOWN, NONE = "#215cae", "#f26905", "#9a9a9a"
-"""Advantages above, below and at zero; also solid, dashed and dotted."""
+POSITIVE = "#215cae"
+NEGATIVE = "#f26905"
+NEUTRAL = "#9a9a9a"
+"""Colours of advantages above, below and at zero, which are also solid, dashed and dotted."""
 
-GROUPS = ("#8532dd", "#13858f", "#9a1014", "#988259", "#1b1b1b", "#286a4d")
+GROUP_COLOURS = ("#8532dd", "#13858f", "#9a1014", "#988259", "#1b1b1b", "#286a4d")
 
-ENDS = {"won": ("*", "#286a4d"), "limit": ("X", "#9a1014"), "over": ("X", "#9a1014")}
+END_MARKERS = {"won": ("*", "#286a4d"), "limit": ("X", "#9a1014"), "over": ("X", "#9a1014")}
+"""Marker and colour of a path's last node, by how it ended."""
 
-SAID = {
+EXPLANATIONS = {
     "GRPO": "one group of whole episodes,\none update after all of them",
     "GiGPO": "besides, steps from the same state\n(rings), one update after all episodes",
     "3SPO": "siblings of one state (bars),\nan update after each state (numbers)",
 }
 
+_TEXT_BOX: dict[str, Any] = {
+    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
+}
 
-def node_positions(tree: pd.DataFrame) -> dict[int, tuple[float, float]]:
-    """Return where nodes stand: leaves side by side in the order of the search, parents amid their children."""
+Positions = dict[int, tuple[float, float]]
+"""Where each node is drawn: across and, below the root, minus its depth."""
+
+
+def node_positions(tree: pd.DataFrame) -> Positions:
+    """Return the positions of nodes: leaves side by side in the order of the search, parents amid their children."""
     children = {node: rows["node"].tolist() for node, rows in tree.groupby("parent")}
     depths = dict(zip(tree["node"], tree["depth"], strict=True))
-    found: dict[int, tuple[float, float]] = {}
+    positions: Positions = {}
     leaves = 0
 
-    def place(node: int) -> float:
+    def place_subtree(node: int) -> float:
         nonlocal leaves
-        below = [place(child) for child in children.get(node, [])]
-        leaves += not below
-        across = sum(below) / len(below) if below else float(leaves - 1)
-        found[node] = (across, -float(depths[node]))
+        of_children = [place_subtree(child) for child in children.get(node, [])]
+        if of_children:
+            across = sum(of_children) / len(of_children)
+        else:
+            across = float(leaves)
+            leaves += 1
+        positions[node] = (across, -float(depths[node]))
         return across
 
-    place(0)
-    return found
+    place_subtree(0)
+    return positions
 
 
 def draw_comparison(tree: pd.DataFrame) -> "tuple[Figure, pd.DataFrame]":
     """Draw figure 1: what GRPO, GiGPO and 3SPO compare in the same paths, and when they learn.
 
     Args:
-        tree: a search, as ``search_example.example_trees`` returns it.
+        tree: a search, as ``search_example.run_example_search`` returns it.
 
     Returns:
-        The figure, and its rows (``search_example.views``).
+        The figure, and its rows (``search_example.advantages_by_method``).
     """
-    rows, paths = advantages_by_method(tree), completed_paths(tree)
+    rows = advantages_by_method(tree)
+    paths = completed_paths(tree)
     # Only what lies on completed paths: a cap may have left other nodes.
-    on_paths = tree[tree["node"].isin({node for path in paths for node in path})]
-    where = node_positions(on_paths)
+    drawn = tree[tree["node"].isin({node for path in paths for node in path})]
+    positions = node_positions(drawn)
+
     figure, axes = create_panels("page", len(VIEWS), 2.9, across=len(VIEWS))
     for axis, view in zip(axes, VIEWS, strict=True):
-        mine = rows[rows["view"] == view]
+        steps = select_rows(rows, view=view)
         if view == "3SPO":
-            _siblings(axis, mine, where)
+            _draw_sibling_steps(axis, steps, positions)
         else:
-            _episodes(axis, mine, where, len(paths))
+            _draw_episodes(axis, steps, positions, len(paths))
         if view == "GiGPO":
-            _anchors(axis, mine, where)
-        _nodes(axis, on_paths, where)
-        axis.set(title=view, xlabel=SAID[view])
-        _bare(axis, where)
+            _draw_anchor_states(axis, steps, positions)
+        _draw_nodes(axis, drawn, positions)
+        axis.set(title=view, xlabel=EXPLANATIONS[view])
+        _hide_axes(axis, positions)
 
-    add_legend(figure, _handles())
+    add_legend(figure, _legend_handles())
     return figure, rows
 
 
@@ -78,142 +95,151 @@ def draw_pipeline(tree: pd.DataFrame) -> "tuple[Figure, pd.DataFrame]":
     """Draw figure 2: a search in the order of its expansions, with score, samples and counts of every state.
 
     Args:
-        tree: a search, as ``search_example.example_trees`` returns it.
+        tree: a search, as ``search_example.run_example_search`` returns it.
 
     Returns:
         The figure, and the nodes of the tree.
     """
-    where = node_positions(tree)
+    positions = node_positions(tree)
     figure, (axis,) = create_panels("page", 1, 4.6, across=1)
+    # The root has no step that leads to it.
     for row in tree[tree["parent"] >= 0].itertuples():
-        (x, y), (above, top) = where[row.node], where[row.parent]
-        axis.plot([above, x], [top, y], zorder=1, lw=0.6 + 0.25 * row.samples, **_look(row.advantage))
-        axis.text(
-            (above + 2 * x) / 3,
-            (top + 2 * y) / 3,
-            f"×{row.samples}",
-            fontsize=5,
-            ha="center",
-            va="center",
-            **_BOX,
-        )
-
-    _nodes(axis, tree, where)
+        _draw_sampled_step(axis, row, positions)
+    _draw_nodes(axis, tree, positions)
     for row in tree.itertuples():
-        x, y = where[row.node]
-        counts = f"{row.successes:.3g}/{row.visits:.3g}"
-        if row.expanded >= 0:
-            axis.plot(x, y, "o", ms=12, mfc="white", mec="#333333", mew=0.8, zorder=3)
-            axis.text(x, y, row.expanded + 1, fontsize=6, ha="center", va="center", zorder=4)
-            text = f"S {row.score:.2f}, n {row.rollouts}\n{counts} won"
-            weight = "bold" if row.rollouts == 2 and round(row.score, 3) == 0.2 else "normal"
-            axis.text(x + 0.24, y, text, fontsize=5.5, va="center", weight=weight, zorder=5, **_BOX)
-        else:
-            axis.text(
-                x,
-                y - 0.2,
-                f"{'gated, ' if row.gated else ''}{counts}",
-                fontsize=5,
-                ha="center",
-                va="top",
-            )
-    _bare(axis, where)
+        _label_state(axis, row, positions)
+
+    _hide_axes(axis, positions)
     axis.set(ylabel="depth in the path", yticks=range(-int(tree["depth"].max()), 0))
     axis.yaxis.set_major_formatter(lambda value, _: f"{-value:.0f}")
     axis.grid(visible=False)
+
     circle = axis.plot(
         [], [], "o", ms=8, mfc="white", mec="#333333", ls="", label="expanded, in this order"
     )
-    gate = axis.plot([], [], "s", ms=4, color=NONE, ls="", label=f"not expanded (G_max = {G_MAX})")
-    add_legend(figure, [*_handles(), *circle, *gate])
+    square = axis.plot([], [], "s", ms=4, color=NEUTRAL, ls="", label=f"not expanded (G_max = {G_MAX})")
+    add_legend(figure, [*_legend_handles(), *circle, *square])
     return figure, tree
 
 
-_BOX: dict[str, Any] = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}}
+def _draw_sampled_step(axis: "Axes", row: Any, positions: Positions) -> None:
+    """Draw the line from a node's parent to it, the thicker the more samples led there."""
+    x, y = positions[row.node]
+    parent_x, parent_y = positions[row.parent]
+    width = 0.6 + 0.25 * row.samples
+    axis.plot([parent_x, x], [parent_y, y], zorder=1, lw=width, **_line_style(row.advantage))
+    # A third of the way up, so that labels of siblings do not touch.
+    label_x = (parent_x + 2 * x) / 3
+    label_y = (parent_y + 2 * y) / 3
+    axis.text(label_x, label_y, f"×{row.samples}", fontsize=5, ha="center", va="center", **_TEXT_BOX)
 
 
-def _look(advantage: float) -> dict[str, Any]:
-    """Return how a step is drawn; without a number there was nothing to learn."""
-    if not abs(advantage) > 1e-9:
-        return {"color": NONE, "linestyle": (0, (1, 1))}
-    return (
-        {"color": UP, "linestyle": "-"} if advantage > 0 else {"color": DOWN, "linestyle": (0, (4, 1.5))}
-    )
+def _label_state(axis: "Axes", row: Any, positions: Positions) -> None:
+    """Write the numbers of a state: score, samples and counts where it was expanded, otherwise the counts."""
+    x, y = positions[row.node]
+    counts = f"{row.successes:.3g}/{row.visits:.3g}"
+    if row.expanded < 0:
+        text = f"gated, {counts}" if row.gated else counts
+        axis.text(x, y - 0.2, text, fontsize=5, ha="center", va="top")
+        return
+
+    circle: dict[str, Any] = {"ms": 12, "mfc": "white", "mec": "#333333", "mew": 0.8}
+    axis.plot(x, y, "o", zorder=3, **circle)
+    # Expansions are counted from 0.
+    axis.text(x, y, row.expanded + 1, fontsize=6, ha="center", va="center", zorder=4)
+    text = f"S {row.score:.2f}, n {row.rollouts}\n{counts} won"
+    # The example that the paper's figure has.
+    is_paper_example = row.rollouts == 2 and round(row.score, 3) == 0.2
+    weight = "bold" if is_paper_example else "normal"
+    axis.text(x + 0.24, y, text, fontsize=5.5, va="center", weight=weight, zorder=5, **_TEXT_BOX)
 
 
-def _handles() -> list[Any]:
+def _line_style(advantage: float) -> dict[str, Any]:
+    """Return how a step is drawn; with a NaN there was nothing to learn."""
+    if math.isnan(advantage) or abs(advantage) <= 1e-9:
+        return {"color": NEUTRAL, "linestyle": (0, (1, 1))}
+    if advantage > 0:
+        return {"color": POSITIVE, "linestyle": "-"}
+    return {"color": NEGATIVE, "linestyle": (0, (4, 1.5))}
+
+
+def _legend_handles() -> list[Any]:
     from matplotlib.lines import Line2D
 
-    lines = [(1.0, "advantage above 0"), (-1.0, "below 0"), (0.0, "nothing to learn")]
-    shown = [Line2D([], [], label=name, **_look(advantage)) for advantage, name in lines]
-    ends = [("won", "path is won"), ("limit", "path fails")]
-    return shown + [
-        Line2D([], [], ls="", ms=6, marker=ENDS[end][0], color=ENDS[end][1], label=name)
-        for end, name in ends
-    ]
+    # Any number of each sign has the same style.
+    advantages = {"advantage above 0": 1.0, "below 0": -1.0, "nothing to learn": 0.0}
+    handles = [Line2D([], [], label=name, **_line_style(value)) for name, value in advantages.items()]
+    for end, name in (("won", "path is won"), ("limit", "path fails")):
+        marker, colour = END_MARKERS[end]
+        handles.append(Line2D([], [], ls="", ms=6, marker=marker, color=colour, label=name))
+    return handles
 
 
-def _nodes(axis: "Axes", tree: pd.DataFrame, where: dict[int, tuple[float, float]]) -> None:
+def _draw_nodes(axis: "Axes", tree: pd.DataFrame, positions: Positions) -> None:
     for row in tree.itertuples():
-        marker, colour = ENDS.get(
-            row.end, ("o" if row.expanded >= 0 else "s", "#333333" if row.expanded >= 0 else NONE)
-        )
-        axis.plot(*where[row.node], marker, color=colour, ms=7 if row.end == "won" else 4.5, zorder=3)
+        inner = ("o", "#333333") if row.expanded >= 0 else ("s", NEUTRAL)
+        marker, colour = END_MARKERS.get(row.end, inner)
+        # A star looks smaller than a cross of its size.
+        size = 7 if row.end == "won" else 4.5
+        axis.plot(*positions[row.node], marker, color=colour, ms=size, zorder=3)
 
 
-def _episodes(
-    axis: "Axes", rows: pd.DataFrame, where: dict[int, tuple[float, float]], paths: int
-) -> None:
-    """Draw each path as a line of its own, beside the others where they share a step."""
+def _draw_episodes(axis: "Axes", rows: pd.DataFrame, positions: Positions, paths: int) -> None:
+    """Draw each path as a line of its own, next to the others where they share a step."""
     for path, steps in rows.groupby("path"):
-        beside, last = (path - (paths - 1) / 2) * 0.09, steps["child"].iloc[-1]
+        # The middle path goes through the middle of the nodes.
+        shift = (path - (paths - 1) / 2) * 0.09
+        last = steps["child"].iloc[-1]
         for step in steps.itertuples():
-            (x, y), (below, bottom) = where[step.node], where[step.child]
-            across = [x + beside, below + beside * (step.child != last)]
-            axis.plot(across, [y, bottom], lw=1.1, zorder=2, **_look(step.advantage))
+            x, y = positions[step.node]
+            child_x, child_y = positions[step.child]
+            # All paths to a leaf end in its middle.
+            child_shift = 0.0 if step.child == last else shift
+            xs = [x + shift, child_x + child_shift]
+            axis.plot(xs, [y, child_y], lw=1.1, zorder=2, **_line_style(step.advantage))
 
 
-def _anchors(axis: "Axes", rows: pd.DataFrame, where: dict[int, tuple[float, float]]) -> None:
+def _draw_anchor_states(axis: "Axes", rows: pd.DataFrame, positions: Positions) -> None:
     """Ring the states from which several steps are compared."""
     compared = rows[rows["group"] >= 0].groupby("group")
     for number, (_, steps) in enumerate(compared):
-        if len(steps) > 1:
-            for node in set(steps["node"]):
-                axis.plot(
-                    *where[node],
-                    "o",
-                    ms=14,
-                    mfc="none",
-                    mec=GROUPS[number % len(GROUPS)],
-                    mew=1.3,
-                    zorder=4,
-                )
+        if len(steps) == 1:
+            continue
+        ring: dict[str, Any] = {
+            "mfc": "none",
+            "mec": GROUP_COLOURS[number % len(GROUP_COLOURS)],
+            "mew": 1.3,
+        }
+        for node in set(steps["node"]):
+            axis.plot(*positions[node], "o", ms=14, zorder=4, **ring)
 
 
-def _siblings(axis: "Axes", rows: pd.DataFrame, where: dict[int, tuple[float, float]]) -> None:
+def _draw_sibling_steps(axis: "Axes", rows: pd.DataFrame, positions: Positions) -> None:
     """Draw each sampled step once, a bar over the siblings, and the number of the update that they give."""
     for node, steps in rows.groupby("node"):
-        x, y = where[node]
-        children = sorted({where[child][0] for child in steps["child"]})
+        x, y = positions[node]
+        # A step that several paths share has the same advantage in all of them.
         for step in steps.drop_duplicates("child").itertuples():
-            below, bottom = where[step.child]
-            axis.plot([x, below], [y, bottom], lw=1.4, zorder=2, **_look(step.advantage))
+            child_x, child_y = positions[step.child]
+            axis.plot([x, child_x], [y, child_y], lw=1.4, zorder=2, **_line_style(step.advantage))
+
         update = int(steps["update"].iloc[0])
-        if update:
-            ends = [x + (child - x) * 0.45 for child in (children[0], children[-1])]
-            colour = GROUPS[(update - 1) % len(GROUPS)]
-            axis.plot(ends, [y - 0.45] * 2, color=colour, lw=1.3, zorder=2)
-            axis.text(
-                x + 0.18, y, f"{update}", fontsize=7, color=colour, weight="bold", va="center", zorder=5
-            )
+        if not update:
+            continue
+        across = [positions[child][0] for child in steps["child"]]
+        ends = [x + (end - x) * 0.45 for end in (min(across), max(across))]
+        colour = GROUP_COLOURS[(update - 1) % len(GROUP_COLOURS)]
+        axis.plot(ends, [y - 0.45] * 2, color=colour, lw=1.3, zorder=2)
+        font: dict[str, Any] = {"fontsize": 7, "color": colour, "weight": "bold"}
+        axis.text(x + 0.18, y, f"{update}", va="center", zorder=5, **font)
 
 
-def _bare(axis: "Axes", where: dict[int, tuple[float, float]]) -> None:
+def _hide_axes(axis: "Axes", positions: Positions) -> None:
     """Leave room around the nodes, and nothing of the axes."""
-    across, down = zip(*where.values(), strict=True)
+    xs, ys = zip(*positions.values(), strict=True)
     axis.set(
-        xlim=(min(across) - 0.6, max(across) + 1.0),
-        ylim=(min(down) - 0.6, max(down) + 0.6),
+        xlim=(min(xs) - 0.6, max(xs) + 1.0),
+        ylim=(min(ys) - 0.6, max(ys) + 0.6),
         xticks=[],
         yticks=[],
     )

@@ -21,6 +21,7 @@ from threespo.methods.tree_table import COLUMNS
 from threespo.protocol import Sample, SampleRequest
 from threespo.rng import derive
 from threespo.scoring.reward import group_advantages
+from threespo.tables import select_rows
 
 TASK = TreeTask(number=6, depth=5, branching=2, solutions=8)
 OPTIONS = ThreespoOptions(preset="calibrated", gate_decay=1.0, max_generations_per_task=64)
@@ -37,6 +38,7 @@ def run_example_search() -> dict[int, pd.DataFrame]:
     Columns are those of ``tree_table``, and ``samples``, how many samples led to the node; ``reward`` and ``advantage`` are
     those of the first of them, which are those of all.
     """
+    # No penalties: rewards are those of the search alone.
     common = CommonSettings(
         seed=SEED, group_size=G_MAX, clip=0.2, kl_coef=0.0, invalid_penalty=0.0, inadmissible_penalty=0.0,
         success_reward=REWARD, minibatch=1, statistics="trajectories", recorded=frozenset({TASK.task_id}),
@@ -45,33 +47,40 @@ def run_example_search() -> dict[int, pd.DataFrame]:
     start = start_episode(EpisodeSetup(TreeEnv(), TASK.depth, 0), TASK)
     trees = {}
     for epoch in range(1, LATER_EPOCH + 1):
-        steps = method.train_epoch(epoch - 1, [start])
+        requests = method.train_epoch(epoch - 1, [start])
         reply: Any = None
         while True:
             try:
-                request = steps.send(reply)
+                request = requests.send(reply)
             except StopIteration as stop:
-                trees[epoch] = _merged(pd.DataFrame(stop.value.trees).assign(epoch=epoch)[list(COLUMNS)])
+                nodes = pd.DataFrame(stop.value.trees).assign(epoch=epoch)
+                trees[epoch] = _merge_siblings(nodes[list(COLUMNS)])
                 break
-            # Samples, or the updates of a policy that stays as it is.
-            reply = [_draw(one) for one in request] if isinstance(request, tuple) else []
+            # A tuple asks for samples; all else are updates of a policy that stays as it is.
+            reply = []
+            if isinstance(request, tuple):
+                reply = [_draw_samples(sample_request) for sample_request in request]
     return trees
 
 
-def _draw(request: SampleRequest) -> list[Sample]:
+def _draw_samples(request: SampleRequest) -> list[Sample]:
     """Draw branches, each with the same probability."""
-    actions = [derive(SEED, *request.key, number) % TASK.branching for number in range(request.count)]
-    return [Sample((one,), (0.0,), f"<think></think><action>{one}</action>", True, 0) for one in actions]
+    samples = []
+    for number in range(request.count):
+        branch = derive(SEED, *request.key, number) % TASK.branching
+        response = f"<think></think><action>{branch}</action>"
+        samples.append(Sample((branch,), (0.0,), response, True, 0))
+    return samples
 
 
-def _merged(tree: pd.DataFrame) -> pd.DataFrame:
+def _merge_siblings(tree: pd.DataFrame) -> pd.DataFrame:
     """Make one node of siblings in the same state, that which was expanded if one was."""
-    first = tree.sort_values(
+    expanded_first = tree.sort_values(
         ["parent", "state", "expanded"], ascending=[True, True, False], kind="stable"
     )
-    counts = first.groupby(["parent", "state"])["node"].transform("size")
-    kept = first.assign(samples=counts).drop_duplicates(["parent", "state"])
-    return kept.sort_values("node", ignore_index=True)
+    samples = expanded_first.groupby(["parent", "state"])["node"].transform("size")
+    merged = expanded_first.assign(samples=samples).drop_duplicates(["parent", "state"])
+    return merged.sort_values("node", ignore_index=True)
 
 
 def completed_paths(tree: pd.DataFrame) -> list[list[int]]:
@@ -101,49 +110,56 @@ def advantages_by_method(tree: pd.DataFrame) -> pd.DataFrame:
     """
     nodes = tree.set_index("node")
     paths = completed_paths(tree)
-    episodes = [_steps(nodes, path) for path in paths]
-    estimated = {"GRPO": grpo_advantages(episodes), "GiGPO": gigpo_advantages(episodes)}
-    siblings, order = _siblings(tree)
+    episodes = [_episode_of_path(nodes, path) for path in paths]
+    grpo_advantages = grpo_advantages(episodes)
+    gigpo_advantages = gigpo_advantages(episodes)
+    sibling_advantages, updates = _learn_from_siblings(tree)
 
+    # GiGPO compares the steps from a state that several paths visit.
     anchors = [nodes.loc[node, "state"] for path in paths for node in path[:-1]]
     repeated = [state for state in dict.fromkeys(anchors) if anchors.count(state) > 1]
     rows = []
     for number, path in enumerate(paths):
         for step, (node, child) in enumerate(pairwise(path)):
             state = nodes.loc[node, "state"]
-            groups = {
-                "GRPO": 0,
-                "GiGPO": repeated.index(state) if state in repeated else -1,
-                "3SPO": node,
-            }
-            for view in VIEWS:
-                values = (
-                    (siblings[child], order[node])
-                    if view == "3SPO"
-                    else (estimated[view][number][step], 1)
-                )
-                rows.append((view, number, node, child, groups[view], values[1], values[0]))
+            anchor_group = repeated.index(state) if state in repeated else -1
+            taken = (number, node, child)
+            rows.append(("GRPO", *taken, 0, 1, grpo_advantages[number][step]))
+            rows.append(("GiGPO", *taken, anchor_group, 1, gigpo_advantages[number][step]))
+            rows.append(("3SPO", *taken, node, updates[node], sibling_advantages[child]))
     return pd.DataFrame(rows, columns=["view", "path", "node", "child", "group", "update", "advantage"])
 
 
-def _steps(nodes: pd.DataFrame, path: Sequence[int]) -> Steps:
+def _episode_of_path(nodes: pd.DataFrame, path: Sequence[int]) -> Steps:
     """Return a path as an episode that GRPO and GiGPO can judge."""
-    rewards = [0.0] * (len(path) - 2) + [REWARD * (nodes.loc[path[-1], "end"] == "won")]
+    is_won = nodes.loc[path[-1], "end"] == "won"
+    # A reward at the end only, as in the benchmarks.
+    rewards = [0.0] * (len(path) - 2) + [REWARD * is_won]
     keys = [nodes.loc[node, "state"] for node in path[:-1]]
     return Steps(keys, [sum(rewards)] * len(rewards), discounted_returns(rewards, 0.95), sum(rewards))
 
 
-def _siblings(tree: pd.DataFrame) -> tuple[dict[int, float], dict[int, int]]:
+def _learn_from_siblings(tree: pd.DataFrame) -> tuple[dict[int, float], dict[int, int]]:
     """Return the advantage of each child among its state's samples, and the number of each state's update, 0 for none."""
     advantages: dict[int, float] = {}
-    order: dict[int, int] = {}
+    updates: dict[int, int] = {}
+    number_of_updates = 0
     expanded = tree[tree["expanded"] >= 0].sort_values("expanded")
     for node in expanded["node"]:
-        children = tree[tree["parent"] == node]
+        children = select_rows(tree, parent=node)
+        # A merged child counts as often as it was sampled.
         rewards = children["reward"].repeat(children["samples"])
-        found = group_advantages(rewards.tolist(), OPTIONS.std_floor)
-        order[node] = 0 if found is None else 1 + sum(one > 0 for one in order.values())
-        places = (children["samples"].cumsum() - children["samples"]).tolist()
-        for child, place in zip(children["node"], places, strict=True):
-            advantages[child] = found[place] if found else 0.0
-    return advantages, order
+        estimated = group_advantages(rewards.tolist(), OPTIONS.std_floor)
+        if estimated is None:
+            # Rewards that are alike, or a single sample: nothing to learn, and no update.
+            updates[node] = 0
+            advantages.update(dict.fromkeys(children["node"], 0.0))
+            continue
+
+        number_of_updates += 1
+        updates[node] = number_of_updates
+        sample = 0
+        for child in children.itertuples():
+            advantages[child.node] = estimated[sample]
+            sample += child.samples
+    return advantages, updates

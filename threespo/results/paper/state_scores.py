@@ -1,6 +1,6 @@
 """How the scores of the states that searches meet are distributed, by kind of task and time (figure 3c of the paper)."""
 
-from collections.abc import Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,9 @@ THIRDS = ("early", "middle", "late")
 
 EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Edges of the bands of scores; a band includes its lower edge, the last one both."""
+
+GROUP = ["env", "policy", "method", "task_type", "third"]
+"""What a distribution is of."""
 
 COLUMNS = ("env", "policy", "method", "task_type", "third", "states", "mean", "low", "high", "share")
 
@@ -40,40 +43,42 @@ def state_score_table(study: "Study", paths: "Paths", metrics: pd.DataFrame) -> 
     """
     # Not from the trees: the last epochs may have recorded none.
     epochs = metrics.groupby(RUN_COLUMNS)["epoch"].max()
-    frames = [
-        _of_run(run, read_trees(paths.run(run).trees), int(epochs.loc[_key(run)]))
-        for run in searching_runs(study)
-    ]
-    met = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
+    frames = []
+    for run in searching_runs(study):
+        trees = read_trees(paths.run(run).trees)
+        run_epochs = epochs.loc[(run.env, run.policy, run.method, run.seed)]
+        frames.append(_states_of_run(run, trees, int(run_epochs)))
+    if not frames:
+        return pd.DataFrame(columns=list(COLUMNS))
+    states = pd.concat(frames, ignore_index=True)
 
     rows = []
-    for names, group in met.groupby(["env", "policy", "method", "task_type", "third"], sort=False):
+    for key, group in states.groupby(GROUP, sort=False):
+        # A band includes its lower edge, as numpy counts.
         counts, _ = np.histogram(group["score"].to_numpy(dtype=np.float64), EDGES)
-        own = (*names, len(group), float(group["score"].mean()))
-        rows += [
-            (*own, EDGES[band], EDGES[band + 1], count / len(group)) for band, count in enumerate(counts)
-        ]
-    return _in_order(study, pd.DataFrame(rows, columns=list(COLUMNS)))
+        mean = float(group["score"].mean())
+        for (low, high), count in zip(pairwise(EDGES), counts, strict=True):
+            rows.append((*key, len(group), mean, low, high, count / len(group)))
+    return _sort_rows(study, pd.DataFrame(rows, columns=list(COLUMNS)))
 
 
-def _of_run(run: "Run", trees: pd.DataFrame, epochs: int) -> pd.DataFrame:
+def _states_of_run(run: "Run", trees: pd.DataFrame, epochs: int) -> pd.DataFrame:
     """Return the recorded states of a run, each with the third of the run's epochs that it belongs to."""
+    # Epochs are counted from 1.
     third = [THIRDS[3 * (epoch - 1) // epochs] for epoch in trees["epoch"]]
     return trees[["task_type", "score"]].assign(
         env=run.env, policy=run.policy, method=run.method, third=third
     )
 
 
-def _key(run: "Run") -> tuple[str, str, str, int]:
-    return run.env, run.policy, run.method, run.seed
-
-
-def _in_order(study: "Study", rows: pd.DataFrame) -> pd.DataFrame:
+def _sort_rows(study: "Study", rows: pd.DataFrame) -> pd.DataFrame:
     """Sort by the study's order, task type, time and band."""
-    orders: dict[str, Iterable[str]] = {
-        **{"env": study.environments, "policy": study.policies, "method": study.methods},
-        "third": THIRDS,
+    positions = {
+        "env": list(study.environments),
+        "policy": list(study.policies),
+        "method": list(study.methods),
+        "third": list(THIRDS),
     }
-    places = rows.assign(**{name: rows[name].map(list(order).index) for name, order in orders.items()})
-    by = ["env", "policy", "method", "task_type", "third", "low"]
-    return rows.loc[places.sort_values(by).index].reset_index(drop=True)
+    sort_keys = rows.assign(**{name: rows[name].map(values.index) for name, values in positions.items()})
+    order = sort_keys.sort_values([*GROUP, "low"]).index
+    return rows.loc[order].reset_index(drop=True)

@@ -14,27 +14,31 @@ if TYPE_CHECKING:
 
 def caption(study: "Study", item: "Item") -> tuple[str, str]:
     """Return the title and the caption of an item in a study's report."""
-    kinds = [presentation(env).task_types for env in study.environments] if item.task_types else []
-    return item.title, " ".join([item.caption, *_counted(study, item), *kinds])
+    sentences = [item.caption]
+    if item.mean_of is not None:
+        sentences.append(_explain_means(study, item.mean_of))
+    if item.task_types:
+        sentences += [presentation(env).task_types for env in study.environments]
+    return item.title, " ".join(sentences)
 
 
-def _counted(study: "Study", item: "Item") -> list[str]:
+def _explain_means(study: "Study", mean_of: str) -> str:
     """Return the sentence on how many runs and tasks the numbers are means of."""
-    if item.mean_of is None:
-        return []
-    if item.mean_of == "trees":
+    if mean_of == "trees":
         assert study.laboratory is not None, "or the study has no such item"
-        return [f"n = {study.laboratory.seeds} seeds a row."]
-    count = study.probe.seeds if item.mean_of == "probes" and study.probe else len(study.seeds)
-    seeds = f"n = {count} training seed{'s' * (count > 1)}"
-    if item.mean_of == "probes":
-        return [f"{seeds} a row, pooled."]
-    if item.mean_of == "seeds":
-        return [f"{seeds} a row."]
-    environments = dict.fromkeys(run.env for run in learning_runs(study))
-    games = {
-        env: study.at(env).evaluation.learning.games or f"at most {DEFAULT_CURVE_GAMES}"
-        for env in environments
-    }
-    shown = [f"{label(env)}: {count}" for env, count in games.items()]
-    return [f"{seeds} a curve; tasks a point: {', '.join(shown)}."]
+        return f"n = {study.laboratory.seeds} seeds a row."
+
+    # A probe may look at fewer seeds than were trained.
+    count = study.probe.seeds if mean_of == "probes" and study.probe else len(study.seeds)
+    seeds = f"n = {count} training seeds" if count > 1 else f"n = {count} training seed"
+    if mean_of == "probes":
+        return f"{seeds} a row, pooled."
+    if mean_of == "seeds":
+        return f"{seeds} a row."
+
+    games = []
+    # Snapshots may play fewer tasks than the final evaluation does.
+    for env in dict.fromkeys(run.env for run in learning_runs(study)):
+        number = study.at(env).evaluation.learning.games or f"at most {DEFAULT_CURVE_GAMES}"
+        games.append(f"{label(env)}: {number}")
+    return f"{seeds} a curve; tasks a point: {', '.join(games)}."

@@ -21,7 +21,8 @@ from threespo.results.analysis.opening import build_opening
 from threespo.results.analysis.published import compare_with_published
 from threespo.results.claims.page import claims_page, preset_label
 from threespo.results.collect import RUN_COLUMNS
-from threespo.results.labels import label, titled
+from threespo.results.html_templates import template_environment
+from threespo.results.labels import label, titled, use_row_looks
 from threespo.results.paper.layout import WIDTHS
 from threespo.results.paper.reasoning import episode_sections
 from threespo.results.paper.registry import MAKERS
@@ -37,11 +38,9 @@ if TYPE_CHECKING:
     from threespo.paths import Paths, Run
     from threespo.study.config import Study
 
-TEMPLATES = Path(__file__).parent / "templates"
-
 REPORT_TABLES = (
     "main", "episodes", "metrics", "timing", "wall_time", "time_to", "stages", "efficiency", "tuning", "laboratory",
-    "claims", "provenance", "runs", "reasoning", "cells", "hyperparameters",
+    "claims", "provenance", "runs", "rows", "reasoning", "cells", "hyperparameters",
 )  # fmt: skip
 """Tables that the report is made from."""
 
@@ -59,11 +58,12 @@ def make_report(settings: ResultSettings) -> None:
     """
     study, paths = settings.study, settings.paths
     tables = {name: read_table(paths.table(name)) for name in REPORT_TABLES}
+    use_row_looks(tables["rows"])
     try:
         html = _render(study, paths, tables, settings.mark)
     except (KeyError, jinja2.UndefinedError) as error:
         fault = f"{paths.tables}: a table lacks what this version of the report needs ({error})"
-        remedy = "the workflow makes anew what another version has made; if it has just made this, the report has a bug"
+        remedy = "the workflow makes again what another version has made; if it has just made this, the report has a bug"
         raise InputError(f"{fault}; {remedy}") from error
 
     write_text(paths.report, html)
@@ -72,41 +72,46 @@ def make_report(settings: ResultSettings) -> None:
 
 def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame], mark: str) -> str:
     """Return the page."""
-    trees = [claims_page for run in shown_runs(study) if (claims_page := _trees(study, paths, run))]
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            study=study,
-            several=len(study.environments) > 1,
-            **_head(study),
-            opening=build_opening(study, tables, mark),
-            findings=describe_findings(study, tables["main"], tables["episodes"]),
-            left_out=catalogue.missing_items(study),
-            figures=[_figure(study, paths, item) for item in catalogue.figures_of(study)],
-            paper_tables=[_paper_table(study, item, tables) for item in catalogue.table_items()],
-            texts=[_text(study, paths, item) for item in catalogue.texts_of(study)],
-            episodes=episode_sections(tables["reasoning"]),
-            trees=trees,
-            caveats=list_caveats(study, mark),
-            runs=_runs(study, tables["runs"], tables["episodes"], {page["anchor"] for page in trees}),
-            anchor=anchor,
-            **_sections(study, tables),
-        )
+    tree_pages = []
+    for run in shown_runs(study):
+        tree_page = _tree_page(study, paths, run)
+        if tree_page is not None:
+            tree_pages.append(tree_page)
+    anchors_of_trees = {tree_page["anchor"] for tree_page in tree_pages}
+
+    template = _environment().get_template("report.html.j2")
+    return template.render(
+        study=study,
+        several=len(study.environments) > 1,
+        **_study_facts(study),
+        opening=build_opening(study, tables, mark),
+        findings=describe_findings(study, tables["main"], tables["episodes"]),
+        left_out=catalogue.missing_items(study),
+        figures=[_figure(study, paths, item) for item in catalogue.figures_of(study)],
+        paper_tables=[_paper_table(study, item, tables) for item in catalogue.table_items()],
+        texts=[_text(study, paths, item) for item in catalogue.texts_of(study)],
+        episodes=episode_sections(tables["reasoning"]),
+        trees=tree_pages,
+        caveats=list_caveats(study, mark),
+        runs=_training_runs(study, tables["runs"], tables["episodes"], anchors_of_trees),
+        anchor=anchor,
+        **_sections(study, tables),
     )
 
 
-def _head(study: "Study") -> dict[str, str]:
+def _study_facts(study: "Study") -> dict[str, str]:
     """Return what the report's head says of the study, environment by environment where they differ."""
-    here = {env: study.at(env) for env in study.environments}
+    # Environments may have budgets and splits of their own.
+    budgets = {}
+    judged_splits = {}
+    for env in study.environments:
+        here = study.at(env)
+        budgets[env] = f"{here.training.budget:,}"
+        judged_splits[env] = label(here.evaluation.splits[-1], env)
     return {
         "data": sections.describe_tasks(study),
-        "budget": sections.format_per_environment(
-            study, {env: f"{one.training.budget:,}" for env, one in here.items()}
-        ),
-        "judged": sections.format_per_environment(
-            study, {env: label(one.evaluation.splits[-1], env) for env, one in here.items()}
-        ),
+        "budget": sections.format_per_environment(study, budgets),
+        "judged": sections.format_per_environment(study, judged_splits),
     }
 
 
@@ -134,46 +139,42 @@ def _sections(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment()
+    # What the template writes numbers with.
     filters = {"spread": _spread, "number": _number, "count": _count, "signed": _signed}
     environment.filters.update(label=label, preset=preset_label, **filters)
     return environment
 
 
 def _figure(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, str]:
-    drawn = _read(paths.figure(item.name, "svg"))
-    encoded = base64.b64encode(drawn).decode("ascii")
+    drawn = _read_bytes(paths.figure(item.name, "svg"))
     # Inches of print, at 72 points: a figure of a column is shown smaller than one of a page.
     width = re.search(rb'<svg[^>]* width="([\d.]+)pt"', drawn)
-    kind = "column" if width and float(width[1]) < 72 * WIDTHS["page"] - 1 else "page"
+    is_column = width is not None and float(width[1]) < 72 * WIDTHS["page"] - 1
+
+    # Width and height of each page of one that is too tall for paper.
+    views = re.findall(rb'<view id="page-\d+" viewBox="\S+ \S+ (\S+) (\S+)"', drawn)
+    pages = [f"{page_width.decode()}/{page_height.decode()}" for page_width, page_height in views]
 
     title, text = caption(study, item)
-    source = f"data:image/svg+xml;base64,{encoded}"
-    # Width and height of each page of one that is too tall for paper.
-    parts = re.findall(rb'<view id="page-\d+" viewBox="\S+ \S+ (\S+) (\S+)"', drawn)
-    pages = " ".join(f"{part[0].decode()}/{part[1].decode()}" for part in parts)
+    # The report is one file without a network, so pictures are in it.
+    encoded = base64.b64encode(drawn).decode("ascii")
     return {
         "name": item.name,
         "title": title,
         "caption": text,
-        "width": kind,
-        "source": source,
-        "pages": pages,
+        "width": "column" if is_column else "page",
+        "source": f"data:image/svg+xml;base64,{encoded}",
+        "pages": " ".join(pages),
     }
 
 
 def _text(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, Any]:
     """Return an item that is text, with its rows: the template escapes them like all others."""
     title, text = caption(study, item)
-    rows = pd.read_csv(
-        io.BytesIO(_read(paths.figure(item.name, "csv"))), dtype=str, keep_default_na=False
-    )
+    # As text: numbers would be written with other digits, and a text "NA" would be missing.
+    file = io.BytesIO(_read_bytes(paths.figure(item.name, "csv")))
+    rows = pd.read_csv(file, dtype=str, keep_default_na=False)
     return {
         "name": item.name,
         "title": title,
@@ -183,7 +184,7 @@ def _text(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, Any
     }
 
 
-def _read(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -193,53 +194,60 @@ def _read(path: Path) -> bytes:
 def _paper_table(
     study: "Study", item: catalogue.Item, tables: dict[str, pd.DataFrame]
 ) -> dict[str, Any]:
-    """Return one of the paper's tables with ours beside it; all text in it is escaped."""
+    """Return one of the paper's tables with our numbers; all text in it is escaped."""
     title, text = caption(study, item)
+    # Made again from the study's tables: the notebook has written it for papers, without links.
     table = MAKERS[item.name](tables)
     # Without rows one line says so, and there is nothing to explain.
-    shown = text if table.sections() else ""
-    return {"name": item.name, "title": title, "caption": shown, "table": table}
+    return {
+        "name": item.name,
+        "title": title,
+        "caption": text if table.sections() else "",
+        "table": table,
+    }
 
 
-def _trees(study: "Study", paths: "Paths", run: "Run") -> dict[str, str] | None:
+def _tree_page(study: "Study", paths: "Paths", run: "Run") -> dict[str, str] | None:
     """Return the page of a run's search trees, for a frame of its own; none where none was recorded."""
     trees = read_trees(paths.run(run).trees)
     if trees.empty:
         return None
     # Games that were drawn in most epochs show best how a search changes.
-    met = trees.groupby("task_id")["epoch"].nunique().sort_values(ascending=False, kind="stable")
-    page = render_trees(
-        trees[trees["task_id"].isin(met.index[:MAX_GAMES_WITH_TREES])],
-        f"{label(run.method)}, {run.run_id}",
-    )
-    name = titled(label(run.method), run.env, study.environments)
-    return {"name": name, "page": page, "anchor": anchor("trees", run.env, run.policy, run.method)}
+    epochs = trees.groupby("task_id")["epoch"].nunique().sort_values(ascending=False, kind="stable")
+    games = epochs.index[:MAX_GAMES_WITH_TREES]
+    method = label(run.method)
+    return {
+        "name": titled(method, run.env, study.environments),
+        "page": render_trees(trees[trees["task_id"].isin(games)], f"{method}, {run.run_id}"),
+        "anchor": anchor("trees", run.env, run.policy, run.method),
+    }
 
 
-def _runs(
-    study: "Study", runs: pd.DataFrame, episodes: pd.DataFrame, trees: set[str]
+def _training_runs(
+    study: "Study", runs: pd.DataFrame, episodes: pd.DataFrame, anchors_of_trees: set[str]
 ) -> list[dict[Any, Any]]:
-    """Return the training runs with their success on each environment's last split; a method's first one is linked to.
+    """Return the training runs with their success on each environment's last split.
 
-    ``trees`` are the places of the search trees that are shown.
+    The first run of a method has the anchor of the method, and the link to its search trees if the report shows them.
     """
-    last = {env: study.at(env).evaluation.splits[-1] for env in study.environments}
-    judged = episodes[episodes["split"] == episodes["env"].map(last)]
+    last_split = {env: study.at(env).evaluation.splits[-1] for env in study.environments}
+    judged = episodes[episodes["split"] == episodes["env"].map(last_split)]
     success = 100.0 * judged.groupby(RUN_COLUMNS)["success"].mean()
 
     rows: list[dict[Any, Any]] = runs.to_dict("records")
-    met: set[str] = set()
+    methods_met: set[tuple[str, str, str]] = set()
     for row in rows:
-        of_method = (row["env"], row["policy"], row["method"])
-        name = anchor("runs", *of_method)
-        row |= {
-            "success": success.get((*of_method, row["training_seed"]), math.nan),
-            "anchor": "" if name in met else name,
-            "trees": shown
-            if (shown := anchor("trees", *of_method)) in trees and name not in met
-            else "",
-        }
-        met.add(name)
+        method = (row["env"], row["policy"], row["method"])
+        row["success"] = success.get((*method, row["training_seed"]), math.nan)
+        row["anchor"] = ""
+        row["trees"] = ""
+        if method in methods_met:
+            continue
+        methods_met.add(method)
+        row["anchor"] = anchor("runs", *method)
+        trees = anchor("trees", *method)
+        if trees in anchors_of_trees:
+            row["trees"] = trees
     return rows
 
 
@@ -248,24 +256,26 @@ def anchor(*names: str) -> str:
     return "-".join(names)
 
 
+def _is_missing(value: float | None) -> bool:
+    return value is None or math.isnan(value)
+
+
 def _number(value: float | None, digits: int = 1) -> str:
-    return MISSING if value is None or math.isnan(value) else f"{value:.{digits}f}"
+    return MISSING if _is_missing(value) else f"{value:.{digits}f}"
 
 
 def _count(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{value:,.0f}"
+    return MISSING if _is_missing(value) else f"{value:,.0f}"
 
 
 def _signed(value: float | None, digits: int = 1) -> str:
-    return (
-        MISSING
-        if value is None or math.isnan(value)
-        else f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
-    )
+    if _is_missing(value):
+        return MISSING
+    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _spread(mean: float | None, std: float | None) -> str:
     """Return ``mean ± std``, or what there is of it."""
-    if mean is None or math.isnan(mean):
-        return MISSING
-    return _number(mean) if std is None or math.isnan(std) else f"{_number(mean)} ± {_number(std)}"
+    if _is_missing(mean) or _is_missing(std):
+        return _number(mean)
+    return f"{_number(mean)} ± {_number(std)}"

@@ -1,13 +1,15 @@
 """The report's tables: what its template shows, from the study's tables."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from threespo.envs.registry import presentation
+from threespo.results.collect import RUN_COLUMNS
 from threespo.results.labels import label, titled
 from threespo.results.tables import COSTS
+from threespo.tables import select_rows
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -16,7 +18,7 @@ TIME_PARTS = ("sampling", "update", "environment", "method", "logging")
 """What a training run's time is made of."""
 
 CELL_NUMBERS = ("mean", "std", "evaluation_std", "low", "high")
-"""What a cell of the main table shows of a measure, beside the paper's value."""
+"""What a cell of the main table shows of a measure, besides the paper's value."""
 
 
 def describe_tasks(study: "Study") -> str:
@@ -28,6 +30,7 @@ def format_per_environment(study: "Study", values: dict[str, str]) -> str:
     """Return the value of every environment, named where they differ."""
     if len(set(values.values())) == 1:
         return next(iter(values.values()))
+    # In the study's order.
     return " and ".join(f"{values[env]} ({label(env)})" for env in study.environments)
 
 
@@ -38,46 +41,52 @@ def main_tables(study: "Study", main: pd.DataFrame) -> list[dict[str, Any]]:
         study: the study, which gives the order of tables and columns.
         main: the table ``main``, whose rows are in the study's order.
     """
-    return [
-        _main_table(study, main[(main["env"] == env) & (main["policy"] == policy)], env, policy)
-        for env in study.environments
-        for policy in study.policies
-    ]
+    tables = []
+    for env in study.environments:
+        for policy in study.policies:
+            rows = select_rows(main, env=env, policy=policy)
+            tables.append(_main_table(study, rows, env, policy))
+    return tables
 
 
 def _main_table(study: "Study", main: pd.DataFrame, env: str, policy: str) -> dict[str, Any]:
-    measures, splits = presentation(env).measures, study.at(env).evaluation.splits
-    columns = [(split, measure) for split in splits for measure in measures]
+    measures = presentation(env).measures
+    headings = []
+    columns = []
+    for split in study.at(env).evaluation.splits:
+        for measure in measures:
+            columns.append((split, measure))
+            heading = label(split, env)
+            headings.append(f"{heading}: {label(measure, env)}" if len(measures) > 1 else heading)
+
     rows = []
-
     for method, group in main.groupby("method", sort=False):
-        cells = {row["split"]: row for row in group.to_dict("records")}
-        several = method in study.agents and study.agents[method].agent in ("retry", "reflexion")
-        shown = [_cell(cells[split], measure, several) for split, measure in columns]
+        by_split = {row["split"]: row for row in group.to_dict("records")}
+        agent = study.agents.get(str(method))
+        # Such an agent plays a game again after a failure, and the first attempt is shown as well.
+        several_attempts = agent is not None and agent.agent in ("retry", "reflexion")
+        cells = [_main_cell(by_split[split], measure, several_attempts) for split, measure in columns]
         # ``any``: one split's row, for what the template shows once per method.
-        rows.append({"method": method, "cells": shown, "any": next(iter(cells.values()))})
-
+        rows.append({"method": method, "cells": cells, "any": next(iter(by_split.values()))})
     return {
         "env": env,
         "policy": policy,
         "name": titled(policy, env, study.environments),
         "stands_for": study.policies[policy].stands_for,
-        "columns": [
-            f"{label(split, env)}: {label(one, env)}" if len(measures) > 1 else label(split, env)
-            for split, one in columns
-        ],
+        "columns": headings,
         "rows": rows,
     }
 
 
-def _cell(row: dict[Hashable, Any], measure: str, several: bool) -> dict[str, Any]:
-    """Return one measure of a row; ``several`` says that success is that of any of several attempts."""
+def _main_cell(row: dict[Hashable, Any], measure: str, several_attempts: bool) -> dict[str, Any]:
+    """Return one measure of a row; with ``several_attempts`` success is that of any of them."""
     prefix = "" if measure == "success" else f"{measure}_"
+    shows_first = several_attempts and measure == "success"
     return {
         **{name: row[prefix + name] for name in CELL_NUMBERS},
         "paper_mean": row[f"paper_{prefix}mean"],
         "paper_std": row[f"paper_{prefix}std"],
-        "first_mean": row["first_mean"] if several and measure == "success" else None,
+        "first_mean": row["first_mean"] if shows_first else None,
         "episodes": row["episodes"],
         "note": row["note"],
     }
@@ -94,29 +103,29 @@ def task_types(study: "Study", episodes: pd.DataFrame) -> list[dict[str, Any]]:
         For each environment ``env``, ``name``, ``types`` (name, number of tasks) and ``rows`` with ``policy``, ``method``
         and ``values`` in percent.
     """
-    return [_task_types(study, episodes[episodes["env"] == env], env) for env in study.environments]
+    return [_task_types_of(study, episodes, env) for env in study.environments]
 
 
-def _task_types(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, Any]:
+def _task_types_of(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str, Any]:
     split = study.at(env).evaluation.splits[-1]
-    played = episodes[episodes["split"] == split]
-    wide = 100 * played.pivot_table(
+    played = select_rows(episodes, env=env, split=split)
+    games = played.groupby("task_type")["task_id"].nunique()
+    # All seeds together: types with few tasks have too few for a row each.
+    percent = 100 * played.pivot_table(
         index=["policy", "method"], columns="task_type", values="success", aggfunc="mean"
     )
-    games = played.groupby("task_type")["task_id"].nunique()
 
-    # ``wide`` has the rows that were played; this is the order of the main table.
-    rows = [
-        {"policy": policy, "method": method, "values": wide.loc[policy, method].to_list()}
-        for policy in study.policies
-        for method in ("base", *study.agents, *study.methods, "strong")
-        if (policy, method) in wide.index
-    ]
-    types = [(name, games[name]) for name in wide]
+    # In the order of the main table; what was not played has no row.
+    rows = []
+    for policy in study.policies:
+        for method in ("base", *study.agents, *study.methods, "strong"):
+            if (policy, method) in percent.index:
+                values = percent.loc[policy, method].to_list()
+                rows.append({"policy": policy, "method": method, "values": values})
     return {
         "env": env,
         "name": titled(label(split, env), env, study.environments),
-        "types": types,
+        "types": [(name, games[name]) for name in percent],
         "rows": rows,
     }
 
@@ -133,30 +142,29 @@ def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
         percent (in the order of ``TIME_PARTS``), and the largest ``memory`` in MB.
     """
     rows = []
-    spent = timing[timing["stage"] == "train"].groupby(["env", "policy", "method", "training_seed"])
+    training = select_rows(timing, stage="train").groupby(RUN_COLUMNS)
     for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=False):
-        runs = group.groupby("training_seed").last()
-        times = [spent.get_group((env, policy, method, seed)) for seed in runs.index]
-        seconds = [frame["seconds"].sum() for frame in times]
+        ends = group.groupby("training_seed").last()
+        times = [training.get_group((env, policy, method, seed)) for seed in ends.index]
+        # Run by run, and then over runs, in the order of the seeds: sums of floats depend on their order.
+        seconds = sum(run["seconds"].sum() for run in times)
 
+        shares = []
+        for part in TIME_PARTS:
+            part_seconds = sum(run[f"{part}_seconds"].sum() for run in times)
+            shares.append(float(100 * part_seconds / seconds))
         rows.append(
             {
-                **{"env": env, "policy": policy, "method": method},
-                **{name: runs[name].mean() for name in ("epoch", *COSTS)},
-                "shares": [_share(times, f"{name}_seconds") for name in TIME_PARTS],
-                "minutes": sum(seconds) / len(seconds) / 60,
-                "memory": max(frame["peak_memory_mb"].max() for frame in times),
+                "env": env,
+                "policy": policy,
+                "method": method,
+                **{name: ends[name].mean() for name in ("epoch", *COSTS)},
+                "shares": shares,
+                "minutes": seconds / len(times) / 60,
+                "memory": max(run["peak_memory_mb"].max() for run in times),
             }
         )
     return rows
-
-
-def _share(times: list[pd.DataFrame], column: str) -> float:
-    return float(
-        100
-        * sum(frame[column].sum() for frame in times)
-        / sum(frame["seconds"].sum() for frame in times)
-    )
 
 
 def tried_rates(tuning: pd.DataFrame) -> list[dict[str, Any]]:
@@ -166,32 +174,29 @@ def tried_rates(tuning: pd.DataFrame) -> list[dict[str, Any]]:
         ``env``, ``policy``, ``method`` and ``rates``, with ``learning_rate``, ``success`` (the mean over trials), ``runs``
         (of each trial) and ``chosen``.
     """
-    names = ["env", "policy", "method"]
-    groups: Iterable[tuple[Any, pd.DataFrame]] = tuning.groupby(names, sort=False)
     found = []
-    for key, rows in groups:
+    for (env, policy, method), rows in tuning.groupby(["env", "policy", "method"], sort=False):
+        # In the order in which the study names them.
         rates = rows.groupby("learning_rate", sort=False).agg(
             success=("success", "mean"), runs=("success", list), chosen=("chosen", "first")
         )
-        found.append(
-            {**dict(zip(names, key, strict=True)), "rates": rates.reset_index().to_dict("records")}
-        )
+        records = rates.reset_index().to_dict("records")
+        found.append({"env": env, "policy": policy, "method": method, "rates": records})
     return found
 
 
 def decision_tree_families(laboratory: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows on decision trees by family of trees, the best first."""
-    return [
-        {
-            "name": name,
-            "rows": rows.sort_values("mean", ascending=False, kind="stable").to_dict("records"),
-        }
-        for name, rows in laboratory.groupby("family", sort=False)
-    ]
+    # None in a study without decision trees.
+    families = []
+    for name, rows in laboratory.groupby("family", sort=False):
+        best_first = rows.sort_values("mean", ascending=False, kind="stable")
+        families.append({"name": name, "rows": best_first.to_dict("records")})
+    return families
 
 
 def stages(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return what each stage took: its jobs, their time together, and the most memory that one of them had."""
+    """Return what each stage cost: its jobs, their time together, and the most memory that one of them had."""
     return [
         {
             "stage": name,

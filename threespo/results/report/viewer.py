@@ -5,19 +5,17 @@ one task has sampled; a node is a state in it, numbered in order of creation, so
 """
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 
 from threespo.errors import InputError
 from threespo.files import write_text
 from threespo.methods.tree_table import COUNTS, FLAGS, INTEGERS, REWARDS, TEXTS, read_trees
+from threespo.results.html_templates import template_environment
 from threespo.scoring.reward import TERM_LABELS, RewardTerms
-
-TEMPLATES = Path(__file__).parent / "templates"
+from threespo.tables import select_rows
 
 DIGITS = 6
 """Significant digits of the page's numbers."""
@@ -39,63 +37,65 @@ def write_view(file: Path, out: Path, title: str, task: str | None = None) -> No
     if task is not None:
         known = sorted(set(trees["task_id"]))
         if task not in known:
-            some = ", ".join(map(repr, known[:5])) + (f" and {len(known) - 5} more" if known[5:] else "")
+            recorded = ", ".join(map(repr, known[:5])) or "none at all"
+            if len(known) > 5:
+                recorded += f" and {len(known) - 5} more"
             raise InputError(
-                f"{file}: no tree of task {task!r}; recorded are {some or 'none at all'}. Choose another one."
+                f"{file}: no tree of task {task!r}; recorded are {recorded}. Choose another one."
             )
-        trees = trees[trees["task_id"] == task]
+        trees = select_rows(trees, task_id=task)
     write_text(out, render_trees(trees, title))
 
 
 def render_trees(trees: pd.DataFrame, title: str) -> str:
     """Return the page as HTML; ``trees`` has been checked by ``read_trees``."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
-    )
+    environment = template_environment()
     # The filter `tojson` escapes <, >, & and ': no text of an environment or a model can end the script element.
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return environment.get_template("viewer.html").render(title=title, data=_data(trees))
+    return environment.get_template("viewer.html").render(title=title, data=_page_data(trees))
 
 
-def _data(trees: pd.DataFrame) -> dict[str, Any]:
+def _page_data(trees: pd.DataFrame) -> dict[str, Any]:
     """Return what the page is drawn from: tasks, their trees by epoch, a tree column by column, each text once."""
-    texts: dict[str, int] = {}
-    tasks = [
-        {
-            "id": task_id,
-            "type": task_type,
-            "goal": goal,
-            "trees": [_tree(int(epoch), nodes, texts) for epoch, nodes in rows.groupby("epoch")],
-        }
-        for (task_type, goal, task_id), rows in trees.groupby(["task_type", "goal", "task_id"])
-    ]
+    text_indices: dict[str, int] = {}
+    tasks = []
+    for (task_type, goal, task_id), rows in trees.groupby(["task_type", "goal", "task_id"]):
+        epochs = rows.groupby("epoch")
+        drawn = [_tree_columns(int(epoch), nodes, text_indices) for epoch, nodes in epochs]
+        tasks.append({"id": task_id, "type": task_type, "goal": goal, "trees": drawn})
     terms = [[name, TERM_LABELS.get(name, name)] for name in RewardTerms._fields]
-    return {"tasks": tasks, "texts": list(texts), "terms": terms}
+    return {"tasks": tasks, "texts": list(text_indices), "terms": terms}
 
 
-def _tree(epoch: int, rows: pd.DataFrame, texts: dict[str, int]) -> dict[str, Any]:
-    """Return one tree; its parents are places in its columns, not numbers of nodes."""
+def _tree_columns(epoch: int, rows: pd.DataFrame, text_indices: dict[str, int]) -> dict[str, Any]:
+    """Return one tree, column by column; its parents are indices into its columns, not numbers of nodes.
+
+    Flags are 0 or 1, and texts, which repeat from tree to tree, indices into one list for the page, to which new ones are
+    added.
+    """
+    # Parents come before their children.
     rows = rows.sort_values("node")
-    place = {number: index for index, number in enumerate(rows["node"].tolist())}
-    columns: dict[str, Any] = {
-        name: rows[name].tolist() for name in INTEGERS if name not in ("epoch", "parent")
-    }
-    columns["parent"] = [place.get(number, -1) for number in rows["parent"].tolist()]
+    node_indices = {node: index for index, node in enumerate(rows["node"].tolist())}
+    columns: dict[str, Any] = {"epoch": epoch}
+    for name in INTEGERS:
+        if name not in ("epoch", "parent"):
+            columns[name] = rows[name].tolist()
+    columns["parent"] = [node_indices.get(parent, -1) for parent in rows["parent"].tolist()]
     columns["end"] = rows["end"].tolist()
-
-    # Small: flags as 0 or 1, and texts, which repeat from tree to tree, as places in one list for the page.
     for name in FLAGS:
-        columns[name] = [int(value) for value in rows[name].tolist()]
+        columns[name] = [int(flag) for flag in rows[name].tolist()]
     for name in TEXTS:
-        columns[name] = [texts.setdefault(text, len(texts)) for text in rows[name].tolist()]
+        texts = rows[name].tolist()
+        columns[name] = [text_indices.setdefault(text, len(text_indices)) for text in texts]
+    # Six digits are more than the page shows, and keep it small.
     for name in (*COUNTS, *REWARDS):
-        columns[name] = list(_short(rows[name].tolist()))
+        columns[name] = [_shorten(value) for value in rows[name].tolist()]
+    return columns
 
-    return {"epoch": epoch, **columns}
 
-
-def _short(values: Iterable[float]) -> Iterable[float | None]:
-    """Yield numbers with few digits: NaN, which JSON lacks, as None, and whole numbers without a decimal point."""
-    for value in values:
-        rounded = None if math.isnan(value) else float(f"{value:.{DIGITS}g}")
-        yield int(rounded) if rounded is not None and rounded.is_integer() else rounded
+def _shorten(value: float) -> float | None:
+    """Return a number with few digits: NaN, which JSON lacks, as None, and a whole number without a decimal point."""
+    if math.isnan(value):
+        return None
+    rounded = float(f"{value:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() else rounded
