@@ -56,7 +56,7 @@ def read_module(tree: ast.Module, file: str, errors: set[str] = _ERRORS) -> list
                 for one in call.args
                 if any(text.startswith(_MARK) for text in texts.of(one, function))
             ]
-        elif file == "threespo/cli.py" and _name(call) == "_refused":
+        elif file == "threespo/cli.py" and _name(call) == "_report_error":
             written = [call.args[0]]
         else:
             continue
@@ -136,7 +136,7 @@ class _Texts:
                 return [*self._texts(body, function, depth), *self._texts(orelse, function, depth)]
             case ast.Call(func=ast.Attribute(value=value, attr="replace" | "strip")):
                 return self._texts(value, function, depth)
-            case ast.Call(func=ast.Name(id="printable"), args=[shown]):
+            case ast.Call(func=ast.Name(id="escape_controls"), args=[shown]):
                 return self._texts(shown, function, depth)
             case ast.Call(func=ast.Attribute(attr="join"), args=[ast.Tuple(elts=lines)]):
                 return self._texts(lines[0], function, depth)

@@ -8,19 +8,18 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from threespo import __version__
-from threespo.cli_watch import add_monitoring_commands
+from threespo.cli_watch import CommandAdder, add_monitoring_commands
 from threespo.errors import InputError, StoppedError, refuse_ignored
 from threespo.process_environment import isolate_process
 from threespo.terminal import escape_controls
 
 if TYPE_CHECKING:
     from threespo.paths import Paths
-    from threespo.pipeline.stage import Stage
     from threespo.runs.settings import TrainSettings
     from threespo.study.config import Study
 
@@ -56,27 +55,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = parsed.command(parsed)
     except InputError as error:
-        return _refused(str(error))
+        return _report_error(str(error))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRA_BY_MODULE:
             raise
-        return _refused(f"this needs {missing}: pip install 'threespo[{EXTRA_BY_MODULE[missing]}]'")
+        return _report_error(f"this needs {missing}: pip install 'threespo[{EXTRA_BY_MODULE[missing]}]'")
     except BrokenPipeError:
-        # The reader, such as ``head``, has seen enough; nothing more can be flushed when the interpreter ends.
+        # The reader of a pipe, such as ``head``, has closed it. Standard output goes nowhere from here on, because
+        # the interpreter flushes it at exit and would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:
-        # What is written goes through ``threespo.files``, which says so itself; a library may write elsewhere.
+        # ``threespo.files`` reports its own failed writes; this is for libraries that write elsewhere.
         if error.errno not in DISK_FULL_ERRNOS:
             raise
-        return _refused(
+        return _report_error(
             f"{error.filename or 'a file'}: cannot be written ({error.strerror}). Free disk space; run again."
         )
     except StoppedError as error:
-        return _refused(str(error), EXIT_FAILED)
+        return _report_error(str(error), EXIT_FAILED)
     except MemoryError:
-        return _refused(
+        return _report_error(
             "out of memory; what was written stays. Run again where there is more.", EXIT_FAILED
         )
     except KeyboardInterrupt:
@@ -85,22 +85,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _refused(message: str, code: int = EXIT_BAD_INPUT) -> int:
+def _report_error(message: str, code: int = EXIT_BAD_INPUT) -> int:
     print(escape_controls(f"threespo: {message}"), file=sys.stderr)
     return code
 
 
-def _study(parsed: argparse.Namespace) -> int:
+def _run_study(parsed: argparse.Namespace) -> int:
     from threespo.study.changes import apply_to_environments, parse_set_option
     from threespo.study.load import Change, dump_study, load_study
     from threespo.study.resolve import find_study_file
 
-    file, notes = find_study_file(parsed.study), list[str]()
+    file = find_study_file(parsed.study)
     if parsed.freeze:
         from threespo.pipeline.freeze import freeze
 
         refuse_ignored(f"study {parsed.study} --freeze", set=parsed.set)
-
         mark = freeze(file, again=parsed.again)
         print(
             f"{file}: frozen at commit {mark.commit}; commit this file, then run the study",
@@ -108,22 +107,22 @@ def _study(parsed: argparse.Namespace) -> int:
         )
         return 0
 
-    study = load_study(
-        file,
-        [Change("--set", apply_to_environments(parse_set_option(parsed.set), load_study(file), notes))],
-    )
-    print("".join(f"{note}\n" for note in notes), end="", file=sys.stderr)
+    notes: list[str] = []
+    changes = apply_to_environments(parse_set_option(parsed.set), load_study(file), notes)
+    study = load_study(file, [Change("--set", changes)])
+    for note in notes:
+        print(note, file=sys.stderr)
     print(dump_study(study, options=True), end="")
     return 0
 
 
 def _run_stage(parsed: argparse.Namespace) -> int:
-    """Do the work of one job (``threespo.pipeline.stages``) and write down what it was made of."""
+    """Run one job (``threespo.pipeline.stages``) and write its record."""
     from threespo.pipeline.journal import log_job
     from threespo.pipeline.perform import perform, reserve_devices
     from threespo.pipeline.stages import STAGES, Job, check_job
 
-    study, paths = _load_with_paths(parsed)
+    study, paths = _load_study_and_paths(parsed)
     if parsed.study != paths.study:
         raise InputError(
             f"{parsed.study}: not the file of a study's results, beside which these would be written; run the workflow, or "
@@ -132,57 +131,58 @@ def _run_stage(parsed: argparse.Namespace) -> int:
     stage = STAGES[parsed.stage]
     job = Job(parsed.stage, "/".join(getattr(parsed, argument) for argument in stage.arguments))
     check_job(study, job)
-    # Before anything is waited for: what is noted of the code is what this process has begun to import.
+    # Before any wait for a lock or a GPU: the record must describe the code that this process has imported.
     job.code(study)
-    settings, work = job.settings(study, paths), stage.run
+    settings = job.settings(study, paths)
+    run = stage.run
 
     with reserve_devices(paths.jobs_lock, settings):
         if getattr(parsed, "profile", False):
             from threespo.runs.clock import profile_training
 
-            profile_training(cast("TrainSettings", settings), work)
+            profile_training(cast("TrainSettings", settings), run)
         else:
             with log_job(paths, job):
-                perform(study, paths, job, lambda: work(settings))
+                perform(study, paths, job, lambda: run(settings))
     return 0
 
 
-def _claims(parsed: argparse.Namespace) -> int:
+def _run_claims(parsed: argparse.Namespace) -> int:
     from threespo.pipeline.integrity import check_result_file
     from threespo.results.claims.page import claim_lines
     from threespo.tables import read_table
 
-    _, paths = _load_with_paths(parsed)
-    check_result_file(paths.table("claims"))
-    print(escape_controls("\n".join(claim_lines(read_table(paths.table("claims"))))))
+    _, paths = _load_study_and_paths(parsed)
+    table = paths.table("claims")
+    check_result_file(table)
+    _print_lines(claim_lines(read_table(table)))
     return 0
 
 
-def _why(parsed: argparse.Namespace) -> int:
+def _run_why(parsed: argparse.Namespace) -> int:
     from threespo.pipeline.plan import explain_changes
 
-    print(escape_controls("\n".join(explain_changes(parsed.target))))
+    _print_lines(explain_changes(parsed.target))
     return 0
 
 
-def _check(parsed: argparse.Namespace) -> int:
+def _run_check(parsed: argparse.Namespace) -> int:
     from threespo.pipeline.plan import check_study
     from threespo.study.resolve import current_study, find_results
 
     paths = find_results(parsed.study)
-    lines, well = check_study(current_study(paths), paths, deep=parsed.deep)
-    print(escape_controls("\n".join(lines)))
-    return 0 if well else 1
+    lines, intact = check_study(current_study(paths), paths, deep=parsed.deep)
+    _print_lines(lines)
+    return 0 if intact else EXIT_FAILED
 
 
-def _accept(parsed: argparse.Namespace) -> int:
+def _run_accept(parsed: argparse.Namespace) -> int:
     from threespo.pipeline.accept import accept
     from threespo.study.resolve import find_results
 
     outcome = accept(find_results(parsed.study))
-    for line in outcome.differences:
-        print(escape_controls(line))
     if outcome.differences:
+        _print_lines(outcome.differences)
         print("nothing was accepted; run the workflow, which makes anew what has changed")
         return EXIT_FAILED
     print(
@@ -191,15 +191,16 @@ def _accept(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _unlock(parsed: argparse.Namespace) -> int:
+def _run_unlock(parsed: argparse.Namespace) -> int:
     from threespo.pipeline.workflow_run import unlock
     from threespo.study.resolve import find_results
 
-    print(f"locks removed: {len(unlock(find_results(parsed.study)))}; nobody is at work on this study")
+    removed = unlock(find_results(parsed.study))
+    print(f"locks removed: {len(removed)}; nobody is at work on this study")
     return 0
 
 
-def _verify(parsed: argparse.Namespace) -> int:
+def _run_verify(parsed: argparse.Namespace) -> int:
     from threespo.verify.replay import replay
 
     report = replay(
@@ -212,18 +213,22 @@ def _verify(parsed: argparse.Namespace) -> int:
         parsed.index,
     )
     print(json.dumps({"kind": parsed.kind, **report.as_json_fields()}))
-    return 1 if report.mismatches else 0
+    return EXIT_FAILED if report.mismatches else 0
 
 
-def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
+def _print_lines(lines: Iterable[str]) -> None:
+    print(escape_controls("\n".join(lines)))
+
+
+def _load_study_and_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
     from threespo.paths import Paths
     from threespo.provenance.digests import file_digest
     from threespo.study.load import load_study
 
     study = load_study(parsed.study)
-    # A job must not go on with another call's settings.
-    meant = os.environ.get(STUDY_DIGEST_VARIABLE)
-    if meant is not None and meant != file_digest(parsed.study):
+    # A job of one workflow call must not continue with the settings of another.
+    expected = os.environ.get(STUDY_DIGEST_VARIABLE)
+    if expected is not None and expected != file_digest(parsed.study):
         raise InputError(
             f"{parsed.study}: another snakemake call has changed the study while this one was running. Run again with the "
             "settings that you mean; what is finished stays."
@@ -232,6 +237,9 @@ def _load_with_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
 
 
 def _build_parser() -> argparse.ArgumentParser:
+    from threespo.panels import commands as panel_commands
+    from threespo.scaling import commands as scaling_commands
+
     parser = argparse.ArgumentParser(
         prog="threespo",
         description="3SPO: train, evaluate and compare policy optimization of LLM agents.",
@@ -240,14 +248,26 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(
+    def add_command(
         name: str, run: Callable[[argparse.Namespace], int], about: str
     ) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=about, description=about)
-        added.set_defaults(command=run)
-        return added
+        command = commands.add_parser(name, help=about, description=about)
+        command.set_defaults(command=run)
+        return command
 
-    study = command("study", _study, "print a study with every default filled in, as JSON")
+    _add_study_command(add_command)
+    _add_stage_commands(add_command)
+    _add_result_commands(add_command)
+    scaling_commands.add_commands(add_command)
+    panel_commands.add_commands(commands, _run_stage)
+    _add_verify_command(add_command)
+    add_monitoring_commands(add_command)
+    return parser
+
+
+def _add_study_command(add_command: CommandAdder) -> None:
+    about = "print a study with every default filled in, as JSON"
+    study = add_command("study", _run_study, about)
     study.add_argument(
         "study", metavar="NAME_OR_FILE", help="a name in config/studies/, or a YAML or JSON file"
     )
@@ -258,37 +278,40 @@ def _build_parser() -> argparse.ArgumentParser:
         "--freeze", action="store_true", help="mark it as confirmatory: nothing is chosen from here on"
     )
     study.add_argument(
-        "--again", action="store_true", help="with --freeze: in place of an earlier mark, which is lost"
+        "--again", action="store_true", help="with --freeze: replace an earlier mark, which is lost"
     )
 
-    for name, stage in _stages().items():
-        added = command(name.replace("_", "-"), _run_stage, stage.summary)
-        added.set_defaults(stage=name)
-        _add_study(added)
+
+def _add_stage_commands(add_command: CommandAdder) -> None:
+    from threespo.pipeline.stages import STAGES
+
+    for name, stage in STAGES.items():
+        command = add_command(name.replace("_", "-"), _run_stage, stage.summary)
+        command.set_defaults(stage=name)
+        _add_study_file(command)
         for argument in stage.arguments:
-            what = "ENV/POLICY/METHOD/seed-N, of a trial rate-R-seed-N" if argument == "run" else None
-            added.add_argument(f"--{argument}", required=name != "data", help=what)
+            form = "ENV/POLICY/METHOD/seed-N, of a trial rate-R-seed-N" if argument == "run" else None
+            command.add_argument(f"--{argument}", required=name != "data", help=form)
         if name == "train":
-            added.add_argument(
+            command.add_argument(
                 "--profile",
                 action="store_true",
                 help="train apart, keep nothing but the time by function",
             )
 
-    _add_study(
-        command("claims", _claims, "print what a finished study says of each of the paper's claims")
-    )
 
-    reasons = command("why", _why, "say what has changed since a result was made, old and new")
-    reasons.add_argument(
+def _add_result_commands(add_command: CommandAdder) -> None:
+    about = "print what a finished study says of each of the paper's claims"
+    _add_study_file(add_command("claims", _run_claims, about))
+
+    about = "say what has changed since a result was made, old and new"
+    why = add_command("why", _run_why, about)
+    why.add_argument(
         "target", type=Path, metavar="TARGET", help="a file or folder of results, e.g. results/smoke"
     )
 
-    check = command(
-        "check",
-        _check,
-        "compare results with their records; exit code 1 if anything is missing or damaged",
-    )
+    about = "compare results with their records; exit code 1 if anything is missing or damaged"
+    check = add_command("check", _run_check, about)
     check.add_argument(
         "study",
         nargs="?",
@@ -300,25 +323,20 @@ def _build_parser() -> argparse.ArgumentParser:
         "--deep", action="store_true", help="read every byte, also where size and times are unchanged"
     )
 
-    accepted = command(
-        "accept",
-        _accept,
-        "keep results whose code has changed, if jobs that run again write the same bytes",
-    )
-    accepted.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
+    about = "keep results whose code has changed, if jobs that run again write the same bytes"
+    accept = add_command("accept", _run_accept, about)
+    accept.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
 
-    unlock = command(
-        "unlock", _unlock, "remove the lock of a killed Snakemake, if nobody is at work on the study"
-    )
+    about = "remove the lock of a killed Snakemake, if nobody is at work on the study"
+    unlock = add_command("unlock", _run_unlock, about)
     unlock.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
 
-    from threespo.panels import commands as of_panels
-    from threespo.scaling import commands as of_scaling
+
+def _add_verify_command(add_command: CommandAdder) -> None:
     from threespo.verify.replay import DEFAULT_QUERIES, KINDS, LUCENE
 
-    of_scaling.add_commands(command)
-    of_panels.add_commands(commands, _run_stage)
-    verify = command("verify", _verify, "replay a reference file; exit code 1 if anything differs")
+    about = "replay a reference file; exit code 1 if anything differs"
+    verify = add_command("verify", _run_verify, about)
     verify.add_argument("kind", choices=(*KINDS, LUCENE))
     verify.add_argument("file", type=Path, nargs="?", help=f"the reference file; none for {LUCENE}")
     verify.add_argument("--games", type=Path, help="folder of games, for kinds that play")
@@ -339,17 +357,8 @@ def _build_parser() -> argparse.ArgumentParser:
         help=f"for {LUCENE}: where its index is, or is to be kept",
     )
 
-    add_monitoring_commands(command)
-    return parser
 
-
-def _stages() -> "dict[str, Stage]":
-    from threespo.pipeline.stages import STAGES
-
-    return STAGES
-
-
-def _add_study(parser: argparse.ArgumentParser) -> None:
+def _add_study_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "study",
         type=Path,

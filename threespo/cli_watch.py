@@ -1,4 +1,4 @@
-"""The commands of those who look on: ``track``, ``status``, ``index``, ``export``, ``view``, ``play``."""
+"""Monitoring commands: ``track``, ``status``, ``index``, ``export``, ``view``, ``play``."""
 
 import argparse
 from collections.abc import Callable
@@ -11,7 +11,7 @@ CommandAdder = Callable[[str, Callable[[argparse.Namespace], int], str], argpars
 """(name, function, one sentence) -> the command's parser."""
 
 
-PLACES = """\
+PLAY_EPILOG = """\
 places to play:
   results/STUDY/data/alfworld                    a study's games, by its rules
   results/STUDY/data/webshop                     a study's shop
@@ -20,30 +20,31 @@ places to play:
 """
 
 
-def add_monitoring_commands(command: CommandAdder) -> None:
+def add_monitoring_commands(add_command: CommandAdder) -> None:
     """Add the commands of this module to the command line."""
-    track = command(
-        "track",
-        _track,
-        "copy the curves of a run or study to TensorBoard, Weights & Biases, MLflow, Trackio",
+    about = "copy the curves of a run or study to TensorBoard, Weights & Biases, MLflow, Trackio"
+    track = add_command("track", _run_track, about)
+    track.add_argument(
+        "results",
+        type=Path,
+        metavar="RUN|STUDY",
+        help="results/STUDY, or a run in it: results/STUDY/runs/ENV/POLICY/METHOD/seed-N",
     )
-    where = "results/STUDY, or a run in it: results/STUDY/runs/ENV/POLICY/METHOD/seed-N"
-    track.add_argument("results", type=Path, metavar="RUN|STUDY", help=where)
     track.add_argument(
         "--to", required=True, choices=("tensorboard", "wandb", "mlflow", "trackio"), help="where to"
     )
-    place = (
-        "folder of its files; by default tracking/tensorboard, and what the others' own variables say"
+    track.add_argument(
+        "--dir",
+        type=Path,
+        help="folder of its files; by default tracking/tensorboard, and what the others' own variables say",
     )
-    track.add_argument("--dir", type=Path, help=place)
     track.add_argument(
         "--project", help="project or experiment (default: threespo); tensorboard has none"
     )
     track.add_argument("--follow", action="store_true", help="go on until all is trained and evaluated")
 
-    status = command(
-        "status", _status, "say where the jobs of a study stand; exit code 1 if one has failed"
-    )
+    about = "say where the jobs of a study stand; exit code 1 if one has failed"
+    status = add_command("status", _run_status, about)
     status.add_argument(
         "study",
         nargs="?",
@@ -52,11 +53,8 @@ def add_monitoring_commands(command: CommandAdder) -> None:
         help="a study or its folder (default: smoke)",
     )
 
-    index = command(
-        "index",
-        _index,
-        "write index.html of all studies in a folder of results; several can be compared row by row",
-    )
+    about = "write index.html of all studies in a folder of results; several can be compared row by row"
+    index = add_command("index", _run_index, about)
     index.add_argument(
         "results",
         nargs="?",
@@ -66,15 +64,15 @@ def add_monitoring_commands(command: CommandAdder) -> None:
         help="default: results",
     )
 
-    files = command(
-        "export", _export, "collect a study's tables and figures, and a BibTeX entry, for a paper"
-    )
-    files.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
-    files.add_argument(
+    about = "collect a study's tables and figures, and a BibTeX entry, for a paper"
+    export = add_command("export", _run_export, about)
+    export.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
+    export.add_argument(
         "--to", type=Path, required=True, metavar="DIR", help="a new folder, or an earlier export"
     )
 
-    view = command("view", _view, "make a page of a run's search trees, to explore in a browser")
+    about = "make a page of a run's search trees, to explore in a browser"
+    view = add_command("view", _run_view, about)
     view.add_argument(
         "trees", type=Path, metavar="RUN_FOLDER_OR_FILE", help="a run's folder, or its trees.parquet"
     )
@@ -83,12 +81,10 @@ def add_monitoring_commands(command: CommandAdder) -> None:
     )
     view.add_argument("--task", metavar="ID", help="the trees of this task only")
 
-    play = command(
-        "play",
-        _play,
-        "play an episode in the terminal, or watch a policy play; without a path: what there is",
-    )
-    play.formatter_class, play.epilog = argparse.RawDescriptionHelpFormatter, PLACES
+    about = "play an episode in the terminal, or watch a policy play; without a path: what there is"
+    play = add_command("play", _run_play, about)
+    play.formatter_class = argparse.RawDescriptionHelpFormatter
+    play.epilog = PLAY_EPILOG
     play.add_argument("task", type=Path, nargs="?", metavar="FILE_OR_FOLDER", help="where the tasks lie")
     play.add_argument("--list", action="store_true", help="list the tasks with their ids, and play none")
     play.add_argument("--split", metavar="NAME", help="of which split (default: the one for training)")
@@ -101,22 +97,23 @@ def add_monitoring_commands(command: CommandAdder) -> None:
     )
 
 
-def _index(parsed: argparse.Namespace) -> int:
+def _run_index(parsed: argparse.Namespace) -> int:
     from threespo.watch.index import write_index
 
     print(write_index(parsed.results))
     return 0
 
 
-def _export(parsed: argparse.Namespace) -> int:
+def _run_export(parsed: argparse.Namespace) -> int:
     from threespo.study.resolve import find_results
     from threespo.watch.export import export
 
-    print(f"{parsed.to}: {len(export(find_results(parsed.study), parsed.to))} files")
+    files = export(find_results(parsed.study), parsed.to)
+    print(f"{parsed.to}: {len(files)} files")
     return 0
 
 
-def _view(parsed: argparse.Namespace) -> int:
+def _run_view(parsed: argparse.Namespace) -> int:
     from threespo.paths import RunFolder, parse_run_folder
     from threespo.pipeline.integrity import check_result_file
     from threespo.results.report.viewer import write_view
@@ -133,7 +130,7 @@ def _view(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _track(parsed: argparse.Namespace) -> int:
+def _run_track(parsed: argparse.Namespace) -> int:
     from threespo.watch.tracking.follow import copy_runs
 
     if parsed.to == "tensorboard":
@@ -144,16 +141,16 @@ def _track(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _status(parsed: argparse.Namespace) -> int:
+def _run_status(parsed: argparse.Namespace) -> int:
     from threespo.study.resolve import find_results
     from threespo.watch.status import describe_study
 
-    lines, well = describe_study(find_results(parsed.study))
+    lines, no_failure = describe_study(find_results(parsed.study))
     print(escape_controls("\n".join(lines)))
-    return 0 if well else 1
+    return 0 if no_failure else 1
 
 
-def _play(parsed: argparse.Namespace) -> int:
+def _run_play(parsed: argparse.Namespace) -> int:
     from threespo.watch.play import list_tasks, play_path
 
     if parsed.task is None:

@@ -1,12 +1,12 @@
-"""The one exception that means "the input is wrong", as opposed to "the program is wrong".
+"""Errors with a message for the user, and helpers that format such messages.
 
-The command line turns it into a single message and exit code 2, without a traceback.
+The command line prints an ``InputError`` as one line and exits with code 2, without a traceback.
 """
 
 from collections.abc import Iterable
 
 MAX_LISTED_NAMES = 20
-"""Names that a message lists: a study may have a thousand runs."""
+"""Names that a message lists at most: a study may have a thousand runs."""
 
 
 class InputError(Exception):
@@ -14,10 +14,10 @@ class InputError(Exception):
 
 
 def refuse_ignored(where: str, **given: object) -> None:
-    """Refuse options that do not matter to what was asked for: who gives one means something else.
+    """Refuse options that the requested action would ignore.
 
     Args:
-        where: what was asked for, for the message.
+        where: the requested action, for the message.
         given: the options by name; those that were not given are ``None`` or false.
     """
     for name, value in given.items():
@@ -29,16 +29,17 @@ def refuse_ignored(where: str, **given: object) -> None:
 
 
 def format_names(names: Iterable[str]) -> str:
-    """Return names as a message shows them: the first twenty, and how many there are besides."""
-    everything = list(names)
-    more = len(everything) - MAX_LISTED_NAMES
-    return (
-        ", ".join(everything[:MAX_LISTED_NAMES]) + (f" … and {more} more" if more > 0 else "") or "none"
-    )
+    """Return the first names, joined by commas, and the number of the others."""
+    all_names = list(names)
+    if not all_names:
+        return "none"
+    text = ", ".join(all_names[:MAX_LISTED_NAMES])
+    more = len(all_names) - MAX_LISTED_NAMES
+    return f"{text} … and {more} more" if more > 0 else text
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes as people say it: in the largest unit of which there is one."""
+    """Return a number of bytes in the largest unit of which there is at least one, such as ``1.2 GB``."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
@@ -46,4 +47,4 @@ def format_bytes(count: float) -> str:
 
 
 class StoppedError(Exception):
-    """Work that ended from outside, through no fault of the input: a process of it was killed."""
+    """Work that was ended from outside: one of its processes was killed."""

@@ -1,8 +1,8 @@
 """Atomic writes: a file under its final name is always complete.
 
 Everything is written to a temporary name in the same folder, flushed to disk, and renamed. A run that is killed or runs
-out of disk in mid-write therefore leaves the earlier file untouched. Who may read and write it is left to the umask and the
-folder, as for any file that a person makes: several people may share a folder of results.
+out of disk during a write therefore leaves the earlier file untouched. Permissions follow the umask and the folder, as for
+files that a person creates, because several people may share a folder of results.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ from threespo.errors import InputError
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; rename it to ``path`` if the block succeeds, remove it otherwise.
+    """Yield a temporary path in the folder of ``path``; rename it to ``path`` if the block succeeds, else remove it.
 
     Raises:
         InputError: if the disk is full or the folder cannot be written.
     """
-    temporary = _temporary(path, path.suffix)
+    temporary = _temporary_path(path, path.suffix)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
         mode = temporary.stat().st_mode
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise _write_error(path, error) from error
     try:
         yield temporary
 
@@ -47,7 +47,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except Exception as error:
         if _is_failed_write(error):
-            raise _cannot_write(path, error) from error
+            raise _write_error(path, error) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -55,36 +55,38 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replace_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``path``; put it in the place of ``path`` if the block succeeds.
+    """Yield a temporary folder in the folder of ``path``; rename it to ``path`` if the block succeeds.
 
     Raises:
         InputError: if the disk is full or the parent cannot be written.
     """
-    temporary = _temporary(path)
+    temporary = _temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise _write_error(path, error) from error
     retired = temporary.with_name(temporary.name + ".old")
     try:
         yield temporary
 
-        example = _temporary(temporary)
-        example.touch()
-        mode = example.stat().st_mode
-        example.unlink()
+        # A new file shows which mode the umask gives.
+        probe = _temporary_path(temporary)
+        probe.touch()
+        file_mode = probe.stat().st_mode
+        probe.unlink()
+        folder_mode = temporary.stat().st_mode
         for inside in temporary.rglob("*"):
-            _set_mode(inside, temporary.stat().st_mode if inside.is_dir() else mode)
+            _set_mode(inside, folder_mode if inside.is_dir() else file_mode)
 
-        # A folder that is not empty cannot be replaced: the old one steps aside, and is removed only after the new one
-        # is there.
+        # A folder that is not empty cannot be replaced: the old one is moved away first, and removed only when the new
+        # one is in its place.
         if os.path.lexists(path):
             path.replace(retired)
         temporary.replace(path)
     except Exception as error:
         if _is_failed_write(error):
-            raise _cannot_write(path, error) from error
+            raise _write_error(path, error) from error
         raise
     finally:
         with contextlib.suppress(OSError):
@@ -94,7 +96,7 @@ def replace_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file, a folder with all that is in it, or a link, of which what it leads to stays; nothing is fine, too."""
+    """Remove a file, a folder with its contents, or a link but not its target; a missing path is no error."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -102,52 +104,55 @@ def remove_path(path: Path) -> None:
 
 
 def _set_mode(path: Path, mode: int) -> None:
-    """Let those use a file or folder who may use a new one; libraries that rename files, too, make them for their user."""
+    """Give a file or folder the mode of a new one; libraries that write through ``tempfile`` make it private."""
     if not path.is_symlink() and path.stat().st_mode != mode:
         path.chmod(stat.S_IMODE(mode))
 
 
-def _temporary(path: Path, suffix: str = "") -> Path:
-    # Not by ``tempfile``, whose files and folders are for nobody else.
+def _temporary_path(path: Path, suffix: str = "") -> Path:
+    # Not by ``tempfile``, whose files and folders only their owner may read.
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}{suffix}")
 
 
 def link_file(source: Path, path: Path) -> None:
-    """Put a file in the place of ``path`` that shares the disk's blocks with ``source``; a copy where that is impossible.
+    """Replace ``path`` by a hard link to ``source``; by a copy where linking is impossible.
 
-    A file that others may do less or more with than with a new one is copied: a name more of it would be as the first is.
+    A source whose mode differs from that of a new file is copied, since a link would have that mode too.
     """
     with replace_file(path) as temporary:
-        _link(source, temporary)
+        _link_or_copy(source, temporary)
 
 
 def link_folder(source: Path, path: Path) -> None:
-    """Put a folder in the place of ``path`` whose files are those of ``source``, as by :func:`link_file`."""
+    """Replace ``path`` by a folder with the files of ``source``, each linked as by :func:`link_file`."""
     with replace_folder(path) as temporary:
-        copy_folder(source, temporary, _link)
+        copy_folder(source, temporary, _link_or_copy)
 
 
 def copy_folder(
     source: Path, path: Path, copy: Callable[[Path, Path], object] = shutil.copyfile
 ) -> None:
-    """Copy the files of a folder, hidden ones left out, by their contents alone: who may write them is as for new files.
+    """Copy the contents of a folder's files, but no hidden files; modes are those of new files.
 
     Args:
-        source: the folder; links to folders in it are passed over.
-        path: the folder that they come into.
-        copy: copies a file.
+        source: the folder; links to folders in it are skipped.
+        path: the target folder.
+        copy: copies one file.
     """
     for file in source.rglob("*"):
-        inside = file.relative_to(source)
-        # What a killed process leaves behind may be a hidden folder.
-        if file.is_file() and not any(part.startswith(".") for part in inside.parts):
-            (path / inside).parent.mkdir(parents=True, exist_ok=True)
-            copy(file, path / inside)
+        relative = file.relative_to(source)
+        # Killed processes may leave hidden temporary folders.
+        is_hidden = any(part.startswith(".") for part in relative.parts)
+        if file.is_file() and not is_hidden:
+            target = path / relative
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy(file, target)
 
 
-def _link(source: Path, new: Path) -> None:
+def _link_or_copy(source: Path, new: Path) -> None:
     new.touch()
-    # Files are never written in place, so two names of one file do not disturb each other. A link's own bytes are a path.
+    # Files are never written in place, so two names of one file cannot disturb each other. Symbolic links are copied: the
+    # content of a link is a path.
     if source.stat().st_mode == new.stat().st_mode and not source.is_symlink():
         new.unlink()
         with contextlib.suppress(OSError):
@@ -157,13 +162,13 @@ def _link(source: Path, new: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` as UTF-8 to ``path``, whole or not at all."""
+    """Write ``text`` as UTF-8 to ``path`` atomically."""
     with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as indented JSON with sorted keys to ``path``, whole or not at all."""
+    """Write ``value`` as indented JSON with sorted keys to ``path`` atomically."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
@@ -172,42 +177,40 @@ def read_json(path: Path, remedy: str) -> Any:
 
     Args:
         path: the file.
-        remedy: a sentence that ends the message.
+        remedy: the last sentence of the error message.
 
     Raises:
-        InputError: if it is missing, or is no JSON in UTF-8.
+        InputError: if the file is missing or is not JSON in UTF-8.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    # ValueError: other encodings, broken JSON, and numbers of more digits than Python reads.
+    # ValueError covers other encodings, broken JSON, and numbers with more digits than Python converts.
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable as JSON ({error}). {remedy}") from error
 
 
 def try_lock(path: Path, *, shared: bool = False, wait: bool = True) -> IO[str] | None:
-    """Lock the file ``path`` for this process; None if another one holds it. The lock ends with the process.
+    """Lock the file ``path`` until this process ends; return None if another process holds it.
 
     Args:
-        path: the file, made if it is not there.
-        shared: others may hold it too, as far as they share it.
-        wait: whether a shared lock waits for one that is not.
+        path: the file, created if missing.
+        shared: other processes may hold a shared lock at the same time.
+        wait: whether a shared lock waits for an exclusive one.
 
     Raises:
         InputError: if the file cannot be written or the file system has no locks.
     """
+    operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    if not (shared and wait):
+        operation |= fcntl.LOCK_NB
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Not "w": the holder's note must survive the attempts of others.
+        # Not "w", which would delete what the present holder has written about itself.
         handle = path.open("a+", encoding="utf-8")
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise _write_error(path, error) from error
     try:
-        fcntl.flock(
-            handle,
-            fcntl.LOCK_EX | fcntl.LOCK_NB
-            if not shared
-            else fcntl.LOCK_SH | (0 if wait else fcntl.LOCK_NB),
-        )
+        fcntl.flock(handle, operation)
     except BlockingIOError:
         handle.close()
         return None
@@ -220,9 +223,9 @@ def try_lock(path: Path, *, shared: bool = False, wait: bool = True) -> IO[str] 
 
 
 def write_lock_holder(handle: IO[str]) -> None:
-    """Write into a lock who holds it, for the messages that others show; on a full disk the lock holds without that."""
+    """Write this process and host into a lock file, for the messages of others; a full disk is ignored."""
     with contextlib.suppress(OSError):
-        # Not through the handle, which would keep what does not fit and fail again when it is closed.
+        # Not through the handle: it would keep what does not fit and fail again when it is closed.
         os.truncate(handle.fileno(), 0)
         os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 
@@ -233,16 +236,16 @@ def read_lock_holder(path: Path) -> str:
 
 
 MAX_EXPANSION_RATIO = 500
-"""Bytes that a byte of a compressed file may stand for. Games, which repeat each other most, have about 50."""
+"""Bytes that one byte of a compressed file may expand to. Game files, which are very repetitive, reach about 50."""
 
 _ALWAYS_ALLOWED_EXPANSION = 1 << 28
 """Bytes that any compressed file may expand to."""
 
 
 def open_text(path: Path, errors: str = "strict") -> IO[str]:
-    """Open a UTF-8 text, a compressed one (``.xz``) too, which must not expand beyond all measure.
+    """Open a UTF-8 text that may be compressed (``.xz``).
 
-    Reading raises ``OSError`` where it does: a small file must not fill the memory.
+    Reading raises ``OSError`` where a compressed file expands too far, so that a small file cannot fill the memory.
     """
     if path.suffix != ".xz":
         return path.open(encoding="utf-8", errors=errors)
@@ -250,7 +253,7 @@ def open_text(path: Path, errors: str = "strict") -> IO[str]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return a file's bytes, those of a compressed one (``.xz``) expanded as by :func:`open_text`."""
+    """Return a file's bytes, decompressed if it is an ``.xz`` file (limited as in :func:`open_text`)."""
     if path.suffix != ".xz":
         return path.read_bytes()
     with open_compressed(path, path.suffix) as content:
@@ -258,27 +261,27 @@ def read_bytes(path: Path) -> bytes:
 
 
 def open_compressed(path: Path, suffix: str) -> io.BufferedReader:
-    """Open the content of a compressed file; reading raises ``OSError`` where it expands beyond all measure.
+    """Open the content of a compressed file; reading raises ``OSError`` where it expands too far.
 
     Args:
         path: the file, whatever its name.
-        suffix: of its kind, ``.xz`` or ``.gz``.
+        suffix: the format, ``.xz`` or ``.gz``.
     """
-    return io.BufferedReader(_Expanding(path, suffix))
+    return io.BufferedReader(_LimitedDecompression(path, suffix))
 
 
-_EXPANDED: dict[str, Callable[[Path], lzma.LZMAFile | gzip.GzipFile]] = {
+_DECOMPRESSORS: dict[str, Callable[[Path], lzma.LZMAFile | gzip.GzipFile]] = {
     ".xz": lzma.LZMAFile,
     ".gz": gzip.GzipFile,
 }
 
 
-class _Expanding(io.RawIOBase):
-    """The content of a compressed file, up to a limit."""
+class _LimitedDecompression(io.RawIOBase):
+    """The content of a compressed file, up to a limit on its size."""
 
     def __init__(self, path: Path, suffix: str) -> None:
-        self._file = _EXPANDED[suffix](path)
-        self._left = max(_ALWAYS_ALLOWED_EXPANSION, MAX_EXPANSION_RATIO * path.stat().st_size)
+        self._file = _DECOMPRESSORS[suffix](path)
+        self._bytes_left = max(_ALWAYS_ALLOWED_EXPANSION, MAX_EXPANSION_RATIO * path.stat().st_size)
 
     def readable(self) -> bool:
         return True
@@ -286,8 +289,8 @@ class _Expanding(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer)
         chunk = self._file.read(len(view))
-        self._left -= len(chunk)
-        if self._left < 0:
+        self._bytes_left -= len(chunk)
+        if self._bytes_left < 0:
             raise OSError("it expands to more than any honest file of its size")
         view[: len(chunk)] = chunk
         return len(chunk)
@@ -298,13 +301,14 @@ class _Expanding(io.RawIOBase):
 
 
 def _is_failed_write(error: Exception) -> bool:
-    """Return whether a file could not be written; torch and safetensors have errors of their own for a full disk."""
+    """Return whether an error means that a file could not be written."""
+    # torch and safetensors report a full disk by errors of their own.
     if isinstance(error, RuntimeError):
         return "inline_container" in str(error) or "PytorchStreamWriter" in str(error)
     return isinstance(error, OSError) or type(error).__name__ == "SafetensorError"
 
 
-def _cannot_write(path: Path, error: Exception) -> InputError:
+def _write_error(path: Path, error: Exception) -> InputError:
     reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
     return InputError(
         f"{path}: cannot be written ({reason}). Earlier results are untouched; free disk space or "

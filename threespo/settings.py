@@ -1,4 +1,4 @@
-"""What all typed settings are made of: study files, environments and methods share this base."""
+"""Base class and field types of all settings: of study files, environments and methods."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ ValueT = TypeVar("ValueT")
 SettingsT = TypeVar("SettingsT", bound="Settings")
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
-"""Names become names of folders and files, so they are short lower-case words joined by ``-`` or ``_``."""
+"""A short lower-case word, which becomes the name of a folder or file."""
 
 RowLabel = Annotated[str, Field(pattern=r"^[^$\r\n]+$", max_length=60)]
 """What readers see of a row: one line, without dollar signs, which figures take for formulas."""
@@ -20,33 +20,33 @@ RowColour = Annotated[str, Field(pattern=r"^#[0-9a-f]{6}$")]
 """Red, green and blue as six lower-case hexadecimal digits."""
 
 HUB_REPOSITORY_PATTERN = r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$"
-"""Of the model hub: OWNER/NAME."""
+"""OWNER/NAME on the model hub."""
 
 HUB_REVISION_PATTERN = r"^[A-Za-z0-9][\w./-]{0,99}$"
-"""Of such a repository: a commit, a tag or a branch."""
+"""A commit, tag or branch of a repository on the model hub."""
 
 MAX_SEEDS = 100
-"""Each one is a run of every method."""
+"""Each seed is a run of every method."""
 
 MAX_TOKENS = 10_000_000
-"""Of a prompt, a response or a forward pass; the longest contexts are of a million, so more is a slip."""
+"""Of a prompt, a response or a forward pass; the longest contexts are of a million, so a larger number is a typo."""
 
 MAX_TEMPERATURE = 10.0
 """Temperature at which every policy draws tokens almost evenly."""
 
 MAX_SEED = 2**32 - 1
-"""The largest that every library takes; tables and endpoints get the number as it is."""
+"""The largest seed that every library accepts."""
 
 
 def _distinct(values: tuple[ValueT, ...]) -> tuple[ValueT, ...]:
-    twice = [value for place, value in enumerate(values) if value in values[:place]]
-    if twice:
-        raise ValueError(f"expected each once, found {twice[0]!r} again")
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise ValueError(f"expected each once, found {value!r} again")
     return values
 
 
 ListOf = Annotated[tuple[ValueT, ...], Field(strict=False)]
-"""What a file gives as a list and Python as a tuple."""
+"""A list in a file, a tuple in Python."""
 
 DistinctListOf = Annotated[ListOf[ValueT], AfterValidator(_distinct)]
 """A list of distinct values."""
@@ -59,21 +59,21 @@ Seeds = Annotated[DistinctListOf[Seed], Field(min_length=1, max_length=MAX_SEEDS
 MAX_LEARNING_RATE = 10.0
 
 LearningRate = Annotated[float, Field(gt=0, le=MAX_LEARNING_RATE)]
-"""Adam moves every weight by about so much in a step; weights are far smaller than the bound."""
+"""Adam changes every weight by about this much in a step; weights are far smaller than the bound."""
 
 
 class Label:
-    """Marks a field that only tables and the report show."""
+    """Marks a field that is only shown, in tables and the report."""
 
 
 class Execution:
-    """Marks a field that says where and how work is done, and that no result depends on: paths, speed, limits of cost."""
+    """Marks a field that no result depends on: paths, speed, cost limits."""
 
 
 class Later:
-    """Marks a field that was added later, with what was done before as its default: it counts where it has another value.
+    """Marks a field added later, whose default is the earlier behaviour: it is in a key only where it has another value.
 
-    So earlier results stand, and marks of frozen studies hold. Such a default must never change.
+    So earlier results and marks of frozen studies stay valid. Such a default must never change.
     """
 
 
@@ -92,18 +92,15 @@ class Settings(BaseModel):
 def select_key_fields(value: Any, without: tuple[type, ...] = (Label, Execution)) -> Any:
     """Return settings as JSON values, without the fields that carry one of the markers ``without``, at any depth.
 
-    This is what decides whether a job runs again: it receives the marked fields like all others, but its results do not
-    depend on them.
+    A job runs again if these values change. It also receives the other fields, but its results do not depend on them.
     """
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields.items()
-        counted = [
-            name
-            for name, field in fields
-            if not any(marker in field.metadata for marker in without)
-            and not (Later in field.metadata and getattr(value, name) == field.default)
-        ]
-        return {name: select_key_fields(getattr(value, name), without) for name in counted}
+        selected = {}
+        for name, field in type(value).model_fields.items():
+            is_unset = Later in field.metadata and getattr(value, name) == field.default
+            if not is_unset and not any(marker in field.metadata for marker in without):
+                selected[name] = select_key_fields(getattr(value, name), without)
+        return selected
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, Mapping):

@@ -98,7 +98,7 @@ def test_an_interrupt_ends_with_130(monkeypatch, capsys):
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_study", interrupted)
+    monkeypatch.setattr(cli, "_run_study", interrupted)
     assert cli.main(["study", "ci"]) == 130
     assert "interrupted" in capsys.readouterr().err
 

@@ -310,7 +310,7 @@ def test_misuse_is_said(env):
     fresh = type(env)()
     with pytest.raises(InputError, match=r"no episode yet: call reset\(\)"):
         fresh.step("look")
-    with pytest.raises(InputError, match="no task 'nothing'; expected a place from 0 to"):
+    with pytest.raises(InputError, match="no task 'nothing'; expected an index from 0 to"):
         env.reset(options={"task": "nothing"})
     with pytest.raises(InputError, match="no task 10000000"):
         env.reset(options={"task": 10_000_000})

@@ -97,7 +97,7 @@ def test_a_training_run_tells_its_epoch_and_when_it_will_end(study):
         "generations",
     )
     assert one.training.rate == 2.0
-    assert one.training.left == pytest.approx(80.0)
+    assert one.training.seconds_left == pytest.approx(80.0)
 
 
 def test_a_run_whose_record_is_being_written_is_not_at_its_beginning_again(study):
@@ -116,13 +116,13 @@ def test_time_left_is_that_of_jobs_like_those_that_are_waiting(study):
     record(paths, SEARCHING, 60.0)
     progress = Progress(study, paths)
     waiting = {others[0]}
-    assert progress.left(progress.read_jobs(waiting)) == (40.0, True)
-    assert progress.left(progress.read_jobs({*others})) == (100.0, True)
+    assert progress.estimate_time_left(progress.read_jobs(waiting)) == (40.0, True)
+    assert progress.estimate_time_left(progress.read_jobs({*others})) == (100.0, True)
     for job in list_jobs(study):
         if job.stage == "evaluate":
             waiting.add(job)
     # No evaluation has ended yet, so what they take is not known.
-    assert progress.left(progress.read_jobs(waiting)) == (40.0, False)
+    assert progress.estimate_time_left(progress.read_jobs(waiting)) == (40.0, False)
 
 
 def test_the_bar_has_jobs_generations_and_time(study):

@@ -59,7 +59,7 @@ def test_a_place_and_a_seed_are_those_of_pythons_number(number):
 @pytest.mark.parametrize("number", OTHER, ids=repr)
 def test_what_is_no_whole_number_is_no_place_and_no_seed(number):
     env = ALFWorldEnv(split="valid_unseen")
-    with pytest.raises(InputError, match=r"no task .*; expected a place from 0 to 133, or an id"):
+    with pytest.raises(InputError, match=r"no task .*; expected an index from 0 to 133, or an id"):
         env.reset(options={"task": number})
     with pytest.raises(InputError, match="seed: expected a whole number of 0 or more, found"):
         env.reset(seed=number)
@@ -76,7 +76,7 @@ def test_a_negative_seed_is_refused(seed):
 
 @pytest.mark.parametrize("place", [np.int64(134), np.int8(-1), torch.tensor(1000)])
 def test_a_place_outside_is_refused(place):
-    with pytest.raises(InputError, match="expected a place from 0 to 133"):
+    with pytest.raises(InputError, match="expected an index from 0 to 133"):
         ALFWorldEnv(split="valid_unseen").reset(options={"task": place})
 
 

@@ -38,8 +38,7 @@ class TextAction(Action):  # type: ignore[misc]
 
 
 class TextObservation(Observation):  # type: ignore[misc]
-    """What the environment says, and what can be done. ``reward`` is what the score has gained; ``done``: the episode is
-    over."""
+    """The observation and the admissible actions. ``reward`` is the increase of the score; ``done``: the episode is over."""
 
     text: str = Field(description="The environment's text")
     goal: str = Field(description="The instruction")
@@ -63,11 +62,13 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
             options: arguments of ``threespo.gym.tasks``.
         """
         super().__init__()
-        self._name, self._split, self._options = environment, split, options
-        self._player = self._of(split)
+        self._name = environment
+        self._split = split
+        self._options = options
+        self._player = self._open_player(split)
         self._episode_id: str | None = None
 
-    def _of(self, split: str) -> Player:
+    def _open_player(self, split: str) -> Player:
         return Player(self._name, split=split, **self._options)
 
     def reset(
@@ -84,9 +85,9 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
         Args:
             seed: of the stream whose first task is played, where neither task nor index is given.
             episode_id: what ``state`` tells of this episode.
-            task: id or place of the task.
+            task: id or index of the task.
             split: that it is from.
-            index: place of the task.
+            index: index of the task in its split.
             kwargs: none is known.
 
         Raises:
@@ -96,14 +97,13 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
             raise InputError(
                 f"reset: no argument {min(kwargs)!r}; there are: seed, episode_id, task, split, index"
             )
-        player = self._of(split) if split is not None else self._player
-        which = index if task is None else task
-        player.begin(
-            pick_task(check_seed(seed or 0), 0, len(player.tasks), "shuffled")
-            if which is None
-            else which
-        )
-        self._player, self._episode_id = player, episode_id
+        player = self._open_player(split) if split is not None else self._player
+        chosen = index if task is None else task
+        if chosen is None:
+            chosen = pick_task(check_seed(seed or 0), 0, len(player.tasks), "shuffled")
+        player.begin(chosen)
+        self._player = player
+        self._episode_id = episode_id
         return self._observation(None)
 
     def step(self, action: TextAction, timeout_s: float | None = None, **kwargs: Any) -> TextObservation:
@@ -150,7 +150,7 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
         return list(load_panel(f"{self._name}-generated").splits)
 
     def num_tasks(self, split: str) -> int:
-        return len(self._of(split).tasks)
+        return len(self._open_player(split).tasks)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         return self.get_task_range(split, index, index + 1)[0]
@@ -161,8 +161,9 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[dict[str, Any]]:
-        ids = self._of(split).tasks.ids
-        return [{"id": ids[place], "index": place} for place in range(len(ids))[slice(start, stop)]]
+        ids = self._open_player(split).tasks.ids
+        tasks = [{"id": task_id, "index": index} for index, task_id in enumerate(ids)]
+        return tasks[start:stop]
 
 
 def make_app(

@@ -30,4 +30,4 @@ def _project(
     responses: Sequence[str], fallback_length: int, opening: str
 ) -> tuple[list[str], list[int]]:
     parsed = [parse_response(opening + response, fallback_length) for response in responses]
-    return [one.action for one in parsed], [int(one.valid) for one in parsed]
+    return [response.action for response in parsed], [int(response.valid) for response in parsed]

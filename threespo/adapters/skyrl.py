@@ -16,7 +16,7 @@ class TextEnv(BaseTextEnv):  # type: ignore[misc]
 
     ``env_config`` has ``environment`` and the arguments of ``threespo.gym.tasks``; with ``opening``, what the chat template
     writes of the response itself (``"<think>\\n"``; ``threespo doctor --model`` shows it). ``extras["extra_info"]["task"]``,
-    or ``extras["task"]``, has the id or place of the task.
+    or ``extras["task"]``, has the id or index of the task.
     """
 
     def __init__(
@@ -31,7 +31,8 @@ class TextEnv(BaseTextEnv):  # type: ignore[misc]
                 "skyrl: the dataset's row names no task; expected extra_info.task, an id or a place"
             )
         self._opening = str(options.pop("opening", ""))
-        self._player, self._task = Player(str(options.pop("environment", "alfworld")), **options), task
+        self._player = Player(str(options.pop("environment", "alfworld")), **options)
+        self._task = task
         self.max_turns = self._player.tasks.setup.max_steps
 
     def init(self, prompt: ConversationType) -> tuple[ConversationType, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the adapters share: how options name tasks, and a page of text that a model is shown after a step."""
+"""What the adapters share: opening tasks by options, and the page of text that a model sees after a step."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from threespo.gym.tasks import Tasks, open_tasks
 
 
 class Player:
-    """One episode that is played by commands; what frameworks call an environment wraps it."""
+    """One episode played by commands; the environments of the frameworks wrap it."""
 
     def __init__(self, environment: str, **options: Any) -> None:
         """Open the tasks.
@@ -23,13 +23,13 @@ class Player:
         self.episode: Episode | None = None
 
     def begin(self, task: int | str) -> Episode:
-        """Begin an episode of a task, given its id or place."""
+        """Begin an episode of a task, given its id or index."""
         self.episode = self.tasks.begin(task)
         return self.episode
 
     @property
     def current(self) -> Episode:
-        """The point that the episode is at.
+        """The current state of the episode.
 
         Raises:
             InputError: before the first task.
@@ -59,7 +59,7 @@ class Player:
         return self.episode
 
     def render_page(self) -> str:
-        """Return what the environment says now, and what can be done."""
+        """Return the current observation and the admissible actions."""
         if self.current.done:
             return f"{render_observation(self.current)}\n\nThe episode is over: {describe_outcome(self.current)}."
         listed = "\n".join(action for action in self.admissible if action != "help")
@@ -67,11 +67,9 @@ class Player:
 
 
 def describe_outcome(episode: Episode) -> str:
-    """Return how an episode has ended, in words."""
+    """Return a sentence on how an episode ended."""
     if episode.won:
         return "the task is done"
-    return (
-        f"it ended with the score {episode.score:.2f}"
-        if episode.ended
-        else f"no success within {episode.steps} steps"
-    )
+    if episode.ended:
+        return f"it ended with the score {episode.score:.2f}"
+    return f"no success within {episode.steps} steps"

@@ -45,7 +45,7 @@ class _Tools:
         """Begin an episode and return what it shows at first.
 
         Args:
-            task: id or place of the task; the further columns of the dataset's row are not read.
+            task: id or index of the task; the further columns of the dataset's row are not read.
         """
         episode = self._player.begin(task)
         return f"Your task is to: {episode.task.goal}\n\n{self._player.render_page()}"
@@ -54,8 +54,8 @@ class _Tools:
         """Return the score: 1 for success; in a shop, the reward of the purchase."""
         return float(self._player.current.score)
 
-    def _do(self, command: str) -> str:
-        # A model that goes on after the end is told so; its tool call has not failed.
+    def _act(self, command: str) -> str:
+        # A call after the end is no error: the page says that the episode is over.
         if not self._player.current.done:
             self._player.act(command)
         return self._player.render_page()
@@ -77,7 +77,7 @@ class WebShopTools(_Tools):
         Returns:
             The page of results and what can be clicked on it.
         """
-        return self._do(f"search[{query}]")
+        return self._act(f"search[{query}]")
 
     def click(self, element: str) -> str:
         """
@@ -89,7 +89,7 @@ class WebShopTools(_Tools):
         Returns:
             The page that follows and what can be clicked on it.
         """
-        return self._do(f"click[{element}]")
+        return self._act(f"click[{element}]")
 
 
 class ALFWorldTools(_Tools):
@@ -109,7 +109,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What can be seen there and what can be done.
         """
-        return self._do(f"go to {receptacle}")
+        return self._act(f"go to {receptacle}")
 
     def open(self, receptacle: str) -> str:
         """
@@ -121,7 +121,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What can be seen in it and what can be done.
         """
-        return self._do(f"open {receptacle}")
+        return self._act(f"open {receptacle}")
 
     def close(self, receptacle: str) -> str:
         """
@@ -133,7 +133,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What happened and what can be done.
         """
-        return self._do(f"close {receptacle}")
+        return self._act(f"close {receptacle}")
 
     def take(self, object: str, receptacle: str) -> str:
         """
@@ -146,7 +146,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What happened and what can be done.
         """
-        return self._do(f"take {object} from {receptacle}")
+        return self._act(f"take {object} from {receptacle}")
 
     def put(self, object: str, receptacle: str) -> str:
         """
@@ -161,7 +161,7 @@ class ALFWorldTools(_Tools):
         """
         # Versions of the games before 2.1.3 have another command for it.
         older = f"put {object} in/on {receptacle}"
-        return self._do(older if older in self._player.admissible else f"move {object} to {receptacle}")
+        return self._act(older if older in self._player.admissible else f"move {object} to {receptacle}")
 
     def use(self, object: str) -> str:
         """
@@ -173,7 +173,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What happened and what can be done.
         """
-        return self._do(f"use {object}")
+        return self._act(f"use {object}")
 
     def heat(self, object: str, receptacle: str) -> str:
         """
@@ -186,7 +186,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What happened and what can be done.
         """
-        return self._do(f"heat {object} with {receptacle}")
+        return self._act(f"heat {object} with {receptacle}")
 
     def cool(self, object: str, receptacle: str) -> str:
         """
@@ -199,7 +199,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What happened and what can be done.
         """
-        return self._do(f"cool {object} with {receptacle}")
+        return self._act(f"cool {object} with {receptacle}")
 
     def clean(self, object: str, receptacle: str) -> str:
         """
@@ -212,7 +212,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What happened and what can be done.
         """
-        return self._do(f"clean {object} with {receptacle}")
+        return self._act(f"clean {object} with {receptacle}")
 
     def slice(self, object: str, tool: str) -> str:
         """
@@ -225,7 +225,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What happened and what can be done.
         """
-        return self._do(f"slice {object} with {tool}")
+        return self._act(f"slice {object} with {tool}")
 
     def examine(self, thing: str) -> str:
         """
@@ -237,7 +237,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What can be seen and what can be done.
         """
-        return self._do(f"examine {thing}")
+        return self._act(f"examine {thing}")
 
     def look(self) -> str:
         """
@@ -246,7 +246,7 @@ class ALFWorldTools(_Tools):
         Returns:
             What can be seen and what can be done.
         """
-        return self._do("look")
+        return self._act("look")
 
     def inventory(self) -> str:
         """
@@ -255,4 +255,4 @@ class ALFWorldTools(_Tools):
         Returns:
             What you hold and what can be done.
         """
-        return self._do("inventory")
+        return self._act("inventory")

@@ -92,7 +92,8 @@ class ThreespoEnv(vf.Env[ThreespoEnvConfig]):  # type: ignore[misc]
             while not segment.terminated:
                 outcome = respond(episode, config.opening + (segment.last_reply or ""))
                 episode = outcome.episode
-                valid, admissible = valid + outcome.valid, admissible + outcome.admissible
+                valid += outcome.valid
+                admissible += outcome.admissible
                 if episode.done:
                     break
                 segment = await interaction.turn(episode.prompt)

@@ -1,4 +1,4 @@
-"""ALFWorld and WebShop as Gymnasium environments whose episodes can be forked, kept and gone back to."""
+"""ALFWorld and WebShop as Gymnasium environments whose episodes can be forked, saved and restored."""
 
 from typing import Any, ClassVar, Self
 
@@ -13,11 +13,11 @@ from threespo.gym.stream import check_order, pick_task
 from threespo.gym.tasks import ALFWORLD, WEBSHOP, Tasks, open_tasks
 
 MAX_TEXT_LENGTH = 1 << 20
-"""Characters of an observation or an action, as the spaces have it. Nothing is ever cut."""
+"""Characters of an observation or action that the spaces declare. No text is ever truncated."""
 
 
 class AnyText(spaces.Text):
-    """Texts of any characters; samples are of printable ASCII."""
+    """Space of texts of any characters; samples are printable ASCII."""
 
     def __init__(self, max_length: int = MAX_TEXT_LENGTH) -> None:
         super().__init__(max_length, min_length=0, charset="".join(map(chr, range(32, 127))))
@@ -26,7 +26,7 @@ class AnyText(spaces.Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
     def character_index(self, char: str) -> Any:
-        """Refuse to be an array of fixed size, which Gymnasium asks for to share memory between processes.
+        """Refuse Gymnasium's request for a fixed-size array, which shared memory between processes needs.
 
         Raises:
             InputError: always.
@@ -37,19 +37,18 @@ class AnyText(spaces.Text):
         )
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        # By its bound a sample would have half a million characters.
-        return "".join(
-            map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(0, 40))))
-        )
+        # Short ones: the declared maximum would give half a million characters on average.
+        length = int(self.np_random.integers(0, 40))
+        return "".join(map(chr, self.np_random.integers(32, 127, size=length)))
 
 
 def render_observation(episode: Episode) -> str:
-    """Return what the original environment returns here: in a shop, the page with the instruction."""
+    """Return the text that the original environment returns: in WebShop, the page with the instruction."""
     return str(getattr(episode.state, "page", None) or episode.observation)
 
 
 def make_info(episode: Episode, admissible: list[str], tasks: Tasks) -> dict[str, Any]:
-    """Return the ``info`` of a step or reset; every call makes its own objects."""
+    """Return the ``info`` of a step or reset, in new objects that a caller may change."""
     task: Any = episode.task
     info = {
         "task": task.task_id,
@@ -69,14 +68,13 @@ def make_info(episode: Episode, admissible: list[str], tasks: Tasks) -> dict[str
 class TextEnv(gymnasium.Env[str, str]):
     """One episode at a time of one environment.
 
-    ``reset(seed=S)`` begins the stream of tasks that belongs to S; each further ``reset()`` takes its next task, and no task
-    comes twice before all have come. ``reset(options={"task": ID})`` takes a certain one, by id or place, and leaves the
-    stream as it is. The reward of a step is what the score has gained by it: 1 for a win in ALFWorld, the purchase's reward
-    in WebShop.
+    ``reset(seed=S)`` starts the task stream of seed S; each further ``reset()`` takes its next task, and no task repeats
+    before all have been played. ``reset(options={"task": ID})`` plays a given task, by id or index, and leaves the stream
+    as it is. The reward of a step is the increase of the score: 1 for a win in ALFWorld, the purchase's reward in WebShop.
 
-    ``info``: ``admissible_commands`` (list), ``score``, ``won``, ``steps``, ``task`` (id), ``content`` (the hash of what the
-    task is about), ``task_type``, ``goal``; after a step also ``admissible``, whether the action was; with an expert
-    ``expert_plan``, commands to go on with.
+    ``info``: ``admissible_commands`` (list), ``score``, ``won``, ``steps``, ``task`` (id), ``content`` (hash of the
+    task), ``task_type``, ``goal``; after a step also ``admissible``, whether the action was; with an expert
+    ``expert_plan``, the commands that it would take next.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}  # type: ignore[misc]
@@ -89,7 +87,7 @@ class TextEnv(gymnasium.Env[str, str]):
         render_mode: str | None = None,
         **options: Any,
     ) -> None:
-        """Open the tasks; environments that are made alike share them.
+        """Open the tasks; environments with equal arguments share them.
 
         Args:
             environment: ``alfworld`` or ``webshop``.
@@ -99,13 +97,16 @@ class TextEnv(gymnasium.Env[str, str]):
                 ``max_steps``, …
 
         Raises:
-            InputError: if an argument is out of range, or the tasks are not there.
+            InputError: if an argument is out of range, or the tasks are missing.
         """
         check_order(order)
         if render_mode not in (None, "ansi"):
             raise InputError(f"render_mode: expected 'ansi' or None, found {render_mode!r}")
-        self.tasks, self.order, self.render_mode = open_tasks(environment, **options), order, render_mode
-        self.observation_space, self.action_space = AnyText(), AnyText()
+        self.tasks = open_tasks(environment, **options)
+        self.order = order
+        self.render_mode = render_mode
+        self.observation_space = AnyText()
+        self.action_space = AnyText()
         self._episode: Episode | None = None
         self._admissible: tuple[str, ...] = ()
         self._seed = self._played = 0
@@ -113,17 +114,15 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @property
     def episode(self) -> Episode:
-        """The point of the episode that the environment is at: an immutable value.
+        """The current episode, an immutable value.
 
         Raises:
             InputError: before the first reset, and after ``close``.
         """
-        if self._episode is None or self._closed:
-            raise InputError(
-                "the environment is closed; make another"
-                if self._closed
-                else "no episode yet: call reset()"
-            )
+        if self._closed:
+            raise InputError("the environment is closed; make another")
+        if self._episode is None:
+            raise InputError("no episode yet: call reset()")
         return self._episode
 
     @property
@@ -137,8 +136,8 @@ class TextEnv(gymnasium.Env[str, str]):
         """Begin an episode.
 
         Args:
-            seed: begins this seed's stream of tasks.
-            options: ``{"task": id or place}``.
+            seed: starts this seed's stream of tasks.
+            options: ``{"task": id or index}``.
 
         Raises:
             InputError: for an unknown task or option, or after ``close``.
@@ -147,18 +146,19 @@ class TextEnv(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         if self._closed:
             raise InputError("the environment is closed; make another")
-        if unknown := sorted(set(options or {}) - {"task"}):
+        unknown = sorted(set(options or {}) - {"task"})
+        if unknown:
             raise InputError(f"reset: no option {unknown[0]!r}; there is: task")
         if seed is not None:
-            self._seed, self._played = seed, 0
+            self._seed = seed
+            self._played = 0
         which = (options or {}).get("task")
         if which is None:
             which = pick_task(self._seed, self._played, len(self.tasks), self.order)
             self._played += 1
         self._set(self.tasks.begin(which))
-        return render_observation(self.episode), make_info(
-            self.episode, list(self._admissible), self.tasks
-        )
+        info = make_info(self.episode, list(self._admissible), self.tasks)
+        return render_observation(self.episode), info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take an action: any text, as in the original engines.
@@ -177,41 +177,37 @@ class TextEnv(gymnasium.Env[str, str]):
         after = take_action(before, action)
         self._set(after)
         info = {**make_info(after, list(self._admissible), self.tasks), "admissible": allowed}
-        return (
-            render_observation(after),
-            float(after.score - before.score),
-            after.ended,
-            after.done and not after.ended,
-            info,
-        )
+        reward = float(after.score - before.score)
+        truncated = after.done and not after.ended
+        return render_observation(after), reward, after.ended, truncated, info
 
     def render(self) -> str:
-        """Return the present point as a text: goal, observation, admissible commands."""
+        """Return goal, observation and admissible commands as text."""
         episode = self.episode
         commands = (f"  {command}" for command in self._admissible)
         return "\n".join([f"Task: {episode.task.goal}", render_observation(episode), *commands])
 
     def close(self) -> None:
-        """Let the episode go; harmless when repeated."""
+        """Drop the episode; may be called again."""
         self._closed = True
 
     def fork(self) -> Self:
-        """Return an environment of its own at the same point; neither sees what the other does from here on."""
+        """Return an independent environment at the same point of the episode."""
         other = object.__new__(type(self))
-        # All that an episode consists of is immutable, so the values are shared. Generators are not.
+        # Episodes are immutable values and can be shared; the random generator cannot.
         other.__dict__.update(self.__dict__)
         other._np_random = None
         return other
 
     def snapshot(self) -> Snapshot:
-        """Return the present point as a value, for ``restore``."""
+        """Return the present state as a value, for ``restore``."""
         return Snapshot(self._episode, self._seed, self._played)
 
     def restore(self, point: Snapshot | bytes) -> None:
-        """Go to a point that this environment, or one made alike, was at; also after the end of the episode.
+        """Return to a state that this environment, or one with equal arguments, was in; also after the episode's end.
 
         Args:
-            point: of ``snapshot``, or of ``dump`` in any process.
+            point: from ``snapshot``, or from ``dump`` in any process.
 
         Raises:
             InputError: if the bytes are damaged, or of other tasks, data or versions.
@@ -223,11 +219,12 @@ class TextEnv(gymnasium.Env[str, str]):
             raise InputError(
                 "this snapshot is of an environment that was made in another way; use dump() between processes"
             )
-        self._seed, self._played = found.seed, found.played
+        self._seed = found.seed
+        self._played = found.played
         self._set(found.episode)
 
     def dump(self) -> bytes:
-        """Return the present point as bytes, which ``restore`` takes in any process; no pickle is involved."""
+        """Return the present state as bytes for ``restore`` in any process; no pickle is involved."""
         return to_bytes(self.snapshot(), self.tasks)
 
     def _set(self, episode: Episode | None) -> None:

@@ -1,7 +1,7 @@
-"""Points of episodes as bytes: to be kept, sent to other processes, and gone on from. JSON inside; nothing is executed.
+"""States of episodes as bytes, to save them or continue them in other processes.
 
-A line ``threespo-snapshot FORMAT CHECKSUM``, then the values. What an environment computes anew (ALFWorld's commands) is
-left out.
+The format is a line ``threespo-snapshot FORMAT CHECKSUM``, then JSON: loading executes nothing. What an environment can
+compute from the state (ALFWorld's commands) is not stored.
 """
 
 import hashlib
@@ -23,22 +23,22 @@ _REMEDY = "take it again with this version, on the same data"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A point of an environment's life; a value, so that going back to it is using it."""
+    """State of an environment, as an immutable value."""
 
     episode: Episode | None
     """``None`` before the first reset."""
     seed: int
-    """Of the stream of tasks."""
+    """Seed of the stream of tasks."""
     played: int
-    """How many tasks of the stream have begun."""
+    """Tasks of the stream that have begun."""
 
 
 def to_bytes(snapshot: Snapshot, tasks: Tasks) -> bytes:
     """Return a snapshot as bytes.
 
     Args:
-        snapshot: of an environment that plays ``tasks``.
-        tasks: they are named, not stored; a task's content is stored as a hash.
+        snapshot: state of an environment that plays ``tasks``.
+        tasks: identified by name; of the task's content only a hash is stored.
     """
     values: dict[str, Any] = {
         "made": _describe_tasks(tasks),
@@ -46,7 +46,8 @@ def to_bytes(snapshot: Snapshot, tasks: Tasks) -> bytes:
         "played": snapshot.played,
         "task": None,
     }
-    if (episode := snapshot.episode) is not None:
+    episode = snapshot.episode
+    if episode is not None:
         values |= {
             "task": episode.task.task_id,
             "content": tasks.content(episode.task.task_id),
@@ -65,32 +66,36 @@ def from_bytes(data: bytes, tasks: Tasks) -> Snapshot:
 
     Args:
         data: the bytes.
-        tasks: what the environment that goes on plays.
+        tasks: tasks of the environment that will continue.
 
     Raises:
         InputError: if the bytes are no snapshot, damaged, of another version, of other tasks or of other data.
     """
-    head, _, body = bytes(data).partition(b"\n")
-    words = head.decode("ascii", "replace").split(" ")
+    header, _, body = bytes(data).partition(b"\n")
+    words = header.decode("ascii", "replace").split(" ")
     if len(words) != 3 or words[0] != _NAME:
-        raise InputError(f"not a snapshot: it begins with {head[:40]!r}; expected what dump() returned")
+        raise InputError(
+            f"not a snapshot: it begins with {header[:40]!r}; expected what dump() returned"
+        )
     if words[1] != str(FORMAT):
         raise InputError(f"snapshot of version {words[1]}, expected {FORMAT}; {_REMEDY}")
     if words[2] != _checksum(body):
         raise InputError(f"snapshot is damaged or cut off ({len(body)} bytes); {_REMEDY}")
 
     values = json.loads(body)
-    if values["made"] != (mine := _describe_tasks(tasks)):
-        raise InputError(f"snapshot of {values['made']}, but this environment is {mine}; {_REMEDY}")
+    expected = _describe_tasks(tasks)
+    if values["made"] != expected:
+        raise InputError(f"snapshot of {values['made']}, but this environment is {expected}; {_REMEDY}")
     if values["task"] is None:
         return Snapshot(None, values["seed"], values["played"])
     task = tasks.task(values["task"])
-    if values["content"] != (found := tasks.content(task.task_id)):
+    content = tasks.content(task.task_id)
+    if values["content"] != content:
         raise InputError(
-            f"snapshot of task {task.task_id!r} with the content {values['content']}, here {found}; {_REMEDY}"
+            f"snapshot of task {task.task_id!r} with the content {values['content']}, here {content}; {_REMEDY}"
         )
 
-    history = tuple((seen, action) for seen, action in values["history"])
+    history = tuple((observation, action) for observation, action in values["history"])
     state = _load_state(task, values["state"])
     episode = Episode(tasks.setup, task, state, history, values["won"], values["score"], values["ended"])
     return Snapshot(episode, values["seed"], values["played"])
@@ -101,14 +106,18 @@ def _checksum(body: bytes) -> str:
 
 
 def _describe_tasks(tasks: Tasks) -> dict[str, Any]:
-    """Return what two environments must have in common for one to go on where the other was."""
-    made = {"environment": tasks.name, "split": tasks.split, "max_steps": tasks.setup.max_steps}
+    """Return what must be equal in two environments for one to continue an episode of the other."""
+    description = {"environment": tasks.name, "split": tasks.split, "max_steps": tasks.setup.max_steps}
     env = tasks.setup.env
     if isinstance(env, WebShop):
-        made |= {"mode": env.mode, "fidelity": env.fidelity, "catalogue": env.catalogue.facts["sha256"]}
+        description |= {
+            "mode": env.mode,
+            "fidelity": env.fidelity,
+            "catalogue": env.catalogue.facts["sha256"],
+        }
         if env.mode == "url":
-            made["session"] = env.session
-    return made
+            description["session"] = env.session
+    return description
 
 
 def _dump_state(state: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which task comes next: a function of seed and number, each task once before any comes again."""
+"""The order of tasks: a function of seed and position; no task repeats before all have been played."""
 
 import functools
 
@@ -9,26 +9,28 @@ ORDERS = ("shuffled", "listed")
 
 
 def pick_task(seed: int, number: int, count: int, order: str) -> int:
-    """Return the place of the task that comes at a point of a stream.
+    """Return the index of the task at a position of a stream.
 
     Args:
-        seed: of the stream.
-        number: how many tasks have come before.
-        count: how many tasks there are.
+        seed: seed of the stream.
+        number: position, from 0.
+        count: number of tasks.
         order: ``shuffled``: another order in each pass, drawn from the seed; ``listed``: the panel's, whatever the seed.
     """
-    sweep, place = divmod(number, count)
-    return place if order == "listed" else _shuffle_tasks(seed, sweep, count)[place]
+    sweep, index = divmod(number, count)
+    if order == "listed":
+        return index
+    return _shuffle_tasks(seed, sweep, count)[index]
 
 
 def check_order(order: str) -> None:
-    """Raise ``InputError`` if there is no such order."""
+    """Raise ``InputError`` if the order is unknown."""
     if order not in ORDERS:
         raise InputError(f"order: expected one of {', '.join(ORDERS)}, found {order!r}")
 
 
 @functools.lru_cache(maxsize=64)
 def _shuffle_tasks(seed: int, sweep: int, count: int) -> list[int]:
-    places = list(range(count))
-    generator("gym order", seed, sweep).shuffle(places)
-    return places
+    indices = list(range(count))
+    generator("gym order", seed, sweep).shuffle(indices)
+    return indices

@@ -1,5 +1,4 @@
-"""Tasks to play: the games or goals of one split, from the canonical panel or a folder, and the environment that plays
-them."""
+"""Tasks of one split, games or shopping goals, from a canonical panel or a folder, with the environment that plays them."""
 
 import atexit
 import functools
@@ -13,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from threespo.envs.alfworld import Alfworld, compile_game, embedded, sources
+from threespo.envs.alfworld import Alfworld, Game, compile_game, embedded, sources
 from threespo.envs.alfworld.experts import Expert, make_expert
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.settings import AlfworldEpisode
@@ -30,13 +29,14 @@ from threespo.panels.comparison import Comparison, compare_folder
 from threespo.panels.panel import GENERATED_SEED, PRODUCTS, content_hash, load_panel
 from threespo.rng import derive
 
-ALFWORLD, WEBSHOP = "alfworld", "webshop"
+ALFWORLD = "alfworld"
+WEBSHOP = "webshop"
 _MAX_CACHED_TASKS = 512
-"""Compiled games that are kept; one takes up to a megabyte."""
+"""Compiled games in memory; one takes up to a megabyte."""
 
 
 class Tasks:
-    """The tasks of one split, in the order of their panel. Shared by all environments of a process that were made alike."""
+    """The tasks of one split, in the order of their panel; environments of a process with equal arguments share them."""
 
     def __init__(
         self,
@@ -49,26 +49,31 @@ class Tasks:
         expert: Expert | None = None,
         comparison: Comparison | None = None,
     ) -> None:
-        """Make tasks available; none is loaded yet.
+        """Describe the tasks; each is loaded when it is first played.
 
         Args:
-            name: of the environment.
-            split: of the panel or folder.
+            name: name of the environment.
+            split: split of the panel or folder.
             setup: environment, step limit, history in prompts.
-            ids: of the tasks.
-            load: returns a task, given its place in ``ids``.
-            contents: hash of each task's content, where a panel says what it must be.
-            expert: says what to do next, if there is one.
-            comparison: of the tasks with the panel that is nearest to them, where they are a folder's and there is one.
+            ids: ids of the tasks.
+            load: returns a task, given its index in ``ids``.
+            contents: expected hash of each task's content, if a panel defines it.
+            expert: proposes the next commands.
+            comparison: comparison of a folder's tasks with the most similar panel.
         """
-        self.name, self.split, self.setup, self.ids = name, split, setup, tuple(ids)
-        self.expert, self.comparison = expert, comparison
-        self._load, self._contents = load, contents
+        self.name = name
+        self.split = split
+        self.setup = setup
+        self.ids = tuple(ids)
+        self.expert = expert
+        self.comparison = comparison
+        self._load = load
+        self._contents = contents
         self._checked = functools.lru_cache(maxsize=_MAX_CACHED_TASKS)(self._load_checked)
         self._content = functools.lru_cache(maxsize=_MAX_CACHED_TASKS)(
-            lambda place: content_hash(self._checked(place))
+            lambda index: content_hash(self._checked(index))
         )
-        self._places = {task_id: place for place, task_id in enumerate(self.ids)}
+        self._indices = {task_id: index for index, task_id in enumerate(self.ids)}
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,44 +82,47 @@ class Tasks:
         """Return a task.
 
         Args:
-            which: its place or its id.
+            which: its index or its id.
 
         Raises:
-            InputError: if there is none, or it is not what the panel says.
+            InputError: if it is missing, or its content differs from the panel's.
         """
         return self._checked(self.find_index(which))
 
     def content(self, which: int | str) -> str:
-        """Return the hash of a task's content, given its place or its id (``threespo.panels.panel.content_hash``)."""
+        """Return the hash of a task's content, given its index or its id (``threespo.panels.panel.content_hash``)."""
         return self._content(self.find_index(which))
 
-    def _load_checked(self, place: int) -> Any:
-        task = self._load(place)
-        if self._contents is not None and (found := content_hash(task)) != self._contents[place]:
+    def _load_checked(self, index: int) -> Any:
+        task = self._load(index)
+        if self._contents is None:
+            return task
+        content = content_hash(task)
+        if content != self._contents[index]:
             raise InputError(
-                f"{self.name}/{self.split}: task {self.ids[place]!r} has the content {found}, the panel says "
-                f"{self._contents[place]}; the data are of another version"
+                f"{self.name}/{self.split}: task {self.ids[index]!r} has the content {content}, the panel says "
+                f"{self._contents[index]}; the data are of another version"
             )
         return task
 
     def find_index(self, which: int | str) -> int:
-        """Return the place of a task, given its place or its id.
+        """Return the index of a task, given its index or its id.
 
         Raises:
             InputError: if there is none.
         """
-        if isinstance(which, str) and which in self._places:
-            return self._places[which]
-        place = to_whole_number(which)
-        if place is not None and 0 <= place < len(self.ids):
-            return place
+        if isinstance(which, str) and which in self._indices:
+            return self._indices[which]
+        index = to_whole_number(which)
+        if index is not None and 0 <= index < len(self.ids):
+            return index
         raise InputError(
-            f"{self.name}/{self.split}: no task {which!r}; expected a place from 0 to {len(self.ids) - 1}, or an id such as "
-            f"{self.ids[0]!r}"
+            f"{self.name}/{self.split}: no task {which!r}; expected an index from 0 to "
+            f"{len(self.ids) - 1}, or an id such as {self.ids[0]!r}"
         )
 
     def begin(self, which: int | str) -> Episode:
-        """Return the start of an episode of a task, given its place or its id."""
+        """Return the start of an episode of a task, given its index or its id."""
         return start_episode(self.setup, self.task(which))
 
 
@@ -137,52 +145,54 @@ def open_alfworld_tasks(
         max_steps: steps per episode.
         history_length: past steps that prompts show.
         expert: ``handcoded`` and ``planner`` (the original's, which need the extra ``oracle``), or ``walkthrough`` (that of
-            the game's file): what ``info["expert_plan"]`` says.
-        human_goals: share of the games whose goal is in people's words (``True``: all); where ``path`` holds annotations.
-        goal_seed: decides, with each game's id, which games and which words.
+            the game's file): gives ``info["expert_plan"]``.
+        human_goals: share of the games with a goal written by people (``True``: all); where ``path`` holds annotations.
+        goal_seed: chooses, with each game's id, these games and their goals.
 
     Raises:
-        InputError: if there is no such split, folder or expert, a number is out of range, or the extra is missing.
+        InputError: if the split, folder, expert or extra is missing, or a number is out of range.
     """
     setup = _make_setup(Alfworld(), AlfworldEpisode, max_steps=max_steps, history_length=history_length)
-    adviser = make_expert(expert)
+    expert_player = make_expert(expert)
     if path is None:
         if human_goals:
             raise InputError(
                 "alfworld: human_goals needs path: generated games have no annotations by people"
             )
-        listed = _read_generated_panel("alfworld-generated", split)
-        make = functools.partial(embedded.generate_game, split, GENERATED_SEED, "full")
+        generated_ids, generated_contents = _read_generated_panel("alfworld-generated", split)
+
+        def generate_game(index: int) -> Game:
+            return compile_game(embedded.generate_game(split, GENERATED_SEED, "full", index))
+
         return Tasks(
-            ALFWORLD,
-            split,
-            setup,
-            listed[0],
-            lambda place: compile_game(make(place)),
-            listed[1],
-            adviser,
+            ALFWORLD, split, setup, generated_ids, generate_game, generated_contents, expert_player
         )
 
     records = _read_games(Path(path), split, human_goals, goal_seed)
     ids = [record.game_id for record in records]
     contents = {record.game_id: content_hash(record) for record in records}
-    compared = compare_folder(ALFWORLD, path, [split], contents, quiet=human_goals > 0)
-    return Tasks(
-        ALFWORLD, split, setup, ids, lambda place: compile_game(records[place]), None, adviser, compared
-    )
+    comparison = compare_folder(ALFWORLD, path, [split], contents, quiet=human_goals > 0)
+
+    def load_game(index: int) -> Game:
+        return compile_game(records[index])
+
+    return Tasks(ALFWORLD, split, setup, ids, load_game, None, expert_player, comparison)
 
 
 def _read_games(folder: Path, split: str, human_goals: float, goal_seed: int) -> list[GameRecord]:
-    """Return a folder's games in the panel's order, those for calibration held out of the training games."""
-    held_out = {task.task_id for task in load_panel("alfworld-official").splits["calibration"]}
-    own = "calibration" in sources.find_splits(folder)
-    read = "train" if split == "calibration" and not own else split
-    records = sources.load_games(folder, read, human_goals=human_goals, goal_seed=goal_seed)
-    if not own and split in ("train", "calibration"):
+    """Return a folder's games in the panel's order, with the calibration games held out of the training games."""
+    # Official folders have no split for calibration: those games are part of their training games.
+    has_calibration = "calibration" in sources.find_splits(folder)
+    source_split = split
+    if split == "calibration" and not has_calibration:
+        source_split = "train"
+    records = sources.load_games(folder, source_split, human_goals=human_goals, goal_seed=goal_seed)
+    if not has_calibration and split in ("train", "calibration"):
+        official = load_panel("alfworld-official")
+        held_out = {task.task_id for task in official.splits["calibration"]}
+        wanted = split == "calibration"
         records = [
-            replace(r, split=split)
-            for r in records
-            if (r.game_id in held_out) == (split == "calibration")
+            replace(record, split=split) for record in records if (record.game_id in held_out) == wanted
         ]
     if not records:
         raise InputError(
@@ -212,33 +222,34 @@ def open_webshop_tasks(
         history_length: past steps that prompts show.
         mode: ``text``, ``text_rich``, or ``url``: the page's address is the observation.
         fidelity: ``repaired`` or ``original`` (docs/webshop.md).
-        human_goals: what people asked for, in the place of synthetic goals; where ``path`` holds JSON files.
-        session: its name in the addresses of mode ``url``.
+        human_goals: goals written by people instead of synthetic ones; where ``path`` holds JSON files.
+        session: session name in the addresses of mode ``url``.
 
     Raises:
-        InputError: if there is no such split or folder, or an argument is out of range.
+        InputError: if the split or folder is missing, or an argument is out of range.
     """
-    limits = {"max_steps": max_steps, "history_length": history_length}
-    listed = _read_generated_panel("webshop-generated", split) if path is None else None
-    if path is None and human_goals:
-        raise InputError("webshop: human_goals needs path: the generated panel has synthetic goals")
+    contents = None
+    if path is None:
+        _, contents = _read_generated_panel("webshop-generated", split)
+        if human_goals:
+            raise InputError("webshop: human_goals needs path: the generated panel has synthetic goals")
+
     folder = prepare_shop_folder(path, human_goals)
     shop = _open_shop(folder, mode, fidelity, session)
+    limits = {"max_steps": max_steps, "history_length": history_length}
     setup = _make_setup(shop, WebshopEpisode, mode=mode, fidelity=fidelity, **limits)
     if not (folder / f"{split}.jsonl.xz").is_file():
-        there = (
-            ", ".join(sorted(file.name.split(".")[0] for file in folder.glob("*.jsonl.xz"))) or "none"
-        )
-        raise InputError(f"{path or 'webshop'}: no split {split!r} (splits found: {there})")
+        splits = sorted(file.name.split(".")[0] for file in folder.glob("*.jsonl.xz"))
+        found = ", ".join(splits) or "none"
+        raise InputError(f"{path or 'webshop'}: no split {split!r} (splits found: {found})")
     goals = load_goals(folder, split, shop.catalogue)
-    compared = None
+
+    comparison = None
     if path is not None:
-        contents = {goal.task_id: content_hash(goal) for goal in goals}
-        compared = compare_folder(WEBSHOP, path, [split], contents, quiet=human_goals)
+        own_contents = {goal.task_id: content_hash(goal) for goal in goals}
+        comparison = compare_folder(WEBSHOP, path, [split], own_contents, quiet=human_goals)
     ids = [goal.task_id for goal in goals]
-    return Tasks(
-        WEBSHOP, split, setup, ids, goals.__getitem__, listed and listed[1], comparison=compared
-    )
+    return Tasks(WEBSHOP, split, setup, ids, goals.__getitem__, contents, comparison=comparison)
 
 
 @functools.lru_cache(maxsize=16)
@@ -248,27 +259,26 @@ def _open_shop(folder: Path, mode: Any, fidelity: Any, session: str) -> WebShop:
 
 @functools.lru_cache(maxsize=16)
 def prepare_shop_folder(path: str | None, human_goals: bool = False) -> Path:
-    """Return the folder of a prepared shop; where nothing is prepared, one that is removed when the process ends.
+    """Return the folder of a prepared shop; one that has to be prepared is removed when the process ends.
 
     Args:
         path: folder of ``threespo data``, or of the original's JSON files; ``None``: a generated shop.
-        human_goals: what people asked for, in the place of synthetic goals; where ``path`` holds JSON files.
+        human_goals: goals written by people instead of synthetic ones; where ``path`` holds JSON files.
     """
     if path is not None and is_catalogue(Path(path) / "catalogue"):
         return Path(path)
-    source = (
-        read_shop_products("path", path=Path(path))
-        if path
-        else read_shop_products("embedded", count=PRODUCTS, seed=GENERATED_SEED)
-    )
+    if path:
+        source = read_shop_products("path", path=Path(path))
+    else:
+        source = read_shop_products("embedded", count=PRODUCTS, seed=GENERATED_SEED)
     temporary = Path(tempfile.mkdtemp(prefix="threespo-shop-"))
-    # A forked process must not remove what its parent uses.
     atexit.register(_remove_if_owner, temporary, os.getpid())
     prepare_shop(temporary / "shop", source, goals="human" if human_goals else "synthetic")
     return temporary / "shop"
 
 
 def _remove_if_owner(folder: Path, owner: int) -> None:
+    # A forked process, which inherits the exit handler, must not remove what its parent uses.
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -277,7 +287,7 @@ TASK_OPENERS: dict[str, Callable[..., Tasks]] = {
     ALFWORLD: open_alfworld_tasks,
     WEBSHOP: open_webshop_tasks,
 }
-"""By the environment's name in ``threespo.envs.registry``."""
+"""Functions that open tasks, by the environment's name in ``threespo.envs.registry``."""
 
 
 def open_tasks(environment: str, **options: Any) -> Tasks:
@@ -285,14 +295,14 @@ def open_tasks(environment: str, **options: Any) -> Tasks:
 
     Args:
         environment: ``alfworld`` or ``webshop``.
-        options: arguments of :func:`alfworld_tasks` or :func:`webshop_tasks`.
+        options: arguments of :func:`open_alfworld_tasks` or :func:`open_webshop_tasks`.
 
     Raises:
-        InputError: if there is no such environment, option, split or folder.
+        InputError: if the environment, option, split or folder is unknown.
     """
     if environment not in TASK_OPENERS:
         raise InputError(f"no environment {environment!r}; there are: {', '.join(TASK_OPENERS)}")
-    # A folder may come as a path; one that is given twice in two ways is opened twice, and no harm is done.
+    # Paths become strings, so that both forms of one folder share the cached tasks.
     given = {
         name: os.fspath(value) if isinstance(value, os.PathLike) else to_python(value)
         for name, value in options.items()

@@ -54,7 +54,8 @@ def timed_report(kind: str) -> Iterator[Report]:
     Raises:
         InputError: if no case was counted: a report without cases would look like a success.
     """
-    report, start = Report(kind), time.perf_counter()
+    report = Report(kind)
+    start = time.perf_counter()
     yield report
     report.seconds = round(time.perf_counter() - start, 3)
     if not report.cases:

@@ -50,7 +50,8 @@ def _compare(case: dict[str, Any]) -> tuple[bool, float]:
     sensitive = {tuple(pair) for pair in case["float_sensitive"]}
 
     # ``float_sensitive`` lists (trajectory, step) where rounding in float32 decides the reference's value.
-    equal, worst = True, 0.0
+    equal = True
+    worst = 0.0
     for t, (got, exact, reference) in enumerate(
         zip(values, case["expected_exact"], case["expected"], strict=True)
     ):
@@ -79,7 +80,8 @@ def _estimate(estimator: str, params: dict[str, Any], group: list[Steps]) -> lis
     if estimator == "rloo":
         return rloo_advantages(group, population=population)
 
-    normalise, eps = params["mode"] == "mean_std_norm", params["epsilon"]
+    normalise = params["mode"] == "mean_std_norm"
+    eps = params["epsilon"]
     if estimator == "grpo":
         return grpo_advantages(group, population=population, normalise=normalise, eps=eps)
     if estimator == "gigpo":

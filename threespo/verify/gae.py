@@ -56,7 +56,8 @@ def _response(case: dict[str, Any], row: int) -> tuple[list[float], list[float]]
 
 def _tail(case: dict[str, Any], row: int) -> float:
     """Return the value after the last token; a response as wide as the batch has none."""
-    values, length = case["values"][row], sum(case["response_mask"][row])
+    values = case["values"][row]
+    length = sum(case["response_mask"][row])
     return float(values[length]) if case["values_after_last_token"] and length < len(values) else 0.0
 
 

@@ -62,7 +62,8 @@ def _compute(case: dict[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
 
     losses = policy_losses(logprobs, old, advantages, settings)
     kl = k3(logprobs, reference)
-    policy_loss, kl_loss = (losses.policy * weights).sum(), (kl * weights).sum()
+    policy_loss = (losses.policy * weights).sum()
+    kl_loss = (kl * weights).sum()
     total = policy_loss + settings.kl_coef * kl_loss
     (gradient,) = torch.autograd.grad(total, logprobs)
 

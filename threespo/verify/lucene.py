@@ -42,9 +42,12 @@ def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> R
         _open_shop(catalogue) as shop,
         _open_lucene(shop, index) as lucene,
     ):
-        overlaps, firsts, kinds = [], 0, dict.fromkeys(_QUERY_KINDS, 0)
+        overlaps = []
+        firsts = 0
+        kinds = dict.fromkeys(_QUERY_KINDS, 0)
         for kind, query in draw_queries(shop, queries):
-            found, expected = shop.index.search(query), lucene.search(query)
+            found = shop.index.search(query)
+            expected = lucene.search(query)
             overlaps.append(
                 len({*found} & {*expected}) / max(len(found), len(expected))
                 if found or expected

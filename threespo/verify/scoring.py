@@ -37,7 +37,8 @@ def _read_settings(given: Case) -> ScoreSettings:
 
 
 def _compare_score(case: Case) -> list[tuple[Any, Any]]:
-    given, expected = case["input"], case["expected"]
+    given = case["input"]
+    expected = case["expected"]
     got = state_score(given["n_total"], given["n_success"], given["depth"], _read_settings(given))
     rollouts = expected["n_rollouts_eps0"] if case.get("boundary") else expected["n_rollouts"]
     pairs: list[tuple[Any, Any]] = [(got.rollouts, rollouts), (got.gated, expected["gated"])]
@@ -49,7 +50,8 @@ def _compare_score(case: Case) -> list[tuple[Any, Any]]:
 
 
 def _compare_reward(case: Case) -> list[tuple[Any, Any]]:
-    given, expected = case["input"], case["expected"]
+    given = case["input"]
+    expected = case["expected"]
     omega = novelty_weight(given["n_total"], given["omega_k"])
 
     reward = step_reward(
@@ -81,15 +83,18 @@ def _compare_counts(case: Case) -> list[tuple[Any, Any]]:
 
 
 def _compare_transition(case: Case) -> list[tuple[Any, Any]]:
-    given, expected = case["input"], case["expected"]
+    given = case["input"]
+    expected = case["expected"]
     table = StateTable({key: (float(total), float(won)) for key, (total, won) in given["table"].items()})
-    settings, depth = _read_settings(given), len(given["prefix"])
+    settings = _read_settings(given)
+    depth = len(given["prefix"])
 
     def score(key: str, at: int) -> StateScore:
         return state_score(*table.get(key), at, settings)
 
     # The depth of a state is the number of states up to it, so the next one is a step deeper.
-    here, after = score(given["prefix"][-1], depth), score(given["next_obs"], depth + 1)
+    here = score(given["prefix"][-1], depth)
+    after = score(given["next_obs"], depth + 1)
     omega = novelty_weight(table.get(given["prefix"][-1])[0], given["omega_k"])
     novel = given["next_obs"] not in given["prefix"]
     reward = step_reward(
@@ -112,12 +117,12 @@ def _compare_transition(case: Case) -> list[tuple[Any, Any]]:
 
 
 def _compare_advantage(case: Case) -> list[tuple[Any, Any]]:
-    given, expected = case["input"], case["expected"]
-    rewards, eps = given["rewards"], given["eps"]
-    floored, plain = (
-        group_advantages(rewards, given["std_floor"], eps),
-        group_advantages(rewards, 0.0, eps),
-    )
+    given = case["input"]
+    expected = case["expected"]
+    rewards = given["rewards"]
+    eps = given["eps"]
+    floored = group_advantages(rewards, given["std_floor"], eps)
+    plain = group_advantages(rewards, 0.0, eps)
     zeros = [0.0] * len(rewards)
 
     # Both return None for a group that is not learned from; the reference has zeros there.

@@ -18,7 +18,8 @@ def verify(
     Raises:
         InputError: if the file is broken, or ``catalogue`` is not given or no catalogue.
     """
-    overlaps, firsts = [], []
+    overlaps = []
+    firsts = []
     with timed_report("search") as report, open_catalogue(catalogue) as shop:
         for case in read_cases(file, ("query", "asins")):
             expected = list(case["asins"])

@@ -57,7 +57,8 @@ def export(paths: "Paths", folder: Path) -> list[str]:
 
     items = {item: item_files(paths, item) for item in items_of(study)}
     integrity.check_results(study, paths, [file for files in items.values() for file in files])
-    commit, year = str(origin["code", "commit"]), str(origin["time", "gathered"])[:4]
+    commit = str(origin["code", "commit"])
+    year = str(origin["time", "gathered"])[:4]
     with replace_folder(folder.absolute()) as out:
         for file in (file for files in items.values() for file in files):
             target = out / file.parent.name

@@ -24,10 +24,10 @@ from threespo.terminal import escape_controls
 QUIT_COMMAND = "quit"
 
 Player = Callable[[Episode], str]
-"""A player: returns the next action."""
+"""Returns the next action of an episode."""
 
 StateFormatter = Callable[[Any], str]
-"""Makes of a state what is written."""
+"""Returns the text that shows a state."""
 
 
 def play_path(
@@ -46,13 +46,14 @@ def play_path(
             WebShop: the data folder of a study, which holds a catalogue.
         task_id: which game (``TASK/TRIAL``) or goal (``ASIN/NUMBER``), where there are several; by default one is drawn.
         policy: folder of a run that has been trained.
-        split: of which split; by default the one for training, so that nobody gets to know held-out tasks by accident.
+        split: of which split; by default the one for training, so that held-out tasks are not seen by accident.
         seed: of the draw.
 
     Raises:
-        InputError: if the task or the run is not there, or the run is of another environment.
+        InputError: if the task or the run is missing, or the run is of another environment.
     """
-    spec, out = environment_for_path(path), out or sys.stdout
+    spec = environment_for_path(path)
+    out = out or sys.stdout
     setup, task = open_task(path, task_id, split, seed)
     if policy is None:
         show = functools.partial(spec.shown, setup.env)
@@ -64,70 +65,81 @@ def play_path(
 def open_task(
     path: Path, task_id: str | None = None, split: str | None = None, seed: int = 0
 ) -> tuple[EpisodeSetup, Task]:
-    """Return how episodes run in the environment of a file or folder, and one task in it (arguments as of :func:`play`).
+    """Return how episodes run in the environment of a file or folder, and one of its tasks.
 
-    In a study's data a person plays by the study's rules, elsewhere by the environment's own: so a person has the step limit
-    that a policy has.
+    Arguments are those of :func:`play_path`. In a study's data the study's settings apply, so that a person has the step
+    limit that a policy has; elsewhere the environment's defaults.
     """
     spec = environment_for_path(path)
-    there = _splits(path, split)
-    # An id is looked for in all splits, training first; drawn is from the first alone.
-    for name in there if task_id else there[:1]:
-        tasks = spec.tasks_in(path, name)
-        chosen = generator(seed, "play").choice(tasks) if task_id is None else None
-        chosen = chosen or next((task for task in tasks if task.task_id == task_id), None)
-        if chosen:
-            folder = path if path.is_dir() else path.parent
-            return make_setup(spec.name, _rules(spec, folder), folder), chosen.open()
-    looked = f"looked in {', '.join(there)}"
-    raise InputError(
-        f"{path}: no task {task_id!r} there ({looked}); threespo play {path} --list shows them"
-    )
+    splits = _find_splits(path, split)
+    task = None
+    if task_id is None:
+        task = generator(seed, "play").choice(spec.tasks_in(path, splits[0]))
+    else:
+        # An id is searched in all splits, training first.
+        candidates = (task for name in splits for task in spec.tasks_in(path, name))
+        task = next((candidate for candidate in candidates if candidate.task_id == task_id), None)
+    if task is None:
+        raise InputError(
+            f"{path}: no task {task_id!r} there (looked in {', '.join(splits)}); "
+            f"threespo play {path} --list shows them"
+        )
+    folder = path if path.is_dir() else path.parent
+    return make_setup(spec.name, _find_episode_settings(spec, folder), folder), task.open()
 
 
-def _rules(spec: EnvironmentSpec, folder: Path) -> EpisodeSettings:
+def _find_episode_settings(spec: EnvironmentSpec, folder: Path) -> EpisodeSettings:
+    """Return the settings of the study that a data folder belongs to, or the environment's defaults."""
     root = next((parent for parent in folder.absolute().parents if Paths(parent).study.is_file()), None)
     section = load_study(Paths(root).study).environments.get(spec.name) if root else None
-    # By a mapping: every environment's own settings have a step limit of their own, and the type of all has none.
-    return spec.episode.part_of(section) if section else spec.episode.model_validate({})
+    if section:
+        return spec.episode.part_of(section)
+    # Not ``spec.episode()``: each environment has a default step limit, and their common base class has none.
+    return spec.episode.model_validate({})
 
 
-def _splits(path: Path, split: str | None) -> list[str]:
-    """Return the splits to look in."""
-    there = list(environment_for_path(path).splits_in(path))
-    if not there:
+def _find_splits(path: Path, split: str | None) -> list[str]:
+    """Return the splits to search, or the given one."""
+    available = list(environment_for_path(path).splits_in(path))
+    if not available:
         raise InputError(
             f"{path}: no tasks of any split there; the workflow prepares them, or give another folder"
         )
-    if split is not None and split not in there:
-        raise InputError(f"{path}: no split {split!r} there; it has: {format_names(there)}")
-    return [split] if split else there
+    if split is None:
+        return available
+    if split not in available:
+        raise InputError(f"{path}: no split {split!r} there; it has: {format_names(available)}")
+    return [split]
 
 
 def list_tasks(path: Path | None, split: str | None = None) -> Iterator[str]:
-    """Yield a line for each task of a split with its id, type and goal; without a path, for each place with tasks.
+    """Yield a line with id, type and goal of each task of a split; without a path, a line for each folder of tasks.
 
     Args:
-        path: as in :func:`play`.
+        path: as in :func:`play_path`.
         split: by default the one for training.
     """
     if path is None:
-        places = [place for place in sorted(Path("results").glob("*/data/*")) if place.is_dir()]
-        games = os.environ.get("ALFWORLD_DATA")
-        yield from (_place(place) for place in [*places, *([Path(games)] if games else [])])
+        folders = [folder for folder in sorted(Path("results").glob("*/data/*")) if folder.is_dir()]
+        official_games = os.environ.get("ALFWORLD_DATA")
+        if official_games:
+            folders.append(Path(official_games))
+        yield from map(_describe_folder, folders)
         return
-    spec, chosen = environment_for_path(path), _splits(path, split)
-    yield f"{path}: {', '.join(spec.splits_in(path))}; this is {chosen[0]}"
-    for task in spec.tasks_in(path, chosen[0]):
+
+    spec = environment_for_path(path)
+    shown_split = _find_splits(path, split)[0]
+    yield f"{path}: {', '.join(spec.splits_in(path))}; this is {shown_split}"
+    for task in spec.tasks_in(path, shown_split):
         yield f"{task.task_id}  {task.task_type}  {task.goal}"
 
 
-def _place(place: Path) -> str:
+def _describe_folder(folder: Path) -> str:
     try:
-        spec = environment_for_path(place)
+        spec = environment_for_path(folder)
     except InputError:
-        return f"{place}: nothing to play"
-    return f"{place}: {spec.name}, {', '.join(spec.splits_in(place))}"
+        return f"{folder}: nothing to play"
+    return f"{folder}: {spec.name}, {', '.join(spec.splits_in(folder))}"
 
 
 def play_task(
@@ -142,12 +154,12 @@ def play_task(
         episode: where to begin.
         choose: the player.
         out: receives the observations.
-        show: makes of a state what is written.
+        show: formats a state.
     """
     task = episode.task
     out.write(
         escape_controls(
-            f"{task.task_id} ({task.task_type})\n{_goal_line(episode)}\n{show(episode.state)}\n"
+            f"{task.task_id} ({task.task_type})\n{_format_goal(episode)}\n{show(episode.state)}\n"
         )
     )
     while not episode.done:
@@ -164,14 +176,16 @@ def play_task(
     return episode.won
 
 
-def _goal_line(episode: Episode) -> str:
-    """Return the goal where the first observation does not name it."""
+def _format_goal(episode: Episode) -> str:
+    """Return a line with the goal, or nothing if the first observation names it."""
     goal = episode.task.goal
-    return "" if goal in episode.observation else f"Your task is to: {goal}\n"
+    if goal in episode.observation:
+        return ""
+    return f"Your task is to: {goal}\n"
 
 
 def make_human_player(lines: Iterator[str], out: TextIO) -> Player:
-    """Return a player that reads one action a line, or its number in the list; the end of input is a ``quit``."""
+    """Return a player that reads one action per line, or its number in the list; the end of input means ``quit``."""
 
     def choose(episode: Episode) -> str:
         admissible = episode.setup.env.admissible(episode.state)
@@ -180,10 +194,13 @@ def make_human_player(lines: Iterator[str], out: TextIO) -> Player:
         out.write(escape_controls(f"\n{step}. Admissible: {actions} ({QUIT_COMMAND} to stop)\n> "))
         out.flush()
         line = next(lines, QUIT_COMMAND).rstrip("\n")
+        # ``len < 6`` keeps pasted digits from becoming a huge number.
         number = int(line) if line.isdecimal() and len(line) < 6 else 0
-        # Not where the person has to write words of their own.
-        named = admissible[number - 1] if 1 <= number <= len(admissible) else FREE_TEXT
-        return line if FREE_TEXT in named or line in admissible else named
+        if line in admissible or not 1 <= number <= len(admissible):
+            return line
+        action = admissible[number - 1]
+        # An action with free text, such as a search, has to be typed.
+        return line if FREE_TEXT in action else action
 
     return choose
 
@@ -210,7 +227,8 @@ def make_policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple
     try:
         paths, run_id = parse_run_folder(folder)
     except ValueError:
-        paths, run_id = None, ""
+        paths = None
+        run_id = ""
     if paths is None or not paths.run(run_id).weights.is_dir():
         raise InputError(
             f"{folder}: no trained run there; expected RESULTS/runs/ENV/POLICY/METHOD/seed-N with weights/ in it"
@@ -223,9 +241,9 @@ def make_policy_player(folder: Path, env: str, data: Path, out: TextIO) -> tuple
             f"{folder}: a run on {run.env}, and the task is one of {env}; give a run on that"
         )
 
-    # Damaged weights play too, and only badly.
+    # Damaged weights would play badly without any error.
     check_result_file(paths.run(run).weights)
-    # On this machine's processor, whatever the run was trained with.
+    # On this machine's CPU, whatever the run was trained with.
     settings = study.policies[run.policy].sampling(gpus=0).model_copy(update={"sampler": "torch"})
     template = TemplateSettings.part_of(settings)
     sampler = make_sampler(

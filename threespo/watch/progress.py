@@ -1,4 +1,4 @@
-"""Where the jobs of a study stand while they are worked on, and how long the rest will take."""
+"""How far the jobs of a study are while the workflow runs, and how long the rest will take."""
 
 import contextlib
 import time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 JobState = Literal["finished", "running", "waiting", "failed"]
 
 RECENT_EPOCHS = 5
-"""Epochs from which a run's speed is known: it changes as the policy learns."""
+"""Epochs from which a run's speed is computed: the speed changes as the policy learns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,173 +32,189 @@ class TrainingProgress:
 
     epoch: int
     spent: int
-    """Of the budget."""
+    """Part of ``budget`` that is used up."""
     budget: int
     unit: str
     """``generations`` or ``epochs``."""
     rate: float
-    """Generations a second in the last epoch."""
-    left: float
-    """Seconds, at the speed of the last epochs."""
+    """Generations per second in the last epoch."""
+    seconds_left: float
+    """At the speed of the last ``RECENT_EPOCHS`` epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """Where one job stands."""
+    """State of one job."""
 
     job: Job
     state: JobState
     seconds: float = 0.0
-    """Since it began, of a running one."""
+    """Time since a running job began."""
     training: TrainingProgress | None = None
     killed: bool = False
-    """It failed without saying so: its process is gone."""
+    """Failed without reporting it: its process is gone."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Where all jobs of a study stand."""
+    """State of all jobs of a study."""
 
     study: Study
     paths: Paths
-    _took: dict[Job, float] = field(default_factory=dict)
-    """Seconds of finished jobs, so that each record is read once."""
-    _settings: dict[Job, TrainingSettings] = field(default_factory=dict)
+    _job_seconds: dict[Job, float] = field(default_factory=dict)
+    """Durations of finished jobs, so that each record is read once."""
+    _training_settings: dict[Job, TrainingSettings] = field(default_factory=dict)
 
     def read_jobs(self, unfinished: Collection[Job], left: Collection[Job] = ()) -> list[JobProgress]:
-        """Return where every job stands now.
+        """Return the present state of every job.
 
         Args:
-            unfinished: jobs that were to run when it was last decided.
-            left: jobs that have to run and were not asked for, of which nothing is returned; all others are finished.
+            unfinished: jobs that the workflow's last call decided to run; all others are finished.
+            left: jobs that have to run but were not asked for; they are not reported.
         """
-        _, last = journal.read_journal(self.paths)
+        _, last_events = journal.read_journal(self.paths)
         return [
-            self._standing(job, last.get(job), job in unfinished)
+            self._read_job(job, last_events.get(job), job in unfinished)
             for job in list_jobs(self.study)
             if job not in left
         ]
 
-    def _standing(self, job: Job, event: journal.Event | None, unfinished: bool) -> JobProgress:
+    def _read_job(self, job: Job, event: journal.Event | None, unfinished: bool) -> JobProgress:
         if not unfinished or (event and event.kind == "ended"):
             return JobProgress(job, "finished")
-        if event and event.kind == "began" and event.alive is not False:
-            if job.stage == "train" and _newer(self.paths.run(job.name).metrics, event.time):
-                # Its record is being written, and what it left while it went on is gone.
-                return JobProgress(job, "finished")
-            return JobProgress(job, "running", time.time() - event.time, self._trained(job))
-        if event:
-            return JobProgress(job, "failed", training=self._trained(job), killed=event.kind == "began")
-        return JobProgress(job, "waiting", training=self._trained(job))
 
-    def _trained(self, job: Job) -> TrainingProgress | None:
+        training = self._read_training(job)
+        if event is None:
+            return JobProgress(job, "waiting", training=training)
+        if event.kind == "began" and event.alive is not False:
+            # The journal still says "running" while a trained run's record is written, and its checkpoints are gone.
+            if job.stage == "train" and _is_newer(self.paths.run(job.name).metrics, event.time):
+                return JobProgress(job, "finished")
+            return JobProgress(job, "running", time.time() - event.time, training)
+        return JobProgress(job, "failed", training=training, killed=event.kind == "began")
+
+    def _read_training(self, job: Job) -> TrainingProgress | None:
         if job.stage != "train":
             return None
-        # Only here: it brings pandas along, and every call of the workflow would wait for that.
+        # Imported here because it loads pandas, which every call of the workflow would wait for.
         from threespo.runs.artifacts import RunArtifacts
 
         artifacts = RunArtifacts(self.paths.checkpoints(job.name))
-        # The run may end, and remove them, while they are looked at.
+        # The run may end, and remove its checkpoints, while they are read.
         with contextlib.suppress(InputError, FileNotFoundError):
             epochs = artifacts.written_epochs()
-            return self._after(job, artifacts, epochs) if epochs else None
+            if epochs:
+                return self._measure_training(job, artifacts, epochs)
         return None
 
-    def _after(self, job: Job, artifacts: "RunArtifacts", epochs: list[int]) -> TrainingProgress:
-        training, recent = self._training(job), epochs[-RECENT_EPOCHS:]
+    def _measure_training(
+        self, job: Job, artifacts: "RunArtifacts", epochs: list[int]
+    ) -> TrainingProgress:
+        settings = self._read_settings(job)
+        recent = epochs[-RECENT_EPOCHS:]
         timing = [artifacts.read_rows("timing", epoch).iloc[0] for epoch in recent]
-        # Of the epochs that are looked at, from the end of the one before them.
-        ends = [epochs[-RECENT_EPOCHS - 1], epochs[-1]] if len(epochs) > RECENT_EPOCHS else [epochs[-1]]
-        totals = [int(artifacts.read_rows("metrics", epoch).iloc[0]["generations"]) for epoch in ends]
-        spent = [
-            training.spent_budget(epochs=epoch, generations=total)
-            for epoch, total in zip(ends, totals, strict=True)
-        ]
-        speed = (spent[-1] - (spent[0] if len(spent) > 1 else 0)) / sum(row["seconds"] for row in timing)
-        left = max(0, training.budget - spent[-1]) / speed if speed else 0.0
-        rate = float(timing[-1]["generations_per_second"])
+        seconds = sum(row["seconds"] for row in timing)
+
+        spent = self._spent_after(settings, artifacts, recent[-1])
+        spent_before = 0
+        if len(epochs) > RECENT_EPOCHS:
+            spent_before = self._spent_after(settings, artifacts, epochs[-RECENT_EPOCHS - 1])
+        speed = (spent - spent_before) / seconds
+
+        seconds_left = 0.0
+        if speed:
+            seconds_left = max(0, settings.budget - spent) / speed
         return TrainingProgress(
-            epochs[-1],
-            min(spent[-1], training.budget),
-            training.budget,
-            training.budget_unit,
-            rate,
-            left,
+            epoch=recent[-1],
+            spent=min(spent, settings.budget),
+            budget=settings.budget,
+            unit=settings.budget_unit,
+            rate=float(timing[-1]["generations_per_second"]),
+            seconds_left=seconds_left,
         )
 
-    def _training(self, job: Job) -> TrainingSettings:
-        if job not in self._settings:
-            self._settings[job] = cast(TrainSettings, job.settings(self.study, self.paths)).training
-        return self._settings[job]
+    @staticmethod
+    def _spent_after(settings: TrainingSettings, artifacts: "RunArtifacts", epoch: int) -> int:
+        generations = int(artifacts.read_rows("metrics", epoch).iloc[0]["generations"])
+        return settings.spent_budget(epochs=epoch, generations=generations)
 
-    def spent(self, standings: list[JobProgress]) -> dict[str, tuple[int, int]]:
-        """Return by unit (``generations``, ``epochs``) what training has spent, and what it may spend in all."""
+    def _read_settings(self, job: Job) -> TrainingSettings:
+        if job not in self._training_settings:
+            settings = cast(TrainSettings, job.settings(self.study, self.paths))
+            self._training_settings[job] = settings.training
+        return self._training_settings[job]
+
+    def sum_budgets(self, progress: list[JobProgress]) -> dict[str, tuple[int, int]]:
+        """Return (spent, budget) of all training jobs in sum, by unit (``generations``, ``epochs``)."""
         totals: dict[str, tuple[int, int]] = {}
-        for one in standings:
-            if one.job.stage == "train":
-                training = self._training(one.job)
-                spent = (
-                    training.budget
-                    if one.state == "finished"
-                    else one.training.spent
-                    if one.training
-                    else 0
-                )
-                before = totals.get(training.budget_unit, (0, 0))
-                totals[training.budget_unit] = (before[0] + spent, before[1] + training.budget)
+        for entry in progress:
+            if entry.job.stage != "train":
+                continue
+            settings = self._read_settings(entry.job)
+            spent = 0
+            if entry.state == "finished":
+                spent = settings.budget
+            elif entry.training:
+                spent = entry.training.spent
+            spent_before, budget_before = totals.get(settings.budget_unit, (0, 0))
+            totals[settings.budget_unit] = (spent_before + spent, budget_before + settings.budget)
         return totals
 
-    def left(self, standings: list[JobProgress]) -> tuple[float, bool]:
-        """Return the seconds that the rest takes at the present number of jobs at once, and whether all of it is in them.
+    def estimate_time_left(self, progress: list[JobProgress]) -> tuple[float, bool]:
+        """Return the seconds left at the present number of parallel jobs, and whether that covers all jobs.
 
-        A job takes what those like it took: of its method, else of its environment, else of its stage. Of a job without any
-        nothing is known.
+        A job is expected to take what finished jobs of its method took, else of its environment, else of its stage.
+        Where none has finished the job is not covered.
         """
-        known = self._known(standings)
-        rest, whole = [], True
-        for one in standings:
-            if one.state in ("running", "waiting"):
-                expected = next((known[key] for key in _likes(one.job) if key in known), None)
-                if one.training:
-                    rest.append(one.training.left)
-                elif expected is not None:
-                    rest.append(max(0.0, expected - one.seconds))
-                else:
-                    whole = False
-        running = max(1, sum(one.state == "running" for one in standings))
-        return max([0.0, sum(rest) / running, *rest]), whole
+        mean_seconds = self._mean_seconds(progress)
+        remaining: list[float] = []
+        complete = True
+        for entry in progress:
+            if entry.state not in ("running", "waiting"):
+                continue
+            similar = [key for key in _similar_groups(entry.job) if key in mean_seconds]
+            if entry.training:
+                remaining.append(entry.training.seconds_left)
+            elif similar:
+                remaining.append(max(0.0, mean_seconds[similar[0]] - entry.seconds))
+            else:
+                complete = False
 
-    def _known(self, standings: list[JobProgress]) -> dict[tuple[str, str], float]:
-        """Return the mean seconds of finished jobs by what they have in common."""
-        found: dict[tuple[str, str], list[float]] = {}
-        for one in standings:
-            if one.state == "finished":
-                for key in _likes(one.job):
-                    found.setdefault(key, []).append(self._seconds(one.job))
-        return {key: sum(times) / len(times) for key, times in found.items()}
+        running = sum(entry.state == "running" for entry in progress)
+        in_parallel = sum(remaining) / max(1, running)
+        # No schedule is shorter than its longest job.
+        return max([in_parallel, *remaining]), complete
 
-    def _seconds(self, job: Job) -> float:
-        if job not in self._took:
+    def _mean_seconds(self, progress: list[JobProgress]) -> dict[tuple[str, str], float]:
+        """Return the mean duration of finished jobs by group of similar jobs."""
+        durations: dict[tuple[str, str], list[float]] = {}
+        for entry in progress:
+            if entry.state == "finished":
+                for key in _similar_groups(entry.job):
+                    durations.setdefault(key, []).append(self._read_seconds(entry.job))
+        return {key: sum(times) / len(times) for key, times in durations.items()}
+
+    def _read_seconds(self, job: Job) -> float:
+        if job not in self._job_seconds:
             record = None
             with contextlib.suppress(InputError):
                 record = records.read_record(self.paths, job)
-            self._took[job] = float(record.cost.get("seconds", 0.0)) if record else 0.0
-        return self._took[job]
+            self._job_seconds[job] = float(record.cost.get("seconds", 0.0)) if record else 0.0
+        return self._job_seconds[job]
 
 
-def count_states(standings: list[JobProgress]) -> Counter[JobState]:
-    """Return how many jobs stand where."""
-    return Counter(one.state for one in standings)
+def count_states(progress: list[JobProgress]) -> Counter[JobState]:
+    """Return the number of jobs in each state."""
+    return Counter(entry.state for entry in progress)
 
 
-def _newer(file: Path, moment: float) -> bool:
+def _is_newer(file: Path, moment: float) -> bool:
     return file.is_file() and file.stat().st_mtime > moment
 
 
-def _likes(job: Job) -> tuple[tuple[str, str], ...]:
-    """Return names of groups of jobs like this one, the most alike first."""
-    return (
-        (job.stage, job.name.rpartition("/")[0]),
-        (job.stage, job.name.partition("/")[0]),
-        (job.stage, ""),
-    )
+def _similar_groups(job: Job) -> tuple[tuple[str, str], ...]:
+    """Return keys of the groups of similar jobs that a job belongs to, most similar first."""
+    same_method = (job.stage, job.name.rpartition("/")[0])
+    same_environment = (job.stage, job.name.partition("/")[0])
+    same_stage = (job.stage, "")
+    return same_method, same_environment, same_stage

@@ -1,9 +1,11 @@
-"""What ``threespo status`` says of a study, and the bar that the workflow shows while it works."""
+"""What ``threespo status`` prints, and the progress bar that the workflow shows."""
 
+import contextlib
 import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 from tqdm import tqdm
@@ -17,167 +19,178 @@ from threespo.provenance.digests import DigestCache
 from threespo.study.config import Study
 from threespo.study.resolve import current_study
 from threespo.terminal import escape_controls
-from threespo.watch.progress import JobProgress, Progress, count_states
+from threespo.watch.progress import JobProgress, JobState, Progress, count_states
 
 MAX_LISTED_JOBS = 20
-"""Most jobs of one kind that are listed."""
+"""Jobs of one state that are listed."""
 
 BAR_INTERVAL_SECONDS = 30.0
-"""Seconds between two bars, if there is anything new."""
 
 
 def describe_study(paths: Paths) -> tuple[list[str], bool]:
-    """Return what a person wants to know of a study that is worked on, or has been; and whether nothing has failed."""
+    """Return the lines of ``threespo status``, and whether no job has failed."""
     call, _ = journal.read_journal(paths)
-    working = call is not None and call.alive is not False
+    running_call = call if call is not None and call.alive is not False else None
     study = current_study(paths)
     left: set[Job] = set()
     outdated = 0
-    if call is not None and working:
-        # What was decided when the call began: files may have been edited since.
-        unfinished, left = (
-            {Job(stage, name) for stage, name in listed} for listed in (call.jobs, call.left)
-        )
+    if running_call:
+        # As decided when the call began: files may have been edited since.
+        unfinished = {Job(stage, name) for stage, name in running_call.jobs}
+        left = {Job(stage, name) for stage, name in running_call.left}
     else:
         verdicts = plan_jobs(study, paths, DigestCache(paths.digests))
         unfinished = {verdict.job for verdict in verdicts if verdict.runs}
         outdated = sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts)
+
     progress = Progress(study, paths)
-    standings = progress.read_jobs(unfinished, left)
-    since = f", since {time.strftime('%H:%M', time.localtime(call.time))}" if call else ""
-    at_work = (
-        f"process {call.process} on {call.host} is at work{since}"
-        if call and working
-        else "no workflow is at work"
-    )
-    lines = [
-        f"{paths.root}: {at_work}",
-        format_bar(progress, standings),
-        *_running(standings),
-        *_failed(paths, standings),
-    ]
-    lines += _waiting(standings)
+    entries = progress.read_jobs(unfinished, left)
+
+    lines = [f"{paths.root}: {_describe_call(running_call)}", format_bar(progress, entries)]
+    lines += _running_lines(entries)
+    lines += _failed_lines(paths, entries)
+    lines += _waiting_lines(entries)
     if left:
         lines.append(f"  left      {len(left)} that were not asked for")
     if outdated:
         lines.append(
-            f"  outdated  {outdated} of these have results of other settings or code: threespo why {paths.root}"
+            f"  outdated  {outdated} of these have results of other settings or code: "
+            f"threespo why {paths.root}"
         )
-    lines.append(_disk(paths))
-    return lines, not any(one.state == "failed" for one in standings)
+    lines.append(_disk_line(paths))
+    return lines, not any(entry.state == "failed" for entry in entries)
 
 
-def format_bar(progress: Progress, standings: list[JobProgress]) -> str:
-    """Return the study as a bar: jobs, generations, time left."""
-    counts = count_states(standings)
-    done = counts["finished"]
-    spent = [f"{of:,} of {total:,} {unit}" for unit, (of, total) in progress.spent(standings).items()]
-    others = [f"{counts[state]} {state}" for state in ("running", "failed") if counts[state]]
-    left, whole = progress.left(standings)
-    if left:
-        others.append(f"{'' if whole else 'at least '}{format_duration(left)} left")
-    text = ", ".join([f"{done} of {len(standings)} jobs", *spent, *others])
-    return str(
-        tqdm.format_meter(
-            done, len(standings), 0, ncols=len(text) + 32, bar_format="[{bar}] " + text, ascii=" -=#"
-        )
+def _describe_call(call: journal.Event | None) -> str:
+    if call is None:
+        return "no workflow is at work"
+    since = time.strftime("%H:%M", time.localtime(call.time))
+    return f"process {call.process} on {call.host} is at work, since {since}"
+
+
+def format_bar(progress: Progress, entries: list[JobProgress]) -> str:
+    """Return a text bar with the study's jobs, generations and time left."""
+    counts = count_states(entries)
+    finished = counts["finished"]
+    parts = [f"{finished} of {len(entries)} jobs"]
+    for unit, (spent, budget) in progress.sum_budgets(entries).items():
+        parts.append(f"{spent:,} of {budget:,} {unit}")
+    shown_states: tuple[JobState, ...] = ("running", "failed")
+    parts += [f"{counts[state]} {state}" for state in shown_states if counts[state]]
+
+    seconds, complete = progress.estimate_time_left(entries)
+    if seconds:
+        bound = "" if complete else "at least "
+        parts.append(f"{bound}{format_duration(seconds)} left")
+    text = ", ".join(parts)
+    layout = "[{bar}] " + text
+    bar: str = tqdm.format_meter(
+        finished, len(entries), 0, ncols=len(text) + 32, bar_format=layout, ascii=" -=#"
     )
+    return bar
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time as people say it."""
+    """Return a duration with one unit: 5 s, 2 min, 2.0 h, 2.3 days."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
     if minutes < 120:
         return f"{minutes} min"
-    return f"{seconds / 3600:.1f} h" if minutes < 2880 else f"{seconds / 86400:.1f} days"
+    if minutes < 2 * 24 * 60:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"
 
 
-def _running(standings: list[JobProgress]) -> Iterator[str]:
-    for one in _some("running", standings):
-        yield f"  running   {one.job}: {_how_far(one)}"
+def _running_lines(entries: list[JobProgress]) -> Iterator[str]:
+    for entry in _select(entries, "running"):
+        yield f"  running   {entry.job}: {_describe_training(entry)}"
 
 
-def _how_far(one: JobProgress) -> str:
-    if one.training is None:
-        return f"for {format_duration(one.seconds)}"
-    now = one.training
-    of = f"epoch {now.epoch}, {now.spent:,} of {now.budget:,} {now.unit}"
-    return f"{of}, {now.rate:.0f} generations/s, {format_duration(now.left)} left"
-
-
-def _failed(paths: Paths, standings: list[JobProgress]) -> Iterator[str]:
-    for one in _some("failed", standings):
-        log = paths.log(one.job.stage, one.job.name)
-        said = find_last_line(log.read_bytes()) if log.is_file() else "no log"
-        yield f"  failed    {one.job}: {'killed; ' if one.killed else ''}{said} ({log})"
-
-
-def _waiting(standings: list[JobProgress]) -> Iterator[str]:
-    waiting = [one for one in standings if one.state == "waiting"]
-    for one in waiting:
-        if one.training:
-            yield f"  waiting   {one.job}: goes on after epoch {one.training.epoch}"
-    stages: dict[str, int] = {}
-    for one in waiting:
-        stages[one.job.stage] = stages.get(one.job.stage, 0) + 1
-    if stages:
-        yield f"  waiting   {', '.join(f'{count} {stage}' for stage, count in stages.items())}"
-
-
-def _some(state: str, standings: list[JobProgress]) -> list[JobProgress]:
-    """Return the first jobs of a kind; the rest is in the bar's numbers."""
-    return [one for one in standings if one.state == state][:MAX_LISTED_JOBS]
-
-
-def find_last_line(log: bytes) -> str:
-    """Return the last line of a log that says anything; a bar that was drawn over itself counts as its last state."""
-    lines = [line.strip() for line in log.decode(errors="replace").replace("\r", "\n").splitlines()]
-    return next((line for line in reversed(lines) if line), "an empty log")
-
-
-def _disk(paths: Paths) -> str:
-    used = 0
-    for file in paths.root.rglob("*"):
-        # What is written while this looks comes and goes.
-        try:
-            used += 0 if file.is_symlink() or file.is_dir() else file.stat().st_size
-        except FileNotFoundError:
-            continue
+def _describe_training(entry: JobProgress) -> str:
+    training = entry.training
+    if training is None:
+        return f"for {format_duration(entry.seconds)}"
     return (
-        f"  disk      {format_bytes(used)} here, {format_bytes(shutil.disk_usage(paths.root).free)} free"
+        f"epoch {training.epoch}, {training.spent:,} of {training.budget:,} {training.unit}, "
+        f"{training.rate:.0f} generations/s, {format_duration(training.seconds_left)} left"
     )
 
 
-class StudyBar:
-    """A thread that prints the study's bar beside Snakemake's lines, as a line of its own, while the workflow works.
+def _failed_lines(paths: Paths, entries: list[JobProgress]) -> Iterator[str]:
+    for entry in _select(entries, "failed"):
+        log = paths.log(entry.job.stage, entry.job.name)
+        message = find_last_line(log.read_bytes()) if log.is_file() else "no log"
+        killed = "killed; " if entry.killed else ""
+        yield f"  failed    {entry.job}: {killed}{message} ({log})"
 
-    A line, and nothing that draws over itself: jobs write to the same terminal, and logs are read later.
+
+def _waiting_lines(entries: list[JobProgress]) -> Iterator[str]:
+    waiting = [entry for entry in entries if entry.state == "waiting"]
+    for entry in waiting:
+        if entry.training:
+            yield f"  waiting   {entry.job}: goes on after epoch {entry.training.epoch}"
+    by_stage = Counter(entry.job.stage for entry in waiting)
+    if by_stage:
+        counts = ", ".join(f"{count} {stage}" for stage, count in by_stage.items())
+        yield f"  waiting   {counts}"
+
+
+def _select(entries: list[JobProgress], state: JobState) -> list[JobProgress]:
+    """Return the first jobs in a state; the bar counts the others."""
+    return [entry for entry in entries if entry.state == state][:MAX_LISTED_JOBS]
+
+
+def find_last_line(log: bytes) -> str:
+    """Return the last line of a log that is not empty; of a progress bar that was redrawn, its last state."""
+    text = log.decode(errors="replace").replace("\r", "\n")
+    for line in reversed(text.splitlines()):
+        if line.strip():
+            return line.strip()
+    return "an empty log"
+
+
+def _disk_line(paths: Paths) -> str:
+    used = 0
+    for file in paths.root.rglob("*"):
+        # Temporary files of running jobs come and go during the walk.
+        with contextlib.suppress(FileNotFoundError):
+            if file.is_file() and not file.is_symlink():
+                used += file.stat().st_size
+    free = shutil.disk_usage(paths.root).free
+    return f"  disk      {format_bytes(used)} here, {format_bytes(free)} free"
+
+
+class StudyBar:
+    """A thread that prints the study's bar among Snakemake's lines while the workflow runs.
+
+    It prints lines of its own and never redraws: jobs write to the same terminal, and logs are read later.
     """
 
     def __init__(self, study: Study, paths: Paths, every: float = BAR_INTERVAL_SECONDS) -> None:
-        self._progress, self._every, self._end = Progress(study, paths), every, threading.Event()
+        self._progress = Progress(study, paths)
+        self._interval = every
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, to_run: Collection[Job], left: Collection[Job] = ()) -> None:
-        """Begin to show it, if there is anything to do; jobs that are left for another call do not count."""
+        """Start printing if any job has to run; jobs in ``left``, which were not asked for, do not count."""
         if to_run:
-            self._thread = threading.Thread(
-                target=self._show, args=(frozenset(to_run), frozenset(left)), daemon=True
-            )
+            jobs = (frozenset(to_run), frozenset(left))
+            self._thread = threading.Thread(target=self._print_bars, args=jobs, daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Show it no more."""
-        self._end.set()
+        """Stop printing."""
+        self._stopped.set()
         if self._thread:
             self._thread.join()
 
-    def _show(self, to_run: frozenset[Job], left: frozenset[Job]) -> None:
-        before = ""
-        while not self._end.wait(self._every):
+    def _print_bars(self, to_run: frozenset[Job], left: frozenset[Job]) -> None:
+        last_line = ""
+        while not self._stopped.wait(self._interval):
             line = format_bar(self._progress, self._progress.read_jobs(to_run, left))
-            if line != before:
+            # A line that says nothing new is not printed again.
+            if line != last_line:
                 print(escape_controls(f"threespo: {line}"), file=sys.stderr, flush=True)
-            before = line
+            last_line = line

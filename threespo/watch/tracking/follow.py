@@ -20,65 +20,76 @@ def copy_runs(
     follow: bool = False,
     wait: Callable[[], None] = lambda: time.sleep(10),
 ) -> int:
-    """Copy what a target lacks of a run or of all runs of a study; return how many rows were copied.
+    """Copy the rows that a target lacks, of a run or of all runs of a study; return how many were copied.
 
     Args:
         path: a run's folder or a study's folder of results.
         target: ``tensorboard``, ``wandb``, ``mlflow`` or ``trackio``.
-        folder: where the target keeps its files; None for the target's own place.
+        folder: where the target keeps its files; None for the target's own default.
         project: project or experiment that runs are filed under.
-        follow: go on until every run has been trained and evaluated.
-        wait: called between two looks.
+        follow: continue until every run has been trained and evaluated.
+        wait: called between two rounds.
 
     Raises:
         InputError: if there is nothing to copy, a table cannot be read, or the target refuses.
     """
-    left, opened = find_tracked_runs(path), dict[Run, TrackedCopy]()
-    copied = there = seen = 0
+    pending = find_tracked_runs(path)
+    copies: dict[Run, TrackedCopy] = {}
+    copied = finished_rows = finished_runs = 0
     try:
         while True:
-            for tracked in tuple(left):
-                # Asked before the look: rows that come during it are seen by the next one.
-                last = not follow or tracked.complete
-                copied += _copy(tracked, opened, target, folder, project)
-                if last:
-                    left.remove(tracked)
-                    copy = opened.pop(tracked.run, None)
-                    if copy:
-                        copy.close()
-                        there, seen = there + copy.rows, seen + 1
-            if not left:
+            for tracked in tuple(pending):
+                # Asked before copying: rows that arrive in between are copied in the next round.
+                is_last_round = not follow or tracked.complete
+                copied += _copy_new_rows(tracked, copies, target, folder, project)
+                if not is_last_round:
+                    continue
+                pending.remove(tracked)
+                copy = copies.pop(tracked.run, None)
+                if copy:
+                    copy.close()
+                    finished_rows += copy.rows
+                    finished_runs += 1
+            if not pending:
                 break
             wait()
     finally:
-        for copy in opened.values():
+        for copy in copies.values():
             copy.close()
 
-    if not seen:
+    if not finished_runs:
         raise InputError(f"{path}: no run has ended an epoch yet; try again later, or add --follow")
-    print(f"{target}: {copied} rows copied; {there} rows of {seen} runs are there", file=sys.stderr)
+    print(
+        f"{target}: {copied} rows copied; {finished_rows} rows of {finished_runs} runs are there",
+        file=sys.stderr,
+    )
     return copied
 
 
-def _copy(
-    tracked: TrackedRun, opened: dict[Run, TrackedCopy], target: str, folder: Path | None, project: str
+def _copy_new_rows(
+    tracked: TrackedRun,
+    copies: dict[Run, TrackedCopy],
+    target: str,
+    folder: Path | None,
+    project: str,
 ) -> int:
-    live = tracked.live
+    was_live = tracked.live
     try:
-        if tracked.run not in opened:
+        if tracked.run not in copies:
             first = next(read_rows(tracked), None)
             if first is None:
                 return 0
             identity = tracked.identity(first)
-            opened[tracked.run] = open_target(
+            copies[tracked.run] = open_target(
                 target, tracked.name, identity, tracked.settings(), folder, project
             )
-        new = list(read_rows(tracked, opened[tracked.run].rows))
+        copy = copies[tracked.run]
+        new_rows = list(read_rows(tracked, copy.rows))
     except (InputError, FileNotFoundError):
-        # A run that ends puts its tables in the place of what it left while it went on: the next look sees them.
-        if live and not tracked.live:
+        # A run that ends replaces its checkpoints by its results; the next round reads those.
+        if was_live and not tracked.live:
             return 0
         raise
-    for row in new:
-        opened[tracked.run].add(row)
-    return len(new)
+    for row in new_rows:
+        copy.add(row)
+    return len(new_rows)

@@ -84,13 +84,15 @@ class TrackedRun:
 
     @property
     def live(self) -> RunArtifacts | None:
-        """What the run has left so far if it is going on or was interrupted, and not if its results are newer."""
+        """Checkpoints of a run that is going on or was interrupted; None if its results are newer."""
         artifacts = RunArtifacts(self.paths.checkpoints(self.run))
-        epochs, metrics = artifacts.written_epochs(), self.folder.metrics
-        newer = epochs and not (
-            metrics.is_file() and metrics.stat().st_mtime >= artifacts.epoch_end_time(epochs[-1])
-        )
-        return artifacts if newer else None
+        epochs = artifacts.written_epochs()
+        if not epochs:
+            return None
+        metrics = self.folder.metrics
+        if metrics.is_file() and metrics.stat().st_mtime >= artifacts.epoch_end_time(epochs[-1]):
+            return None
+        return artifacts
 
     @property
     def trained(self) -> bool:
@@ -100,9 +102,13 @@ class TrackedRun:
     @property
     def complete(self) -> bool:
         """Whether no row can follow: training and all evaluations have ended."""
-        curves = [self.folder, _untrained(self)] if self.run in learning_runs(self.study) else []
-        files = [self.folder.evaluation, *(folder.learning for folder in curves if folder)]
-        return self.trained and all(file.is_file() for file in files)
+        if not self.trained:
+            return False
+        files = [self.folder.evaluation]
+        if self.run in learning_runs(self.study):
+            curve_folders = [self.folder, _find_untrained(self)]
+            files += [folder.learning for folder in curve_folders if folder]
+        return all(file.is_file() for file in files)
 
     def settings(self) -> dict[str, str]:
         """Return the settings that the run is, or was, trained with, as JSON values by dotted name."""
@@ -125,150 +131,153 @@ class TrackedRun:
             for key, value in first.values.items()
             if not key.startswith(("timing_s/", "perf/"))
         }
-        said = json.dumps([self.name, self.settings(), numbers], sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()[:12]
+        description = json.dumps([self.name, self.settings(), numbers], sort_keys=True)
+        return hashlib.sha256(description.encode()).hexdigest()[:12]
 
 
 def read_rows(tracked: TrackedRun, after: int = 0) -> Iterator[TrackedRow]:
-    """Yield the rows of a run that there are by now, in an order that more of them only adds to.
+    """Yield the rows that a run has so far, in an order that later rows only extend.
 
-    The order is: epochs of training, the snapshots' evaluations (``val/…``), the final evaluation (``test/…``).
+    The order is: epochs of training, evaluations of snapshots (``val/…``), the final evaluation (``test/…``).
 
     Args:
         tracked: the run.
-        after: so many rows at the beginning are passed over.
+        after: number of rows at the beginning to skip.
 
     Raises:
         InputError: if a table cannot be read.
     """
-    if live := tracked.live:
-        for number in live.written_epochs()[after:]:
-            before = live.read_rows("metrics", number - 1) if number > 1 else None
-            parts = pd.concat(
-                part for part in (before, live.read_rows("metrics", number)) if part is not None
-            )
-            training = list(
-                _training(
-                    tracked,
-                    parts,
-                    live.read_rows("timing", number),
-                    live.read_rows("task_types", number),
-                )
-            )
-            yield TrackedRow(
-                number, live.epoch_end_time(number), {**training[-1], ROW_NUMBER: float(number)}
-            )
+    live = tracked.live
+    if live:
+        yield from _read_live_rows(tracked, live, after)
         return
     if not tracked.trained:
         return
 
     folder = tracked.folder
-    metrics, timing = read_table(folder.metrics), read_table(folder.timing)
+    metrics = read_table(folder.metrics)
+    timing = read_table(folder.timing)
     ended = folder.metrics.stat().st_mtime
-    left = timing["seconds"][::-1].cumsum()[::-1].shift(-1, fill_value=0.0)
-    training = list(_training(tracked, metrics, timing, read_table(folder.task_types)))
-    found = [
-        TrackedRow(epoch + 1, ended - wait, values)
-        for epoch, (values, wait) in enumerate(zip(training, left, strict=True))
+    # Seconds from the end of each epoch to the end of training.
+    until_end = timing["seconds"][::-1].cumsum()[::-1].shift(-1, fill_value=0.0)
+    training = _compute_training_values(tracked, metrics, timing, read_table(folder.task_types))
+    rows = [
+        TrackedRow(epoch, ended - seconds, values)
+        for epoch, (values, seconds) in enumerate(zip(training, until_end, strict=True), start=1)
     ]
-    for number, row in enumerate([*found, *_evaluations(tracked, len(found))], start=1):
+    rows += _read_evaluations(tracked, len(rows))
+    for number, row in enumerate(rows, start=1):
         if number > after:
             yield TrackedRow(row.step, row.time, {**row.values, ROW_NUMBER: float(number)})
 
 
-def _training(
-    tracked: TrackedRun, metrics: pd.DataFrame, timing: pd.DataFrame, types: pd.DataFrame
+def _read_live_rows(tracked: TrackedRun, live: RunArtifacts, after: int) -> Iterator[TrackedRow]:
+    for epoch in live.written_epochs()[after:]:
+        metrics = live.read_rows("metrics", epoch)
+        if epoch > 1:
+            # Lengths of episodes are differences to the epoch before.
+            metrics = pd.concat([live.read_rows("metrics", epoch - 1), metrics])
+        timing = live.read_rows("timing", epoch)
+        task_types = live.read_rows("task_types", epoch)
+        *_, values = _compute_training_values(tracked, metrics, timing, task_types)
+        yield TrackedRow(epoch, live.epoch_end_time(epoch), {**values, ROW_NUMBER: float(epoch)})
+
+
+def _compute_training_values(
+    tracked: TrackedRun, metrics: pd.DataFrame, timing: pd.DataFrame, task_types: pd.DataFrame
 ) -> Iterator[dict[str, float]]:
     """Yield the values of each epoch in ``metrics``; lengths of episodes need the epoch before."""
     method = tracked.study.methods[tracked.run.method].method
     training = tracked.study.at(tracked.run.env).training
-    times = {row["epoch"]: row for row in timing.to_dict("records")}
-    by_type = (
-        {epoch: rows.to_dict("records") for epoch, rows in types.groupby("epoch")} if len(types) else {}
-    )
-    steps = 0.0
+    timing_by_epoch = {row["epoch"]: row for row in timing.to_dict("records")}
+    types_by_epoch: dict[Any, list[dict[Any, Any]]] = {}
+    for row in task_types.to_dict("records"):
+        types_by_epoch.setdefault(row["epoch"], []).append(row)
+
+    steps_before = 0.0
     for row in metrics.to_dict("records"):
         epoch = row.pop("epoch")
         values: dict[str, Any] = {
             "training/epoch": epoch,
             "episode/valid_action_ratio": 1 - row["invalid_rate"],
+            "episode/reward/mean": training.success_reward * row["train_success"],
         }
-        values["episode/reward/mean"] = training.success_reward * row["train_success"]
         # A search tries several actions in a state, so its steps by paths are not the length of an episode.
         if row["epoch_paths"] and not searches(method):
-            values["episode/length/mean"] = (row["env_steps"] - steps) / row["epoch_paths"]
-        steps = row["env_steps"]
+            values["episode/length/mean"] = (row["env_steps"] - steps_before) / row["epoch_paths"]
+        steps_before = row["env_steps"]
 
-        for kind in by_type.get(epoch, ()):
-            if kind["completed_paths"]:
-                values[f"episode/{_type(kind['task_type'])}_success_rate"] = (
-                    kind["successes"] / kind["completed_paths"]
-                )
-        time = times.get(epoch, {})
-        if time:
-            values["timing_s/gen"] = time["sampling_seconds"] + time["environment_seconds"]
-            values["perf/time_per_step"] = time["seconds"]
-        for name, value in {
-            **row,
-            **{name: value for name, value in time.items() if name != "epoch"},
-        }.items():
-            values[TRACKER_NAMES.get(name, f"threespo/{name.removeprefix('detail_')}")] = value
-        yield _known(values, epoch)
+        for task_type in types_by_epoch.get(epoch, ()):
+            if task_type["completed_paths"]:
+                name = f"episode/{_translate_task_type(task_type['task_type'])}_success_rate"
+                values[name] = task_type["successes"] / task_type["completed_paths"]
+
+        times = dict(timing_by_epoch.get(epoch, {}))
+        times.pop("epoch", None)
+        if times:
+            values["timing_s/gen"] = times["sampling_seconds"] + times["environment_seconds"]
+            values["perf/time_per_step"] = times["seconds"]
+        for column, value in {**row, **times}.items():
+            name = TRACKER_NAMES.get(column, f"threespo/{column.removeprefix('detail_')}")
+            values[name] = value
+        yield _select_numbers(values, epoch)
 
 
-def _evaluations(tracked: TrackedRun, epochs: int) -> Iterator[TrackedRow]:
-    """Yield what is known of evaluations, as far as none before it is missing."""
+def _read_evaluations(tracked: TrackedRun, epochs: int) -> Iterator[TrackedRow]:
+    """Yield the evaluations up to the first that is missing."""
     if tracked.run in learning_runs(tracked.study):
-        for folder in (_untrained(tracked), tracked.folder):
+        for folder in (_find_untrained(tracked), tracked.folder):
             if folder is None:
                 continue
             if not folder.learning.is_file():
                 return
             written = folder.learning.stat().st_mtime
             for epoch, episodes in read_table(folder.learning).groupby("epoch"):
-                yield TrackedRow(int(epoch), written, _known(_measured("val", episodes), int(epoch)))
+                values = _measure_episodes("val", episodes)
+                yield TrackedRow(int(epoch), written, _select_numbers(values, int(epoch)))
 
     file = tracked.folder.evaluation
-    if file.is_file() and len(episodes := read_table(file)):
-        values: dict[str, float] = {}
-        for split, played in episodes.groupby("split"):
-            values |= _measured(f"test/{split}", played)
-        yield TrackedRow(epochs, file.stat().st_mtime, _known(values, epochs))
+    if not file.is_file():
+        return
+    episodes = read_table(file)
+    if len(episodes):
+        test_values: dict[str, float] = {}
+        for split, split_episodes in episodes.groupby("split"):
+            test_values |= _measure_episodes(f"test/{split}", split_episodes)
+        yield TrackedRow(epochs, file.stat().st_mtime, _select_numbers(test_values, epochs))
 
 
-def _untrained(tracked: TrackedRun) -> RunFolder | None:
-    """Return the folder of the untrained policy that the run began with; it is where its curve begins."""
-    run = tracked.run
-    bases = [
-        one
-        for one in reference_runs(tracked.study)
-        if one.method == "base" and one in learning_runs(tracked.study)
-    ]
-    base = next((one for one in bases if (one.env, one.policy) == (run.env, run.policy)), None)
-    return tracked.paths.run(base) if base else None
+def _find_untrained(tracked: TrackedRun) -> RunFolder | None:
+    """Return the folder of the untrained policy that the run started from: its learning curve begins there."""
+    curves = learning_runs(tracked.study)
+    for base in reference_runs(tracked.study):
+        same_policy = (base.env, base.policy) == (tracked.run.env, tracked.run.policy)
+        if base.method == "base" and base in curves and same_policy:
+            return tracked.paths.run(base)
+    return None
 
 
-def _measured(prefix: str, episodes: pd.DataFrame) -> dict[str, float]:
+def _measure_episodes(prefix: str, episodes: pd.DataFrame) -> dict[str, float]:
     values = {
         f"{prefix}/success_rate": episodes["success"].mean(),
         f"{prefix}/length/mean": episodes["steps"].mean(),
     }
-    for kind, played in episodes.groupby("task_type"):
-        values[f"{prefix}/{_type(str(kind))}_success_rate"] = played["success"].mean()
+    for task_type, played in episodes.groupby("task_type"):
+        name = _translate_task_type(str(task_type))
+        values[f"{prefix}/{name}_success_rate"] = played["success"].mean()
     if "score" in episodes:
+        steps = max(1, episodes["steps"].sum())
         values[f"{prefix}/score/mean"] = episodes["score"].mean()
-        values[f"{prefix}/valid_action_ratio"] = 1 - episodes["invalid_format"].sum() / max(
-            1, episodes["steps"].sum()
-        )
+        values[f"{prefix}/valid_action_ratio"] = 1 - episodes["invalid_format"].sum() / steps
     return values
 
 
-def _type(name: str) -> str:
+def _translate_task_type(name: str) -> str:
     return TASK_TYPES.get(name, name)
 
 
-def _known(values: Mapping[str, Any], step: int) -> dict[str, float]:
-    """Return the values that are numbers, in a fixed order, and the step."""
+def _select_numbers(values: Mapping[str, Any], step: int) -> dict[str, float]:
+    """Return the finite values, sorted by name, and the step."""
     numbers = {
         name: float(value) for name, value in sorted(values.items()) if math.isfinite(float(value))
     }
@@ -288,7 +297,8 @@ def find_tracked_runs(target: Path) -> list[TrackedRun]:
     try:
         paths, run_id = parse_run_folder(target)
     except ValueError:
-        paths, run_id = Paths(target), ""
+        paths = Paths(target)
+        run_id = ""
     if not paths.study.is_file():
         raise InputError(
             f"{target}: no results of a study; expected results/STUDY, or a run's folder "

@@ -91,7 +91,8 @@ class MlflowCopy:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         address = f"sqlite:///{(folder / 'mlflow.db').absolute()}" if folder is not None else None
-        self._client, self._metric = MlflowClient(tracking_uri=address), Metric
+        self._client = MlflowClient(tracking_uri=address)
+        self._metric = Metric
         found = self._client.get_experiment_by_name(project)
         experiment = found.experiment_id if found else self._client.create_experiment(project)
 

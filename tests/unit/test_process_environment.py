@@ -17,7 +17,7 @@ CACHES = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR")
 DRAW = """
 import os
 from threespo import cli
-cli._parser = type("", (), {"parse_args": lambda *_: __import__("argparse").Namespace(command=draw)})
+cli._build_parser = type("", (), {"parse_args": lambda *_: __import__("argparse").Namespace(command=draw)})
 def draw(_):
     from matplotlib.figure import Figure
     import pandas as pd
