@@ -37,8 +37,7 @@ from threespo.results.analysis.statistics import (
     ratio_interval,
 )
 from threespo.results.claims.finding import verdict_vs_bound, verdict_within
-from threespo.results.claims.learning import AXES, compare_arrivals
-from threespo.results.claims.rules import Sooner
+from threespo.results.claims.learning import AXES, test_arrival
 from threespo.results.claims.seeds import test_mean, test_within
 
 GAMES, EVALUATIONS = 200, 2
@@ -159,7 +158,7 @@ def _odds(values: Array) -> Array:
 
 
 def _verdict(low: float, high: float) -> bool:
-    return verdict_vs_bound(low, high, 0.0) != "unclear"
+    return verdict_vs_bound(low, high, 0.0) != "undecided"
 
 
 def _two(first: tuple[Any, ...], second: tuple[Any, ...]) -> Trial:
@@ -271,7 +270,7 @@ def _ratio() -> Iterator[tuple[dict[str, Any], Trial]]:
                 found = ratio_interval(
                     *(np.exp(spread * random.standard_normal(seeds)) for _ in range(2))
                 )
-                return verdict_vs_bound(found.low, found.high, 1.0) != "unclear"
+                return verdict_vs_bound(found.low, found.high, 1.0) != "undecided"
 
             yield {"seeds": seeds, "spread": spread}, trial
 
@@ -339,7 +338,7 @@ def _one_mean() -> Iterator[tuple[dict[str, Any], Trial]]:
                 random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
             ) -> bool:
                 found = test_mean(arm(random, panel, seeds, spread).mean(axis=1).tolist(), 50.0)
-                return found.verdict != "unclear"
+                return found.verdict != "undecided"
 
             yield {"seeds": seeds, "spread": spread}, trial
 
@@ -381,7 +380,6 @@ def _over_bases() -> Iterator[tuple[dict[str, Any], Trial]]:
 
 
 def _sooner() -> Iterator[tuple[dict[str, Any], Trial]]:
-    rule = Sooner(kind="sooner", upper="one", lower=("other",), success=0.6)
     for seeds in (3, 4, 6, 12):
         for late in (0.0, 0.2, 0.5):
 
@@ -392,7 +390,7 @@ def _sooner() -> Iterator[tuple[dict[str, Any], Trial]]:
                 end = float(np.exp(0.5 * norm.ppf(1 - late))) if late else 1e6
                 arrivals = np.exp(0.5 * random.standard_normal((2, seeds)))
                 first, second = ([_rising(float(at), end) for at in one] for one in arrivals)
-                return compare_arrivals(rule, first, second, "other").verdict != "unclear"
+                return test_arrival(first, second, ("one", "other"), success=0.6).verdict != "undecided"
 
             yield {"seeds": seeds, "late": late}, trial
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pandas as pd
+from threespo.results.claims.reading import Claim
 
 from threespo.results.analysis.search_facts import COLUMNS
 from threespo.results.claims.finding import Evidence
 from threespo.results.claims.judging import VERDICT_COLUMNS, judge_claims
-from threespo.results.claims.reading import Claim
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = ROOT / "config" / "paper"

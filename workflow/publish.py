@@ -15,9 +15,8 @@ from threespo.files import replace_file, write_text
 from threespo.paths import PUBLISHED_MINI, Paths
 from threespo.pipeline.plan import check_study
 from threespo.provenance.digests import file_digest
-from threespo.results.analysis.opening import build_outcome_table
+from threespo.results.analysis.comparisons import compare_methods
 from threespo.results.analysis.published import COLUMNS
-from threespo.results.analysis.statistics import seeds_needed
 from threespo.results.collect import RUN_COLUMNS
 from threespo.study.catalogue import items_of
 from threespo.study.load import load_study
@@ -89,7 +88,7 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
         folder / "claims.csv": claims[[*CLAIM_COLUMNS]],
     }
     more = {name: read_table(paths.table(name)) for name in ("learning", "time_to", "tuning")}
-    more["differences"] = differences(study, main, episodes)
+    more["differences"] = differences(study, episodes)
     tables |= {folder / f"{name}.csv": frame for name, frame in more.items() if len(frame)}
     if paths.root.name == PUBLISHED_MINI.stem:
         commits = " ".join(sorted(runs["commit"].unique()))
@@ -142,7 +141,7 @@ def per_run(
     )
 
 
-def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") -> "pd.DataFrame":
+def differences(study: "Study", episodes: "pd.DataFrame") -> "pd.DataFrame":
     """Return how many points of success each trained method is above the reference, as the report's first table has it.
 
     ``seeds_alone`` is how many training seeds an arm would decide an undecided one, if it were the only one; empty where it
@@ -150,18 +149,24 @@ def differences(study: "Study", main: "pd.DataFrame", episodes: "pd.DataFrame") 
     """
     import pandas as pd
 
-    found = build_outcome_table(study, main, episodes)
+    found = [one for one in compare_methods(study, episodes) if one.family == "reference"]
+    order = list(study.methods)
     rows = [
         {
-            **{name: setting[name] for name in ("env", "policy", "split")},
-            **{"first": row["method"], "second": found["reference"], "points": cell["gap"]},
-            **{"low": cell["gap_low"], "high": cell["gap_high"]},
-            **{name: cell[name] for name in ("p", "p_holm", "side")},
-            "seeds_alone": seeds_needed(*cell["arms"]) if cell["side"] == "undecided" else None,
+            "env": one.env,
+            "policy": one.policy,
+            "split": one.split,
+            "first": one.method,
+            "second": one.other,
+            "points": one.estimate,
+            "low": one.low,
+            "high": one.high,
+            "p": one.p,
+            "p_holm": one.p_holm,
+            "side": one.verdict,
+            "seeds_alone": one.seeds_needed(),
         }
-        for row in found["rows"]
-        for setting, cell in zip(found["settings"], row["cells"], strict=True)
-        if cell and "side" in cell
+        for one in sorted(found, key=lambda one: order.index(one.method))
     ]
     return pd.DataFrame(rows)
 

@@ -32,10 +32,10 @@ def test_a_claim_is_decided_by_welchs_t_over_seeds(study, paper):
 def test_an_undecided_claim_says_how_many_seeds_it_needs(study, paper):
     episodes = played(study, {"threespo-literal": (30, 20, 26), "grpo": (20, 22, 15)})
     found = judge(study, paper, ABOVE, episodes=episodes).loc[PLACE]
-    assert found["verdict"] == "unclear"
+    assert found["verdict"] == "undecided"
     assert found["seeds_needed"] == seeds_needed([75.0, 50.0, 65.0], [50.0, 55.0, 37.5]) > 3
     two = judge(study, paper, ABOVE, episodes=episodes[episodes["training_seed"] < 2]).loc[PLACE]
-    assert two["verdict"] == "unclear"
+    assert two["verdict"] == "undecided"
     assert two["detail"] == "threespo-literal and grpo; needs at least 3 training seeds, has 2"
     assert (math.isnan(two["low"]), math.isnan(two["p"])) == (True, True)
 
@@ -50,10 +50,10 @@ def _row(verdict, p, **other):
 
 
 def test_holms_correction_takes_back_verdicts():
-    rows = [_row("holds", 0.03), _row("fails", 0.01), _row("unclear", 0.4)]
+    rows = [_row("holds", 0.03), _row("fails", 0.01), _row("undecided", 0.4)]
     found = apply_holm(rows)
     assert [row["p_adjusted"] for row in found] == pytest.approx([0.06, 0.03, 0.4])
-    assert [row["verdict"] for row in found] == ["unclear", "fails", "unclear"]
+    assert [row["verdict"] for row in found] == ["undecided", "fails", "undecided"]
     assert found[0]["detail"] == "p is 0.03, and 0.06 by Holm's correction for 3 tests"
     # The level of the smallest p is a third of 5 %.
     scale = (stats.norm.isf(0.05 / 6) + stats.norm.isf(0.2)) / (
@@ -68,7 +68,7 @@ def test_families_are_apart_and_one_test_counts_once():
     apart += [_row("holds", 0.03, measure="training"), _row("holds", 0.03, method_of_paper=False)]
     assert [row["verdict"] for row in apply_holm([*apart, _row("holds", 0.03)])] == ["holds"] * 6
     measures = apply_holm([_row("holds", 0.03), _row("holds", 0.03, measure="score")])
-    assert [row["verdict"] for row in measures] == ["unclear"] * 2, "one table has both"
+    assert [row["verdict"] for row in measures] == ["undecided"] * 2, "one table has both"
     assert apply_holm([{"verdict": "open"}])[0]["verdict"] == "open"
 
 
@@ -96,7 +96,7 @@ def test_three_base_policies_are_judged_together_too(study, paper):
     assert (whole["measured"], whole["low"]) == pytest.approx(
         (50, 50 - 4.3027 * 25 / math.sqrt(3)), abs=1e-3
     )
-    assert whole["verdict"] == "unclear"
+    assert whole["verdict"] == "undecided"
     two = three.model_copy(update={"policies": dict.fromkeys(("one", "two"), small)})
     apart = judge(two, paper, ABOVE, episodes=played(two, wins))
     assert set(apart.index.get_level_values("policy")) == {"one", "two"}

@@ -6,6 +6,7 @@ import re
 import pandas as pd
 import pytest
 import yaml
+from threespo.results.claims.reading import read_claims
 
 from tests.claims_evidence import PAPER, ROOT, SEEDS, evidence, judge, only, played, trained
 from threespo.errors import InputError
@@ -13,7 +14,6 @@ from threespo.results.claims.finding import Cell
 from threespo.results.claims.formulas import FORMULAS
 from threespo.results.claims.judging import judge_claims
 from threespo.results.claims.page import ELSEWHERE, claim_lines, claims_page, counted, paper_section
-from threespo.results.claims.reading import read_claims
 from threespo.results.claims.rules import Formula, Known, Open, rows_of_rule
 from threespo.results.paper_numbers import read_paper
 from threespo.study.load import load_study
@@ -235,7 +235,7 @@ def test_what_is_said_of_the_papers_own_numbers(paper):
     )
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [(35, "holds"), (5, "fails"), (20, "unclear")])
+@pytest.mark.parametrize(("ours", "verdict"), [(35, "holds"), (5, "fails"), (20, "undecided")])
 def test_above_is_decided_by_the_interval(study, paper, ours, verdict):
     episodes = played(study, {"grpo": 20, "threespo-literal": ours})
     rule = {"kind": "above", "upper": ["3spo"], "lower": ["grpo"], **SEEN}
@@ -295,7 +295,10 @@ def test_a_pair_of_wide_spread_keeps_a_claim_open_though_its_mean_is_larger(stud
     lucky = (episodes["method"] == "hgpo") & (episodes["training_seed"] == 0)
     episodes.loc[lucky, ["success", "score"]] = 1.0
     found = judge(study, paper, {**BEST, "lower": ["grpo", "hgpo"]}, episodes=episodes).loc[PLACE]
-    assert (found["verdict"], found["detail"].split(";")[0]) == ("unclear", "threespo-literal and hgpo")
+    assert (found["verdict"], found["detail"].split(";")[0]) == (
+        "undecided",
+        "threespo-literal and hgpo",
+    )
     assert found["low"] < 0 < found["measured"]
     assert found["seeds_needed"] > len(SEEDS)
 
@@ -304,7 +307,7 @@ def test_missing_rows_can_contradict_and_cannot_mend(study, paper):
     part = judge(study, paper, BEST, episodes=played(study, {"grpo": 20, "threespo-literal": 38})).loc[
         PLACE
     ]
-    assert part["verdict"] == "unclear"
+    assert part["verdict"] == "undecided"
     assert part["detail"].endswith("not run here: ppo, rloo, gigpo, hgpo")
     worse = judge(study, paper, BEST, episodes=played(study, {"grpo": 38, "threespo-literal": 2})).loc[
         PLACE
@@ -327,12 +330,12 @@ def test_fewer_than_three_training_seeds_decide_nothing(study, paper, seeds):
     rule = {"kind": "above", "upper": ["3spo"], "lower": ["grpo"], **SEEN}
     episodes = played(study, {"grpo": 0, "threespo-literal": 38}, seeds=range(seeds))
     found = judge(study, paper, rule, episodes=episodes).loc[PLACE]
-    assert found["verdict"] == "unclear"
+    assert found["verdict"] == "undecided"
     assert f"needs at least 3 training seeds, has {seeds}" in found["detail"]
     assert math.isnan(found["low"])
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [(39, "holds"), (38, "unclear"), (20, "fails")])
+@pytest.mark.parametrize(("ours", "verdict"), [(39, "holds"), (38, "undecided"), (20, "fails")])
 def test_a_claim_of_no_loss_allows_a_gain(study, paper, ours, verdict):
     rule = {"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -1.0, **SEEN}
     episodes = played(study, {"hgpo": ours, "gigpo": 38})
@@ -348,7 +351,7 @@ ALIKE = {"kind": "alike", "upper": "hgpo", "lower": "gigpo", "margin": 5.0}
 
 
 @pytest.mark.parametrize(
-    ("ours", "verdict"), [(30, "holds"), (32, "unclear"), (38, "fails"), (22, "fails")]
+    ("ours", "verdict"), [(30, "holds"), (32, "undecided"), (38, "fails"), (22, "fails")]
 )
 def test_rows_are_alike_within_a_margin(study, paper, ours, verdict):
     found = judge(study, paper, {**ALIKE, **SEEN}, episodes=played(study, {"hgpo": ours, "gigpo": 30}))
@@ -367,7 +370,7 @@ def test_rows_that_win_nothing_or_everything_do_not_show_that_a_part_costs_nothi
 ):
     found = judge(study, paper, {**kind, **SEEN}, episodes=played(study, {"hgpo": ours, "gigpo": other}))
     found = found.loc[("tiny-s", "", "valid_seen", "success")]
-    assert found["verdict"] == ("holds" if room else "unclear")
+    assert found["verdict"] == ("holds" if room else "undecided")
     assert ("cannot be 5 points apart" in found["detail"]) is not room
     assert math.isnan(found["p"]) is not room, "it is no test of a family either"
 
@@ -388,7 +391,7 @@ def test_a_row_that_was_run_from_another_base_alone_shows_nothing_here(study, pa
     }
     found = judge(study, paper, rule, episodes=played(study, {"hgpo": 30, ("gigpo", "tiny-s"): 30}))
     verdict = found["verdict"].loc[:, "", "valid_seen", "success"]
-    assert verdict.to_dict() == {"tiny-s": "holds", "tiny-m": "unclear"}
+    assert verdict.to_dict() == {"tiny-s": "holds", "tiny-m": "undecided"}
 
 
 def in_order(study, paper, seeds=SEEDS, **wins):
@@ -401,11 +404,11 @@ def in_order(study, paper, seeds=SEEDS, **wins):
 def test_an_order_needs_the_neighbours_apart_that_the_paper_has_apart(study, paper):
     """The paper's GRPO and RLOO are 3.1 points apart with standard errors of 2.1 and 1.4: their order need not be clear."""
     assert in_order(study, paper, ours=37, hgpo=25, grpo=9, rloo=8)["verdict"] == "holds"
-    assert in_order(study, paper, ours=37, hgpo=25, grpo=8, rloo=8)["verdict"] == "unclear", (
+    assert in_order(study, paper, ours=37, hgpo=25, grpo=8, rloo=8)["verdict"] == "undecided", (
         "the means have no order"
     )
     close = in_order(study, paper, seeds=(0, 1, 2), ours=26, hgpo=25, grpo=9, rloo=8)
-    assert close["verdict"] == "unclear", "3SPO and HGPO are clearly apart in the paper"
+    assert close["verdict"] == "undecided", "3SPO and HGPO are clearly apart in the paper"
 
 
 def test_an_order_fails_with_any_pair_the_other_way_round(study, paper):
@@ -492,7 +495,7 @@ def test_the_gap_to_prompting_by_task_type(paper):
 
     # The easy type is the same with both; of the hard one prompting wins half.
     lower, higher, same = found(0.0), found(0.9), found(0.55)
-    assert (lower["verdict"], higher["verdict"], same["verdict"]) == ("fails", "holds", "unclear")
+    assert (lower["verdict"], higher["verdict"], same["verdict"]) == ("fails", "holds", "undecided")
     # Every other seed wins one more game of each type, which cancels.
     assert lower["measured"] == pytest.approx(-50)
 

@@ -36,7 +36,7 @@ def of_metrics(study, paper, rule, columns, **settings):
 STATES = {"kind": "states", "upper": "3spo", "lower": ["grpo"], "at_least": 2.34, "printed": 2.4}
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [(600, "holds"), (300, "fails"), (470, "unclear")])
+@pytest.mark.parametrize(("ours", "verdict"), [(600, "holds"), (300, "fails"), (470, "undecided")])
 def test_states_are_compared_by_their_ratio_over_seeds(study, paper, ours, verdict):
     columns = {
         OURS: {MET: lambda share, seed: share * ours + seed},
@@ -60,7 +60,7 @@ def test_a_method_that_gives_up_has_not_explored_more(study, paper):
         return judge(study, paper, {**STATES, "at_least": 1.0}, metrics=short).loc[TRAINING]
 
     early = found(6)
-    assert (early["verdict"], early["measured"]) == ("unclear", pytest.approx(1.0))
+    assert (early["verdict"], early["measured"]) == ("undecided", pytest.approx(1.0))
     assert "4 of 4 runs of 3spo gave up early" in early["detail"]
     assert "gave up" not in found(95)["detail"]
 
@@ -81,7 +81,7 @@ def test_resources_are_comparable_up_to_a_bound(study, paper, steps, verdict):
 
 
 @pytest.mark.parametrize(
-    ("caps", "tasks", "verdict"), [(0.0, 4, "holds"), (0.0, 12, "fails"), (4.0, 4, "unclear")]
+    ("caps", "tasks", "verdict"), [(0.0, 4, "holds"), (0.0, 12, "fails"), (4.0, 4, "undecided")]
 )
 def test_rollouts_of_a_task_are_compared_where_no_cap_decides(study, paper, caps, tasks, verdict):
     """Equal generations for ``tasks`` tasks an epoch and for 16: 4 and 1.3 times as many a task."""
@@ -110,7 +110,7 @@ def test_shares_of_high_scores_are_compared_over_the_whole_course(study, paper):
     assert found(lambda share: 0.75 if share < 0.15 else 0.4)["verdict"] == "fails", (
         "higher at first only"
     )
-    assert found(lambda share: 0.75, epochs=2)["verdict"] == "unclear"
+    assert found(lambda share: 0.75, epochs=2)["verdict"] == "undecided"
     assert found(lambda share: 0.52, by=0, within=10)["verdict"] == "holds"
     assert found(lambda share: 0.9, by=0, within=10)["verdict"] == "fails"
 
@@ -132,13 +132,14 @@ def test_the_course_of_scores(study, paper):
     assert jitter["verdict"] == "holds", "smoothed over three epochs"
     assert found(lambda share, seed: share, spearman_below=-0.9)["verdict"] == "fails"
     assert (
-        found(lambda share, seed: share if seed else -share, spearman_below=-0.9)["verdict"] == "unclear"
+        found(lambda share, seed: share if seed else -share, spearman_below=-0.9)["verdict"]
+        == "undecided"
     )
     flat = {"change_within": 0.05, "at_least": 0.5}
     assert found(lambda share, seed: 0.9, **flat)["verdict"] == "holds"
     assert found(lambda share, seed: 0.1, **flat)["verdict"] == "fails", "flat, and low"
     assert found(lambda share, seed: 0.9 if share < 0.5 else 0.6, **flat)["verdict"] == "fails"
-    assert found(lambda share, seed: 0.9, epochs=3, **flat)["verdict"] == "unclear"
+    assert found(lambda share, seed: 0.9, epochs=3, **flat)["verdict"] == "undecided"
 
 
 def test_a_shortened_last_epoch_is_no_part_of_the_course(study, paper):
@@ -161,7 +162,7 @@ KINDS = ("pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_plac
 
 
 @pytest.mark.parametrize(
-    ("sign", "epochs", "verdict"), [(1, 20, "holds"), (-1, 20, "fails"), (1, 8, "unclear")]
+    ("sign", "epochs", "verdict"), [(1, 20, "holds"), (-1, 20, "fails"), (1, 8, "undecided")]
 )
 def test_task_types_in_order(study, paper, sign, epochs, verdict):
     frames = [
@@ -172,7 +173,7 @@ def test_task_types_in_order(study, paper, sign, epochs, verdict):
     rule = {"kind": "by_type", "row": "3spo", "types": KINDS, "at": [0.25, 0.5, 1.0]}
     assert judge(study, paper, rule, task_types=pd.concat(frames)).loc[TRAINING, "verdict"] == verdict
     fewer = judge(study, paper, rule, task_types=pd.concat(frames[:2])).loc[TRAINING]
-    assert fewer["verdict"] == "unclear", "a task type was never drawn"
+    assert fewer["verdict"] == "undecided", "a task type was never drawn"
 
 
 @pytest.mark.parametrize(("sign", "verdict"), [(1, "holds"), (-1, "fails")])
@@ -210,7 +211,7 @@ SOONER = {
 }
 
 
-@pytest.mark.parametrize(("reach", "verdict"), [(0.9, "holds"), (0.5, "fails"), (0.7, "unclear")])
+@pytest.mark.parametrize(("reach", "verdict"), [(0.9, "holds"), (0.5, "fails"), (0.7, "undecided")])
 def test_speed_is_the_ratio_of_the_generations_to_a_success(study, paper, reach, verdict):
     """Evenly rising curves reach 60 % at three quarters of their way, wherever snapshots lie."""
     found = judge(study, paper, SOONER, learning=curves({OURS: ramp(0.5), "grpo": ramp(reach)})).loc[
@@ -233,7 +234,7 @@ def test_runs_that_never_arrive_decide_by_order_where_they_can(study, paper):
     ).loc[TRAINING]
     assert other["verdict"] == "fails"
     three = curves({OURS: ramp(0.5), "grpo": lambda share, seed: 0.3}, seeds=(0, 1, 2))
-    assert judge(study, paper, SOONER, learning=three).loc[TRAINING, "verdict"] == "unclear", (
+    assert judge(study, paper, SOONER, learning=three).loc[TRAINING, "verdict"] == "undecided", (
         "p is 0.1 at best"
     )
 
@@ -242,7 +243,7 @@ def test_a_run_that_ended_before_others_arrived_decides_nothing(study, paper):
     short = curves({"grpo": lambda share, seed: 0.3}, budget=2_000)
     learning = pd.concat([curves({OURS: ramp(0.5)}), short])
     found = judge(study, paper, SOONER, learning=learning).loc[TRAINING]
-    assert found["verdict"] == "unclear"
+    assert found["verdict"] == "undecided"
     assert "ended before 1.4 times the arrival of others" in found["detail"]
 
 
@@ -257,7 +258,7 @@ def test_rank_tests_of_different_claims_are_corrected_for_their_number():
         "verdict": "holds",
     }
     rows = [{**alike, "claim": name, "detail": f"beside {name}"} for name in ("grpo", "gigpo", "hgpo")]
-    assert [row["verdict"] for row in apply_holm(rows)] == ["unclear"] * 3
+    assert [row["verdict"] for row in apply_holm(rows)] == ["undecided"] * 3
     assert apply_holm(rows)[0]["p_adjusted"] == pytest.approx(3 * 2 / 70)
     assert [row["verdict"] for row in apply_holm([rows[0], rows[0]])] == ["holds"] * 2, (
         "one test that two rows show"
@@ -267,7 +268,7 @@ def test_rank_tests_of_different_claims_are_corrected_for_their_number():
 def test_a_factor_is_not_shown_by_runs_that_ended_before_it(study, paper):
     """Ours arrives after nine tenths of the budget, GRPO never does: of a factor of 1.4 nothing is known."""
     learning = curves({OURS: ramp(0.9), "grpo": lambda share, seed: 0.3})
-    assert judge(study, paper, SOONER, learning=learning).loc[TRAINING, "verdict"] == "unclear"
+    assert judge(study, paper, SOONER, learning=learning).loc[TRAINING, "verdict"] == "undecided"
     known = judge(study, paper, SOONER | {"at_least": 1.0}, learning=learning).loc[TRAINING]
     assert known["verdict"] == "holds"
 
@@ -277,7 +278,7 @@ def test_nothing_is_sooner_where_nobody_arrives_or_all_begin_there(study, paper)
         found = judge(study, paper, SOONER, learning=curves({OURS: success, "grpo": success})).loc[
             TRAINING
         ]
-        assert found["verdict"] == "unclear"
+        assert found["verdict"] == "undecided"
     assert judge(study, paper, SOONER, metrics=trained({OURS: {}, "grpo": {}}))["verdict"].tolist() == [
         "not here"
     ]
@@ -288,7 +289,7 @@ def level(height, bend=0.0):
 
 
 @pytest.mark.parametrize(
-    ("ours", "verdict"), [(level(0.7), "holds"), (level(0.7, 1.0), "fails"), (level(0.51), "unclear")]
+    ("ours", "verdict"), [(level(0.7), "holds"), (level(0.7, 1.0), "fails"), (level(0.51), "undecided")]
 )
 def test_a_lead_is_sustained_if_it_is_there_at_every_share(study, paper, ours, verdict):
     rule = {"kind": "ahead", "upper": "3spo", "lower": ["grpo"], "at": [0.25, 0.5, 1.0]}
@@ -380,7 +381,7 @@ def test_loops_and_fewer_next_states(study, paper):
     none = judge(study, paper, {"kind": "fewer", "row": "3spo"}, searches=facts.assign(states=0)).loc[
         TRAINING
     ]
-    assert none["verdict"] == "unclear"
+    assert none["verdict"] == "undecided"
 
 
 def test_what_trees_say_of_loops_and_next_states():
@@ -424,7 +425,7 @@ def probed(rows):
     )
 
 
-@pytest.mark.parametrize(("wins", "verdict"), [(2, "holds"), (30, "fails"), (9, "unclear")])
+@pytest.mark.parametrize(("wins", "verdict"), [(2, "holds"), (30, "fails"), (9, "undecided")])
 def test_gated_states_are_hopeless_if_their_true_success_is_low(study, paper, wins, verdict):
     rule = {"kind": "probe", "row": "3spo", "measure": "gated", "bound": 10}
     found = judge(
@@ -432,7 +433,7 @@ def test_gated_states_are_hopeless_if_their_true_success_is_low(study, paper, wi
     ).loc[TRAINING]
     assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(wins + 1.5))
     none = judge(study, paper, rule, probes=probed([(1, False, 30, 0, wins)])).loc[TRAINING]
-    assert (none["verdict"], "4 of 4 runs have no gated states" in none["detail"]) == ("unclear", True)
+    assert (none["verdict"], "4 of 4 runs have no gated states" in none["detail"]) == ("undecided", True)
 
 
 @pytest.mark.parametrize(

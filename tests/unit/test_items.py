@@ -14,8 +14,9 @@ from tests.unit import test_results_environments as made
 from threespo.envs.registry import presentation
 from threespo.errors import InputError
 from threespo.paths import Paths
+from threespo.results.analysis.comparisons import SAME_ROW
 from threespo.results.labels import looks_of_study
-from threespo.results.paper.cells import PAPER_LABELS, SAME_ROW
+from threespo.results.paper.cells import PAPER_LABELS
 from threespo.results.paper.registry import MAKERS
 from threespo.results.paper_numbers import parse_column, read_results
 from threespo.results.report.captions import caption

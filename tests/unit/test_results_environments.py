@@ -345,7 +345,7 @@ def test_limits_say_what_is_missing_and_only_that(both):
     original = load_study(CI, {"webshop": SHOP | {"fidelity": "original"}})
     assert not any("repaired one" in sentence for sentence in list_caveats(original))
     said = " ".join(list_caveats(both))
-    assert "actions cost 0.2 in ALFWorld; 0.1 in WebShop of advantage" in said
+    assert "0.2 in ALFWorld; 0.1 in WebShop is subtracted" in said
     assert (
         "grpo: 0.0003, threespo-calibrated: 3e-05 in ALFWorld; grpo: 0.001, threespo-calibrated: 3e-05 in WebShop"
         in said

@@ -32,9 +32,9 @@ from threespo.results.analysis.summaries import (
     summarize,
     task_clusters,
 )
-from threespo.results.claims.finding import Evidence
+from threespo.results.claims.evidence import Evidence
 from threespo.results.claims.judging import judge_claims
-from threespo.results.claims.reading import read_claims
+from threespo.results.claims.rules import read_claims
 from threespo.results.dvc_files import write_dvc_files
 from threespo.results.labels import looks_of_study
 from threespo.results.paper.case_study import case_study_table

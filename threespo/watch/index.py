@@ -11,7 +11,7 @@ from threespo.errors import InputError
 from threespo.files import write_text
 from threespo.paths import Paths
 from threespo.pipeline.stages import accepted_steps, code_digest, list_jobs, read_acceptances
-from threespo.results.analysis.opening import counts_of_claims
+from threespo.results.analysis.tally import tally_claims
 from threespo.results.html_templates import TEMPLATES, template_environment
 from threespo.results.labels import label, looks_of_study, use_row_looks
 from threespo.results.report.render import anchor
@@ -64,7 +64,7 @@ def _read_studies(results: Path) -> Iterator[dict[str, Any]]:
         try:
             study = load_study(paths.study)
             main, claims = [read_table(paths.table(name)) for name in NEEDED]
-            holds, fails, unclear = counts_of_claims(claims)
+            tally = tally_claims(claims)
             rows = _main_rows(study, main)
         except (InputError, KeyError):
             # Of another version a study may have other fields, and a table other columns.
@@ -76,7 +76,7 @@ def _read_studies(results: Path) -> Iterator[dict[str, Any]]:
             "environments": ", ".join(label(env) for env in study.environments),
             "methods": len(study.methods),
             "mark": _explain_mark(study, paths),
-            "claims": f"{holds} hold, {fails} fail, {unclear} undecided",
+            "claims": tally.describe_runs(),
             "rows": rows,
         }
 

@@ -1,5 +1,6 @@
 """Learning curves on unseen games, and how soon they reach a level; success of the paths that training itself took."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from threespo.results.collect import RUN_COLUMNS
 from threespo.study.matrix import learning_runs
 
 if TYPE_CHECKING:
-    from threespo.paths import Run
     from threespo.study.config import Study
 
 CURVE_POINTS = 60
@@ -57,46 +57,45 @@ def learning_table(study: "Study", episodes: pd.DataFrame) -> pd.DataFrame:
     """
     if episodes.empty:
         return pd.DataFrame(columns=list(LEARNING_COLUMNS))
-    grouped = episodes.rename(columns={"epoch": "epochs"}).groupby(
+
+    snapshots = episodes.rename(columns={"epoch": "epochs"}).groupby(
         [*RUN_COLUMNS, "split", "snapshot"], sort=True
     )
-    totals = grouped[["generations", "epochs", "optimizer_steps"]].first()
+    totals = snapshots[["generations", "epochs", "optimizer_steps"]].first()
     means = totals.assign(
-        games=grouped["task_id"].nunique(), success=grouped["success"].mean()
+        games=snapshots["task_id"].nunique(), success=snapshots["success"].mean()
     ).reset_index()
-    of_run = dict(iter(means.groupby(RUN_COLUMNS)))
+    points_of_run = dict(iter(means.groupby(RUN_COLUMNS)))
 
     frames = []
     for run in learning_runs(study):
         if run.method in REFERENCE_METHODS:
             continue
-        here = study.at(run.env)
-        training = here.training
-        entry, start = here.methods[run.method], of_run[(run.env, run.policy, "base", 0)]
-        points = pd.concat(
-            [start.assign(method=run.method, training_seed=run.seed), of_run[tuple(_names(run))]]
-        )
-        frames.append(
-            points.assign(
-                paper_row=entry.paper_row or "",
-                preset=full_options(entry.method, entry.options).get("preset", ""),
-                share=[
-                    training.spent_budget(epochs=epochs, generations=generations) / training.budget
-                    for epochs, generations in zip(points["epochs"], points["generations"], strict=True)
-                ],
-            )
-        )
+        section = study.at(run.env)
+        training = section.training
+        entry = section.methods[run.method]
+
+        # All runs of an environment and policy start from one base, which is evaluated once.
+        start = points_of_run[(run.env, run.policy, "base", 0)]
+        start = start.assign(method=run.method, training_seed=run.seed)
+        points = pd.concat([start, points_of_run[(run.env, run.policy, run.method, run.seed)]])
+        shares = [
+            training.spent_budget(epochs=epochs, generations=generations) / training.budget
+            for epochs, generations in zip(points["epochs"], points["generations"], strict=True)
+        ]
+        preset = full_options(entry.method, entry.options).get("preset", "")
+        frames.append(points.assign(paper_row=entry.paper_row or "", preset=preset, share=shares))
     return pd.concat(frames, ignore_index=True)[list(LEARNING_COLUMNS)]
 
 
 def learning_time_table(points: pd.DataFrame, timing: pd.DataFrame) -> pd.DataFrame:
-    """Return the seconds of training until each row of ``learning_table``, 0 for the untrained base: ``TIME_COLUMNS``.
+    """Return the seconds of training until each row of ``learning``, 0 for the untrained base: ``TIME_COLUMNS``.
 
     Args:
         points: as ``learning_table`` returns it.
         timing: as ``collect.timing`` returns it.
     """
-    clock = _clock(timing).rename(columns={"epoch": "epochs"})
+    clock = _seconds_at_epoch_ends(timing).rename(columns={"epoch": "epochs"})
     timed = points[[*RUN_COLUMNS, "snapshot", "epochs"]].merge(
         clock, on=[*RUN_COLUMNS, "epochs"], how="left"
     )
@@ -115,89 +114,103 @@ def time_to_table(points: pd.DataFrame, seconds: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row for each environment, policy, method, level (those of ``LEVELS``, and GRPO's final success: the mean over its
-        seeds) and unit: ``TIME_TO_COLUMNS``. ``first_reached`` of ``seeds`` have reached it. ``mean`` is their geometric mean,
+        seeds) and unit: ``TIME_TO_COLUMNS``. ``reached`` of ``seeds`` have reached it. ``mean`` is their geometric mean,
         ``speedup`` GRPO's divided by it, ``low`` and ``high`` the 95 % interval of that over seeds; all of them NaN
         where a seed of the method (for the last three, or of GRPO) has never reached the level, or begins above it.
     """
     rows: list[dict[str, Any]] = []
     timed = points.merge(seconds, on=[*RUN_COLUMNS, "snapshot"])
     for (env, policy), group in timed.groupby(["env", "policy"], sort=False):
-        methods = {method: _seeds(rows_of) for method, rows_of in group.groupby("method", sort=False)}
-        named = group.loc[group["paper_row"] == "grpo", "method"]
-        grpo = methods[named.iloc[0]] if len(named) else []
+        methods = {method: _curves_by_seed(runs) for method, runs in group.groupby("method", sort=False)}
+        grpo_names = group.loc[group["paper_row"] == "grpo", "method"]
+        grpo = methods[grpo_names.iloc[0]] if len(grpo_names) else []
         levels = dict(LEVELS)
         if grpo:
-            levels["GRPO's end"] = float(np.mean([seed["success"].iloc[-1] for seed in grpo]))
+            levels["GRPO's end"] = float(np.mean([curve["success"].iloc[-1] for curve in grpo]))
 
-        for method, seeds in methods.items():
-            for goal, level in levels.items():
-                for unit in UNITS:
-                    ours, theirs = (
-                        [first_reached(seed, level, unit) for seed in runs] for runs in (seeds, grpo)
-                    )
-                    mean = math.exp(np.mean(np.log(ours))) if _all(ours) else math.nan
-                    compared = grpo and seeds is not grpo and _all(ours + theirs)
-                    found = ratio_interval(theirs, ours) if compared else Interval(math.nan)
-                    names = (
-                        env,
-                        policy,
-                        method,
-                        goal,
-                        level,
-                        unit,
-                        len(seeds),
-                        sum(map(math.isfinite, ours)),
-                    )
-                    values = (*names, mean, found.estimate, found.low, found.high)
-                    rows.append(dict(zip(TIME_TO_COLUMNS, values, strict=True)))
+        for (method, curves), (goal, level), unit in itertools.product(
+            methods.items(), levels.items(), UNITS
+        ):
+            names = {"env": env, "policy": policy, "method": method, "goal": goal, "level": level}
+            reference = [] if curves is grpo else grpo
+            rows.append({**names, "unit": unit, **_time_to_level(curves, reference, level, unit)})
     return pd.DataFrame(rows, columns=list(TIME_TO_COLUMNS))
 
 
+def _time_to_level(
+    curves: list[pd.DataFrame], reference: list[pd.DataFrame], level: float, unit: str
+) -> dict[str, float]:
+    """Return when a method's seeds reach a level, and how much sooner than those of the reference, if there is one."""
+    times = [first_reached(curve, level, unit) for curve in curves]
+    reference_times = [first_reached(curve, level, unit) for curve in reference]
+
+    mean = math.nan
+    speedup = Interval(math.nan)
+    if _have_logarithms(times):
+        mean = math.exp(np.mean(np.log(times)))
+    if reference and _have_logarithms(times + reference_times):
+        speedup = ratio_interval(reference_times, times)
+    return {
+        "seeds": len(curves),
+        "reached": sum(map(math.isfinite, times)),
+        "mean": mean,
+        "speedup": speedup.estimate,
+        "low": speedup.low,
+        "high": speedup.high,
+    }
+
+
 def time_to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return ``time_to_table`` for readers: a row for each method and level, a column for each unit, the ratio in generations."""
+    """Return ``time_to`` for readers: a row for each method and level, a column for each unit, the ratio in generations."""
     rows = []
     for (env, policy, goal, method), group in table.groupby(
         ["env", "policy", "goal", "method"], sort=False
     ):
-        units = group.set_index("unit")
-        first = units.loc["generations"]
-        names = {"env": env, "policy": policy, "goal": goal, "level": first["level"], "method": method}
-        reached = {"reached": f"{first['reached']} of {first['seeds']}"}
-        speed = {name: first[name] for name in ("speedup", "low", "high")}
-        rows.append({**names, **reached, **{unit: units.loc[unit, "mean"] for unit in UNITS}, **speed})
+        by_unit = group.set_index("unit")
+        generations = by_unit.loc["generations"]
+        rows.append(
+            {
+                "env": env,
+                "policy": policy,
+                "goal": goal,
+                "level": generations["level"],
+                "method": method,
+                "reached": f"{generations['reached']} of {generations['seeds']}",
+                **{unit: by_unit.loc[unit, "mean"] for unit in UNITS},
+                **{name: generations[name] for name in ("speedup", "low", "high")},
+            }
+        )
     return rows
 
 
-def first_reached(seed: pd.DataFrame, level: float, unit: str = "generations") -> float:
+def first_reached(curve: pd.DataFrame, level: float, unit: str = "generations") -> float:
     """Return where a curve first has ``level``, in a unit, by straight lines between snapshots; infinity if nowhere."""
-    at, success = seed[unit].to_numpy(dtype=np.float64), seed["success"].to_numpy(dtype=np.float64)
+    positions = curve[unit].to_numpy(dtype=np.float64)
+    success = curve["success"].to_numpy(dtype=np.float64)
     above = np.flatnonzero(success >= level)
     if not len(above):
         return math.inf
+
     after = int(above[0])
     if after == 0:
-        return float(at[0])
-    return float(np.interp(level, success[after - 1 : after + 1], at[after - 1 : after + 1]))
+        return float(positions[0])
+    step = slice(after - 1, after + 1)
+    return float(np.interp(level, success[step], positions[step]))
 
 
-def _all(values: Sequence[float]) -> bool:
-    """Return whether all seeds have reached a level, none of them before training: only then there are logarithms of all."""
-    return all(0 < value < math.inf for value in values)
+def _have_logarithms(times: Sequence[float]) -> bool:
+    """Return whether all seeds have reached a level, none of them before training."""
+    return all(0 < time < math.inf for time in times)
 
 
-def _seeds(group: pd.DataFrame) -> list[pd.DataFrame]:
-    return [seed.sort_values("snapshot") for _, seed in group.groupby("training_seed", sort=True)]
+def _curves_by_seed(group: pd.DataFrame) -> list[pd.DataFrame]:
+    return [curve.sort_values("snapshot") for _, curve in group.groupby("training_seed", sort=True)]
 
 
-def _names(run: "Run") -> list[Any]:
-    return [run.env, run.policy, run.method, run.seed]
-
-
-def _clock(timing: pd.DataFrame) -> pd.DataFrame:
+def _seconds_at_epoch_ends(timing: pd.DataFrame) -> pd.DataFrame:
     """Return the seconds since the beginning of a run at the end of each epoch."""
-    trained = timing.loc[timing["stage"] == "train", [*RUN_COLUMNS, "epoch", "seconds"]].sort_values(
-        "epoch"
-    )
+    trained = timing.loc[timing["stage"] == "train", [*RUN_COLUMNS, "epoch", "seconds"]]
+    trained = trained.sort_values("epoch")
     return trained.assign(seconds=trained.groupby(RUN_COLUMNS)["seconds"].cumsum())
 
 
@@ -216,7 +229,7 @@ def training_curves(metrics: pd.DataFrame) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     for (env, policy, method), group in metrics.groupby(ROW, sort=True):
-        runs = _runs(group)
+        runs = _epochs_with_success(group)
         if not runs:
             continue
 
@@ -226,17 +239,19 @@ def training_curves(metrics: pd.DataFrame) -> pd.DataFrame:
         grid = np.linspace(first, max(first, last), CURVE_POINTS)
         values = np.stack([np.interp(grid, run["generations"], run["train_success"]) for run in runs])
 
-        names = {"env": env, "policy": policy, "method": method, "seeds": len(runs)}
-        rows += [
-            {
-                **names,
-                "generations": at,
-                "mean": column.mean(),
-                "lowest": column.min(),
-                "highest": column.max(),
-            }
-            for at, column in zip(grid, values.T, strict=True)
-        ]
+        for generations, success in zip(grid, values.T, strict=True):
+            rows.append(
+                {
+                    "env": env,
+                    "policy": policy,
+                    "method": method,
+                    "seeds": len(runs),
+                    "generations": generations,
+                    "mean": success.mean(),
+                    "lowest": success.min(),
+                    "highest": success.max(),
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -256,31 +271,42 @@ def wall_time_table(metrics: pd.DataFrame, timing: pd.DataFrame) -> pd.DataFrame
         ``success_at`` the success at that time, ``success_end`` that of the last epoch, both in 0 to 1. ``success_at`` is
         NaN where some seed had not finished an epoch by then.
     """
-    clock = _clock(timing)
+    clock = _seconds_at_epoch_ends(timing)
     clock["minutes"] = clock["seconds"] / 60
     timed = metrics.merge(clock[[*RUN_COLUMNS, "epoch", "minutes"]], on=[*RUN_COLUMNS, "epoch"])
 
     ends = timed.groupby(RUN_COLUMNS, sort=False).last()
     means = ends.groupby(ROW, sort=False)[["minutes", "generations"]].mean()
-    first = means.groupby(["env", "policy"])["minutes"].min()
+    shortest = means.groupby(["env", "policy"])["minutes"].min()
 
     rows = []
     for (env, policy, method), group in timed.groupby(ROW, sort=False):
         minutes, generations = means.loc[(env, policy, method)]
-        at, runs = first.loc[(env, policy)], _runs(group)
+        at_minutes = shortest.loc[(env, policy)]
+        runs = _epochs_with_success(group)
         # ``interp`` holds the last value after a run's end. Before its first epoch there is none: NaN, also of the mean.
-        read = [np.interp(at, run["minutes"], run["train_success"], left=np.nan) for run in runs]
-        last = [run["train_success"].iloc[-1] for run in runs]
-
-        values = (
-            env, policy, method, group["training_seed"].nunique(), minutes, generations, generations / minutes, at,
-            float(np.mean(read)) if read else np.nan, float(np.mean(last)) if last else np.nan,
-        )  # fmt: skip
-        rows.append(dict(zip(WALL_TIME_COLUMNS, values, strict=True)))
+        success_at = [
+            np.interp(at_minutes, run["minutes"], run["train_success"], left=np.nan) for run in runs
+        ]
+        success_end = [run["train_success"].iloc[-1] for run in runs]
+        rows.append(
+            {
+                "env": env,
+                "policy": policy,
+                "method": method,
+                "seeds": group["training_seed"].nunique(),
+                "minutes": minutes,
+                "generations": generations,
+                "generations_per_minute": generations / minutes,
+                "at_minutes": at_minutes,
+                "success_at": float(np.mean(success_at)) if runs else np.nan,
+                "success_end": float(np.mean(success_end)) if runs else np.nan,
+            }
+        )
     return pd.DataFrame(rows, columns=list(WALL_TIME_COLUMNS))
 
 
-def _runs(group: pd.DataFrame) -> list[pd.DataFrame]:
+def _epochs_with_success(group: pd.DataFrame) -> list[pd.DataFrame]:
     """Return each seed's epochs that have a success rate; an epoch without a completed path has none."""
     runs = [run.dropna(subset="train_success") for _, run in group.groupby("training_seed", sort=True)]
     return [run for run in runs if len(run)]

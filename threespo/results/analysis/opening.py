@@ -1,7 +1,7 @@
 """The first screen of the report: what was run, what it decides, and the strongest reason to doubt it."""
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,191 +11,115 @@ from threespo.envs.optional_splits import DEVELOPMENT
 from threespo.envs.registry import presentation
 from threespo.envs.spec import split_purpose
 from threespo.results.analysis.caveats import warn_of_few_seeds
-from threespo.results.analysis.statistics import LEVEL, adjust_by_holm, difference_interval
-from threespo.results.analysis.summaries import percent_by_seed
-from threespo.results.claims.page import OWN, SETTLED
+from threespo.results.analysis.comparisons import Comparison, find_comparison, reference_method
+from threespo.results.analysis.tally import tally_claims
 from threespo.results.labels import label, titled
 from threespo.study.matrix import local_policies
+from threespo.tables import read_table
 
 if TYPE_CHECKING:
+    from threespo.paths import Paths
     from threespo.study.config import Study
 
-REFERENCES = ("grpo", "gigpo", "rloo", "ppo")
-"""Estimators that the others are compared with: the first of them that the study trains."""
 
-DECIDED = ("holds", "fails", "unclear")
-"""What runs may find of a claim."""
-
-SAID = {"fails": "fail", "holds": "hold", "unsupported": "are unsupported", "vacuous": "are vacuous"}
-"""What its own text may show of a claim, as it is said of several."""
-
-
-def build_opening(study: "Study", tables: dict[str, pd.DataFrame], mark: str = "") -> dict[str, Any]:
+def build_opening(
+    study: "Study", tables: dict[str, pd.DataFrame], comparisons: Sequence[Comparison], mark: str = ""
+) -> dict[str, Any]:
     """Return the first screen of the report.
 
     Args:
         study: the study.
-        tables: ``main``, ``episodes`` and ``claims`` are read.
+        tables: ``main`` and ``claims`` are read.
+        comparisons: as ``compare_methods`` returns them.
         mark: what is to be said of the study's mark as confirmatory; empty without one.
 
     Returns:
-        ``mark`` (what is said of a confirmatory study, or ""), ``verdicts`` (sentences on the paper's claims), ``build_outcome_table``
-        (the table's ``settings`` and ``rows``, the name of its ``reference``), ``doubt`` (the strongest caveat).
+        ``mark``, ``verdicts`` (sentences on the paper's claims), ``outcome`` (as ``build_outcome_table`` returns it),
+        ``doubt`` (the strongest caveat).
     """
-    found = build_outcome_table(study, tables["main"], tables["episodes"])
+    outcome = build_outcome_table(study, tables["main"], comparisons)
     return {
         "mark": mark,
-        "verdicts": list(_verdicts(tables["claims"])),
-        "outcome": found,
-        "doubt": _doubt(study, found),
+        "verdicts": tally_claims(tables["claims"]).describe(),
+        "outcome": outcome,
+        "doubt": _strongest_doubt(study, outcome),
     }
 
 
-def build_outcome_table(study: "Study", main: pd.DataFrame, episodes: pd.DataFrame) -> dict[str, Any]:
+def build_outcome_table(
+    study: "Study", main: pd.DataFrame, comparisons: Sequence[Comparison]
+) -> dict[str, Any]:
     """Return success on each environment's last split, and what each method is above the reference.
-
-    Differences are called *above* or *below* where their Welch interval excludes zero and Holm's correction for all
-    differences of the table leaves them so.
 
     Returns:
         ``settings`` (``env``, ``policy``, ``split``, ``name``), the name of the ``reference`` (``None`` without one), and
         ``rows`` with ``method``, ``trained`` and a cell for each setting: ``None`` where it was not run, else the row of the
-        table ``main``, of methods that are compared also ``gap``, ``gap_low``, ``gap_high``, ``p``, ``p_holm``, ``side`` and
-        ``arms`` (success in percent of each training seed, of the method and of the reference).
+        table ``main``, of methods that are compared also their ``comparison`` and ``paper_gap``, the paper's difference.
     """
-    names = {entry.method: name for name, entry in reversed(study.methods.items())}
-    reference = next((names[method] for method in REFERENCES if method in names), None)
+    reference = reference_method(study)
     settings = [
-        _setting(study, env, policy) for env in study.environments for policy in local_policies(study)
+        _name_setting(study, env, policy)
+        for env in study.environments
+        for policy in local_policies(study)
     ]
-    cells = {
-        (index, method): _cell(study, setting, method, reference, main, episodes)
-        for index, setting in enumerate(settings)
-        for method in ("base", *study.methods, "strong")
-    }
-    compared = [cell for cell in cells.values() if cell is not None and "p" in cell]
-    for cell, p in zip(compared, adjust_by_holm([cell["p"] for cell in compared]), strict=True):
-        cell["p_holm"] = p
-        cell["side"] = "undecided" if not p < LEVEL else "above" if cell["gap"] > 0 else "below"
-
     rows = []
     for method in ("base", *study.methods, "strong"):
-        row = [cells[index, method] for index in range(len(settings))]
-        if any(row):
-            rows.append({"method": method, "trained": method in study.methods, "cells": row})
+        cells = [_outcome_cell(setting, method, reference, main, comparisons) for setting in settings]
+        if any(cells):
+            rows.append({"method": method, "trained": method in study.methods, "cells": cells})
     return {"settings": settings, "rows": rows, "reference": reference}
 
 
-def _verdicts(claims: pd.DataFrame) -> Iterator[str]:
-    """Yield what becomes of the paper's claims: by its own text first, then by the study's runs."""
-    papers = claims[claims["method_of_paper"].astype(bool) & ~claims["claim"].str.startswith(OWN)]
-    settled = papers["rule"].isin(SETTLED)
-    # A claim with several rules may need runs for some of them.
-    alone = settled & ~papers["claim"].isin(papers["claim"][~settled])
-    by_text = papers[alone].groupby("claim")["verdict"].agg(_worst).value_counts()
-
-    holds, fails, unclear = counts_of_claims(claims)
-    total, runs = papers["claim"].nunique(), holds + fails + unclear
-    left = total - int(by_text.sum()) - runs
-
-    words = ", ".join(f"{count} {SAID[verdict]}" for verdict, count in by_text.items())
-    yield f"Of the paper's {total} claims its own equations, text and numbers settle {by_text.sum()} ({words})."
-    if runs:
-        yield (
-            f"This study's runs speak to {runs}: {holds} hold wherever they were judged, {fails} fail in at least one "
-            f"place, {unclear} are undecided. The other {left} need rows, splits or models that are not here."
-        )
-
-
-def counts_of_claims(claims: pd.DataFrame) -> tuple[int, int, int]:
-    """Return how many of the paper's claims hold, fail, and are undecided by a study's runs, with the paper's method.
-
-    One failing place contradicts a claim; it holds only where every place says so.
-    """
-    own = claims["method_of_paper"].astype(bool) & ~claims["claim"].str.startswith(OWN)
-    judged = own & ~claims["rule"].isin(SETTLED) & claims["verdict"].isin(DECIDED)
-    found = list(claims[judged].groupby("claim")["verdict"].agg(set))
-    holds, fails = found.count({"holds"}), sum("fails" in one for one in found)
-    return holds, fails, len(found) - holds - fails
-
-
-def _worst(verdicts: "pd.Series[str]") -> str:
-    return next(
-        verdict
-        for verdict in ("fails", "unsupported", "vacuous", "holds")
-        if (verdicts == verdict).any()
-    )
-
-
-def _setting(study: "Study", env: str, policy: str) -> dict[str, str]:
+def _name_setting(study: "Study", env: str, policy: str) -> dict[str, str]:
     split = study.at(env).evaluation.splits[-1]
-    name = f"{label(env)}, {label(split, env)}"
-    several = len(local_policies(study)) > 1
-    return {
-        "env": env,
-        "policy": policy,
-        "split": split,
-        "name": titled(name, policy, [policy]) + f", {policy}" * several,
-    }
+    name = titled(f"{label(env)}, {label(split, env)}", policy, [policy])
+    if len(local_policies(study)) > 1:
+        name += f", {policy}"
+    return {"env": env, "policy": policy, "split": split, "name": name}
 
 
-def _cell(
-    study: "Study",
+def _outcome_cell(
     setting: dict[str, str],
     method: str,
     reference: str | None,
     main: pd.DataFrame,
-    episodes: pd.DataFrame,
+    comparisons: Sequence[Comparison],
 ) -> dict[Hashable, Any] | None:
-    """Return a method's success and its difference to the reference; ``None`` where it was not run."""
-    at = {name: setting[name] for name in ("env", "policy", "split")}
-    here = main[np.logical_and.reduce([main[name] == value for name, value in at.items()])].set_index(
-        "method"
-    )
-    if method not in here.index or not here.at[method, "episodes"]:
+    """Return a method's success and its comparison with the reference; ``None`` where it was not run."""
+    env, policy, split = setting["env"], setting["policy"], setting["split"]
+    here = main[(main["env"] == env) & (main["policy"] == policy) & (main["split"] == split)]
+    rows = here.set_index("method")
+    if method not in rows.index or not rows.at[method, "episodes"]:
         return None
-    cell: dict[Hashable, Any] = here.loc[method].to_dict()
 
-    if (
-        reference is not None
-        and reference in here.index
-        and method in study.methods
-        and method != reference
-    ):
-        played = episodes[np.logical_and.reduce([episodes[name] == value for name, value in at.items()])]
-        # Both are trained, so each is one number a training seed.
-        ours, theirs = (
-            percent_by_seed(played[played["method"] == name], "success") for name in (method, reference)
-        )
-        gap = difference_interval(ours, theirs)
-        cell |= {
-            "gap": gap.estimate,
-            "gap_low": gap.low,
-            "gap_high": gap.high,
-            "p": gap.p,
-            "arms": (ours, theirs),
-        }
-        cell["paper_gap"] = here.at[method, "paper_mean"] - here.at[reference, "paper_mean"]
+    cell: dict[Hashable, Any] = rows.loc[method].to_dict()
+    # The reference itself has no comparison with itself, and single policies have none with it.
+    if reference is not None and method != reference:
+        found = find_comparison(comparisons, (method, reference), env, policy, split, "success")
+        if found is not None:
+            cell["comparison"] = found
+            cell["paper_gap"] = rows.at[method, "paper_mean"] - rows.at[reference, "paper_mean"]
     return cell
 
 
-def _doubt(study: "Study", outcome: dict[str, Any]) -> str:
+def _strongest_doubt(study: "Study", outcome: dict[str, Any]) -> str:
     """Return the strongest reason not to believe the table, of those that apply."""
-    if few := warn_of_few_seeds(study):
-        return few
-    compared = [cell for row in outcome["rows"] for cell in row["cells"] if cell and "side" in cell]
-    undecided = sum(cell["side"] == "undecided" for cell in compared)
-    halves = [
-        (cell["gap_high"] - cell["gap_low"]) / 2 for cell in compared if not math.isnan(cell["gap_low"])
-    ]
+    few_seeds = warn_of_few_seeds(study)
+    if few_seeds:
+        return few_seeds
 
-    if undecided and halves:
-        width = float(np.median(halves))
+    cells = [cell for row in outcome["rows"] for cell in row["cells"] if cell]
+    compared: list[Comparison] = [cell["comparison"] for cell in cells if "comparison" in cell]
+    undecided = sum(comparison.verdict == "undecided" for comparison in compared)
+    half_widths = [(one.high - one.low) / 2 for one in compared if not math.isnan(one.low)]
+    if undecided and half_widths:
+        width = float(np.median(half_widths))
         return (
             f"{undecided} of {len(compared)} differences are undecided: with {len(study.seeds)} training seeds half the "
             f"intervals are wider than ± {width:.0f} points, so smaller differences cannot be seen here. Undecided does not "
             "mean equal."
         )
+
     splits = {setting["split"] for setting in outcome["settings"]}
     if DEVELOPMENT in {split_purpose(split) for split in splits}:
         return "These tasks are for development: variants were chosen on them, and what is best here may be best by chance."
@@ -204,3 +128,31 @@ def _doubt(study: "Study", outcome: dict[str, Any]) -> str:
         return "The policy is a tiny model: signs and orders may carry over to the paper's models, sizes do not."
     tasks = ", ".join(presentation(env).describe(section) for env, section in study.environments.items())
     return f"All of this is on {tasks}: other tasks may have other winners."
+
+
+def describe_outcome(study: "Study", paths: "Paths") -> list[str]:
+    """Return what the workflow prints when it has ended: success by environment, the tally of claims, where the report is.
+
+    Nothing where a part of the workflow was asked for that makes no report.
+
+    Raises:
+        InputError: if a table cannot be read.
+    """
+    if not all(file.is_file() for file in (paths.report, paths.table("main"), paths.table("claims"))):
+        return []
+    main = read_table(paths.table("main"))
+    success = [_describe_success(main, study, env) for env in study.environments]
+    claims = " ".join(tally_claims(read_table(paths.table("claims"))).describe())
+    return [*success, claims, f"report: {paths.report}"]
+
+
+def _describe_success(main: pd.DataFrame, study: "Study", env: str) -> str:
+    """Return the mean success of the methods on the environment's last split, on the study's first policy."""
+    split = study.at(env).evaluation.splits[-1]
+    rows = main[(main["env"] == env) & (main["split"] == split) & main["mean"].notna()]
+    if len(rows):
+        rows = rows[rows["policy"] == rows["policy"].iloc[0]]
+    means = [
+        f"{label(row.method)} {row.mean:.1f}" for row in rows[["method", "mean"]].itertuples(index=False)
+    ]
+    return f"{label(env)}, success on {label(split, env)} in %: {', '.join(means) or 'none yet'}"

@@ -33,23 +33,24 @@ def performance_profiles(episodes: pd.DataFrame) -> pd.DataFrame:
     success = (
         episodes.groupby([*CELL, "method", "training_seed"], sort=False)["success"].mean().reset_index()
     )
-    cells = list(dict.fromkeys(success[CELL].itertuples(index=False, name=None)))
+    cell_count = len(success[CELL].drop_duplicates())
 
     rows = []
     for method, runs in success.groupby("method", sort=False):
-        found = [
+        cells = [
             group["success"].to_numpy(dtype=np.float64) for _, group in runs.groupby(CELL, sort=False)
         ]
-        if len(found) < len(cells):
+        if len(cells) < cell_count:
             continue
-        for level, share in zip(LEVELS, _share(found), strict=True):
-            rows.append((method, len(found), min(map(len, found)), level, share))
+        fewest_seeds = min(map(len, cells))
+        for level, share in zip(LEVELS, _share_of_runs(cells), strict=True):
+            rows.append((method, len(cells), fewest_seeds, level, share))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _share(cells: "list[NDArray[np.float64]]") -> "NDArray[np.float64]":
+def _share_of_runs(cells: "list[NDArray[np.float64]]") -> "NDArray[np.float64]":
     """Return the share of runs at or above each level, every cell with the same weight, (levels,)."""
     # A mean of games may fall short of a level by rounding.
-    of_cells = [(values[:, None] >= LEVELS[None, :] - 1e-9).mean(axis=0) for values in cells]
-    share: NDArray[np.float64] = np.mean(of_cells, axis=0)
+    by_cell = [(success[:, None] >= LEVELS[None, :] - 1e-9).mean(axis=0) for success in cells]
+    share: NDArray[np.float64] = np.mean(by_cell, axis=0)
     return share

@@ -1,4 +1,4 @@
-"""The miniature study as it was published, beside the rows of the study that a report is of."""
+"""The miniature study as it was published, next to the rows of the study that a report is of."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,12 @@ COLUMNS = (
 )
 """Of ``config/published/mini.csv``: those of the table ``main``, and the commit."""
 
-_NUMBERS = ("seeds", "mean", "low", "high", "paper_mean", "score_mean")
+NUMBERS = ("seeds", "mean", "low", "high", "paper_mean", "score_mean")
 
-_WHOLE = ("env", "policy", "stands_for", "split", "method", "seeds", "mean", "commit")
-"""Without a value there is no row."""
+REQUIRED = ("env", "policy", "stands_for", "split", "method", "seeds", "mean", "commit")
+"""Columns in which every row has a value."""
 
-_KEY = ["env", "split", "stands_for", "method"]
+KEY = ["env", "split", "stands_for", "method"]
 
 
 def read_published() -> pd.DataFrame:
@@ -33,16 +33,18 @@ def read_published() -> pd.DataFrame:
         InputError: if the file is not such a table.
     """
     remedy = "Restore it with git checkout"
+    types = {name: float if name in NUMBERS else str for name in COLUMNS}
     try:
-        rows = pd.read_csv(
-            PUBLISHED_MINI, dtype={name: float if name in _NUMBERS else str for name in COLUMNS}
-        )
+        rows = pd.read_csv(PUBLISHED_MINI, dtype=types)
     except (OSError, ValueError) as error:
         raise InputError(f"{PUBLISHED_MINI}: cannot be read ({error}). {remedy}") from error
-    if missing := [name for name in COLUMNS if name not in rows]:
+
+    missing = [name for name in COLUMNS if name not in rows]
+    if missing:
         raise InputError(f"{PUBLISHED_MINI}: has no column {missing[0]!r}. {remedy}")
-    if empty := [name for name in _WHOLE if rows[name].isna().any()]:
-        raise InputError(f"{PUBLISHED_MINI}: column {empty[0]!r} has an empty field. {remedy}")
+    incomplete = [name for name in REQUIRED if rows[name].isna().any()]
+    if incomplete:
+        raise InputError(f"{PUBLISHED_MINI}: column {incomplete[0]!r} has an empty field. {remedy}")
     return rows
 
 
@@ -63,24 +65,25 @@ def compare_with_published(
     """
     if study.name == PUBLISHED_MINI.stem:
         return None
-    published = read_published() if published is None else published
+    if published is None:
+        published = read_published()
     unseen = published[
         published["split"].isin(UNSEEN_SPLITS) & published["env"].isin([*study.environments])
     ]
     if unseen.empty:
         return None
-    ours: Mapping[Any, float] = main.drop_duplicates(_KEY).set_index(_KEY)["mean"].to_dict()
-    places = [*unseen[["env", "split"]].drop_duplicates().itertuples(index=False, name=None)]
+
+    ours: Mapping[Any, float] = main.drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
+    columns = [*unseen[["env", "split"]].drop_duplicates().itertuples(index=False, name=None)]
     rows = []
     for (model, method), group in unseen.groupby(["stands_for", "method"], sort=False):
         cells = {(row["env"], row["split"]): row for row in group.to_dict("records")}
-        for (env, split), row in cells.items():
-            row["here"] = ours.get((env, split, model, method))
-        rows.append(
-            {"stands_for": model, "method": method, "cells": [cells.get(place) for place in places]}
-        )
+        for (env, split), cell in cells.items():
+            cell["here"] = ours.get((env, split, model, method))
+        shown = [cells.get(column) for column in columns]
+        rows.append({"stands_for": model, "method": method, "cells": shown})
     return {
-        "places": [{"env": env, "split": split} for env, split in places],
+        "places": [{"env": env, "split": split} for env, split in columns],
         "rows": rows,
         "seeds": int(unseen["seeds"].max()),
         "commits": str(unseen["commit"].iloc[0]),

@@ -1,4 +1,4 @@
-"""What recorded search trees say of a run: steps that lead back, and the next states of a state's first and tenth visit."""
+"""What recorded search trees show of a run: steps that lead back, and the next states of a state's first and tenth visit."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (*RUN_COLUMNS, "steps", "back", "states", "next_first", "next_tenth", "met_before")
 
+NODE = ["epoch", "task_id", "node"]
+
 
 def collect_search_facts(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return a row for each run that searches, over all trees that it recorded (``training.recorded_tasks``).
@@ -29,55 +31,52 @@ def collect_search_facts(study: "Study", paths: "Paths") -> pd.DataFrame:
     rows = []
     for run in searching_runs(study):
         names = dict(zip(RUN_COLUMNS, (run.env, run.policy, run.method, run.seed), strict=True))
-        trees = read_trees(paths.run(run).trees).sort_values(
-            ["epoch", "task_id", "node"], kind="stable", ignore_index=True
-        )
+        trees = read_trees(paths.run(run).trees).sort_values(NODE, kind="stable", ignore_index=True)
         rows.append({**names, **share_leading_back(trees), **count_next_states(trees)})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def share_leading_back(trees: pd.DataFrame) -> dict[str, Any]:
-    """Return how many sampled transitions there are, and the share that lead back."""
-    shown: dict[tuple[Any, ...], frozenset[str]] = {}
-    steps = back = 0
-    for epoch, task, node, parent, observation in trees[
-        ["epoch", "task_id", "node", "parent", "observation"]
-    ].itertuples(index=False, name=None):
+    """Return how many sampled transitions there are (``steps``), and the share that lead back (``back``)."""
+    observations_on_path: dict[tuple[Any, ...], frozenset[str]] = {}
+    steps = 0
+    steps_back = 0
+    columns = trees[[*NODE, "parent", "observation"]]
+    for epoch, task, node, parent, observation in columns.itertuples(index=False, name=None):
         # Parents come before children. A root has none.
-        before = shown.get((epoch, task, parent), frozenset())
-        shown[epoch, task, node] = before | {observation}
-        steps += parent >= 0
-        back += parent >= 0 and observation in before
-    return {"steps": steps, "back": back / steps if steps else np.nan}
+        before = observations_on_path.get((epoch, task, parent), frozenset())
+        observations_on_path[epoch, task, node] = before | {observation}
+        if parent >= 0:
+            steps += 1
+            steps_back += observation in before
+    return {"steps": steps, "back": steps_back / steps if steps else np.nan}
 
 
 def count_next_states(trees: pd.DataFrame) -> dict[str, Any]:
-    """Return what the children of states' first and tenth expansions are."""
+    """Return how many different states follow the first and the tenth expansion of a state, as means over states."""
     children = trees[trees["parent"] >= 0].groupby(["epoch", "task_id", "parent"])["state"]
-    sampled: dict[tuple[Any, ...], set[str]] = {key: set(states) for key, states in children}
+    next_states: dict[tuple[Any, ...], set[str]] = {key: set(states) for key, states in children}
     expanded = trees[trees["expanded"] >= 0].sort_values(["epoch", "task_id", "expanded"], kind="stable")
 
-    first, tenth, before = [], [], []
+    tenth_visit = VISITS[-1] - 1
+    first_counts, tenth_counts, shares_met = [], [], []
     for _, visits in expanded.groupby("state", sort=True):
-        if len(visits) < VISITS[-1]:
+        if len(visits) <= tenth_visit:
             continue
-        groups = [
-            sampled.get(key, set())
-            for key in visits[["epoch", "task_id", "node"]].itertuples(index=False, name=None)
-        ]
-        earlier: set[str] = set().union(*groups[: VISITS[-1] - 1])
-        last = groups[VISITS[-1] - 1]
-        first.append(len(groups[0]))
-        tenth.append(len(last))
-        before.append(len(last & earlier) / len(last) if last else np.nan)
-    if not first:
+        nodes = visits[NODE].itertuples(index=False, name=None)
+        by_visit = [next_states.get(node, set()) for node in nodes]
+        first_counts.append(len(by_visit[0]))
+
+        tenth = by_visit[tenth_visit]
+        tenth_counts.append(len(tenth))
+        if tenth:
+            earlier: set[str] = set().union(*by_visit[:tenth_visit])
+            shares_met.append(len(tenth & earlier) / len(tenth))
+    if not first_counts:
         return {"states": 0, "next_first": np.nan, "next_tenth": np.nan, "met_before": np.nan}
-    known = [value for value in before if not np.isnan(value)]
     return {
-        **{
-            "states": len(first),
-            "next_first": float(np.mean(first)),
-            "next_tenth": float(np.mean(tenth)),
-        },
-        "met_before": float(np.mean(known)) if known else np.nan,
+        "states": len(first_counts),
+        "next_first": float(np.mean(first_counts)),
+        "next_tenth": float(np.mean(tenth_counts)),
+        "met_before": float(np.mean(shares_met)) if shares_met else np.nan,
     }

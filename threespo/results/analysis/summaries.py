@@ -46,23 +46,27 @@ def summarize(success: Array, clusters: Sequence[Hashable]) -> Summary:
         clusters: of each game, see :func:`cluster_interval`.
     """
     percent = 100.0 * success.astype(np.float64)
-    by_seed = percent.mean(axis=(1, 2))
+    seed_means = percent.mean(axis=(1, 2))
 
     # Evaluation seeds replay the same weights on the same games: they are averaged, and are no independent runs.
-    single = len(by_seed) == 1
-    found = cluster_interval(percent.mean(axis=(0, 1)), clusters) if single else mean_interval(by_seed)
-    low, high = (float(np.clip(end, 0.0, 100.0)) for end in (found.low, found.high))
-    spread = float(np.mean([_std(row) for row in percent.mean(axis=2)]))
-    return Summary(float(by_seed.mean()), _std(by_seed), spread, low, high)
+    interval = mean_interval(seed_means)
+    if len(seed_means) == 1:
+        interval = cluster_interval(percent.mean(axis=(0, 1)), clusters)
+
+    low, high = (float(np.clip(end, 0.0, 100.0)) for end in (interval.low, interval.high))
+    evaluation_std = float(np.mean([_sample_std(row) for row in percent.mean(axis=2)]))
+    return Summary(float(seed_means.mean()), _sample_std(seed_means), evaluation_std, low, high)
 
 
-def _std(values: Array) -> float:
+def _sample_std(values: Array) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
 
 
 def interval_unit(seeds: int) -> str:
     """Return what the interval of :func:`summarize` is over, for so many training seeds; "" if there is none."""
-    return "clusters of tasks" if seeds == 1 else "training seeds" if seeds >= MIN_SEEDS else ""
+    if seeds == 1:
+        return "clusters of tasks"
+    return "training seeds" if seeds >= MIN_SEEDS else ""
 
 
 def episode_array(group: "pd.DataFrame", names: dict[str, str], column: str = "success") -> Array:
@@ -76,7 +80,7 @@ def episode_array(group: "pd.DataFrame", names: dict[str, str], column: str = "s
     )
     seeds = group["training_seed"].nunique(), group["evaluation_seed"].nunique()
 
-    # A hole in the cube would be NaN, and a seed without rows would shift all that come after it.
+    # A missing episode would be NaN, and a seed without rows would shift all that come after it.
     if wide.isna().any().any() or len(wide) != seeds[0] * seeds[1]:
         raise InputError(
             f"evaluations of {'/'.join(names.values())} are incomplete: not every seed played every game. "
@@ -102,14 +106,14 @@ def percent_by_game(played: "pd.DataFrame", measure: str) -> "pd.DataFrame":
 
 
 def percent_by_seed(played: "pd.DataFrame", measure: str) -> list[float]:
-    """Return one method's success or score in percent of each training seed: the means of :func:`by_game`."""
+    """Return one method's success or score in percent of each training seed: the means of :func:`percent_by_game`."""
     return [float(value) for value in percent_by_game(played, measure).mean(axis=1)]
 
 
 def task_clusters(env: str, tasks: Sequence[Hashable]) -> list[str]:
     """Return of each task of an environment the name of what it shares with others."""
-    of_task = presentation(env).cluster
-    return [of_task(str(task)) for task in tasks]
+    cluster_of_task = presentation(env).cluster
+    return [cluster_of_task(str(task)) for task in tasks]
 
 
 def method_difference(

@@ -1,38 +1,27 @@
-"""The evidence that decides a claim, the place where it is decided, and the finding."""
+"""What a rule finds of a claim: the verdict with its numbers, how several are combined, and Holm's correction."""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import pandas as pd
 from scipy import stats
 
-from threespo.envs.optional_splits import OPTIONAL_SPLITS
-from threespo.methods.registry import searches
 from threespo.results.analysis.statistics import LEVEL, MAX_SEEDS, POWER, Interval, adjust_by_holm
-from threespo.results.paper_numbers import UNSEEN_SPLITS, PaperNumbers, parse_column
 from threespo.study.confirmatory import MIN_SEEDS
-from threespo.study.matrix import local_policies, prompted_runs
 
-if TYPE_CHECKING:
-    from threespo.study.config import Study
-
-Verdict = Literal["holds", "fails", "unclear", "not here", "unsupported", "vacuous", "open"]
-"""``unclear``: the interval admits both, rows are missing, or there is too little to see it; ``not here``: the study lacks
+Verdict = Literal["holds", "fails", "undecided", "not here", "unsupported", "vacuous", "open"]
+"""``undecided``: the interval admits both, rows are missing, or there is too little to see it; ``not here``: the study lacks
 what is compared; ``unsupported``: the paper gives neither proof nor data; ``vacuous``: true, and without consequence at the
 paper's constants; ``open``: no study here decides it."""
 
-OF_PAPER = ("literal", "calibrated")
-"""Presets of 3SPO that are the paper's method; other presets replace parts of it."""
-
-SAME_ROW = {"3spo_alpha_50": "3spo"}
-"""A row of a sensitivity table that is the full method."""
+Row = dict[str, Any]
+"""A row of the table ``claims``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found in one place."""
+    """What a rule found in one setting."""
 
     verdict: Verdict
     measured: float = math.nan
@@ -45,202 +34,118 @@ class Finding:
     """Two-sided p of a value at the rule's bound; NaN where no test decides."""
     seeds_needed: float = math.nan
     """Training seeds that would decide the claim, with means and spreads as they are; NaN where unknown or decided."""
+    p_holm: float = math.nan
+    """After Holm's correction in the table of comparisons; NaN for what is not in it, which ``apply_holm`` corrects."""
 
-    def said(self, words: str) -> "Finding":
-        """Return the finding with more for the reader, in front of what it says already."""
-        return replace(self, detail="; ".join(filter(None, (words, self.detail))))
+    def with_detail(self, words: str) -> "Finding":
+        """Return the finding with more for the reader, in front of its detail."""
+        return replace(self, detail=join_details(words, self.detail))
 
-    def as_row(self) -> dict[str, Any]:
+    def as_undecided(self, words: str) -> "Finding":
+        """Return the finding without a verdict, which is no member of a family of tests either; ``words`` say why."""
+        detail = join_details(self.detail, words)
+        return replace(self, verdict="undecided", p=math.nan, p_holm=math.nan, detail=detail)
+
+    def as_row(self) -> Row:
         """Return the fields by name."""
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A study's results, and the numbers of the paper."""
-
-    study: "Study"
-    episodes: pd.DataFrame
-    """A row per evaluated episode."""
-    metrics: pd.DataFrame
-    """A row per training epoch."""
-    task_types: pd.DataFrame
-    """A row per training epoch and task type."""
-    paper: PaperNumbers
-    learning: pd.DataFrame
-    """A row per snapshot of a training run, with its success on unseen games; may be empty."""
-    probes: pd.DataFrame
-    """A row per probed state; may be empty."""
-    searches: pd.DataFrame
-    """A row per run that recorded search trees (``results/search_facts.py``); may be empty."""
+def join_details(*words: str) -> str:
+    """Return what is said of a finding, in one line."""
+    return "; ".join(filter(None, words))
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Where rows are looked up: an environment, a policy, and the preset that stands for 3SPO."""
-
-    env: str
-    policy: str
-    preset: str | None
-
-    def find_method(self, study: "Study", row: str) -> str | None:
-        """Return the study's method, or prompting agent, for a row of the paper; None if none has runs here."""
-        here = study.at(self.env).methods.items()
-        entries = {
-            name: entry for name, entry in here if study.covers(entry.parts, self.env, self.policy)
-        }
-
-        # Several methods that search may have the same ``paper_row``, one for each preset; others have no preset.
-        for wanted in dict.fromkeys((row, SAME_ROW.get(row, row))):
-            for name, entry in entries.items():
-                if entry.paper_row == wanted and (
-                    not searches(entry.find_method) or preset_name(entry.options) == self.preset
-                ):
-                    return name
-
-        # A tiny policy follows no instructions, so prompting it neither confirms nor refutes a claim.
-        if study.policies[self.policy].kind != "pretrained":
-            return None
-        prompted = (
-            run.find_method
-            for run in prompted_runs(study)
-            if (run.env, run.policy) == (self.env, self.policy)
-        )
-        return next((name for name in prompted if study.agents[name].paper_row == row), None)
-
-
-def presets(study: "Study", env: str, rows: tuple[str, ...]) -> list[str | None]:
-    """Return the presets of 3SPO for which a claim on these rows is decided; only None where it is not about 3SPO."""
-    if not any(row.startswith("3spo") for row in rows):
-        return [None]
-    entries = study.at(env).methods.values()
-    presets = (
-        preset_name(entry.options)
-        for entry in entries
-        if searches(entry.find_method) and entry.paper_row in rows
+def make_finding(interval: Interval, verdict: Verdict, seeds_needed: int | None) -> Finding:
+    """Return the finding of an interval; ``seeds_needed`` is None where decided or unknown."""
+    return Finding(
+        verdict,
+        interval.estimate,
+        interval.low,
+        interval.high,
+        p=interval.p,
+        seeds_needed=seeds_needed or math.nan,
     )
-    return list(dict.fromkeys(presets))
-
-
-def preset_name(options: dict[str, Any]) -> str:
-    """Return the preset of 3SPO that an entry's options name."""
-    return str(options.get("preset", "literal"))
-
-
-def policies_for(study: "Study", *models: str) -> list[str]:
-    """Return the study's policies that substitute one of these models of the paper, each once."""
-    return [name for name in local_policies(study) if study.policies[name].stands_for in models]
-
-
-def policy_for(study: "Study", model: str) -> str | None:
-    """Return the first policy that substitutes one of the paper's models, if there is one."""
-    return next(iter(policies_for(study, model)), None)
 
 
 def verdict_vs_bound(low: float, high: float, bound: float) -> Verdict:
-    """Return whether an interval lies above a bound; ``unclear`` if the bound lies in it."""
-    return "holds" if low > bound else "fails" if high < bound else "unclear"
+    """Return whether an interval lies above a bound; ``undecided`` if the bound lies in it."""
+    if low > bound:
+        return "holds"
+    return "fails" if high < bound else "undecided"
 
 
 def verdict_within(low: float, high: float, bound: float) -> Verdict:
-    """Return whether an interval lies between minus and plus a bound; ``unclear`` if it lies on both sides of one."""
-    return (
-        "holds"
-        if -bound <= low and high <= bound
-        else "fails"
-        if high < -bound or low > bound
-        else "unclear"
-    )
+    """Return whether an interval lies between minus and plus a bound; ``undecided`` if it lies on both sides of one."""
+    if -bound <= low and high <= bound:
+        return "holds"
+    return "fails" if high < -bound or low > bound else "undecided"
 
 
-def combine(found: Mapping[str, Finding], missing: Iterable[str] = ()) -> Finding:
+def combine(findings: Mapping[str, Finding], missing: Iterable[str] = ()) -> Finding:
     """Return the finding of a claim on several pairs: it fails with any of them, and holds only with all.
 
     Args:
-        found: the finding of each pair, by a name for readers.
+        findings: the finding of each pair, by a name for readers.
         missing: rows of the paper that are not run there, and so could not be compared.
 
     Returns:
         The finding of the pair that decides: the worst, by the end of its interval.
     """
-    if not found:
+    if not findings:
         return Finding("not here")
 
-    failed = {name: one for name, one in found.items() if one.verdict == "fails"}
-    unclear = {name: one for name, one in found.items() if one.verdict == "unclear"}
-
-    # A failed pair fails by its upper end, all others are doubtful by their lower one.
-    name, worst = min(
-        (failed or unclear or found).items(), key=lambda item: item[1].high if failed else item[1].low
-    )
-
-    # All pairs have to hold, so the largest p is that of the claim. Any may fail, so failures are as many tests as pairs.
-    tested = [one.p for one in (failed or found).values() if not math.isnan(one.p)]
-    p = (min(1.0, len(found) * min(tested)) if failed else max(tested)) if tested else math.nan
+    failed = {name: one for name, one in findings.items() if one.verdict == "fails"}
+    undecided = {name: one for name, one in findings.items() if one.verdict == "undecided"}
+    # A failure is as bad as the upper end of its interval says, another pair as bad as its lower end.
+    if failed:
+        name, worst = min(failed.items(), key=lambda item: item[1].high)
+        p, p_holm = _p_of_failure(worst, failed, len(findings))
+    else:
+        name, worst = min((undecided or findings).items(), key=lambda item: item[1].low)
+        p, p_holm = _p_of_all(list(findings.values()))
 
     # A claim on all rows cannot hold where some were not compared.
     absent = list(dict.fromkeys(missing))
-    verdict: Verdict = "unclear" if absent and worst.verdict == "holds" else worst.verdict
-    words = [name, worst.detail, f"not run here: {', '.join(absent)}" if absent else ""]
-    return replace(worst, verdict=verdict, p=p, detail="; ".join(filter(None, words)))
+    verdict: Verdict = "undecided" if absent and worst.verdict == "holds" else worst.verdict
+    not_run = f"not run here: {', '.join(absent)}" if absent else ""
+    detail = join_details(name, worst.detail, not_run)
+    return replace(worst, verdict=verdict, p=p, p_holm=p_holm, detail=detail)
 
 
-def cell_of(column: str, study: "Study") -> tuple[str, str, str]:
-    """Return the environment, split and measure in which a study is judged for a column of the paper's main table.
+def _p_of_failure(worst: Finding, failed: Mapping[str, Finding], pairs: int) -> tuple[float, float]:
+    """Return p and Holm's p of a claim that fails with some of its pairs."""
+    # The table of comparisons has corrected this pair for all its tests already.
+    if not math.isnan(worst.p_holm):
+        return worst.p, worst.p_holm
 
-    A panel for development or confirmation stands for the paper's unseen games, where the study is judged on that.
-    """
-    env, split, measure = parse_column(column)
-    if env in study.environments and split in UNSEEN_SPLITS:
-        judged = study.at(env).evaluation.splits
-        panels = [other for other in judged if other in OPTIONAL_SPLITS]
-        if split not in judged and panels:
-            return env, panels[-1], measure
-    return env, split, measure
+    # Any pair may fail, so failures are as many tests as there are pairs.
+    tested = [one.p for one in failed.values() if not math.isnan(one.p)]
+    return (min(1.0, pairs * min(tested)) if tested else math.nan), math.nan
 
 
-def in_column(
-    column: str, printed: float | None, evidence: Evidence
-) -> tuple[dict[str, Any], pd.DataFrame | None]:
-    """Return where a claim on a column of the paper's main table is judged, and the episodes that were played there.
-
-    Args:
-        column: a value of ``paper.COLUMNS``.
-        printed: what the paper's text prints for the column, in points, if it prints something.
-        evidence: the study's results.
-
-    Returns:
-        The first fields of the rows of the table ``claims``; no episodes if the study lacks the environment or the split.
-    """
-    env, split, measure = cell_of(column, evidence.study)
-    place = {"env": env, "split": split, "measure": measure, "printed": printed}
-    if env not in evidence.study.environments or split not in evidence.study.at(env).evaluation.splits:
-        return place, None
-    played = evidence.episodes
-    return place, played[(played["env"] == env) & (played["split"] == split)]
-
-
-def make_finding(found: Interval, verdict: Verdict, needed: int | None) -> Finding:
-    """Return the finding of an interval; ``needed`` is what ``seeds_needed`` says of it."""
-    return Finding(
-        verdict, found.estimate, found.low, found.high, p=found.p, seeds_needed=needed or math.nan
-    )
+def _p_of_all(findings: Sequence[Finding]) -> tuple[float, float]:
+    """Return p and Holm's p of a claim whose pairs all have to hold: those of the pair with the largest."""
+    tested = [one for one in findings if not math.isnan(one.p)]
+    if not tested:
+        return math.nan, math.nan
+    # NaN if a pair is not in the table of comparisons: then ``apply_holm`` corrects the claim as a whole.
+    in_table = all(not math.isnan(one.p_holm) for one in tested)
+    p_holm = max(one.p_holm for one in tested) if in_table else math.nan
+    return max(one.p for one in tested), p_holm
 
 
 def require_min_seeds(finding: Finding, seeds: int) -> Finding:
-    """Return the finding, which is unclear with fewer than ``MIN_SEEDS`` training seeds in an arm."""
+    """Return the finding, which is undecided with fewer than ``MIN_SEEDS`` training seeds in an arm."""
     if seeds >= MIN_SEEDS or finding.verdict in ("not here", "open"):
         return finding
-    words = f"needs at least {MIN_SEEDS} training seeds, has {seeds}"
-    return replace(
-        finding, verdict="unclear", p=math.nan, detail="; ".join(filter(None, (finding.detail, words)))
-    )
+    return finding.as_undecided(f"needs at least {MIN_SEEDS} training seeds, has {seeds}")
 
 
-def apply_holm(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of the table ``claims`` with verdicts that stand after Holm's correction.
+def apply_holm(rows: Sequence[Row]) -> list[Row]:
+    """Return rows of the table ``claims`` with verdicts that remain after Holm's correction.
 
-    A family is what one table of a study says: rows of one environment and split, those on the course of training apart
+    A family is what one table of a study shows: rows of one environment and split, those on the course of training apart
     (their ``measure`` is ``training``), and those that are not on the paper's method apart (``method_of_paper``). Rows with
     the same numbers are one test. ``seeds_needed`` is scaled to the level of a family's smallest p.
 
@@ -248,48 +153,69 @@ def apply_holm(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         rows: as the rules give them, with the fields of ``Finding``; rows without ``p`` are left as they are.
 
     Returns:
-        New rows with ``p_adjusted``. One that is not below 5 % makes ``holds`` and ``fails`` ``unclear``.
+        New rows with ``p_adjusted``. One that is not below 5 % makes ``holds`` and ``fails`` ``undecided``.
     """
     families: dict[Hashable, dict[Hashable, float]] = {}
     for row in rows:
         if not math.isnan(row.get("p", math.nan)):
-            families.setdefault(_family(row), {})[_test(row)] = row["p"]
+            families.setdefault(_family(row), {})[_test_key(row)] = row["p"]
+
     adjusted = {
         family: dict(zip(tests, adjust_by_holm(list(tests.values())), strict=True))
         for family, tests in families.items()
     }
-    return [_corrected(row, adjusted.get(_family(row), {})) for row in rows]
+    return [_correct_row(row, adjusted.get(_family(row), {})) for row in rows]
 
 
-def _family(row: dict[str, Any]) -> Hashable:
-    return (
-        row.get("env"),
-        row.get("split"),
-        row.get("measure") == "training",
-        row.get("method_of_paper", True),
-    )
+def _family(row: Row) -> Hashable:
+    is_training = row.get("measure") == "training"
+    return row.get("env"), row.get("split"), is_training, row.get("method_of_paper", True)
 
 
-def _test(row: dict[str, Any]) -> Hashable:
-    names = ("policy", "preset", "measure", "measured", "low", "high", "p")
+def _test_key(row: Row) -> Hashable:
+    names = ["policy", "preset", "measure", "measured", "low", "high", "p"]
     # A rank test has no numbers but p, which different comparisons share.
-    own = ("claim", "detail") if math.isnan(row.get("measured", math.nan)) else ()
-    return tuple(str(row.get(name)) for name in (*names, *own))
+    if math.isnan(row.get("measured", math.nan)):
+        names += ["claim", "detail"]
+    return tuple(str(row.get(name)) for name in names)
 
 
-def _corrected(row: dict[str, Any], family: Mapping[Hashable, float]) -> dict[str, Any]:
-    p = family.get(_test(row), math.nan)
-    verdict, detail, needed = row["verdict"], row.get("detail", ""), row.get("seeds_needed", math.nan)
-    if verdict in ("holds", "fails") and p >= LEVEL:
-        words = f"p is {row['p']:.2g}, and {p:.2g} by Holm's correction for {len(family)} tests"
-        verdict, detail = "unclear", "; ".join(filter(None, (detail, words)))
+def _correct_row(row: Row, family: Mapping[Hashable, float]) -> Row:
+    verdict = row["verdict"]
+    detail = row.get("detail", "")
+    p_adjusted = row.get("p_holm", math.nan)
+    # What the table of comparisons has corrected keeps its verdict: one number has one. It stays a member of the claims'
+    # family, which makes the correction of the others no weaker.
+    if math.isnan(p_adjusted):
+        p_adjusted = family.get(_test_key(row), math.nan)
+        if verdict in ("holds", "fails") and p_adjusted >= LEVEL:
+            verdict = "undecided"
+            detail = join_details(detail, describe_correction(row["p"], p_adjusted, len(family)))
 
+    seeds_needed = row.get("seeds_needed", math.nan)
+    if not math.isnan(seeds_needed):
+        scaled = _scale_to_family(seeds_needed, len(family))
+        is_useful = verdict == "undecided" and scaled <= MAX_SEEDS
+        seeds_needed = float(scaled) if is_useful else math.nan
+    return {
+        **row,
+        "verdict": verdict,
+        "detail": detail,
+        "p_adjusted": p_adjusted,
+        "seeds_needed": seeds_needed,
+    }
+
+
+def describe_correction(p: float, p_adjusted: float, tests: int) -> str:
+    """Return the words for a verdict that Holm's correction takes back."""
+    return f"p is {p:.2g}, and {p_adjusted:.2g} by Holm's correction for {tests} tests"
+
+
+def _scale_to_family(seeds_needed: float, tests: int) -> int:
+    """Return the training seeds that are needed at the level of a family's smallest p."""
     # By the normal quantiles of the two levels: tests are few where it matters, and the effect is an estimate anyway.
-    if not math.isnan(needed):
-        parts = (
-            stats.norm.isf(level / 2) + stats.norm.isf(1 - POWER)
-            for level in (LEVEL / max(1, len(family)), LEVEL)
-        )
-        scaled = math.ceil(needed * (next(parts) / next(parts)) ** 2)
-        needed = float(scaled) if verdict == "unclear" and scaled <= MAX_SEEDS else math.nan
-    return {**row, "verdict": verdict, "detail": detail, "p_adjusted": p, "seeds_needed": needed}
+    power = stats.norm.isf(1 - POWER)
+    corrected = stats.norm.isf(LEVEL / max(1, tests) / 2) + power
+    alone = stats.norm.isf(LEVEL / 2) + power
+    scale = float((corrected / alone) ** 2)
+    return math.ceil(seeds_needed * scale)

@@ -1,46 +1,48 @@
-"""The paper's claims held against a study: what the numbers say of each, with the paper's own numbers beside them.
+"""Judging the paper's claims: the table ``claims``, with the study's numbers and the paper's own.
 
 Every claim is decided for every environment, base policy and, where it is about 3SPO, every preset of it that the study
 trains.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from threespo.results.claims.arms import Arms
-from threespo.results.claims.finding import (
-    OF_PAPER,
+from threespo.results.claims.checks import CHECKS, EpisodeCheck
+from threespo.results.claims.evidence import (
+    PAPER_PRESETS,
+    SMALL_MODEL,
     Cell,
     Evidence,
-    Finding,
-    apply_holm,
-    policies_for,
-    presets,
+    RowRuns,
+    policies_for_models,
+    presets_to_judge,
 )
+from threespo.results.claims.finding import Finding, Row, apply_holm
 from threespo.results.claims.formulas import FORMULAS
-from threespo.results.claims.learning import of_curves
-from threespo.results.claims.pairwise import of_column
-from threespo.results.claims.panel import of_panel, of_sizes
-from threespo.results.claims.reading import Claim
+from threespo.results.claims.learning import compare_arrivals
+from threespo.results.claims.pairwise import judge_above
 from threespo.results.claims.rules import (
     Above,
+    CheckRule,
+    Claim,
     Formula,
-    Gain,
     Known,
-    OfCurves,
-    OfMetrics,
-    OfPanel,
-    OfRuns,
-    OfSizes,
     Open,
     Rule,
+    Sooner,
+    States,
     rows_of_rule,
+    rule_label,
 )
-from threespo.results.claims.searches import of_searches
-from threespo.results.claims.training import of_metrics, of_paper
+from threespo.results.claims.training import (
+    compare_states,
+    rollouts_ratio_in_paper,
+    states_ratio_in_paper,
+)
 from threespo.results.paper_numbers import DETAILED_ENVIRONMENT
 
 VERDICT_COLUMNS = (
@@ -51,12 +53,9 @@ VERDICT_COLUMNS = (
 
 NUMBERS = ("printed", "paper", "measured", "low", "high", "p", "p_adjusted", "seeds_needed")
 
-SMALL = "qwen2.5-1.5b-instruct"
-"""The model whose training the paper shows."""
-
 
 def judge_claims(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:
-    """Return the table ``claims``: a row for every claim in every place that it is about, at least one for each claim.
+    """Return the table ``claims``: a row for every claim in every setting that it is about, at least one for each claim.
 
     Args:
         claims: the paper's claims, as ``read_claims`` returns them.
@@ -65,47 +64,59 @@ def judge_claims(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:
     Returns:
         Columns ``VERDICT_COLUMNS``. Numbers that do not exist are NaN, texts are empty; ``detail`` never is.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for claim in claims:
-        common = {"claim": claim.id, "text": claim.claim, "where": claim.where}
         for rule in claim.rule:
-            # Places that the study lacks are left out, unless there is no other.
-            every = list(_of_rule(rule, evidence))
-            found = [
-                {**row, "method_of_paper": (row.get("preset") or OF_PAPER[0]) in OF_PAPER}
-                for row in every
-                if row["verdict"] != "not here"
-            ]
-            # A claim is about the paper's method: what other presets do in its place does not decide it.
-            if not any(row["method_of_paper"] for row in found):
-                found.append({**_not_here(rule, every), "method_of_paper": True})
-            rows += [{**common, "rule": rule.kind, **row} for row in found]
+            names = {
+                "claim": claim.id,
+                "text": claim.claim,
+                "where": claim.where,
+                "rule": rule_label(rule),
+            }
+            rows += [{**names, **row} for row in _rows_of_paper_and_ours(rule, evidence)]
 
     frame = pd.DataFrame(apply_holm(rows), columns=list(VERDICT_COLUMNS))
     frame[list(NUMBERS)] = frame[list(NUMBERS)].astype(np.float64)
-    return frame.fillna(
-        {name: "" for name in VERDICT_COLUMNS if name not in (*NUMBERS, "method_of_paper")}
-    )
+    texts = [name for name in VERDICT_COLUMNS if name not in (*NUMBERS, "method_of_paper")]
+    return frame.fillna(dict.fromkeys(texts, ""))
 
 
-def _not_here(rule: Rule, found: list[dict[str, Any]]) -> dict[str, Any]:
+def _rows_of_paper_and_ours(rule: Rule, evidence: Evidence) -> list[Row]:
+    """Return the rows of a rule, at least one of them about the paper's method."""
+    every = list(_judge_rule(rule, evidence))
+    # Settings that the study lacks are left out, unless there is no other.
+    rows = [row for row in every if row["verdict"] != "not here"]
+    for row in rows:
+        row["method_of_paper"] = (row.get("preset") or PAPER_PRESETS[0]) in PAPER_PRESETS
+    # A claim is about the paper's method: what other presets do in its place does not decide it.
+    if not any(row["method_of_paper"] for row in rows):
+        rows.append({**_not_here(rule, every), "method_of_paper": True})
+    return rows
+
+
+def _not_here(rule: Rule, rows: list[Row]) -> Row:
     """Return the row of a rule that the study cannot decide, with what it compares."""
-    said = list(dict.fromkeys(row["detail"] for row in found if row.get("detail")))
-    models = getattr(rule, "models", ()) or [
-        one for name in ("model", "more_with", "than_with") if (one := getattr(rule, name, ""))
-    ]
-    parts = (
+    columns: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    if isinstance(rule, Above):
+        columns = tuple(rule.columns)
+        models = rule.models
+    elif isinstance(rule, CheckRule):
+        check = CHECKS[rule.name]
+        columns = tuple(rule.columns or ())
+        models = check.models if isinstance(check, EpisodeCheck) else ()
+
+    parts = [
         ", ".join(rows_of_rule(rule)),
-        ", ".join(getattr(rule, "columns", ()) or (DETAILED_ENVIRONMENT,)),
+        ", ".join(columns or (DETAILED_ENVIRONMENT,)),
         ", ".join(models),
-    )
-    return {
-        "verdict": "not here",
-        "detail": "; ".join([*said, f"it compares {' | '.join(filter(None, parts))}"]),
-    }
+    ]
+    compared = f"it compares {' | '.join(filter(None, parts))}"
+    reasons = list(dict.fromkeys(row["detail"] for row in rows if row.get("detail")))
+    return {"verdict": "not here", "detail": "; ".join([*reasons, compared])}
 
 
-def _of_rule(rule: Rule, evidence: Evidence) -> Iterator[dict[str, Any]]:
+def _judge_rule(rule: Rule, evidence: Evidence) -> Iterator[Row]:
     match rule:
         case Open():
             yield {"verdict": "open", "detail": rule.because}
@@ -114,42 +125,61 @@ def _of_rule(rule: Rule, evidence: Evidence) -> Iterator[dict[str, Any]]:
         case Formula():
             verdict, measured, detail = FORMULAS[rule.name]()
             yield {"verdict": verdict, "measured": measured, "detail": detail}
-        case Above() | Gain():
+        case Above():
             for column, printed in rule.columns.items():
-                yield from of_column(rule, column, printed, evidence)
-        case _ if isinstance(rule, OfPanel):
-            for column, printed in rule.columns.items():
-                yield from of_panel(rule, column, printed, evidence)
-        case _ if isinstance(rule, OfSizes):
-            yield from of_sizes(rule, evidence)
-        case _:
-            yield from _of_runs(rule, evidence)
+                yield from judge_above(rule, column, printed, evidence)
+        case States() | Sooner():
+            yield from _judge_runs(rule, evidence)
+        case CheckRule():
+            check = CHECKS[rule.name]
+            if isinstance(check, EpisodeCheck):
+                columns = {str(name): printed for name, printed in (rule.columns or {}).items()}
+                yield from check.function(columns, evidence)
+            else:
+                yield from _judge_runs(rule, evidence)
 
 
-def _of_runs(rule: OfRuns, evidence: Evidence) -> Iterator[dict[str, Any]]:
+def _judge_runs(rule: States | Sooner | CheckRule, evidence: Evidence) -> Iterator[Row]:
     """Decide a rule on runs in ALFWorld with the small model, for every base policy and preset of 3SPO."""
-    study, env, rows = evidence.study, DETAILED_ENVIRONMENT, rows_of_rule(rule)
-    if env not in study.environments:
-        yield {"env": env, "verdict": "not here"}
+    study = evidence.study
+    rows = rows_of_rule(rule)
+    if DETAILED_ENVIRONMENT not in study.environments:
+        yield {"env": DETAILED_ENVIRONMENT, "verdict": "not here"}
         return
-    for policy in policies_for(study, SMALL):
-        for preset in presets(study, env, rows):
-            arms = Arms(study, Cell(env, policy, preset), rows)
-            numbers = {
-                "printed": getattr(rule, "printed", None),
-                "paper": of_paper(rule, evidence.paper),
+
+    paper = _ratio_in_paper(rule, evidence)
+    for policy in policies_for_models(study, [SMALL_MODEL]):
+        for preset in presets_to_judge(study, DETAILED_ENVIRONMENT, rows):
+            runs = RowRuns(study, Cell(DETAILED_ENVIRONMENT, policy, preset), rows)
+            place: dict[str, Any] = {
+                "env": DETAILED_ENVIRONMENT,
+                "policy": policy,
+                "preset": preset,
+                "measure": "training",
             }
-            place = {"env": env, "policy": policy, "preset": preset, "measure": "training"}
-            yield {**place, **numbers, **_found(rule, arms, evidence).as_row()}
+            numbers = {"printed": rule.printed, "paper": paper}
+            yield {**place, **numbers, **_test_runs(rule, runs, evidence).as_row()}
 
 
-def _found(rule: OfRuns, arms: Arms, evidence: Evidence) -> Finding:
-    if rows_of_rule(rule)[0] in arms.missing:
+def _test_runs(rule: States | Sooner | CheckRule, runs: RowRuns, evidence: Evidence) -> Finding:
+    # Without the row that a rule is about there is nothing to compare.
+    if runs.rows[0] in runs.missing:
         return Finding("not here")
-    if isinstance(rule, OfMetrics):
-        return of_metrics(rule, arms, evidence)
-    return (
-        of_curves(rule, arms, evidence)
-        if isinstance(rule, OfCurves)
-        else of_searches(rule, arms, evidence)
-    )
+    if isinstance(rule, States):
+        return compare_states(runs, evidence, rule.upper, rule.lower, rule.at_least)
+    if isinstance(rule, Sooner):
+        return compare_arrivals(runs, evidence, rule.upper, rule.lower, rule.success, rule.at_least)
+    check = CHECKS[rule.name]
+    assert not isinstance(check, EpisodeCheck)
+    return check.function(runs, evidence)
+
+
+def _ratio_in_paper(rule: States | Sooner | CheckRule, evidence: Evidence) -> float:
+    """Return the ratio that the paper's efficiency table gives; NaN for what is not in it."""
+    if isinstance(rule, States):
+        return states_ratio_in_paper(evidence.paper, rule.upper, rule.lower, rule.per_rollout)
+    if isinstance(rule, CheckRule):
+        check = CHECKS[rule.name]
+        if not isinstance(check, EpisodeCheck) and check.is_rollout_ratio:
+            return rollouts_ratio_in_paper(evidence.paper, check.rows[0], check.rows[1])
+    return math.nan

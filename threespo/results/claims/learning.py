@@ -1,6 +1,8 @@
-"""Claims on learning curves: success on unseen games at the snapshots of training runs (table ``learning``)."""
+"""Measures of learning curves: success on unseen games at the snapshots of training runs (table ``learning``)."""
 
+import itertools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,179 +10,262 @@ from scipy import stats
 
 from threespo.results.analysis.curves import first_reached
 from threespo.results.analysis.statistics import LEVEL, ratio_interval
-from threespo.results.claims.arms import Arms, Run
-from threespo.results.claims.finding import Evidence, Finding, Verdict, combine, require_min_seeds
-from threespo.results.claims.rules import Ahead, Area, OfCurves, Sooner, Steady
+from threespo.results.claims.evidence import Evidence, RowRuns, Run
+from threespo.results.claims.finding import Finding, Verdict, combine, require_min_seeds
 from threespo.results.claims.seeds import test_difference, test_ratio
 
 AXES = {"epochs": "epochs", "optimizer_steps": "optimizer steps"}
-"""Columns of ``learning`` beside generations, as readers see them."""
+"""Other columns of ``learning`` than generations, as readers see them."""
 
-LEAST_SNAPSHOTS = 4
+MIN_SNAPSHOTS = 4
 """Fewest snapshots that the steadiness of success is read from."""
 
 
-def of_curves(rule: OfCurves, arms: Arms, evidence: Evidence) -> Finding:
-    """Decide a rule on success on unseen games.
+def _compare_curves(
+    runs: RowRuns,
+    evidence: Evidence,
+    upper: str,
+    lower: Sequence[str],
+    compare: Callable[[list[Run], list[Run], str], dict[str, Finding]],
+) -> Finding:
+    """Combine the findings on the curves of ``upper`` and each of ``lower``; ``not here`` where the study has no curves.
 
-    Args:
-        rule: the rule.
-        arms: where its rows are.
-        evidence: the study's results.
-
-    Returns:
-        ``not here`` where the study has no curves of the rows.
+    ``compare`` returns findings by a name for readers, of the runs of ``upper``, those of a lower row, and its name.
     """
-    curves = arms.of(evidence.learning, "generations")
-    lower = (rule.lower,) if isinstance(rule, Steady) else rule.lower
-    there = [row for row in lower if row in curves]
-    if rule.upper not in curves or not there:
+    curves = runs.select(evidence.learning, "generations")
+    present = [row for row in lower if row in curves]
+    if upper not in curves or not present:
         return Finding("not here", detail="the study has no curves of these methods on unseen games")
 
-    each: dict[str, Finding] = {}
-    for row in there:
-        upper, other = curves[rule.upper], curves[row]
-        if isinstance(rule, Sooner):
-            each[f"{rule.upper} and {row}"] = compare_arrivals(rule, upper, other, row)
-        elif isinstance(rule, Steady):
-            each[f"{row} and {rule.upper}"] = _steady(upper, other)
-        elif isinstance(rule, Ahead):
-            end = _common_end(upper, other)
-            for share in rule.at:
-                first, second = ([_success(run, share * end) for run in runs] for runs in (upper, other))
-                each[f"{rule.upper} and {row} after {share:.0%} of {end:,.0f} generations"] = (
-                    test_difference(first, second, rule.by)
-                )
-        else:
-            each[f"{rule.upper} and {row}"] = _area(rule, upper, other, row, arms, evidence)
-    return combine(
-        each, [*arms.missing, *(row for row in lower if row not in curves and row not in arms.missing)]
-    )
+    findings: dict[str, Finding] = {}
+    for row in present:
+        findings |= compare(curves[upper], curves[row], row)
+    without_curves = [row for row in lower if row not in curves and row not in runs.missing]
+    return combine(findings, [*runs.missing, *without_curves])
 
 
-def _common_end(*arms: list[Run]) -> float:
-    """Return the generations that all runs have."""
-    return min(float(run["generations"].iloc[-1]) for runs in arms for run in runs)
+def compare_arrivals(
+    runs: RowRuns,
+    evidence: Evidence,
+    upper: str,
+    lower: Sequence[str],
+    success: float,
+    at_least: float = 1.0,
+) -> Finding:
+    """Decide by how many times the generations of ``upper`` each of ``lower`` needs to reach a success in 0 to 1."""
+
+    def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
+        found = test_arrival(upper_runs, lower_runs, (upper, row), success, at_least)
+        return {f"{upper} and {row}": found}
+
+    return _compare_curves(runs, evidence, upper, lower, compare)
 
 
-def _success(run: Run, at: float) -> float:
-    """Return the success in points after so many generations, by straight lines between snapshots."""
-    return 100.0 * float(np.interp(at, run["generations"], run["success"]))
-
-
-def compare_arrivals(rule: Sooner, upper: list[Run], lower: list[Run], row: str) -> Finding:
-    """Decide by the ratio of the generations after which a success is first reached, ``lower`` over ``upper``.
+def test_arrival(
+    upper_runs: list[Run],
+    lower_runs: list[Run],
+    names: tuple[str, str],
+    success: float,
+    at_least: float = 1.0,
+) -> Finding:
+    """Decide by the ratio of the generations after which a success is first reached, lower over upper.
 
     Where a run never reaches it only the order of runs is known, if its last snapshot is later than all that reached it:
     then an exact rank test decides, with such runs as the latest.
     """
-    first, second = ([first_reached(run, rule.success) for run in runs] for runs in (upper, lower))
-    if not any(math.isfinite(value) for value in (*first, *second)):
-        return Finding("unclear", detail=f"no run of either reaches {rule.success:.0%}")
-    if min(*first, *second) <= 0:
-        return Finding("unclear", detail=f"the untrained policy is at {rule.success:.0%} already")
+    first, second = ([first_reached(run, success) for run in runs] for runs in (upper_runs, lower_runs))
+    arrivals = [*first, *second]
+    if not any(map(math.isfinite, arrivals)):
+        return Finding("undecided", detail=f"no run of either reaches {success:.0%}")
+    if min(arrivals) <= 0:
+        return Finding("undecided", detail=f"the untrained policy is at {success:.0%} already")
 
-    if math.isfinite(max(*first, *second)):
-        others = []
+    if math.isfinite(max(arrivals)):
+        other_ratios = []
         for axis, words in AXES.items():
-            there = [[first_reached(run, rule.success, axis) for run in runs] for runs in (lower, upper)]
-            others.append(f"{ratio_interval(*there).estimate:.2f} in {words}")
-        found = test_ratio(second, first, rule.at_least)
-        return found.said(f"the ratio is {', '.join(others)}")
+            lower_times, upper_times = (
+                [first_reached(run, success, axis) for run in runs] for runs in (lower_runs, upper_runs)
+            )
+            ratio = ratio_interval(lower_times, upper_times).estimate
+            other_ratios.append(f"{ratio:.2f} in {words}")
+        found = test_ratio(second, first, at_least)
+        return found.with_detail(f"the ratio is {', '.join(other_ratios)}")
 
-    never = [
-        f"{sum(map(math.isinf, values))} of {len(values)} runs of {name} never reach {rule.success:.0%}"
-        for name, values in ((rule.upper, first), (row, second))
-        if any(map(math.isinf, values))
+    never = []
+    for name, times in zip(names, (first, second), strict=True):
+        count = sum(map(math.isinf, times))
+        if count:
+            never.append(f"{count} of {len(times)} runs of {name} never reach {success:.0%}")
+    scaled_times = [at_least * time for time in first]
+    ends = [
+        at_least * _last_generations(run)
+        for run, time in zip(upper_runs, first, strict=True)
+        if math.isinf(time)
     ]
-    return require_min_seeds(
-        _ranked(rule, (upper, first), (lower, second), "; ".join(never)), min(len(first), len(second))
-    )
+    ends += [
+        _last_generations(run) for run, time in zip(lower_runs, second, strict=True) if math.isinf(time)
+    ]
+    found = _test_order_of_arrival(scaled_times, second, min(ends), at_least, "; ".join(never))
+    return require_min_seeds(found, min(len(first), len(second)))
 
 
-def _ranked(
-    rule: Sooner, upper: tuple[list[Run], list[float]], lower: tuple[list[Run], list[float]], never: str
+def _test_order_of_arrival(
+    scaled_times: list[float], other_times: list[float], first_end: float, at_least: float, never: str
 ) -> Finding:
-    """Decide by the order of runs, where some never reach the success."""
-    # What is compared is the factor times the one arrival with the other. A run that ended before such a time might have
-    # been sooner or later than it.
-    scaled = [rule.at_least * value for value in upper[1]]
-    last = max(value for value in (*scaled, *lower[1]) if math.isfinite(value))
-    ended = [
-        factor * float(run["generations"].iloc[-1])
-        for factor, (runs, values) in ((rule.at_least, upper), (1.0, lower))
-        for run, value in zip(runs, values, strict=True)
-        if math.isinf(value)
-    ]
-    if min(ended) < last:
-        return Finding(
-            "unclear", detail=f"{never}, and ended before {rule.at_least:g} times the arrival of others"
-        )
+    """Decide by the order of runs, where some never reach the success.
 
-    p = float(stats.mannwhitneyu(scaled, lower[1], alternative="two-sided", method="exact").pvalue)
-    ahead = sum(a < b for a in scaled for b in lower[1]) - sum(a > b for a in scaled for b in lower[1])
-    verdict: Verdict = "unclear" if p >= LEVEL else "holds" if ahead > 0 else "fails"
-    return Finding(
-        verdict, p=p, detail=f"{never}; decided by the order in which runs arrive (exact rank test)"
+    Args:
+        scaled_times: the factor times the generations after which each run of the upper row arrives; infinity if never.
+        other_times: the generations of each run of the lower row.
+        first_end: where the first of the runs ends that never arrive, with the factor for the upper row.
+        at_least: the factor.
+        never: which runs never arrive, in words.
+    """
+    # A run that ended before others arrived might have been sooner or later than they.
+    last_arrival = max(time for time in (*scaled_times, *other_times) if math.isfinite(time))
+    if first_end < last_arrival:
+        words = f"{never}, and ended before {at_least:g} times the arrival of others"
+        return Finding("undecided", detail=words)
+
+    test = stats.mannwhitneyu(scaled_times, other_times, alternative="two-sided", method="exact")
+    p = float(test.pvalue)
+    pairs = list(itertools.product(scaled_times, other_times))
+    ahead = sum(ours < other for ours, other in pairs) - sum(ours > other for ours, other in pairs)
+    verdict: Verdict = "holds" if ahead > 0 else "fails"
+    if p >= LEVEL:
+        verdict = "undecided"
+    words = f"{never}; decided by the order in which runs arrive (exact rank test)"
+    return Finding(verdict, p=p, detail=words)
+
+
+def lead_at_shares(
+    runs: RowRuns,
+    evidence: Evidence,
+    upper: str,
+    lower: Sequence[str],
+    shares: Sequence[float],
+    by: float = 0.0,
+) -> Finding:
+    """Decide by whether ``upper`` is ``by`` points above each of ``lower`` at these shares of the generations."""
+
+    def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
+        end = _common_end(upper_runs, lower_runs)
+        findings = {}
+        for share in shares:
+            first, second = (
+                [_success_after(run, share * end) for run in of_row]
+                for of_row in (upper_runs, lower_runs)
+            )
+            name = f"{upper} and {row} after {share:.0%} of {end:,.0f} generations"
+            findings[name] = test_difference(first, second, by)
+        return findings
+
+    return _compare_curves(runs, evidence, upper, lower, compare)
+
+
+def compare_mean_success(runs: RowRuns, evidence: Evidence, upper: str, lower: Sequence[str]) -> Finding:
+    """Decide by the mean success over the generations that all runs have."""
+
+    def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
+        first, second = _mean_success_of_both(upper_runs, lower_runs)
+        return {f"{upper} and {row}": test_difference(first, second)}
+
+    return _compare_curves(runs, evidence, upper, lower, compare)
+
+
+def higher_column_with_higher_success(
+    runs: RowRuns, evidence: Evidence, column: str, upper: str, lower: Sequence[str]
+) -> Finding:
+    """Decide by whether, of each pair, the method with more of a column of ``metrics`` has the higher mean success."""
+    trained = runs.select(evidence.metrics)
+
+    def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
+        name = f"{upper} and {row}"
+        shares = [
+            [100.0 * float(run[column].mean()) for run in trained.get(one, [])] for one in (upper, row)
+        ]
+        if not all(shares):
+            return {name: Finding("not here")}
+        order = test_difference(shares[0], shares[1])
+        interval = "" if math.isnan(order.low) else f" ({order.low:+.1f} to {order.high:+.1f})"
+        words = f"shares differ by {order.measured:+.1f} points{interval}"
+        if order.verdict not in ("holds", "fails"):
+            undecided = replace(order.with_detail(words), verdict="undecided", p=math.nan)
+            return {name: undecided}
+
+        first, second = _mean_success_of_both(upper_runs, lower_runs)
+        if order.verdict == "fails":
+            first, second = second, first
+        found = test_difference(first, second).with_detail(words)
+        # Both have to be true, the order of shares and that of success, so the larger p is that of the claim.
+        return {name: replace(found, p=max(found.p, order.p))}
+
+    return _compare_curves(runs, evidence, upper, lower, compare)
+
+
+def compare_steadiness(runs: RowRuns, evidence: Evidence, upper: str, lower: str) -> Finding:
+    """Decide by the standard deviation of success about its straight line over the last half of training."""
+
+    def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
+        return {f"{row} and {upper}": _test_steadiness(upper_runs, lower_runs)}
+
+    return _compare_curves(runs, evidence, upper, [lower], compare)
+
+
+def _test_steadiness(upper_runs: list[Run], lower_runs: list[Run]) -> Finding:
+    deviations: list[list[float]] = []
+    for of_row in (lower_runs, upper_runs):
+        halves = [run[run["generations"] >= _last_generations(run) / 2] for run in of_row]
+        if min(map(len, halves)) < MIN_SNAPSHOTS:
+            words = f"fewer than {MIN_SNAPSHOTS} snapshots in the last half of training"
+            return Finding("undecided", detail=words)
+        deviations.append([_deviation_from_line(half) for half in halves])
+    return test_difference(deviations[0], deviations[1])
+
+
+def _deviation_from_line(half: Run) -> float:
+    """Return the standard deviation of success about its straight line, in points."""
+    generations, success, games = (
+        half[name].to_numpy(dtype=np.float64) for name in ("generations", "success", "games")
+    )
+    line = np.polynomial.Polynomial.fit(generations, success, 1)
+    # Chance in the evaluation's games moves success as well, and most where it is near a half: that is not training's.
+    chance = np.sum(success * (1.0 - success) / games)
+    residual = np.sum((success - line(generations)) ** 2) - chance
+    return 100.0 * float(np.sqrt(max(0.0, residual) / (len(generations) - 2)))
+
+
+def _last_generations(run: Run) -> float:
+    return float(run["generations"].iloc[-1])
+
+
+def _common_end(*arms: list[Run]) -> float:
+    """Return the generations that all runs have."""
+    return min(_last_generations(run) for runs in arms for run in runs)
+
+
+def _success_after(run: Run, generations: float) -> float:
+    """Return the success in points after so many generations, by straight lines between snapshots."""
+    return 100.0 * float(np.interp(generations, run["generations"], run["success"]))
+
+
+def _mean_success_of_both(
+    upper_runs: list[Run], lower_runs: list[Run]
+) -> tuple[list[float], list[float]]:
+    """Return the mean success in points of each run of both rows, over the generations that all runs have."""
+    end = _common_end(upper_runs, lower_runs)
+    return (
+        [_mean_success(run, end) for run in upper_runs],
+        [_mean_success(run, end) for run in lower_runs],
     )
 
 
 def _mean_success(run: Run, end: float) -> float:
     """Return the mean success in points over the generations from the first snapshot to ``end``."""
-    inside = run[run["generations"] < end]
-    spent = np.array([*inside["generations"], end], dtype=np.float64)
-    values = np.array([*inside["success"], _success(run, end) / 100.0], dtype=np.float64)
-    width = spent[-1] - spent[0]
-    return 100.0 * (float(np.trapezoid(values, spent)) / width if width else float(values[-1]))
-
-
-def _area(
-    rule: Area, upper: list[Run], lower: list[Run], row: str, arms: Arms, evidence: Evidence
-) -> Finding:
-    """Decide by the mean success over the generations that all runs have."""
-    end = _common_end(upper, lower)
-    first, second = ([_mean_success(run, end) for run in runs] for runs in (upper, lower))
-    if rule.with_higher is None:
-        return test_difference(first, second)
-
-    trained = arms.of(evidence.metrics)
-    column = {
-        name: [100.0 * float(run[rule.with_higher].mean()) for run in trained.get(name, [])]
-        for name in (rule.upper, row)
-    }
-    if not all(column.values()):
-        return Finding("not here")
-    shares = test_difference(column[rule.upper], column[row])
-    ends = "" if math.isnan(shares.low) else f" ({shares.low:+.1f} to {shares.high:+.1f})"
-    words = f"shares differ by {shares.measured:+.1f} points{ends}"
-    if shares.verdict not in ("holds", "fails"):
-        return replace(shares.said(words), verdict="unclear", p=math.nan)
-
-    # Both have to be true, the order of shares and that of success, so the larger p is that of the claim.
-    found = (
-        test_difference(first, second) if shares.verdict == "holds" else test_difference(second, first)
-    )
-    return replace(found.said(words), p=max(found.p, shares.p))
-
-
-def _steady(upper: list[Run], lower: list[Run]) -> Finding:
-    """Decide by the standard deviation of success about its straight line over the last half of training."""
-    spreads: list[list[float]] = []
-    for runs in (lower, upper):
-        halves = [run[run["generations"] >= run["generations"].iloc[-1] / 2] for run in runs]
-        if min(len(half) for half in halves) < LEAST_SNAPSHOTS:
-            return Finding(
-                "unclear", detail=f"fewer than {LEAST_SNAPSHOTS} snapshots in the last half of training"
-            )
-        spreads.append([_residual(half) for half in halves])
-    return test_difference(spreads[0], spreads[1])
-
-
-def _residual(half: Run) -> float:
-    at, values, games = (
-        half[name].to_numpy(dtype=np.float64) for name in ("generations", "success", "games")
-    )
-    line = np.polynomial.Polynomial.fit(at, values, 1)
-    # Chance in the evaluation's games moves success as well, and most where it is near a half: that is not training's.
-    chance = np.sum(values * (1.0 - values) / games)
-    return 100.0 * float(np.sqrt(max(0.0, np.sum((values - line(at)) ** 2) - chance) / (len(at) - 2)))
+    before = run[run["generations"] < end]
+    generations = np.array([*before["generations"], end], dtype=np.float64)
+    success = np.array([*before["success"], _success_after(run, end) / 100.0], dtype=np.float64)
+    width = generations[-1] - generations[0]
+    if not width:
+        return 100.0 * float(success[-1])
+    return 100.0 * (float(np.trapezoid(success, generations)) / float(width))

@@ -1,27 +1,27 @@
-"""The kinds of rules that decide the paper's claims.
+"""The paper's claims (``config/paper/claims.yaml``), each with the rules that decide it.
 
 Rules name rows of the paper's tables (``grpo``, ``3spo``, ``3spo_wo_novelty``), not a study's methods: a study says with
-``paper_row`` which of its methods stands for which row.
+``paper_row`` which of its methods stands for which row. Few kinds of rules serve nearly all claims. What one or two claims
+need is a function in ``checks.py``.
 """
 
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+import yaml
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
+from threespo.errors import InputError
+from threespo.paths import PAPER_FOLDER
+from threespo.results.claims.checks import CHECKS, RunCheck
+from threespo.results.claims.evidence import BOTH_MODELS, Model
 from threespo.results.claims.formulas import FORMULAS
 from threespo.settings import ListOf, Name, Settings
 
-Model = Literal["qwen2.5-1.5b-instruct", "qwen2.5-7b-instruct"]
-Column = Literal["alfworld_in", "alfworld_out", "webshop_score", "webshop_success"]
-StateColumn = Literal["detail_state_score_visits", "detail_state_high_visits"]
-TaskType = Literal["pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place"]
+MainColumn = Literal["alfworld_in", "alfworld_out", "webshop_score", "webshop_success"]
 Rows = Annotated[ListOf[Name], Field(min_length=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Shares = Annotated[ListOf[Share], Field(min_length=1)]
-Points = Annotated[dict[Column, float | None], Field(min_length=1)]
+Points = Annotated[dict[MainColumn, float | None], Field(min_length=1)]
 """Columns of the main table -> the difference that the paper's text prints for it, in points, if it prints one."""
-
-BOTH: tuple[Model, ...] = ("qwen2.5-1.5b-instruct", "qwen2.5-7b-instruct")
 
 
 class Above(Settings):
@@ -31,69 +31,9 @@ class Above(Settings):
     upper: Rows
     lower: Rows
     columns: Points
-    models: ListOf[Model] = BOTH
+    models: ListOf[Model] = BOTH_MODELS
     by: float = 0.0
     """Points by which ``upper`` must be above. Below zero: ``upper`` may be as many points below ``lower``."""
-
-
-class Alike(Settings):
-    """Two rows are no further apart than so many points, by two one-sided tests."""
-
-    kind: Literal["alike"]
-    upper: Name
-    lower: Name
-    columns: Points
-    models: ListOf[Model] = BOTH
-    margin: float
-
-
-class Order(Settings):
-    """The rows stand in this order, the best first."""
-
-    kind: Literal["order"]
-    rows: Rows
-    columns: Points
-    models: ListOf[Model] = BOTH
-
-
-class Gain(Settings):
-    """``upper`` is further above ``lower`` with one model than with the other."""
-
-    kind: Literal["gain"]
-    upper: Name
-    lower: Name
-    columns: Points
-    more_with: Model
-    than_with: Model
-
-
-class Level(Settings):
-    """A row has the success that ``columns`` print, within so many points. Only the model itself decides it."""
-
-    kind: Literal["level"]
-    row: Name
-    columns: Points
-    model: Model
-    within: float
-
-
-class TypeGap(Settings):
-    """``upper`` is further above ``lower`` in one ALFWorld task type than in another."""
-
-    kind: Literal["type_gap"]
-    upper: Rows
-    lower: Rows
-    wider: TaskType
-    narrower: TaskType
-
-
-class Longer(Settings):
-    """Evaluated episodes of each row have more steps with one model than with the other."""
-
-    kind: Literal["longer"]
-    rows: Rows
-    more_with: Model
-    than_with: Model
 
 
 class States(Settings):
@@ -112,147 +52,37 @@ class States(Settings):
     printed: float | None = None
 
 
-class Resource(Settings):
-    """In ALFWorld ``upper`` spends at most so many times what each of ``lower`` spends, at equal generations."""
-
-    kind: Literal["resource"]
-    column: Literal["optimizer_steps"]
-    upper: Name
-    lower: Rows
-    at_most: float
-
-
-class Rollouts(Settings):
-    """In ALFWorld ``upper`` takes so many times the generations of ``lower`` for a task, where no cap cuts either short."""
-
-    kind: Literal["rollouts"]
-    upper: Name
-    lower: Name
-    at_least: float
-    printed: float | None = None
-
-
 class Sooner(Settings):
     """``upper`` reaches a success on unseen games in fewer generations than each of ``lower``, in ALFWorld."""
 
     kind: Literal["sooner"]
     upper: Name
     lower: Rows
-    success: Share
+    success: Annotated[float, Field(ge=0, le=1)]
     at_least: float = 1.0
     """``lower`` needs at least so many times the generations."""
     printed: float | None = None
 
 
-class Ahead(Settings):
-    """At shares of the generations ``upper`` is above each of ``lower`` on unseen games, in ALFWorld."""
+class CheckRule(Settings):
+    """Decided by a function of its own (``checks.py``), which has the rows and the bounds."""
 
-    kind: Literal["ahead"]
-    upper: Name
-    lower: Rows
-    at: Shares
-    by: float = 0.0
-    """In points."""
-
-
-class Area(Settings):
-    """Over the same generations the mean success of ``upper`` on unseen games is above that of each of ``lower``."""
-
-    kind: Literal["area"]
-    upper: Name
-    lower: Rows
-    with_higher: StateColumn | None = None
-    """Instead: of each pair the method with more of this column has the higher mean success."""
-
-
-class Steady(Settings):
-    """In the last half of training the success of ``upper`` on unseen games varies less than that of ``lower``."""
-
-    kind: Literal["steady"]
-    upper: Name
-    lower: Name
-
-
-class Throughout(Settings):
-    """In every fifth of the generations a column of ``metrics`` is higher in ``upper`` than in each of ``lower``."""
-
-    kind: Literal["throughout"]
-    column: StateColumn
-    upper: Name
-    lower: Rows
-    by: float = 0.0
-    """In points; the column is a share, a point is a hundredth of it."""
-    within: float | None = None
-    """Instead of higher: over the whole course all are no further apart than so many points."""
-
-
-class Course(Settings):
-    """How a column of ``metrics`` moves between two shares of training in ALFWorld; every bound that is given must hold."""
-
-    kind: Literal["course"]
-    row: Name
-    column: StateColumn
-    start: Share
-    stop: Share
-    change_within: float | None = None
-    """Greatest difference between two of its values."""
-    at_least: float | None = None
-    """Bound on its least value."""
-    spearman_below: float | None = None
-    """Bound on its rank correlation with the generations: close to -1 it falls steadily."""
+    kind: Literal["check"]
+    name: Name
+    columns: Points | None = None
+    """Of checks on the main table: its columns, with what the paper's text prints for them."""
     printed: float | None = None
+    """Of checks on the course of training: the number that the paper's text prints."""
 
-
-class ByType(Settings):
-    """At these shares of the epochs the mean score rises from one ALFWorld task type to the next."""
-
-    kind: Literal["by_type"]
-    row: Name
-    types: ListOf[TaskType]
-    at: Shares
-
-
-class Priority(Settings):
-    """In ALFWorld more samples are drawn in a state of those task types that fail more often."""
-
-    kind: Literal["priority"]
-    row: Name
-
-
-class Loops(Settings):
-    """In recorded trees of ALFWorld more steps of ``upper`` than of ``lower`` lead back to what a path has shown before."""
-
-    kind: Literal["loops"]
-    upper: Name
-    lower: Name
-
-
-class LoopsBySize(Settings):
-    """In recorded trees of ALFWorld more steps lead back with one model than with the other."""
-
-    kind: Literal["loops_by_size"]
-    row: Name
-    more_with: Model
-    than_with: Model
-
-
-class Fewer(Settings):
-    """In recorded trees of ALFWorld a state's tenth expansion has fewer different next states than its first."""
-
-    kind: Literal["fewer"]
-    row: Name
-
-
-class Probe(Settings):
-    """What a study's probe finds in ALFWorld, where states are played on from with frozen weights."""
-
-    kind: Literal["probe"]
-    row: Name
-    measure: Literal["gated", "bias"]
-    """``gated``: the success from states whose gate is closed is below ``bound``; ``bias``: counted rates of well-known
-    states are within ``bound`` of the true ones, by two one-sided tests."""
-    bound: float
-    """In points."""
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        check = CHECKS.get(self.name)
+        if check is None:
+            raise ValueError(f"no check {self.name!r}; there are {', '.join(CHECKS)}")
+        needs_columns = not isinstance(check, RunCheck) and check.by_column
+        if needs_columns != (self.columns is not None):
+            raise ValueError(f"check {self.name!r} {'needs' if needs_columns else 'has no'} columns")
+        return self
 
 
 class Formula(Settings):
@@ -262,7 +92,7 @@ class Formula(Settings):
     name: Name
 
     @model_validator(mode="after")
-    def _known(self) -> Self:
+    def _check_name(self) -> Self:
         if self.name not in FORMULAS:
             raise ValueError(f"no formula {self.name!r}; there are {', '.join(FORMULAS)}")
         return self
@@ -283,20 +113,73 @@ class Open(Settings):
     because: str
 
 
-OfPanel = Alike | Order | Level
-OfMetrics = States | Resource | Rollouts | Throughout | Course | ByType | Priority
-OfCurves = Sooner | Ahead | Area | Steady
-OfSearches = Loops | Fewer | Probe
-OfSizes = TypeGap | Longer | LoopsBySize
-OfRuns = OfMetrics | OfCurves | OfSearches
 Rule = Annotated[
-    Above | Gain | OfPanel | OfRuns | OfSizes | Formula | Known | Open, Field(discriminator="kind")
+    Above | States | Sooner | CheckRule | Formula | Known | Open, Field(discriminator="kind")
 ]
+
+
+def _as_list(rules: Any) -> Any:
+    """Return a claim's rules as a list; most have one."""
+    return rules if isinstance(rules, list | tuple) else [rules]
+
+
+class Claim(Settings):
+    """One claim with its rules."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9-]*$", max_length=64)]
+    claim: str
+    where: str
+    rule: Annotated[ListOf[Rule], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 def rows_of_rule(rule: Rule) -> tuple[str, ...]:
     """Return the rows of the paper that a rule names, the one that it is about first."""
-    named = [getattr(rule, name, ()) for name in ("row", "rows", "upper", "lower")]
-    return tuple(
-        dict.fromkeys(row for one in named for row in ((one,) if isinstance(one, str) else one))
-    )
+    match rule:
+        case CheckRule():
+            return CHECKS[rule.name].rows
+        case Above():
+            return tuple(dict.fromkeys([*rule.upper, *rule.lower]))
+        case States() | Sooner():
+            return tuple(dict.fromkeys([rule.upper, *rule.lower]))
+        case _:
+            return ()
+
+
+def rule_label(rule: Rule) -> str:
+    """Return what the table ``claims`` calls a rule."""
+    return CHECKS[rule.name].label if isinstance(rule, CheckRule) else rule.kind
+
+
+def read_claims(folder: Path = PAPER_FOLDER) -> tuple[Claim, ...]:
+    """Read ``claims.yaml``.
+
+    Raises:
+        InputError: if it is missing, a claim has no rule or a wrong one, or two have the same id.
+    """
+    path = folder / "claims.yaml"
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))["claims"]
+        claims = TypeAdapter(tuple[Claim, ...]).validate_python(entries)
+    except ValidationError as error:
+        # ``loc`` begins with the entry's number, in the place of which the message has the claim's id.
+        first = error.errors()[0]
+        name = "?"
+        if first["loc"]:
+            name = entries[first["loc"][0]].get("id", first["loc"][0])
+        field = ".".join(map(str, first["loc"][1:]))
+        if field:
+            field += ": "
+        raise InputError(
+            f"{path}: claim {name}: {field}{first['msg']}; correct the entry: it needs "
+            "an id, the claim in words, where the paper makes it, and a rule of threespo/results/claims/rules.py"
+        ) from error
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path}: not readable as a list of claims ({error!r}); restore it from the repository"
+        ) from error
+
+    ids = [claim.id for claim in claims]
+    repeated = sorted({name for name in ids if ids.count(name) > 1})
+    if repeated:
+        raise InputError(f"{path}: claim {repeated[0]} is there twice; give one of them another id")
+    return claims

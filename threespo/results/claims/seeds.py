@@ -12,6 +12,7 @@ from threespo.results.analysis.statistics import (
     equivalence_interval,
     mean_interval,
     ratio_interval,
+    seeds_needed,
     seeds_needed_for_contrast,
 )
 from threespo.results.claims.finding import (
@@ -26,7 +27,7 @@ from threespo.results.claims.finding import (
 Values = Sequence[float]
 """One number for each training seed."""
 
-_OTHER: dict[Verdict, Verdict] = {"holds": "fails", "fails": "holds"}
+OPPOSITE: dict[Verdict, Verdict] = {"holds": "fails", "fails": "holds"}
 
 
 def mean(values: Values) -> float:
@@ -36,65 +37,62 @@ def mean(values: Values) -> float:
 
 def test_difference(first: Values, second: Values, bound: float = 0.0) -> Finding:
     """Return whether the mean of ``first`` is above that of ``second`` by more than ``bound``, by Welch's interval."""
-    found, needed = (
-        difference_interval(first, second, bound),
-        seeds_needed_for_contrast([(1.0, first), (-1.0, second)], bound),
-    )
-    return _finding(
-        found, verdict_vs_bound(found.low, found.high, bound), min(len(first), len(second)), needed
-    )
+    found = difference_interval(first, second, bound)
+    verdict = verdict_vs_bound(found.low, found.high, bound)
+    finding = make_finding(found, verdict, seeds_needed(first, second, bound))
+    return require_min_seeds(finding, min(len(first), len(second)))
 
 
 def test_ratio(first: Values, second: Values, bound: float = 1.0, at_most: bool = False) -> Finding:
     """Return whether the ratio of two geometric means is above ``bound``, or below it with ``at_most``."""
     # Divided by the bound, so that p is that of a ratio at the bound.
-    found = ratio_interval([value / bound for value in first], second)
-    whole = Interval(bound * found.estimate, bound * found.low, bound * found.high, found.p)
+    scaled = ratio_interval([value / bound for value in first], second)
+    found = Interval(bound * scaled.estimate, bound * scaled.low, bound * scaled.high, scaled.p)
     needed = None
-    if not math.isnan(found.estimate):
+    if not math.isnan(scaled.estimate):
         logs = [[math.log(value) for value in values] for values in (first, second)]
-        needed = seeds_needed_for_contrast([(1.0, logs[0]), (-1.0, logs[1])], math.log(bound))
+        needed = seeds_needed(logs[0], logs[1], math.log(bound))
 
-    verdict = verdict_vs_bound(whole.low, whole.high, bound)
-    return _finding(
-        whole, _OTHER.get(verdict, verdict) if at_most else verdict, min(len(first), len(second)), needed
-    )
+    verdict = verdict_vs_bound(found.low, found.high, bound)
+    if at_most:
+        verdict = OPPOSITE.get(verdict, verdict)
+    return require_min_seeds(make_finding(found, verdict, needed), min(len(first), len(second)))
 
 
 def test_mean(values: Values, bound: float = 0.0, below: bool = False) -> Finding:
     """Return whether the mean of ``values`` is above ``bound``, or below it, by Student's interval."""
     found = mean_interval(values, bound)
     verdict = verdict_vs_bound(found.low, found.high, bound)
-    return _finding(
-        found,
-        _OTHER.get(verdict, verdict) if below else verdict,
-        len(values),
-        seeds_needed_for_contrast([(1.0, values)], bound),
-    )
+    if below:
+        verdict = OPPOSITE.get(verdict, verdict)
+    needed = seeds_needed_for_contrast([(1.0, values)], bound)
+    return require_min_seeds(make_finding(found, verdict, needed), len(values))
 
 
 def test_within(values: Values, margin: float, around: float = 0.0) -> Finding:
     """Return whether the mean is within ``margin`` of a number, by two one-sided tests (90 % interval)."""
-    moved = [value - around for value in values]
-    nearer = math.copysign(margin, sum(moved))
-    found = contrast_interval([(1.0, moved)], nearer, level=2 * LEVEL)
-    whole = Interval(found.estimate + around, found.low + around, found.high + around, found.p / 2)
-    needed = seeds_needed_for_contrast([(1.0, moved)], nearer)
-    return _finding(whole, verdict_within(found.low, found.high, margin), len(values), needed)
+    deviations = [value - around for value in values]
+    nearer_bound = math.copysign(margin, sum(deviations))
+    deviation = contrast_interval([(1.0, deviations)], nearer_bound, level=2 * LEVEL)
+    found = Interval(
+        deviation.estimate + around, deviation.low + around, deviation.high + around, deviation.p / 2
+    )
+    verdict = verdict_within(deviation.low, deviation.high, margin)
+    needed = seeds_needed_for_contrast([(1.0, deviations)], nearer_bound)
+    return require_min_seeds(make_finding(found, verdict, needed), len(values))
 
 
 def test_equivalence(first: Values, second: Values, margin: float) -> Finding:
     """Return whether two means are no further apart than ``margin``, by two one-sided tests (90 % interval)."""
     found = equivalence_interval(first, second, margin)
-    nearer = math.copysign(margin, found.estimate)
-    needed = seeds_needed_for_contrast([(1.0, first), (-1.0, second)], nearer)
-    return _finding(
-        found, verdict_within(found.low, found.high, margin), min(len(first), len(second)), needed
-    )
+    nearer_bound = math.copysign(margin, found.estimate)
+    verdict = verdict_within(found.low, found.high, margin)
+    finding = make_finding(found, verdict, seeds_needed(first, second, nearer_bound))
+    return require_min_seeds(finding, min(len(first), len(second)))
 
 
 def guard_floor_ceiling(found: Finding, success: Sequence[Values], points: float) -> Finding:
-    """Return the finding, which does not hold where all means are within ``points`` of no success, or of success everywhere.
+    """Return the finding, undecided where it would hold but all means are within ``points`` of 0 or of 100 percent.
 
     Rows that cannot be further apart are no evidence that what differs between them costs nothing.
 
@@ -108,9 +106,9 @@ def guard_floor_ceiling(found: Finding, success: Sequence[Values], points: float
     means = [mean(values) for values in success]
     if max(means) > points and min(means) < 100.0 - points:
         return found
-    words = f"rows of {min(means):.1f} to {max(means):.1f} % cannot be {points:g} points apart"
-    return replace(found, verdict="unclear", p=math.nan, seeds_needed=math.nan).said(words)
 
-
-def _finding(found: Interval, verdict: Verdict, seeds: int, needed: int | None) -> Finding:
-    return require_min_seeds(make_finding(found, verdict, needed), seeds)
+    lowest, highest = min(means), max(means)
+    undecided = replace(found, verdict="undecided", p=math.nan, p_holm=math.nan, seeds_needed=math.nan)
+    return undecided.with_detail(
+        f"rows of {lowest:.1f} to {highest:.1f} % cannot be {points:g} points apart"
+    )

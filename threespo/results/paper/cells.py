@@ -10,6 +10,7 @@ import pandas as pd
 
 from threespo.methods.registry import full_options
 from threespo.policy.endpoint import NOT_RUN
+from threespo.results.analysis.comparisons import SAME_ROW
 from threespo.results.paper.hyperparameters import compare_hyperparameters, read_hyperparameters
 from threespo.results.paper_numbers import (
     DETAILED_ENVIRONMENT,
@@ -34,9 +35,6 @@ PAPER_LABELS = {
 """The paper's label of each item."""
 
 FULL_METHOD = "3spo"
-
-SAME_ROW = {"3spo_alpha_50": FULL_METHOD, "3spo_xi_10_zeta_01": FULL_METHOD}
-"""Rows of the sensitivity tables that are 3SPO itself, and need no run of their own."""
 
 COUNTS = {"rollouts": ("generations", "paper_rollouts"), "unique_states": ("states", "paper_states")}
 """Columns of the efficiency table: ours, and the paper's, in the table ``efficiency``."""

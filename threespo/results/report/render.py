@@ -15,6 +15,7 @@ from threespo.errors import InputError
 from threespo.files import write_text
 from threespo.methods.tree_table import read_trees
 from threespo.results.analysis.caveats import list_caveats
+from threespo.results.analysis.comparisons import compare_methods
 from threespo.results.analysis.curves import LEVELS, time_to_rows
 from threespo.results.analysis.findings import describe_findings
 from threespo.results.analysis.opening import build_opening
@@ -79,13 +80,14 @@ def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame], mar
             tree_pages.append(tree_page)
     anchors_of_trees = {tree_page["anchor"] for tree_page in tree_pages}
 
+    comparisons = compare_methods(study, tables["episodes"])
     template = _environment().get_template("report.html.j2")
     return template.render(
         study=study,
         several=len(study.environments) > 1,
         **_study_facts(study),
-        opening=build_opening(study, tables, mark),
-        findings=describe_findings(study, tables["main"], tables["episodes"]),
+        opening=build_opening(study, tables, comparisons, mark),
+        findings=describe_findings(study, tables["main"], comparisons),
         left_out=catalogue.missing_items(study),
         figures=[_figure(study, paths, item) for item in catalogue.figures_of(study)],
         paper_tables=[_paper_table(study, item, tables) for item in catalogue.table_items()],
