@@ -147,7 +147,7 @@ def _require_spent_budget(found: Finding, by_row: Mapping[str, Sequence[Run]], r
     early = []
     for row, of_row in by_row.items():
         spent = [
-            training.spent(epochs=int(run["epoch"].iloc[-1]), generations=int(_generations(run)))
+            training.spent_budget(epochs=int(run["epoch"].iloc[-1]), generations=int(_generations(run)))
             / training.budget
             for run in of_row
         ]
