@@ -1,13 +1,16 @@
 """Made-up studies of known outcome, held against rules of the paper's claims."""
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from threespo.results.claims.reading import Claim
 
 from threespo.results.analysis.search_facts import COLUMNS
-from threespo.results.claims.finding import Evidence
+from threespo.results.claims.checks import CHECKS, EpisodeCheck, RunCheck
+from threespo.results.claims.episodes import judge_columns
+from threespo.results.claims.evidence import Evidence
 from threespo.results.claims.judging import VERDICT_COLUMNS, judge_claims
+from threespo.results.claims.rules import Claim
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = ROOT / "config" / "paper"
@@ -126,14 +129,37 @@ def evidence(study, paper, **frames):
     return Evidence(study=study, paper=paper, **{name: frames.get(name, empty) for name in names})
 
 
-def judge(study, paper, rule, **frames):
-    """The verdicts on one rule, by place; methods without rows in any table are left out of the study."""
-    claim = Claim.model_validate({"id": "x", "claim": "X", "where": "here", "rule": rule})
-    methods = {name for frame in frames.values() for name in frame["method"]}
-    found = judge_claims((claim,), evidence(only(study, methods), paper, **frames))
+def judge(study, paper, rule, columns=None, **frames):
+    """The verdicts on one rule, by setting; methods without rows in any table are left out of the study.
+
+    The rule is an entry of claims.yaml, or a check that no claim names.
+    """
+    if not isinstance(rule, dict):
+        CHECKS["tried"] = rule
+        rule = {"kind": "check", "name": "tried", "columns": columns}
+    try:
+        claim = Claim.model_validate({"id": "x", "claim": "X", "where": "here", "rule": rule})
+        methods = {name for frame in frames.values() for name in frame["method"]}
+        found = judge_claims((claim,), evidence(only(study, methods), paper, **frames))
+    finally:
+        CHECKS.pop("tried", None)
     assert list(found.columns) == list(VERDICT_COLUMNS)
     assert (found["detail"] != "").all()
     return found.set_index(["policy", "preset", "split", "measure"])
+
+
+def of_runs(function, *rows, label="x", **settings):
+    """A check on the runs of these rows by a function with settings."""
+    return RunCheck(partial(function, **settings), label, rows)
+
+
+def of_columns(test, *rows, models=("qwen2.5-1.5b-instruct",), **settings):
+    """A check of these rows in columns of the main table, by a test with settings."""
+
+    def judge_rows(columns, evidence):
+        return judge_columns(columns, evidence, rows, models, partial(test, **settings))
+
+    return EpisodeCheck(judge_rows, "x", rows, by_column=True)
 
 
 TRAINING = ("tiny-s", "literal", "", "training")

@@ -5,8 +5,20 @@ import math
 import pandas as pd
 import pytest
 
-from tests.claims_evidence import PAPER, ROOT, SEEDS, TRAINING, ablated, curves, judge, trained
+from tests.claims_evidence import (
+    PAPER,
+    ROOT,
+    SEEDS,
+    TRAINING,
+    ablated,
+    curves,
+    judge,
+    of_runs,
+    trained,
+)
 from threespo.results.analysis.search_facts import COLUMNS, count_next_states, share_leading_back
+from threespo.results.claims import learning as curve_measures
+from threespo.results.claims import training
 from threespo.results.claims.finding import apply_holm
 from threespo.results.paper_numbers import read_paper
 from threespo.study.load import load_study
@@ -67,13 +79,9 @@ def test_a_method_that_gives_up_has_not_explored_more(study, paper):
 
 @pytest.mark.parametrize(("steps", "verdict"), [(1.2, "holds"), (8, "fails")])
 def test_resources_are_comparable_up_to_a_bound(study, paper, steps, verdict):
-    rule = {
-        "kind": "resource",
-        "column": "optimizer_steps",
-        "upper": "3spo",
-        "lower": ["grpo"],
-        "at_most": 1.5,
-    }
+    rule = of_runs(
+        training.compare_optimizer_steps, "3spo", "grpo", upper="3spo", lower=["grpo"], at_most=1.5
+    )
     columns = {OURS: {"optimizer_steps": lambda share, seed: 100 * steps * share + seed}}
     columns["grpo"] = {"optimizer_steps": lambda share, seed: 100 * share + seed}
     found = of_metrics(study, paper, rule, columns)
@@ -85,7 +93,7 @@ def test_resources_are_comparable_up_to_a_bound(study, paper, steps, verdict):
 )
 def test_rollouts_of_a_task_are_compared_where_no_cap_decides(study, paper, caps, tasks, verdict):
     """Equal generations for ``tasks`` tasks an epoch and for 16: 4 and 1.3 times as many a task."""
-    rule = {"kind": "rollouts", "upper": "3spo_wo_adaptive_n", "lower": "3spo", "at_least": 3}
+    rule = {"kind": "check", "name": "uniform_allocation_takes_more_rollouts"}
     uniform = {
         "tasks": lambda share, seed: tasks + 0.001 * seed,
         "detail_generation_caps": lambda share, seed: caps,
@@ -95,7 +103,7 @@ def test_rollouts_of_a_task_are_compared_where_no_cap_decides(study, paper, caps
     assert found["paper"] == pytest.approx(33 / 4.5)
 
 
-THROUGHOUT = {"kind": "throughout", "column": HIGH, "upper": "3spo", "lower": ["grpo"], "by": 10}
+THROUGHOUT = {"column": HIGH, "upper": "3spo", "lower": ["grpo"], "by": 10}
 
 
 def test_shares_of_high_scores_are_compared_over_the_whole_course(study, paper):
@@ -104,7 +112,8 @@ def test_shares_of_high_scores_are_compared_over_the_whole_course(study, paper):
             OURS: {HIGH: lambda share, seed: ours(share)},
             "grpo": {HIGH: lambda share, seed: 0.5 + 0.01 * seed},
         }
-        return of_metrics(study, paper, {**THROUGHOUT, **rule}, columns, epochs=epochs)
+        check = of_runs(training.compare_throughout, "3spo", "grpo", **{**THROUGHOUT, **rule})
+        return of_metrics(study, paper, check, columns, epochs=epochs)
 
     assert found(lambda share: 0.75)["verdict"] == "holds"
     assert found(lambda share: 0.75 if share < 0.15 else 0.4)["verdict"] == "fails", (
@@ -117,15 +126,14 @@ def test_shares_of_high_scores_are_compared_over_the_whole_course(study, paper):
 
 def test_the_course_of_scores(study, paper):
     def found(value, epochs=40, **bounds):
-        rule = {"kind": "course", "row": "3spo", "column": SCORE, "start": 0.2, "stop": 1.0, **bounds}
+        span = {"row": "3spo", "column": SCORE, "start": 0.2, "stop": 1.0}
+        rule = of_runs(training.test_course, "3spo", **span, **bounds)
         return of_metrics(study, paper, rule, {OURS: {SCORE: value}}, epochs=epochs)
 
-    fall = found(
-        lambda share, seed: 0.92 - 0.7 * (share - 0.2) + seed / 100, spearman_below=-0.9, printed=0.35
-    )
+    fall = found(lambda share, seed: 0.92 - 0.7 * (share - 0.2) + seed / 100, spearman_below=-0.9)
     # The mean over seeds of the last epoch and the one before it.
     assert fall["measured"] == pytest.approx(0.92 - 0.7 * 0.7875 + 0.015)
-    assert (fall["verdict"], fall["printed"]) == ("holds", 0.35)
+    assert fall["verdict"] == "holds"
     jitter = found(
         lambda share, seed: 0.9 - 0.5 * share + 0.02 * (round(40 * share) % 2), spearman_below=-0.9
     )
@@ -143,14 +151,8 @@ def test_the_course_of_scores(study, paper):
 
 
 def test_a_shortened_last_epoch_is_no_part_of_the_course(study, paper):
-    rule = {
-        "kind": "course",
-        "row": "3spo",
-        "column": SCORE,
-        "start": 0.2,
-        "stop": 1.0,
-        "spearman_below": -0.9,
-    }
+    span = {"row": "3spo", "column": SCORE, "start": 0.2, "stop": 1.0}
+    rule = of_runs(training.test_course, "3spo", **span, spearman_below=-0.9)
     columns = {
         SCORE: lambda share, seed: 0.9 - 0.5 * share if share < 1 else 5.0,
         "tasks": lambda share, seed: 16 if share < 1 else 1,
@@ -170,7 +172,7 @@ def test_task_types_in_order(study, paper, sign, epochs, verdict):
         for at in range(len(KINDS))
     ]
     frames = [frame.assign(task_type=kind) for frame, kind in zip(frames, KINDS, strict=True)]
-    rule = {"kind": "by_type", "row": "3spo", "types": KINDS, "at": [0.25, 0.5, 1.0]}
+    rule = {"kind": "check", "name": "scores_are_ordered_by_task_type"}
     assert judge(study, paper, rule, task_types=pd.concat(frames)).loc[TRAINING, "verdict"] == verdict
     fewer = judge(study, paper, rule, task_types=pd.concat(frames[:2])).loc[TRAINING]
     assert fewer["verdict"] == "undecided", "a task type was never drawn"
@@ -192,7 +194,8 @@ def test_task_types_that_fail_more_get_more_samples(study, paper, sign, verdict)
     # One seed in which the middle type succeeds as often as the first, so that the correlations have a spread.
     types = pd.concat(frames)
     types.loc[(types["training_seed"] == 0) & (types["task_type"] == KINDS[1]), "successes"] += sign * 1
-    found = judge(study, paper, {"kind": "priority", "row": "3spo"}, task_types=types).loc[TRAINING]
+    rule = {"kind": "check", "name": "harder_task_types_get_more_samples"}
+    found = judge(study, paper, rule, task_types=types).loc[TRAINING]
     assert (found["verdict"], math.copysign(1, found["measured"])) == (verdict, sign)
 
 
@@ -292,7 +295,8 @@ def level(height, bend=0.0):
     ("ours", "verdict"), [(level(0.7), "holds"), (level(0.7, 1.0), "fails"), (level(0.51), "undecided")]
 )
 def test_a_lead_is_sustained_if_it_is_there_at_every_share(study, paper, ours, verdict):
-    rule = {"kind": "ahead", "upper": "3spo", "lower": ["grpo"], "at": [0.25, 0.5, 1.0]}
+    settings = {"upper": "3spo", "lower": ["grpo"], "shares": [0.25, 0.5, 1.0]}
+    rule = of_runs(curve_measures.lead_at_shares, "3spo", "grpo", **settings)
     found = judge(study, paper, rule, learning=curves({OURS: ours, "grpo": level(0.5)})).loc[TRAINING]
     assert found["verdict"] == verdict
     if verdict == "fails":
@@ -304,7 +308,8 @@ def test_a_lead_is_sustained_if_it_is_there_at_every_share(study, paper, ours, v
 
 
 def test_mean_success_over_equal_generations(study, paper):
-    rule = {"kind": "area", "upper": "3spo", "lower": ["3spo_wo_adaptive_n"]}
+    rows = "3spo", "3spo_wo_adaptive_n"
+    rule = of_runs(curve_measures.compare_mean_success, *rows, upper=rows[0], lower=rows[1:])
     learning = curves(
         {OURS: lambda share, seed: share + 0.001 * seed, UNIFORM: lambda share, seed: share**2}
     )
@@ -316,7 +321,8 @@ def test_mean_success_over_equal_generations(study, paper):
 
 @pytest.mark.parametrize(("better", "verdict"), [(0.7, "holds"), (0.3, "fails")])
 def test_more_high_scores_should_go_with_more_success(study, paper, better, verdict):
-    rule = {"kind": "area", "upper": "3spo", "lower": ["grpo"], "with_higher": HIGH}
+    settings = {"column": HIGH, "upper": "3spo", "lower": ["grpo"]}
+    rule = of_runs(curve_measures.higher_column_with_higher_success, "3spo", "grpo", **settings)
     shares = {
         OURS: {HIGH: lambda share, seed: 0.7 + 0.01 * seed},
         "grpo": {HIGH: lambda share, seed: 0.5 + 0.01 * seed},
@@ -329,7 +335,7 @@ def test_more_high_scores_should_go_with_more_success(study, paper, better, verd
 
 
 def test_steadiness_is_the_spread_about_a_line(study, paper):
-    rule = {"kind": "steady", "upper": "3spo", "lower": "3spo_post_trajectory"}
+    rule = {"kind": "check", "name": "immediate_updates_are_steadier"}
 
     def zigzag(height):
         return lambda share, seed: 0.3 + 0.2 * share + (height + 0.001 * seed) * (-1) ** round(8 * share)
@@ -372,15 +378,14 @@ def searched(study, **back):
 
 def test_loops_and_fewer_next_states(study, paper):
     facts = searched(study, **{OURS: 0.1, "blind": 0.4})
-    loops = judge(
-        study, paper, {"kind": "loops", "upper": "3spo_wo_novelty", "lower": "3spo"}, searches=facts
-    ).loc[TRAINING]
-    assert (loops["verdict"], loops["measured"]) == ("holds", pytest.approx(30))
-    fewer = judge(study, paper, {"kind": "fewer", "row": "3spo"}, searches=facts).loc[TRAINING]
-    assert (fewer["verdict"], fewer["measured"]) == ("holds", pytest.approx(2.15))
-    none = judge(study, paper, {"kind": "fewer", "row": "3spo"}, searches=facts.assign(states=0)).loc[
+    loops = judge(study, paper, {"kind": "check", "name": "novelty_prevents_loops"}, searches=facts).loc[
         TRAINING
     ]
+    assert (loops["verdict"], loops["measured"]) == ("holds", pytest.approx(30))
+    rule = {"kind": "check", "name": "tenth_visit_has_fewer_next_states"}
+    fewer = judge(study, paper, rule, searches=facts).loc[TRAINING]
+    assert (fewer["verdict"], fewer["measured"]) == ("holds", pytest.approx(2.15))
+    none = judge(study, paper, rule, searches=facts.assign(states=0)).loc[TRAINING]
     assert none["verdict"] == "undecided"
 
 
@@ -427,7 +432,7 @@ def probed(rows):
 
 @pytest.mark.parametrize(("wins", "verdict"), [(2, "holds"), (30, "fails"), (9, "undecided")])
 def test_gated_states_are_hopeless_if_their_true_success_is_low(study, paper, wins, verdict):
-    rule = {"kind": "probe", "row": "3spo", "measure": "gated", "bound": 10}
+    rule = {"kind": "check", "name": "gated_states_are_hopeless"}
     found = judge(
         study, paper, rule, probes=probed([(1, True, 30, 0, wins), (1, False, 30, 20, 90)])
     ).loc[TRAINING]
@@ -441,7 +446,7 @@ def test_gated_states_are_hopeless_if_their_true_success_is_low(study, paper, wi
 )
 def test_counted_rates_are_compared_with_true_ones_at_the_end(study, paper, wins, verdict):
     """States that are over- and underrated by half do not cancel."""
-    rule = {"kind": "probe", "row": "3spo", "measure": "bias", "bound": 5}
+    rule = {"kind": "check", "name": "counted_rates_converge"}
     states = [(1, False, 40, 40, 0), *((3, False, 40, 20, won) for won in wins), (3, False, 5, 5, 0)]
     found = judge(study, paper, rule, probes=probed(states)).loc[TRAINING]
     assert found["verdict"] == verdict

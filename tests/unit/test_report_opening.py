@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from threespo.results.analysis.comparisons import compare_methods
 from threespo.results.analysis.opening import build_opening
 from threespo.results.analysis.statistics import LEVEL
 from threespo.study.load import load_study
@@ -20,6 +21,11 @@ def study():
     """The ci study with three seeds: GRPO and 3SPO, calibrated, on ALFWorld."""
     whole = load_study(ROOT / "config" / "studies" / "ci.yaml")
     return whole.model_copy(update={"seeds": (0, 1, 2)})
+
+
+def shown_of(study, made):
+    """Return the first screen of a study with these tables."""
+    return build_opening(study, made, compare_methods(study, made["episodes"]))
 
 
 def tables(study, wins, claims=()):
@@ -64,21 +70,21 @@ def row(shown, method):
 
 def test_differences_are_welchs_and_the_paper_has_its_own(study):
     wins = {"base": [2], "grpo": [20, 22, 24], "threespo-calibrated": [30, 33, 31], "strong": [36]}
-    shown = build_opening(study, tables(study, wins))
+    shown = shown_of(study, tables(study, wins))
     cell = row(shown, "threespo-calibrated")
     percent = {name: [100 * won / GAMES for won in seeds] for name, seeds in wins.items()}
     test = stats.ttest_ind(percent["threespo-calibrated"], percent["grpo"], equal_var=False)
-    assert cell["gap"] == pytest.approx(100 * (94 - 66) / 3 / GAMES)
+    assert cell["comparison"].estimate == pytest.approx(100 * (94 - 66) / 3 / GAMES)
     assert cell["paper_gap"] == pytest.approx(93.2 - 70.1)
-    assert cell["p"] == pytest.approx(2 * stats.t.sf(test.statistic, math.floor(test.df)))
-    assert cell["side"] == "above"
+    assert cell["comparison"].p == pytest.approx(2 * stats.t.sf(test.statistic, math.floor(test.df)))
+    assert cell["comparison"].verdict == "above"
     assert [one["method"] for one in shown["outcome"]["rows"]] == [
         "base",
         "grpo",
         "threespo-calibrated",
         "strong",
     ]
-    assert all("gap" not in row(shown, name) for name in ("base", "grpo", "strong"))
+    assert all("comparison" not in row(shown, name) for name in ("base", "grpo", "strong"))
 
 
 def test_a_difference_is_said_only_where_holms_correction_leaves_it(study):
@@ -87,22 +93,19 @@ def test_a_difference_is_said_only_where_holms_correction_leaves_it(study):
     two = study.model_copy(update={"methods": twin})
     wins = {"grpo": [20, 22, 24], "threespo-calibrated": [26, 29, 28], "twin": [20, 24, 23]}
     alone, beside = (
-        build_opening(one, tables(one, {name: wins[name] for name in one.methods}))
-        for one in (study, two)
+        shown_of(one, tables(one, {name: wins[name] for name in one.methods})) for one in (study, two)
     )
-    assert LEVEL / 2 < row(alone, "threespo-calibrated")["p"] < LEVEL
-    assert (row(alone, "threespo-calibrated")["side"], row(beside, "threespo-calibrated")["side"]) == (
-        "above",
-        "undecided",
-    )
+    assert LEVEL / 2 < row(alone, "threespo-calibrated")["comparison"].p < LEVEL
+    verdicts = [row(shown, "threespo-calibrated")["comparison"].verdict for shown in (alone, beside)]
+    assert verdicts == ["above", "undecided"]
     assert "mean equal" not in alone["doubt"]
     assert beside["doubt"].startswith("2 of 2 differences are undecided: with 3 training seeds")
 
 
 def test_two_seeds_decide_nothing_and_that_is_the_first_thing_said(study):
     two = study.model_copy(update={"seeds": (0, 1)})
-    shown = build_opening(two, tables(two, {"grpo": [20, 21], "threespo-calibrated": [39, 40]}))
-    assert row(shown, "threespo-calibrated")["side"] == "undecided"
+    shown = shown_of(two, tables(two, {"grpo": [20, 21], "threespo-calibrated": [39, 40]}))
+    assert row(shown, "threespo-calibrated")["comparison"].verdict == "undecided"
     assert shown["doubt"].startswith("2 training seeds: intervals and verdicts need at least 3")
 
 
@@ -121,8 +124,8 @@ def test_claims_are_counted_once_each(study):
         ("own-g", "formula", "fails", True),
     ]
     wins = {"grpo": [20, 22, 24], "threespo-calibrated": [30, 33, 31]}
-    assert build_opening(study, tables(study, wins, claims))["verdicts"] == [
+    assert shown_of(study, tables(study, wins, claims))["verdicts"] == [
         "Of the paper's 6 claims its own equations, text and numbers settle 2 (1 fail, 1 are vacuous).",
-        "This study's runs speak to 3: 1 hold wherever they were judged, 1 fail in at least one place, 1 are undecided. "
-        "The other 1 need rows, splits or models that are not here.",
+        "This study tests 3: 1 hold in every setting, 1 fail in at least one, 1 are undecided. "
+        "The other 1 need rows, splits or models that this study does not have.",
     ]

@@ -16,6 +16,7 @@ from threespo.paths import Paths
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.analysis.caveats import list_caveats
+from threespo.results.analysis.comparisons import compare_methods
 from threespo.results.analysis.findings import describe_findings
 from threespo.results.paper_numbers import read_results
 from threespo.results.tables import main_results_table
@@ -312,7 +313,7 @@ def test_rows_that_were_not_run_have_the_splits_of_their_environment(both, tmp_p
 def test_findings_name_the_environment_and_never_mix_two(both, tmp_path):
     paths = finish(both, tmp_path)
     write_tables(both, paths)
-    said = describe_findings(both, table(paths, "main"), table(paths, "episodes"))
+    said = describe_findings(both, table(paths, "main"), compare_methods(both, table(paths, "episodes")))
     assert len(said) == 6
     assert said[0].startswith(
         "ALFWorld, tiny-s: GRPO gains 50.0 points on the base (0.0 % → 50.0 %; no interval of the"
@@ -328,9 +329,9 @@ def test_findings_name_the_environment_and_never_mix_two(both, tmp_path):
     )
     assert "Its task score is 25.0 points above; no interval of the difference" in said[5]
     alone = study_with("alfworld")
-    assert describe_findings(alone, table(paths, "main"), table(paths, "episodes"))[0].startswith(
-        "tiny-s: GRPO gains 50.0 points"
-    )
+    assert describe_findings(
+        alone, table(paths, "main"), compare_methods(alone, table(paths, "episodes"))
+    )[0].startswith("tiny-s: GRPO gains 50.0 points")
 
 
 def test_limits_say_what_is_missing_and_only_that(both):

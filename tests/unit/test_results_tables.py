@@ -15,6 +15,7 @@ from threespo.methods.tree_table import COLUMNS
 from threespo.paths import Paths
 from threespo.results import collect
 from threespo.results.analysis.caveats import list_caveats
+from threespo.results.analysis.comparisons import compare_methods
 from threespo.results.analysis.curves import (
     UNITS,
     learning_table,
@@ -209,7 +210,7 @@ def test_the_verdicts_are_printed_and_a_study_without_tables_is_named(study, pat
     capsys.readouterr()
     assert main(["claims", str(paths.study)]) == 0
     said = capsys.readouterr().out
-    assert said.splitlines()[0].startswith("the paper's 103 claims, by verdict")
+    assert said.splitlines()[0].startswith("Of the paper's 103 claims")
     # GRPO wins two or three of four games, 3SPO one.
     assert (
         "22-6: 3SPO is above GRPO in ALFWorld; ALFWorld, seen rooms, tiny-s, 3SPO calibrated; -37.5"
@@ -517,7 +518,7 @@ def test_incomplete_and_doubled_evaluations_are_refused(study, paths):
 def test_findings_follow_the_numbers_either_way(study, paths):
     episodes = collect.read_episodes(study, paths)
     main = main_results_table(study, episodes, collect.read_metrics(study, paths), read_results())
-    said = " ".join(describe_findings(study, main, episodes))
+    said = " ".join(describe_findings(study, main, compare_methods(study, episodes)))
     assert "GRPO gains 62.5 points on the base (0.0 % → 62.5 %" in said
     assert "3SPO calibrated is 37.5 points below GRPO" in said
     other = episodes.assign(
@@ -534,12 +535,12 @@ def test_findings_follow_the_numbers_either_way(study, paths):
         describe_findings(
             study,
             main_results_table(study, other, collect.read_metrics(study, paths), read_results()),
-            other,
+            compare_methods(study, other),
         )
     )
     # Each wins one game of four, but not the same one.
     assert "is 0.0 points above GRPO" in said
-    assert "which includes zero: not a clear difference" in said
+    assert "which includes zero: undecided" in said
     assert any("un-learning" in sentence for sentence in list_caveats(study))
 
 
@@ -584,7 +585,9 @@ def test_a_variant_is_compared_with_the_preset_that_it_varies(study, paths):
     calibrated = episodes[episodes["method"] == "threespo-calibrated"]
     both = pd.concat([episodes, calibrated.assign(method="wo-novelty", success=True)], ignore_index=True)
     said = describe_findings(
-        more, main_results_table(more, both, collect.read_metrics(study, paths), read_results()), both
+        more,
+        main_results_table(more, both, collect.read_metrics(study, paths), read_results()),
+        compare_methods(more, both),
     )
     assert [line for line in said if "w/o R_novel is" in line] == [
         line for line in said if "above 3SPO calibrated" in line

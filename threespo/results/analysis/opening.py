@@ -64,9 +64,12 @@ def build_outcome_table(
     ]
     rows = []
     for method in ("base", *study.methods, "strong"):
-        cells = [_outcome_cell(setting, method, reference, main, comparisons) for setting in settings]
+        trained = method in study.methods
+        # The reference has no comparison with itself; base and strong clone are single policies.
+        other = reference if trained and method != reference else None
+        cells = [_outcome_cell(setting, method, other, main, comparisons) for setting in settings]
         if any(cells):
-            rows.append({"method": method, "trained": method in study.methods, "cells": cells})
+            rows.append({"method": method, "trained": trained, "cells": cells})
     return {"settings": settings, "rows": rows, "reference": reference}
 
 
@@ -93,8 +96,7 @@ def _outcome_cell(
         return None
 
     cell: dict[Hashable, Any] = rows.loc[method].to_dict()
-    # The reference itself has no comparison with itself, and single policies have none with it.
-    if reference is not None and method != reference:
+    if reference is not None:
         found = find_comparison(comparisons, (method, reference), env, policy, split, "success")
         if found is not None:
             cell["comparison"] = found

@@ -23,118 +23,124 @@ from threespo.theory.bounds import (
 )
 
 PRINTED = ScoreSettings()
-DEEPEST = 50
+"""The paper's constants."""
+
+MAX_DEPTH = 50
 """Steps of an episode in ALFWorld."""
 
-Said = tuple[Literal["holds", "fails", "vacuous"], float, str]
+Answer = tuple[Literal["holds", "fails", "vacuous"], float, str]
 """The verdict, the number that decides, and a sentence."""
 
 
-def _said(holds: bool, number: float, sentence: str) -> Said:
+def _decide(holds: bool, number: float, sentence: str) -> Answer:
     return "holds" if holds else "fails", number, sentence
 
 
-def low_success_high_score() -> Said:
+def low_success_high_score() -> Answer:
     """A success rate of 0.1 should leave S above 0.5; the gate is open at 9 failures."""
     score = state_score(10, 1, 2, PRINTED).score
-    return _said(
+    return _decide(
         score > 0.5,
         score,
         f"after 1 success in 10 S is {score:.3f} at depth 2, and less below: one rollout",
     )
 
 
-def score_falls_with_success() -> Said:
+def score_falls_with_success() -> Answer:
     """S(k successes in 20) never rises in k at any depth; the gate is left out, behind which S is 0."""
     rises = 0
-    for clock in range(1, DEEPEST + 1):
+    for clock in range(1, MAX_DEPTH + 1):
         scores = [state_score(20, wins, clock, PRINTED, gate=False).score for wins in range(21)]
         rises += any(a < b for a, b in itertools.pairwise(scores))
-    return _said(
+    return _decide(
         rises == 0,
         float(rises),
-        f"it rises at {rises} of {DEEPEST} depths; at depth 1 it is 1 for every rate",
+        f"it rises at {rises} of {MAX_DEPTH} depths; at depth 1 it is 1 for every rate",
     )
 
 
-def rollouts_of_figure_2() -> Said:
+def rollouts_of_figure_2() -> Answer:
     """Counts and depths at which a state gets two samples of at most eight, as the state of figure 2 does."""
     found = [
         (total, wins, clock)
         for total in range(1, 201)
         for wins in range(total + 1)
-        for clock in (1, 2, 3, 5, 10, DEEPEST)
+        for clock in (1, 2, 3, 5, 10, MAX_DEPTH)
         if state_score(total, wins, clock, PRINTED).rollouts == 2
     ]
     said = f"{len(found)} counts of up to 200 visits give two rollouts at any depth tried"
-    return _said(bool(found), float(len(found)), said)
+    return _decide(bool(found), float(len(found)), said)
 
 
-def single_sample() -> Said:
+def single_sample() -> Answer:
     """A group of one has no advantage, and a closed gate no sample."""
-    alone, gated = group_advantages([1.0]), state_score(10, 0, 2, PRINTED)
+    alone = group_advantages([1.0])
+    gated = state_score(10, 0, 2, PRINTED)
     said = f"a group of one has no advantage to learn from; after ten failures and no success n = {gated.rollouts}"
-    return _said(alone is None and gated.rollouts == 0, float(gated.rollouts), said)
+    return _decide(alone is None and gated.rollouts == 0, float(gated.rollouts), said)
 
 
-def first_visit() -> Said:
+def first_visit() -> Answer:
     """S and n of a state without counts."""
     fresh = state_score(0, 0, 7, PRINTED)
     said = f"S = {fresh.score:g}, n = {fresh.rollouts} for a state without counts"
-    return _said((fresh.score, fresh.rollouts) == (1.0, 8), fresh.score, said)
+    return _decide((fresh.score, fresh.rollouts) == (1.0, 8), fresh.score, said)
 
 
-def tenth_visit() -> Said:
+def tenth_visit() -> Answer:
     """Whether any 2 to 9 successes in 9 or 10 visits give S in 0.25 to 0.35 at depth 7."""
     counts = [(total, wins) for total in (9, 10) for wins in range(2, total + 1)]
     largest = max(state_score(total, wins, 7, PRINTED).score for total, wins in counts)
     # The alpha at which 3 successes in 9 give S = 0.3: exp(-alpha ln 7 * 3/9) = 0.3.
     needed = -math.log(0.3) / (math.log(7) * 3 / 9)
-    return _said(
+    return _decide(
         largest >= 0.25,
         largest,
         f"S is at most {largest:.0e}; with α of about {needed:.1f} it would be 0.3",
     )
 
 
-def omega_schedule() -> Said:
+def omega_schedule() -> Answer:
     """omega is above 0.25, half of the weight that it shares, for few visits and below it for many."""
     # The weight is 0.5 exp(-omega_k N), so it is 0.25 where exp(-omega_k N) is one half.
     crossing = math.log(2) / OMEGA_K
-    before, after = (
-        novelty_weight(math.floor(crossing), OMEGA_K),
-        novelty_weight(math.ceil(crossing), OMEGA_K),
-    )
-    return _said(before > 0.25 > after, crossing, f"ω falls through 0.25 after {crossing:.1f} visits")
+    before = novelty_weight(math.floor(crossing), OMEGA_K)
+    after = novelty_weight(math.ceil(crossing), OMEGA_K)
+    return _decide(before > 0.25 > after, crossing, f"ω falls through 0.25 after {crossing:.1f} visits")
 
 
-def novelty_first() -> Said:
+def novelty_first() -> Answer:
     """omega(0) and omega(1) are above 0.25."""
-    first, second = novelty_weight(0, OMEGA_K), novelty_weight(1, OMEGA_K)
+    first = novelty_weight(0, OMEGA_K)
+    second = novelty_weight(1, OMEGA_K)
     said = (
         f"ω is {first:.2f} for a state without counts and {second:.2f} after one path; ΔS has 0.5 less ω"
     )
-    return _said(min(first, second) > 0.25, second, said)
+    return _decide(min(first, second) > 0.25, second, said)
 
 
-def difference_later() -> Said:
+def difference_later() -> Answer:
     """0.5 - omega(9) is above omega(9): nine paths have passed when a state is visited for the tenth time."""
     omega = novelty_weight(9, OMEGA_K)
-    return _said(
+    return _decide(
         0.5 - omega > omega, 0.5 - omega, f"ΔS has a weight of {0.5 - omega:.2f}, novelty {omega:.2f}"
     )
 
 
-def scores_tell_apart() -> Said:
+def scores_tell_apart() -> Answer:
     """The greatest difference of S between rates of 0.2 and 0.8, over the depths from 2 on."""
-    gaps = {clock: abs(_score(0.2, clock) - _score(0.8, clock)) for clock in range(2, DEEPEST + 1)}
-    apart, most = sum(gap > 0 for gap in gaps.values()), max(gaps.values())
+    gaps = {clock: abs(_score(0.2, clock) - _score(0.8, clock)) for clock in range(2, MAX_DEPTH + 1)}
+    apart = sum(gap > 0 for gap in gaps.values())
+    most = max(gaps.values())
     said = (
         f"S of rates 0.2 and 0.8 differs at {apart} of {len(gaps)} depths from 2 on, by {most:.0e} at most and "
         f"{gaps[7]:.0e} at depth 7; at depth 1 it is 1 for both. So both get one rollout, and no reward changes by more "
         "than half of that"
     )
-    return ("vacuous" if apart and most < 0.01 else "holds" if apart else "fails"), most, said
+    # A difference that changes neither a number of samples nor a reward is true and without consequence.
+    if apart and most < 0.01:
+        return "vacuous", most, said
+    return _decide(apart > 0, most, said)
 
 
 def _score(rate: float, clock: int) -> float:
@@ -142,7 +148,7 @@ def _score(rate: float, clock: int) -> float:
     return state_score(1_000_000, 1_000_000 * rate, clock, PRINTED).score
 
 
-def alpha_mechanism() -> Said:
+def alpha_mechanism() -> Answer:
     """The share of reachable (N, successes, depth) at which n(s) differs between alpha 35, 50 and 70."""
     differ = total = 0
     for count in range(1, 101):
@@ -155,10 +161,10 @@ def alpha_mechanism() -> Said:
                 differ += len(rollouts) > 1
                 total += 1
     said = f"n(s) differs between 35, 50 and 70 in {differ} of {total:,} cases from depth 2 on"
-    return _said(differ > 0, differ / total, said)
+    return _decide(differ > 0, differ / total, said)
 
 
-def harder_first() -> Said:
+def harder_first() -> Answer:
     """n(s) never rises with the success rate, for 5, 20 and 100 visits, from depth 2 on."""
     rises = {}
     for visits in (5, 20, 100):
@@ -171,14 +177,14 @@ def harder_first() -> Said:
         "n is 8 without a success in fewer than ten failures, and 1 with any. After that the gate gives the hardest states "
         "0 and every other state 1"
     )
-    return _said(not any(rises.values()), float(sum(rises.values())), said)
+    return _decide(not any(rises.values()), float(sum(rises.values())), said)
 
 
-def allocation_bound() -> Said:
+def allocation_bound() -> Answer:
     """How many pairs of well-known actions break the bound t^(-alpha gap / 2) on the easier one's share, by eq. 1 and 3."""
     broken = total = 0
     for hard, easy in itertools.combinations(range(1, 11), 2):
-        for clock in (2, 3, 7, 20, DEEPEST):
+        for clock in (2, 3, 7, 20, MAX_DEPTH):
             counts = [
                 state_score(1_000_000, 100_000 * wins, clock, PRINTED).rollouts for wins in (easy, hard)
             ]
@@ -190,20 +196,20 @@ def allocation_bound() -> Said:
         f"{broken} of {total} pairs of actions break it: the ceiling gives each open action a rollout, so the easier of two "
         "gets half, or all where the gate has closed on the harder one"
     )
-    return _said(not broken, broken / total, said)
+    return _decide(not broken, broken / total, said)
 
 
 @functools.cache
-def regret_is_logarithmic() -> Said:
+def regret_is_logarithmic() -> Answer:
     """R(10,000) / R(100) of the rule as printed; logarithmic growth would double it."""
     course = simulate_bandit(VARIANTS["as printed"], 10_000).regret.mean(axis=0)
     growth = float(course[-1] / course[99])
-    return _said(
+    return _decide(
         growth <= 4, growth, f"from 100 to 10,000 rounds it grows {growth:.0f}-fold; a logarithm doubles"
     )
 
 
-def good_event() -> Said:
+def good_event() -> Answer:
     """P(bad event) after 100 and 10,000 draws of each action with the radius of the text; i^-2 would fall 10,000-fold."""
     few, many = (
         bad_event_probability(PROBABILITIES, draws, math.log(len(PROBABILITIES)))
@@ -214,10 +220,10 @@ def good_event() -> Said:
         f"actions and {many:.3f} after 10,000: Hoeffding's bound is 2/A and does not shrink. The proof has log i in place "
         "of log A, and loses a factor of 2"
     )
-    return _said(many <= few / 100, many, said)
+    return _decide(many <= few / 100, many, said)
 
 
-def finitely_often() -> Said:
+def finitely_often() -> Answer:
     """With the radius of the text the bad event keeps its probability, so it happens infinitely often with at least that."""
     kept = bad_event_probability(PROBABILITIES, 10_000, math.log(len(PROBABILITIES)))
     said = (
@@ -225,13 +231,13 @@ def finitely_often() -> Said:
         "least that probability it never stops happening. With the proof's radius the sum is finite for a fixed N only; "
         "over the N that i rounds can bring it is a harmonic series"
     )
-    return _said(kept < 1e-4, kept, said)
+    return _decide(kept < 1e-4, kept, said)
 
 
-def separation() -> Said:
+def separation() -> Answer:
     """The greatest bound lambda exp(-lambda) gap / 2 over the depths, for the greatest gap, 1."""
     bounds = {
-        clock: score_separation_bound(PRINTED.alpha, clock, 1.0) for clock in range(1, DEEPEST + 1)
+        clock: score_separation_bound(PRINTED.alpha, clock, 1.0) for clock in range(1, MAX_DEPTH + 1)
     }
     most = max(bounds.values())
     said = (
@@ -242,10 +248,10 @@ def separation() -> Said:
     return ("vacuous" if most < 1e-6 else "holds"), most, said
 
 
-def alpha_condition() -> Said:
+def alpha_condition() -> Answer:
     """t^(-alpha gap / 2) is at most 1 / I at the alpha that the theorem asks for, for all depths from 2 on."""
     cases = list(
-        itertools.product((10, EPOCHS, 450_000), (0.05, 0.1, 0.2, 0.5, 1.0), range(2, DEEPEST + 1))
+        itertools.product((10, EPOCHS, 450_000), (0.05, 0.1, 0.2, 0.5, 1.0), range(2, MAX_DEPTH + 1))
     )
     met = sum(
         allocation_share_bound(min_alpha(rounds, gap), t, gap) <= 1 / rounds * (1 + 1e-9)
@@ -257,40 +263,40 @@ def alpha_condition() -> Said:
         f"true in {met} of {len(cases)} cases. α must grow with the rounds: the printed 50 is enough in 400 rounds for gaps "
         f"of {enough:.2f} and more; a gap of 0.1 asks for {min_alpha(EPOCHS, 0.1):.0f}"
     )
-    return _said(met == len(cases), min_alpha(EPOCHS, 0.1), said)
+    return _decide(met == len(cases), min_alpha(EPOCHS, 0.1), said)
 
 
-def gamma_algebra() -> Said:
+def gamma_algebra() -> Answer:
     """omega at T_a = 16 log I / gap^2 is 0.25 for gamma = log 2 / T_a."""
     threshold = 16 * math.log(EPOCHS) / 0.5**2
     weight = novelty_weight(threshold, math.log(2) / threshold)
-    return _said(
+    return _decide(
         math.isclose(weight, 0.25),
         weight,
         f"ω({threshold:.0f}) = {weight:.2f} for a gap of 0.5 and 400 rounds",
     )
 
 
-def gamma_used() -> Said:
+def gamma_used() -> Answer:
     """gamma = gap^2 log 2 / (16 log I): the gap that omega_k = 0.1 implies must be a difference of probabilities."""
     # Solved for the gap, with the epochs as rounds I; and with I = 2, where it is smallest.
     gap = math.sqrt(16 * math.log(EPOCHS) * OMEGA_K / math.log(2))
     least = math.sqrt(16 * math.log(2) * OMEGA_K / math.log(2))
     said = f"the decay of 0.1 that is used asks for a gap of {gap:.1f} in 400 rounds, {least:.1f} in two; gaps are at most 1"
-    return _said(least <= 1, gap, said)
+    return _decide(least <= 1, gap, said)
 
 
-def counts_alone() -> Said:
+def counts_alone() -> Answer:
     """Equal counts give equal scores, at any depth."""
     scores = [state_score(10, 1, clock, PRINTED).score for clock in (2, 2, 7)]
     said = (
         f"equal counts give equal scores at equal depth only: after 1 success in 10 S is {scores[0]:.3f} at depth 2 and "
         f"{scores[2]:.0e} at depth 7. No network enters it, but the counts come from sampled responses"
     )
-    return _said(scores[0] == scores[1] == scores[2], scores[0] / scores[2], said)
+    return _decide(scores[0] == scores[1] == scores[2], scores[0] / scores[2], said)
 
 
-FORMULAS: dict[str, Callable[[], Said]] = {
+FORMULAS: dict[str, Callable[[], Answer]] = {
     "low_success_high_score": low_success_high_score,
     "score_falls_with_success": score_falls_with_success,
     "rollouts_of_figure_2": rollouts_of_figure_2,

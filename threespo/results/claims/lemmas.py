@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from threespo.results.claims.formulas import DEEPEST, FORMULAS, PRINTED
+from threespo.results.claims.formulas import FORMULAS, MAX_DEPTH, PRINTED
 from threespo.theory.bandit import PROBABILITIES, VARIANTS, simulate_bandit
 from threespo.theory.bounds import (
     REPAIRED_RADIUS,
@@ -38,7 +38,7 @@ class Lemma(NamedTuple):
     """Computes the repaired statement."""
 
 
-def _concentration() -> Checked:
+def _check_concentration() -> Checked:
     """P(bad event) after i draws of each action is below 2 A / i^2."""
     worst = max(
         bad_event_probability(PROBABILITIES, draws, REPAIRED_RADIUS * math.log(draws))
@@ -52,7 +52,7 @@ def _concentration() -> Checked:
     )
 
 
-def _finitely() -> Checked:
+def _check_finitely_often() -> Checked:
     """The sum of P(bad event) over all rounds is finite: so is its bound, 2 A pi^2 / 6."""
     bound = 2 * len(PROBABILITIES) * math.pi**2 / 6
     found = sum(
@@ -62,10 +62,10 @@ def _finitely() -> Checked:
     return found < bound, f"the first 400 rounds sum up to {found:.2g}, the bound of all is {bound:.1f}"
 
 
-def _separation() -> Checked:
+def _check_separation() -> Checked:
     """S(a) - S(b) is at least the bound, for all pairs of rates whose counts are as far apart as the good event has them."""
     broken = total = 0
-    for clock in (2, 3, 7, 20, DEEPEST):
+    for clock in (2, 3, 7, 20, MAX_DEPTH):
         annealing = PRINTED.alpha * math.log(clock)
         for low, high in itertools.combinations(range(21), 2):
             # In the good event counted rates are as far apart as half of the true gap, each nearer by a quarter of it.
@@ -80,10 +80,10 @@ def _separation() -> Checked:
     )
 
 
-def _allocation() -> Checked:
+def _check_allocation() -> Checked:
     """An easier action's share is below its bound where rollouts are proportional to S."""
     broken = total = 0
-    for clock in (2, 3, 7, 20, DEEPEST):
+    for clock in (2, 3, 7, 20, MAX_DEPTH):
         for hard, easy in itertools.combinations(range(11), 2):
             # Counted rates may be closer to each other by half of the gap. Divided by S of the harder one, for small S.
             ratio = math.exp(-PRINTED.alpha * math.log(clock) * (easy - hard) / 20)
@@ -94,7 +94,7 @@ def _allocation() -> Checked:
     return not broken, f"{total - broken} of {total} pairs of actions"
 
 
-def _regret() -> Checked:
+def _check_regret() -> Checked:
     """R(I) of the theorem's rule at 10,000 rounds is at most twice that at 100, as a logarithm's is."""
     few, many = (simulate_bandit(VARIANTS["the theorem's"], rounds) for rounds in (100, 10_000))
     growth = float(many.regret[:, -1].mean() / few.regret[:, -1].mean())
@@ -109,23 +109,23 @@ LEMMAS = (
     Lemma(
         "Counted rates are within their radius of the true ones with probability 1 − O(1/i²)", "good_event",
         "radius √(1.5 log i / N) in place of √(log A / N): Hoeffding, and a union over actions and over N up to i",
-        _concentration,
+        _check_concentration,
     ),
     Lemma(
         "Almost surely they are outside finitely often", "finitely_often",
-        "the same radius: its probabilities have a finite sum (Borel and Cantelli)", _finitely,
+        "the same radius: its probabilities have a finite sum (Borel and Cantelli)", _check_finitely_often,
     ),
     Lemma(
         "Scores of two actions differ by λ exp(−λ) Δ/2 at least", "separation",
-        "the sign of f′, and no gate: a gated action has S = 0, whatever it wins", _separation,
+        "the sign of f′, and no gate: a gated action has S = 0, whatever it wins", _check_separation,
     ),
     Lemma(
         "An action that is not the worst gets at most t^(−αΔ/2) of the rollouts", "allocation_bound",
-        "rollouts proportional to S: no ceiling in eq. 3 and no gate in eq. 1", _allocation,
+        "rollouts proportional to S: no ceiling in eq. 3 and no gate in eq. 1", _check_allocation,
     ),
     Lemma(
         "The allocation regret is O(log I)", "regret",
-        "no ceiling, no gate, and α that grows with the logarithm of the number of rounds", _regret,
+        "no ceiling, no gate, and α that grows with the logarithm of the number of rounds", _check_regret,
     ),
     Lemma("α of 2 log I / (Δ log 2) makes an easier action's share at most 1/I", "alpha_condition"),
     Lemma("With γ = log 2 / T the two weights of eq. 2 are equal after T visits", "gamma_algebra"),
@@ -143,7 +143,9 @@ def lemma_table() -> pd.DataFrame:
     for lemma in LEMMAS:
         printed, _, said = FORMULAS[lemma.formula]()
         repaired, numbers = lemma.check() if lemma.check else (False, "")
-        verdict = "holds" if printed == "holds" else "holds with a repair" if repaired else "fails"
+        verdict = "holds with a repair" if repaired else "fails"
+        if printed == "holds":
+            verdict = "holds"
         rows.append(
             (
                 lemma.statement,
