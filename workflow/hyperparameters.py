@@ -92,8 +92,8 @@ def _value(row: Hyperparameter, values: dict[str, Any]) -> str:
         for place, value in places.items():
             if value != wanted or isinstance(value, bool) != isinstance(wanted, bool):
                 raise InputError(
-                    f"{HYPERPARAMETERS}, row {row.name!r}: {place} is {value!r} in {STUDY}, expected {wanted!r}; change one, or say in "
-                    "'reason' why the study differs and leave out 'fields'"
+                    f"{HYPERPARAMETERS}, row {row.name!r}: {place} is {value!r} in {STUDY}, expected {wanted!r}; "
+                    "change one, or say in 'reason' why the study differs and leave out 'fields'"
                 )
     return format_value(wanted)
 

@@ -151,8 +151,8 @@ def _check_brought(study: str) -> None:
     # At another commit there may be other jobs.
     if damage := [line for verdict in verdicts if not verdict.new for line in verdict.damage]:
         raise InputError(
-            f"{paths.root}: brought as it was shared, but not as it was made: {format_names(damage)}. Run the workflow, which "
-            "makes anew what is damaged, and push again."
+            f"{paths.root}: brought as it was shared, but not as it was made: {format_names(damage)}. "
+            "Run the workflow, which makes anew what is damaged, and push again."
         )
 
 

@@ -182,8 +182,8 @@ def lock_study(paths: Paths) -> IO[str]:
     handle = try_lock(paths.lock)
     if handle is None:
         raise InputError(
-            f"{paths.root}: another call of the workflow ({read_lock_holder(paths.lock)}) is at work on this study. Wait until it "
-            "ends; a study with other settings (--config set=…) can run at the same time."
+            f"{paths.root}: another call of the workflow ({read_lock_holder(paths.lock)}) is at work on this study. "
+            "Wait until it ends; a study with other settings (--config set=…) can run at the same time."
         )
     jobs_lock = try_lock(paths.jobs_lock)
     if jobs_lock is None:

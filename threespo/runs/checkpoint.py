@@ -110,8 +110,9 @@ def check_disk_space(folder: Path, trained: Mapping[str, Checkpointable], count:
     checkpoint_bytes = sum(model.size() for model in trained.values())
     if count * checkpoint_bytes > free:
         raise InputError(
-            f"{folder}: {count} checkpoint(s) of {format_bytes(checkpoint_bytes)} each have to be written (two are kept while one "
-            f"is written), and {format_bytes(free)} are free. Free disk space, or put the results elsewhere (results: FOLDER)."
+            f"{folder}: {count} checkpoint(s) of {format_bytes(checkpoint_bytes)} each have to be written "
+            f"(two are kept while one is written), and {format_bytes(free)} are free. "
+            "Free disk space, or put the results elsewhere (results: FOLDER)."
         )
 
 

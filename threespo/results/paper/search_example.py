@@ -111,8 +111,8 @@ def advantages_by_method(tree: pd.DataFrame) -> pd.DataFrame:
     nodes = tree.set_index("node")
     paths = completed_paths(tree)
     episodes = [_episode_of_path(nodes, path) for path in paths]
-    grpo_advantages = grpo_advantages(episodes)
-    gigpo_advantages = gigpo_advantages(episodes)
+    advantages_by_grpo = grpo_advantages(episodes)
+    advantages_by_gigpo = gigpo_advantages(episodes)
     sibling_advantages, updates = _learn_from_siblings(tree)
 
     # GiGPO compares the steps from a state that several paths visit.
@@ -124,8 +124,8 @@ def advantages_by_method(tree: pd.DataFrame) -> pd.DataFrame:
             state = nodes.loc[node, "state"]
             anchor_group = repeated.index(state) if state in repeated else -1
             taken = (number, node, child)
-            rows.append(("GRPO", *taken, 0, 1, grpo_advantages[number][step]))
-            rows.append(("GiGPO", *taken, anchor_group, 1, gigpo_advantages[number][step]))
+            rows.append(("GRPO", *taken, 0, 1, advantages_by_grpo[number][step]))
+            rows.append(("GiGPO", *taken, anchor_group, 1, advantages_by_gigpo[number][step]))
             rows.append(("3SPO", *taken, node, updates[node], sibling_advantages[child]))
     return pd.DataFrame(rows, columns=["view", "path", "node", "child", "group", "update", "advantage"])
 
