@@ -211,7 +211,7 @@ def _search_work(
     )
 
     # Groups of equal rewards have no advantage, and are not learned from.
-    rows = generations * learned_share * options["inner_epochs"]
+    rows = generations * learned_share
     group_size = 1.0 + max(0.0, GROUP_SHARE * max_width - 1.0)
     updates_per_epoch = options["update_unit"] == "epoch"
     rows_of_step = training.minibatch if updates_per_epoch else group_size
