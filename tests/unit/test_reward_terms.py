@@ -20,7 +20,7 @@ from tests.toy import answer, common, drive, make_task, start
 from threespo.methods.threespo import Threespo
 from threespo.methods.threespo_options import ThreespoOptions
 from threespo.methods.tree_table import COLUMNS
-from threespo.results import case_study
+from threespo.results.paper import case_study
 from threespo.results.report.viewer import render_trees
 
 options = ThreespoOptions(novelty="none", difference=False, normalise=False)

@@ -38,7 +38,7 @@ import deepspeed, torch
 from tests.models import rows, tokenizer
 from threespo.learner import backend, engine
 from threespo.learner.optim import OptimSettings
-from threespo.policy.model import bundle
+from threespo.policy.model import make_policy
 from threespo.protocol import LossSettings
 from tests.unit.test_scaling_memory import model, SHAPE
 
@@ -64,7 +64,7 @@ def initialize(*arguments, config, **rest):
 start, deepspeed.initialize, pack, step = deepspeed.initialize, initialize, engine.pack_groups, backend.take_optimizer_step
 for stage, dtype in json.loads(sys.argv[1]):
     before, seen = held(), []
-    policy = bundle(model(SHAPE, getattr(torch, dtype)), tokenizer(), "random")
+    policy = make_policy(model(SHAPE, getattr(torch, dtype)), tokenizer(), "random")
     learner = engine.DeepSpeedLearner(policy, None, OptimSettings(zero_stage=stage, dtype=dtype, micro_batch_tokens=64))
     # The optimizer's moments are there from the second step on.
     learner.step(rows(0, 4, 4, version=0), LossSettings(kl_coef=0.0))
