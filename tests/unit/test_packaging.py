@@ -222,7 +222,7 @@ def test_a_missing_extra_is_named(project, monkeypatch, capsys):
         def lacking(*_, module=module):
             raise ModuleNotFoundError(f"No module named {module!r}", name=f"{module}.part")
 
-        monkeypatch.setattr(cli, "_why", lacking)
+        monkeypatch.setattr(cli, "_run_why", lacking)
         assert cli.main(["why", "results/smoke"]) == 2
         assert f"pip install 'threespo[{extra}]'" in capsys.readouterr().err
 
