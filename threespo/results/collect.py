@@ -80,7 +80,7 @@ def read_probes(study: "Study", paths: Paths) -> pd.DataFrame:
 
 
 def read_timing(study: "Study", paths: Paths) -> pd.DataFrame:
-    """Return where the time went: one row per training epoch and per evaluation pass, told apart by ``stage``."""
+    """Return where the time went: one row per training epoch and per evaluation pass; ``stage`` says which."""
     training = _read_runs(trained_runs(study), paths, "timing")
     evaluation = _read_runs(evaluated_runs(study), paths, "evaluation_timing", _closed_models(study))
     frame = pd.concat(
@@ -111,23 +111,22 @@ def read_stage_costs(jobs: Iterable[JobId], paths: Paths) -> pd.DataFrame:
 def describe_runs(study: "Study", paths: Paths, metrics: pd.DataFrame) -> pd.DataFrame:
     """Return one row per training run: what it cost, the commit that it ran at, and where its files are.
 
-    Args:
-        study: the study.
-        paths: where its results are; ``folder``, ``log`` and ``record`` (settings and digests; "" if there is none) are
-            relative to the study's folder.
-        metrics: as :func:`read_metrics` returns it.
+    ``folder``, ``log`` and ``record`` (settings and digests; "" if there is none) are relative to the study's folder.
+    ``metrics`` is as :func:`read_metrics` returns it.
     """
-    ends = metrics.groupby(RUN_COLUMNS)[["generations", "optimizer_steps"]].last()
+    # Both are running totals: a run's last epoch has what the run cost.
+    run_totals = metrics.groupby(RUN_COLUMNS)[["generations", "optimizer_steps"]].last()
     rows = []
     for run in trained_runs(study):
         job = JobId("train", run.run_id)
         record = records.read_record(paths, job)
-        cost = ends.loc[(run.env, run.policy, run.method, run.seed)]
+        totals = run_totals.loc[(run.env, run.policy, run.method, run.seed)]
+        # A rate that the study gives by hand takes the place of trials.
         given_rate = study.at(run.env).methods[run.method].learning_rate
         # Without a record, as after a deleted folder ``stages``, the cost and the commit are unknown.
         row = {
             **_run_columns(run),
-            **{name: float(value) for name, value in cost.items()},
+            **{name: float(value) for name, value in totals.items()},
             "seconds": math.nan,
             "learning_rate": given_rate or chosen_rate(paths, run),
             "commit": "unknown",
@@ -153,6 +152,7 @@ def find_runs_without_episodes(study: "Study", paths: Paths) -> list[Run]:
     """Return the rows of closed models that were not run, since there was no key and no recorded reply."""
     closed_models = _closed_models(study)
     runs = [run for run in prompted_runs(study) if run.policy in closed_models]
+    # The evaluation of such a run writes a table without rows, so that the workflow can go on.
     return [run for run in runs if read_table(paths.run(run).evaluation).empty]
 
 
@@ -162,10 +162,11 @@ def add_notes(main: pd.DataFrame, study: "Study", paths: Paths) -> pd.DataFrame:
     for run in prompted_runs(study):
         notes_by_row[run.env, run.policy, run.method] = _note_on_endpoint(run, study, paths)
 
+    # Rows that have a note already, not run or of a tiny policy, have no replies to count.
     notes = []
-    rows = zip(main["env"], main["policy"], main["method"], main["note"], strict=True)
-    for env, policy, method, note in rows:
-        notes.append(note or notes_by_row.get((env, policy, method), ""))
+    for row in main.to_dict("records"):
+        endpoint_note = notes_by_row.get((row["env"], row["policy"], row["method"]), "")
+        notes.append(row["note"] or endpoint_note)
     return main.assign(note=notes)
 
 
@@ -175,8 +176,12 @@ def _note_on_endpoint(run: Run, study: "Study", paths: Paths) -> str:
         return ""
     # Refused prompts count as failures, and the note counts them.
     replies, *_ = read_replies(paths.cassette(run))
-    temperature = "" if endpoint.send_temperature else "sampled at the service's own temperature"
-    return "; ".join(note for note in (temperature, describe_refusals(replies)) if note)
+    notes = []
+    # Some services reject requests that name a temperature.
+    if not endpoint.send_temperature:
+        notes.append("sampled at the service's own temperature")
+    notes.append(describe_refusals(replies))
+    return "; ".join(note for note in notes if note)
 
 
 def _closed_models(study: "Study") -> set[str]:

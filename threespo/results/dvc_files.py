@@ -13,13 +13,7 @@ CURVE_NAME = ["env", "policy", "method"]
 
 
 def write_dvc_files(paths: "Paths", main: pd.DataFrame, curves: pd.DataFrame) -> None:
-    """Write ``metrics.json`` and ``learning_curves.csv`` into the folder of tables.
-
-    Args:
-        paths: the study's.
-        main: as ``tables.main_results`` returns it.
-        curves: as ``curves.training_curves`` returns it.
-    """
+    """Write ``metrics.json`` and ``learning_curves.csv``, made from the tables ``main`` and ``curves``."""
     write_json(paths.dvc_metrics, success_by_method(main))
     write_text(paths.dvc_curves, learning_curves(curves).to_csv(index=False, lineterminator="\n"))
 
@@ -49,6 +43,7 @@ def learning_curves(curves: pd.DataFrame) -> pd.DataFrame:
 
     The template ``.dvc/plots/learning_curves.json`` draws a panel for each ``curve``.
     """
+    # DVC needs the headings also where there is no curve.
     if curves.empty:
         return pd.DataFrame(columns=["curve", "generations", "success"])
     return pd.DataFrame(

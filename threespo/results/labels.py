@@ -45,6 +45,7 @@ def read_row_looks(file: Path = ROW_LOOKS) -> dict[str, RowLook]:
     Raises:
         InputError: naming the file and what is wrong in it.
     """
+    # An installed package has no folder ``config``.
     if not file.parent.is_dir():
         return {}
     values = read_yaml(read_text(file, "Restore it from the repository."), str(file))
@@ -67,7 +68,9 @@ def looks_of_study(study: "Study") -> pd.DataFrame:
         if entry.label is None and entry.colour is None:
             continue
         default = looks.get(name, RowLook())
-        looks[name] = RowLook(label=entry.label or default.label, colour=entry.colour or default.colour)
+        shown_label = entry.label or default.label
+        colour = entry.colour or default.colour
+        looks[name] = RowLook(label=shown_label, colour=colour)
 
     rows = []
     for name, look in looks.items():
@@ -103,7 +106,7 @@ def label(name: str, env: str | None = None) -> str:
         name: of a row, an environment, a split or a measure.
         env: whose split or measure it is: environments have splits of the same name.
     """
-    # Of splits and measures, which environments may call alike.
+    # Environments may have splits and measures of the same name with different labels.
     if env is not None and name in presentation(env).labels:
         return presentation(env).labels[name]
 
@@ -125,10 +128,11 @@ def measures(env: str) -> tuple[str, ...]:
 
 def shown_task_types(env: str, found: Iterable[str]) -> dict[str, str]:
     """Return the task types of an environment that figures show, with the names that a reader sees, of those ``found``."""
-    # A shop's own categories, which matplotlib must not take for formulas.
-    return dict(presentation(env).shown_task_types) or {
-        name: name.replace("$", r"\$") for name in sorted(set(found))
-    }
+    shown = dict(presentation(env).shown_task_types)
+    if shown:
+        return shown
+    # A shop has categories of its own, in which matplotlib would take dollar signs for formulas.
+    return {name: name.replace("$", r"\$") for name in sorted(set(found))}
 
 
 def row_colour(name: str) -> str | None:
@@ -153,15 +157,20 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     A row looks the same in all figures. Lines whose colours some readers cannot tell apart differ in the others.
     """
     colours = palette(names)
-    known = row_looks()
-    order = [*known, *(name for name in names if name not in known)]
+    looks = row_looks()
+    without_look = [name for name in names if name not in looks]
+    order = [*looks, *without_look]
+
     styles_by_name = {}
     for name in names:
-        number = order.index(name)
+        # The position in the list of all rows, not in this figure, so that it is the same in every figure.
+        position = order.index(name)
+        # When all markers are used, they begin again with the next kind of dashes.
+        cycle = position // len(MARKERS)
         styles_by_name[name] = {
             "color": colours[name],
-            "marker": MARKERS[number % len(MARKERS)],
-            "linestyle": DASHES[number // len(MARKERS) % len(DASHES)],
+            "marker": MARKERS[position % len(MARKERS)],
+            "linestyle": DASHES[cycle % len(DASHES)],
             # Light colours need an edge to be seen on white.
             "markeredgecolor": "#333333",
             "markeredgewidth": 0.4,

@@ -32,7 +32,6 @@ UNSEEN_SPLITS = ("valid_unseen", "test")
 
 def parse_column(column: str) -> tuple[str, str, str]:
     """Return the environment, split and measure of a column of the paper's main table."""
-    # Each column is of one environment, split and measure.
     return next(key for key, name in PAPER_COLUMNS.items() if name == column)
 
 
@@ -107,6 +106,7 @@ def read_efficiency(folder: Path = PAPER_FOLDER) -> dict[tuple[str, str], dict[s
         InputError: if ``efficiency.csv`` is missing or does not have the expected form.
     """
     path = folder / "efficiency.csv"
+    # The paper's table counts rollouts, in a unit that it does not explain; we keep its numbers as printed.
     numbers = {}
     try:
         with path.open(encoding="utf-8", newline="") as lines:
@@ -137,7 +137,7 @@ def read_results(folder: Path = PAPER_FOLDER) -> PaperResults:
             method = str(row["method"])
             base_model = str(row["base_model"])
             kinds[method, base_model] = str(row["kind"])
-            # All that is a mapping in a row is a cell, by the name of its column.
+            # In a row of the file only cells are mappings (mean, std); all other fields describe the row.
             for column, cell in row.items():
                 if isinstance(cell, dict):
                     cells[method, base_model, column] = PaperValue(cell["mean"], cell["std"])

@@ -91,15 +91,19 @@ def _mark_columns(settings: ResultSettings) -> dict[str, str]:
     mark = settings.study.confirmatory
     if mark is None:
         return {}
-    # The sentence on the mark, and what was frozen.
-    return {"mark": settings.mark, **{name: str(value) for name, value in mark.model_dump().items()}}
+    # What the authors froze before the runs: a reader can compare it with what was run.
+    frozen = {name: str(value) for name, value in mark.model_dump().items()}
+    return {"mark": settings.mark, **frozen}
 
 
 def _changes_of_call(paths: "Paths") -> dict[str, str]:
     """Return what of the study was changed when the workflow was called, as it was written."""
-    # After a command that was called by hand there is nothing but the study's own file.
-    config = (read_call(paths) or {}).get("config", {})
-    return {"changed with set=": json.dumps(config["set"])} if config.get("set") else {}
+    # A command that was called by hand leaves no record of a call: there is nothing but the study's own file.
+    call = read_call(paths) or {}
+    changes = call.get("config", {}).get("set")
+    if not changes:
+        return {}
+    return {"changed with set=": json.dumps(changes)}
 
 
 def _read_records(settings: ResultSettings) -> list[Record]:
@@ -108,9 +112,9 @@ def _read_records(settings: ResultSettings) -> list[Record]:
 
 
 def _differing_environments(settings: ResultSettings) -> dict[str, str]:
-    """Return the commits, systems and versions that the jobs ran with, as far as there are several, each with its jobs.
+    """Return the commits, systems and versions in which the jobs differ, each with its number of jobs.
 
-    Results of several commits are combined where the code that made them means the same; the reader is told.
+    Results of several commits are combined if the code behind them is equivalent; the report names the commits.
     """
     environments = [record.environment for record in _read_records(settings)]
     # Records of earlier versions may lack a name.
@@ -125,17 +129,22 @@ def _differing_environments(settings: ResultSettings) -> dict[str, str]:
 
 
 def _accepted_changes(settings: ResultSettings) -> dict[str, str]:
-    """Return of each accepted change of the code how many jobs have kept their results, and which were run again."""
+    """Return, by accepted change of the code, how many jobs kept their results, and which were run again."""
     # Each accepted change has left a note in the record of each job that it kept.
-    counts = Counter(
-        (str(note.get("commit")), tuple(note.get("run", ())))
-        for record in _read_records(settings)
-        for note in record.accepted
-    )
-    return {
-        commit: f"{count} jobs keep results of earlier code; run again to the same bytes: {', '.join(jobs)}"
-        for (commit, jobs), count in counts.items()
-    }
+    counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for record in _read_records(settings):
+        for note in record.accepted:
+            commit = str(note.get("commit"))
+            repeated_jobs = tuple(note.get("run", ()))
+            counts[commit, repeated_jobs] += 1
+
+    changes = {}
+    for (commit, repeated_jobs), count in counts.items():
+        names = ", ".join(repeated_jobs)
+        changes[commit] = (
+            f"{count} jobs keep results of earlier code; run again to the same bytes: {names}"
+        )
+    return changes
 
 
 def _served_models(study: "Study", paths: "Paths") -> dict[str, str]:
@@ -145,7 +154,7 @@ def _served_models(study: "Study", paths: "Paths") -> dict[str, str]:
         if study.policies[run.policy].kind != "endpoint":
             continue
         replies, *_ = read_replies(paths.cassette(run))
-        # Of a prompt that it refuses no service says which model would have answered.
+        # A service that refuses a prompt does not name the model, so a refusal without a name is no further model.
         models = {reply.served for reply in replies if reply.served or not reply.refused}
         if models:
             models_by_run[run.run_id] = ", ".join(sorted(models))
@@ -157,14 +166,17 @@ def _describe_gpus() -> str:
     try:
         lines = run_nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader")
     except InputError as error:
+        # A machine without GPUs can run the tiny policies: the reason is worth a line, and no failure.
         return f"none: {error}"
     kinds = Counter(line.strip() for line in lines if line.strip())
-    return "; ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "none"
+    descriptions = [f"{count} × {kind}" for kind, count in kinds.items()]
+    return "; ".join(descriptions) or "none"
 
 
 def _describe_memory() -> str:
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
+        # Not every system has these names.
         return "unknown"
     return f"{total / 2**30:.0f} GiB"

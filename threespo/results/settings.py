@@ -23,8 +23,9 @@ class ResultSettings(JobSettings):
     """What is said of the study's mark as confirmatory; empty without one."""
 
     def key(self) -> dict[str, Any]:
-        """Return the study with its labels, and the order of its rows, which JSON objects do not keep."""
+        """Return the fields that decide the results: the study with its labels, and the order of its rows."""
         study = self.study
+        # A mapping with another order is the same JSON object, but it gives tables with another order of rows.
         rows: list[Mapping[str, Any]] = [study.policies, study.agents, study.methods]
         if study.laboratory:
             rows += [study.laboratory.families, study.laboratory.methods]

@@ -71,7 +71,7 @@ def make_tables(settings: ResultSettings) -> None:
     study = settings.study
     paths = settings.paths
 
-    # What the runs have left.
+    # The runs' own tables.
     episodes = collect.read_episodes(study, paths)
     metrics = collect.read_metrics(study, paths)
     timing = collect.read_timing(study, paths)
@@ -80,7 +80,7 @@ def make_tables(settings: ResultSettings) -> None:
     points = learning_table(study, collect.read_snapshots(study, paths))
     paper = read_paper()
 
-    # What several tables are computed from.
+    # Intermediate results that several tables need.
     timed_points = learning_time_table(points, timing)
     without_episodes = collect.find_runs_without_episodes(study, paths)
     main = main_results_table(study, episodes, metrics, paper.results, without_episodes)
@@ -145,8 +145,8 @@ def main_results_table(
 
     Args:
         study: the study.
-        episodes: a row per evaluated episode, as ``collect.episodes`` returns it; ``success`` and ``score`` in 0 to 1.
-        metrics: a row per training epoch, as ``collect.metrics`` returns it, for what training cost.
+        episodes: a row per evaluated episode, as ``collect.read_episodes`` returns it; ``success`` and ``score`` in 0 to 1.
+        metrics: a row per training epoch, as ``collect.read_metrics`` returns it, for what training cost.
         paper: the paper's main table.
         not_run: rows of closed models that were not played. They have no numbers, and ``note`` says why.
 
@@ -158,10 +158,12 @@ def main_results_table(
         judged; empty if there is none.
     """
     rows = []
-    for names, group in episodes.groupby(["env", "policy", "method", "split"], sort=True):
-        row_names = dict(zip(("env", "policy", "method", "split"), names, strict=True))
+    keys = ["env", "policy", "method", "split"]
+    for values, group in episodes.groupby(keys, sort=True):
+        row_names = dict(zip(keys, values, strict=True))
         rows.append(_main_row(study, group, metrics, paper, row_names))
 
+    # A closed model that was not run still has its rows, so that a reader sees that it is missing, and why.
     counts = ("seeds", "evaluation_seeds", "games", "episodes", "clusters")
     for run in not_run:
         for split in study.at(run.env).evaluation.splits:
@@ -175,8 +177,10 @@ def main_results_table(
     methods = ["base", *study.agents, *study.methods, "strong"]
 
     def position(row: dict[str, Any]) -> tuple[int, int, int, str]:
+        env = envs.index(row["env"])
+        policy = policies.index(row["policy"])
         method = methods.index(row["method"])
-        return envs.index(row["env"]), policies.index(row["policy"]), method, row["split"]
+        return env, policy, method, row["split"]
 
     return pd.DataFrame(sorted(rows, key=position))
 
@@ -196,6 +200,7 @@ def tuning_table(study: "Study", paths: "Paths") -> pd.DataFrame:
                 "chosen": run.rate == chosen_rate(paths, run),
             }
         )
+    # Named, so that a table without rows has its columns as well.
     columns = ["env", "policy", "method", "learning_rate", "training_seed", "success", "chosen"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -203,20 +208,15 @@ def tuning_table(study: "Study", paths: "Paths") -> pd.DataFrame:
 def efficiency_table(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:
     """Return what each method's runs cost and how many different states they met, as means over training seeds.
 
-    Args:
-        study: gives the order of the rows.
-        metrics: a row per training epoch; ``detail_state_met`` and the columns ``COSTS`` are running totals.
-        paper: its rollouts and unique states (tab:efficiency).
-
     Returns:
         ``states`` counts the different observations in a run; ``ratio`` is states per generation.
     """
     rows = []
     for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=False):
         # Running totals: a seed's last epoch has what the run cost.
-        ends = group.groupby("training_seed").last()
-        costs = {name: float(ends[name].mean()) for name in COSTS}
-        states = float(ends["detail_state_met"].mean())
+        run_totals = group.groupby("training_seed").last()
+        costs = {name: float(run_totals[name].mean()) for name in COSTS}
+        states = float(run_totals["detail_state_met"].mean())
         paper_row = study.methods[method].paper_row or ""
         # Most rows are not in the paper's table.
         printed = paper.efficiency.get((env, paper_row), NOT_PRINTED)
@@ -237,7 +237,10 @@ def efficiency_table(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers)
     methods = list(study.methods)
 
     def position(row: dict[str, Any]) -> tuple[int, int, int]:
-        return envs.index(row["env"]), policies.index(row["policy"]), methods.index(row["method"])
+        env = envs.index(row["env"])
+        policy = policies.index(row["policy"])
+        method = methods.index(row["method"])
+        return env, policy, method
 
     return pd.DataFrame(sorted(rows, key=position))
 
@@ -253,22 +256,22 @@ def decision_tree_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     for family, method in decision_tree_rows(study):
         frame = read_table(paths.decision_trees(family, method))
         by_seed = frame.groupby("seed")
-        ends = by_seed.last()
+        last_epochs = by_seed.last()
 
         # Success is computed exactly on each seed's trees, so seeds are all that varies.
-        percent = 100.0 * ends["success"]
+        percent = 100.0 * last_epochs["success"]
         interval = mean_interval(percent.to_list())
         rows.append(
             {
                 "family": family,
                 "method": method,
                 "learning_rate": frame["learning_rate"].iloc[0],
-                "seeds": len(ends),
+                "seeds": len(last_epochs),
                 "start": 100.0 * float(by_seed["success"].first().mean()),
                 "mean": interval.estimate,
                 "low": interval.low,
                 "high": interval.high,
-                **{name: float(ends[name].mean()) for name in units},
+                **{name: float(last_epochs[name].mean()) for name in units},
             }
         )
     columns = ["family", "method", "learning_rate", "seeds", "start", "mean", "low", "high", *units]
@@ -317,6 +320,7 @@ def _describing_columns(
     """Return the columns that describe a row, and the paper's values for it."""
     method = names["method"]
     policy = study.policies[names["policy"]]
+    # References are the untrained base and the strong clone; the paper has a row of the base only.
     kind = "reference"
     paper_row: str | None = PROMPTED_BASE if method == "base" else None
     if method in study.methods:
@@ -325,13 +329,13 @@ def _describing_columns(
     elif method in study.agents:
         kind = "prompted"
         paper_row = study.agents[method].paper_row
-    # Tiny policies follow no instructions.
+    # Tiny policies follow no instructions: their rows show that a prompting agent runs, not how good it is.
     if not note and kind == "prompted" and policy.kind == "tiny":
         note = PROTOCOL_ONLY
 
-    where = (paper_row, policy.stands_for, names["env"], names["split"])
-    success = paper.value(*where, "success")
-    score = paper.value(*where, "score")
+    cell = (paper_row, policy.stands_for, names["env"], names["split"])
+    success = paper.value(*cell, "success")
+    score = paper.value(*cell, "score")
     return {
         **names,
         "stands_for": policy.stands_for,
@@ -351,6 +355,5 @@ def _cost_columns(metrics: pd.DataFrame, names: dict[str, str]) -> dict[str, flo
     epochs = select_rows(metrics, env=names["env"], policy=names["policy"], method=names["method"])
     if epochs.empty:
         return dict.fromkeys(COSTS, 0.0)
-    # Running totals: a seed's last epoch has what the run cost.
-    ends = epochs.groupby("training_seed")[list(COSTS)].last()
-    return {name: float(ends[name].mean()) for name in COSTS}
+    run_totals = epochs.groupby("training_seed")[list(COSTS)].last()
+    return {name: float(run_totals[name].mean()) for name in COSTS}

@@ -36,7 +36,7 @@ def case_study_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     question; nor do expansions of the same state at another depth, where its score is another.
 
     Returns:
-        A row for each child that was sampled at a visit. The state's own numbers stand in all rows of a visit.
+        A row for each child that was sampled at a visit; the state's own numbers are repeated in all rows of a visit.
     """
     rows = []
     for run in shown_runs(study):
@@ -57,8 +57,9 @@ def _rows_of_run(study: "Study", run: "Run", trees: pd.DataFrame) -> list[dict[s
     options: Any = check_options(entry.method, entry.options)
     rows: list[dict[str, object]] = []
 
-    # ``min`` gives the last visit where there are fewer; ``fromkeys`` drops it where it is also the first.
-    for visit in dict.fromkeys(min(visit, len(expansions)) for visit in VISITS):
+    # A state with fewer expansions is shown at its last one, and only once where that is also the first.
+    available = [min(visit, len(expansions)) for visit in VISITS]
+    for visit in dict.fromkeys(available):
         node = expansions.iloc[visit - 1]
         # The weights of eq. 2 at the counts that the search saw; an ablated term has none.
         omega = novelty_weight(node["visits"], options.omega_k, options.omega_fixed)
@@ -93,6 +94,7 @@ def _expansions_of_shown_state(expanded: pd.DataFrame) -> pd.DataFrame:
     if (counts > 1).any():
         counts = counts[counts > 1]
     depths = counts.index.get_level_values("depth")
+    # Of two depths that are equally near the smaller.
     depth = min(depths, key=lambda candidate: (abs(candidate - DEPTH), candidate))
     state = counts[depth].idxmax()
     return select_rows(expanded, state=state, depth=depth).reset_index(drop=True)

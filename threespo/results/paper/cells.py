@@ -35,6 +35,7 @@ PAPER_LABELS = {
 """The paper's label of each item."""
 
 FULL_METHOD = "3spo"
+"""The paper's row of 3SPO without changes."""
 
 COUNTS = {"rollouts": ("generations", "paper_rollouts"), "unique_states": ("states", "paper_states")}
 """Columns of the efficiency table: ours, and the paper's, in the table ``efficiency``."""
@@ -82,7 +83,7 @@ class _ItemRows:
     @property
     def unchanged(self) -> PaperRow | None:
         """The paper's row that is 3SPO itself."""
-        return next((row for row in self.ours if _is_full(row)), None)
+        return next((row for row in self.ours if _is_full_method(row)), None)
 
 
 def compare_with_paper(
@@ -104,15 +105,8 @@ def compare_cells(
 ) -> pd.DataFrame:
     """Return a row for each cell of the paper's tables and each of the study's rows that stands for it.
 
-    Args:
-        study: the study.
-        main: the table ``main``.
-        efficiency: the table ``efficiency``.
-        paper: its numbers.
-        shown: its tables, as ``read_tables_and_figures`` returns them.
-
-    Returns:
-        A frame with the columns ``COLUMNS``, in the paper's order; a cell that the study lacks is there once.
+    The rows are in the paper's order; a cell that the study lacks is there once. ``shown`` is what
+    ``read_tables_and_figures`` returns.
     """
     # Closed models that were not run have rows without numbers.
     played = main[main["note"] != NOT_RUN]
@@ -158,7 +152,8 @@ def _rows_of_item(
     return _ItemRows(item, ours, {})
 
 
-def _is_full(row: PaperRow) -> bool:
+def _is_full_method(row: PaperRow) -> bool:
+    # Some tables have 3SPO under the value that it has for what they change, for example α = 50.
     return SAME_ROW.get(row.method, row.method) == FULL_METHOD
 
 
@@ -171,7 +166,11 @@ def _with_full_methods(
         for name, entry in study.methods.items()
         if entry.paper_row == FULL_METHOD and name in played_methods
     ]
-    changes = [row for paper_row, rows in ours.items() if not _is_full(paper_row) for row in rows]
+    changes = []
+    for paper_row, study_rows in ours.items():
+        if not _is_full_method(paper_row):
+            changes += study_rows
+
     compared: dict[str, str] = {}
     for row in changes:
         nearest = _nearest_method(study, row.method, full_methods)
@@ -180,10 +179,10 @@ def _with_full_methods(
 
     policies = dict.fromkeys(row.policy for row in changes if row.method in compared)
     shown_methods = dict.fromkeys(compared.values())
-    for paper_row in [row for row in ours if _is_full(row)]:
+    for paper_row, study_rows in ours.items():
         # A study may have this row under its own name, besides its 3SPO.
-        has_own_row = any(row.method not in full_methods for row in ours[paper_row])
-        if not has_own_row:
+        has_own_row = any(row.method not in full_methods for row in study_rows)
+        if _is_full_method(paper_row) and not has_own_row:
             ours[paper_row] = [StudyRow(policy, name) for policy in policies for name in shown_methods]
     return _ItemRows(item, ours, compared)
 
@@ -195,13 +194,13 @@ def _nearest_method(study: "Study", method: str, candidates: list[str]) -> str |
         entry = study.methods[name]
         return full_options(entry.method, dict(entry.options))
 
-    own = options_of(method)
+    options = options_of(method)
 
     def count_differences(name: str) -> int:
-        other = options_of(name)
+        other_options = options_of(name)
         # A preset is a name for values of other options, which are counted themselves.
-        names = {*own, *other} - {"preset"}
-        return sum(own.get(option) != other.get(option) for option in names)
+        names = {*options, *other_options} - {"preset"}
+        return sum(options.get(option) != other_options.get(option) for option in names)
 
     return min(candidates, key=count_differences, default=None)
 
@@ -211,7 +210,9 @@ def _success_cells(
 ) -> Iterator[dict[str, Any]]:
     """Yield the cells of a table of success and score."""
     keys = ["env", "policy", "method", "split"]
-    main_rows = {tuple(row[key] for key in keys): row for row in played.to_dict("records")}
+    main_rows: dict[tuple[Any, ...], dict[Any, Any]] = {}
+    for row in played.to_dict("records"):
+        main_rows[tuple(row[key] for key in keys)] = row
     unchanged = item_rows.unchanged
 
     for paper_row, our_rows in item_rows.ours.items():
@@ -220,11 +221,12 @@ def _success_cells(
             # Columns of the score have its name before theirs.
             prefix = "" if measure == "success" else f"{measure}_"
             printed = paper.results.cells.get((*paper_row, column), NO_VALUE)
-            # The paper's own difference, where the table is one of changes and this row is one.
+            # In a table of changes the paper's own difference is the one from its row of 3SPO.
             full = NO_VALUE
             if unchanged and item_rows.full_methods and paper_row != unchanged:
                 full = paper.results.cells.get((*unchanged, column), NO_VALUE)
 
+            # A cell that no row of the study stands for is in the table once, with the paper's number only.
             for our_row in our_rows or [NO_ROW]:
                 ours = main_rows.get((env, our_row.policy, our_row.method, split), {})
                 full_method = item_rows.full_methods.get(our_row.method, "")

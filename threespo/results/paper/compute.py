@@ -34,14 +34,11 @@ def read_compute(folder: Path = PAPER_FOLDER) -> dict[str, Any]:
     path = folder / FILE
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        facts = {
-            name: str(values[name])
-            for name in ("gpu", "gpu_memory", "processor", "memory", "base_model")
-        }
-        runs = {
-            str(env): {name: float(run[name]) for name in ("epochs", "days")}
-            for env, run in values["runs"].items()
-        }
+        texts = ("gpu", "gpu_memory", "processor", "memory", "base_model")
+        facts = {name: str(values[name]) for name in texts}
+        runs = {}
+        for env, run in values["runs"].items():
+            runs[str(env)] = {"epochs": float(run["epochs"]), "days": float(run["days"])}
         total = {name: float(values["total"][name]) for name in ("runs", "days")}
         return {
             **facts,
@@ -98,6 +95,7 @@ def compute_table(
 
 def _server_rows(values: "pd.Series[str]", paper: Mapping[str, Any]) -> list[Row]:
     def machine(name: str, default: str = "unknown") -> str:
+        # Tables of earlier versions may lack a name.
         return str(values.get(("machine", name), default))
 
     processor = f"{machine('processor')}, {machine('cores')} cores"
@@ -124,13 +122,14 @@ def _costs_of_runs(metrics: pd.DataFrame, timing: pd.DataFrame, stages: pd.DataF
     costs["hours"] = training["seconds"].sum() / 3600
     costs["memory"] = training["peak_memory_mb"].max()
 
-    # Energy is measured by job, and a job's name is its run's.
+    # Energy is measured by job, and a training job has the name of its run.
     jobs = select_rows(stages, stage="train").set_index("name")
     joules = jobs["energy_joules"] if "energy_joules" in jobs else pd.Series(dtype=float)
     energy = []
     for env, policy, method, seed in costs.index:
-        run_joules = joules.get(f"{env}/{policy}/{method}/seed-{seed}", math.nan)
-        energy.append(float(run_joules) / JOULES_PER_KWH)
+        run_id = f"{env}/{policy}/{method}/seed-{seed}"
+        run_joules = float(joules.get(run_id, math.nan))
+        energy.append(run_joules / JOULES_PER_KWH)
     costs["energy"] = energy
     return costs.reset_index()
 
@@ -140,8 +139,9 @@ def _run_rows(section: str, runs: pd.DataFrame, printed: Mapping[str, float]) ->
     epochs = MISSING
     hours = MISSING
     if printed:
+        days = printed["days"]
         epochs = f"{printed['epochs']:g}"
-        hours = f"about {24 * printed['days']:g} ({printed['days']:g} days)"
+        hours = f"about {24 * days:g} ({days:g} days)"
 
     def ours(cost: str, write: Callable[[float], str]) -> str:
         return _range_over_methods(runs, cost, write)
@@ -165,10 +165,12 @@ def _range_over_methods(runs: pd.DataFrame, cost: str, write: Callable[[float], 
 
     cheapest = str(means.idxmin())
     dearest = str(means.idxmax())
-    # As they are written: methods that differ in digits that are not shown are one number.
     least = write(means[cheapest])
     most = write(means[dearest])
-    return least if least == most else f"{least} ({label(cheapest)}) to {most} ({label(dearest)})"
+    # Texts are compared: means that differ only in digits that are not shown are one number to a reader.
+    if least == most:
+        return least
+    return f"{least} ({label(cheapest)}) to {most} ({label(dearest)})"
 
 
 def _notes(runs: pd.DataFrame) -> tuple[str, ...]:

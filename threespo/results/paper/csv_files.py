@@ -28,6 +28,6 @@ def _escape_formula(value: object) -> object:
         return value
     visible = [letter for letter in value if unicodedata.category(letter) not in _SKIPPED_CATEGORIES]
     is_formula = bool(visible) and visible[0] in _FORMULA_SIGNS
-    # Some spreadsheets take what follows such a blank for a cell of its own.
+    # Some spreadsheets begin a new cell after such a blank, so that what follows may be a formula there.
     begins_cell = value.startswith(("\t", "\r", "\n"))
     return f"'{value}" if is_formula or begins_cell else value

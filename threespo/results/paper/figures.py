@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 DOTS_PER_INCH = 300
-"""Per inch, of the files that are made of dots."""
-
+"""Resolution of PNG files, and of letters when a figure is laid out."""
 
 _NO_TREES = (
     "No search tree of this study was recorded. To record those of four tasks: "
@@ -37,7 +36,7 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
     Without data a sentence replaces it (``WITHOUT_ROWS``): an empty frame would look like a result.
 
     Args:
-        figure: what is drawn, as ``layout.canvas`` begins it.
+        figure: what is drawn, as ``layout.create_panels`` returns it.
         folder: the study's folder of figures.
         name: of the figure, as ``threespo.study.catalogue`` lists it.
         data: the numbers that are drawn, for the CSV file.
@@ -56,8 +55,8 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
     if data.empty:
         figure = _draw_sentence(WITHOUT_ROWS.get(name, "This study has no rows for this figure."), width)
 
-    # All files have one layout, which takes longer than writing them. Laid out with few dots to an inch letters are narrower
-    # than in the files, and long labels would be cut at the edge.
+    # The layout is computed once for all files, since it takes longer than writing them. It has to be computed at the
+    # resolution of the files: at a lower one letters are narrower, and long labels would be cut at the edge.
     figure.set_dpi(DOTS_PER_INCH)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -68,6 +67,7 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
     for kind, fields in metadata.items():
         with replace_file(Path(folder) / f"{name}.{kind}") as path:
             figure.savefig(path, format=kind, dpi=DOTS_PER_INCH, metadata=fields)
+            # Browsers can print one view on each page, which a report needs for figures that are taller than a page.
             if kind == "svg" and len(pages) > 1:
                 drawn = path.read_text(encoding="utf-8")
                 with_views = drawn.replace("</svg>", f"{_svg_views(figure, pages)}</svg>")
@@ -84,11 +84,7 @@ def save_figure(figure: "Figure", folder: str | Path, name: str, data: "pd.DataF
 def save_text(shown: Mapping[str, str], folder: str | Path, name: str, data: "pd.DataFrame") -> None:
     """Write an item that is text: ``NAME.html``, a part of a page, ``NAME.md``, ``NAME.tex``, and ``NAME.csv``.
 
-    Args:
-        shown: what is shown, by the file's kind, with everything that is data escaped.
-        folder: the study's folder of figures.
-        name: of the item, as ``threespo.study.catalogue`` lists it.
-        data: what it shows, for the CSV file.
+    ``shown`` has the text of each kind of file, with everything that is data escaped; ``data`` is for the CSV file.
     """
     for kind, text in shown.items():
         write_text(Path(folder) / f"{name}.{kind}", text)
@@ -99,7 +95,7 @@ def _draw_sentence(text: str, width: float) -> "Figure":
     """Return a figure that is a sentence, in lines that fit its width in inches."""
     from matplotlib.figure import Figure
 
-    # About 13 letters to an inch at this size.
+    # About 13 letters fit an inch at this size.
     lines = textwrap.wrap(text, int(13 * width), break_on_hyphens=False)
     figure = Figure(figsize=(width, 0.2 + 0.16 * len(lines)))
     figure.text(0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=7.5, parse_math=False)

@@ -36,7 +36,7 @@ class Hyperparameter(Settings):
     equals: bool | int | float | str | None = None
     """The value of the fields in the study ``paper``, where it is not written as the printed one."""
     reason: str | None = None
-    """Why no field has it, or where an unprinted value is from."""
+    """Why no field has it, or where a value comes from that the paper does not print."""
 
 
 class Hyperparameters(Settings):
@@ -52,10 +52,9 @@ def read_hyperparameters(file: Path = HYPERPARAMETERS) -> Hyperparameters:
     Raises:
         InputError: naming the file and what is wrong in it.
     """
+    values = read_yaml(read_text(file, "Restore it from the repository."), str(file))
     try:
-        return Hyperparameters.model_validate(
-            read_yaml(read_text(file, "Restore it from the repository."), str(file))
-        )
+        return Hyperparameters.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole file"
@@ -124,7 +123,7 @@ def match_fields(values: Any, pattern: list[str], prefix: str = "") -> Iterator[
 
 def format_value(value: Any) -> str:
     """Return a value as tables have it."""
-    # A bool is an int, too.
+    # First, since a bool is an int in Python.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -144,12 +143,16 @@ def _value_in_study(row: Hyperparameter, values: dict[str, Any]) -> str:
             entry = parts[1] if in_entries else parts[0]
             entries_by_value.setdefault(_format_setting(field, value), []).append(entry)
 
-    # Where all entries agree their names would say nothing.
+    # Where all entries have the same value, their names are no information.
     if len(entries_by_value) == 1:
         return next(iter(entries_by_value))
-    return "; ".join(
-        f"{value} ({', '.join(dict.fromkeys(entries))})" for value, entries in entries_by_value.items()
-    )
+
+    texts = []
+    for value, entries in entries_by_value.items():
+        # An entry with several of the row's fields is named once.
+        names = ", ".join(dict.fromkeys(entries))
+        texts.append(f"{value} ({names})")
+    return "; ".join(texts)
 
 
 def _format_setting(field: str, value: Any) -> str:
@@ -166,6 +169,9 @@ def _fields_in_study(values: dict[str, Any], field: str) -> list[tuple[str, Any]
         return fields
 
     # An endpoint has none of the settings of a local policy.
-    policies = values.get("policies", {})
-    local = {name: policy for name, policy in policies.items() if policy.get("kind") != "endpoint"}
-    return list(match_fields({"policies": local}, ["policies", "*", *parts[2:]]))
+    local_policies = {}
+    for name, policy in values.get("policies", {}).items():
+        if policy.get("kind") != "endpoint":
+            local_policies[name] = policy
+    any_policy = ["policies", "*", *parts[2:]]
+    return list(match_fields({"policies": local_policies}, any_policy))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Width = Literal["column", "page"]
 
 WIDTHS: dict[str, float] = {"column": 3.3, "page": 6.9}
-"""Inches, as conference and journal styles have them. A figure says which of them it has, and every file of it has it."""
+"""Inches, as conference and journal styles have them; all files of a figure have one of these widths."""
 
 PAGE_HEIGHT = 9.0
 """Inches that a page has for a figure. A taller one wraps onto further pages of its PDF file."""
@@ -27,15 +27,17 @@ LEGEND_LETTER_WIDTH = 0.062
 
 
 def set_style() -> None:
-    """Set seaborn's style at the size of print, and make files reproducible, with their text as text."""
+    """Set seaborn's style at the size of print, and make files reproducible; their text can be selected and searched."""
     import matplotlib as mpl
     import seaborn as sns
 
     sns.set_theme(context="paper", style="whitegrid", font_scale=0.8)
     mpl.rcParams.update(
         {
-            # DejaVu comes with matplotlib, so that every machine sets text alike; Verdana is as wide, for those who read.
+            # DejaVu comes with matplotlib, so that every machine computes the same layout. A browser without it shows
+            # Verdana, whose letters are as wide.
             "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
+            # Ids in SVG files are random without a fixed salt.
             "svg.hashsalt": "threespo",
             "svg.fonttype": "none",
             "pdf.fonttype": 42,
@@ -98,17 +100,17 @@ def create_panels(
         gridspec_kw={"height_ratios": axis_heights},
     )
 
-    used = []
+    used_panels = []
     for index in range(rows * columns):
         top = stack * (index // columns)
         panel = list(grid[top : top + stack, index % columns])
         if index < panels:
-            used.append(panel if stack > 1 else panel[0])
+            used_panels.append(panel if stack > 1 else panel[0])
         else:
             # The last row may have room for more panels than there are.
             for axis in panel:
                 axis.remove()
-    return figure, used
+    return figure, used_panels
 
 
 def add_legend(
@@ -152,22 +154,28 @@ def page_boxes(figure: "Figure") -> "list[Bbox]":
     if height <= PAGE_HEIGHT:
         return [Bbox([[0.0, 0.0], [width, height]])]
 
+    # A cut is possible at the lower edge of a panel that cuts through no other panel.
     extents = _panel_extents(figure.axes, figure.dpi)
-    lowest = min(extent.bottom for extent in extents)
-    cuts = set()
-    for candidate in (extent.bottom for extent in extents):
+    lower_edges = {extent.bottom for extent in extents}
+    cuts = []
+    for candidate in lower_edges - {min(lower_edges)}:
         through_panel = any(extent.bottom < candidate < extent.top for extent in extents)
-        if candidate > lowest and not through_panel:
-            cuts.add(candidate)
+        if not through_panel:
+            cuts.append(candidate)
     # The last cut is the figure's lower edge, below its legend.
     descending = [*sorted(cuts, reverse=True), 0.0]
 
+    # A page ends at the last cut that it has room for.
     edges = [height]
     for cut, next_cut in pairwise(descending):
         if edges[-1] - next_cut > PAGE_HEIGHT:
             edges.append(cut)
     edges.append(0.0)
-    return [Bbox([[0.0, bottom], [width, top]]) for top, bottom in pairwise(edges)]
+
+    boxes = []
+    for top, bottom in pairwise(edges):
+        boxes.append(Bbox([[0.0, bottom], [width, top]]))
+    return boxes
 
 
 class _Extent(NamedTuple):
@@ -180,8 +188,10 @@ def _panel_extents(axes: "Sequence[Axes]", dpi: float) -> list[_Extent]:
     extents = []
     for axis in axes:
         box = axis.get_tightbbox()
+        # Invisible axes have no box. A hundredth of an inch keeps the lowest label off the cut.
         if box is not None:
-            extents.append(_Extent(box.y0 / dpi - 0.01, box.y1 / dpi))
+            bottom = box.y0 / dpi - 0.01
+            extents.append(_Extent(bottom, top=box.y1 / dpi))
     return extents
 
 

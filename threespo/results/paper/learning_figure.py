@@ -91,11 +91,11 @@ def _means_over_seeds(curves: pd.DataFrame, unit: str) -> list[dict[str, Any]]:
     seeds = curves["training_seed"].nunique()
     rows = []
     for snapshot, group in curves.groupby("snapshot", sort=True):
-        # A mean over fewer seeds would make a step in the curve.
+        # Where a seed is missing, the curve would jump because the mean is over other runs.
         if len(group) < seeds:
             continue
         successes = group["success"].tolist()
-        # The base is one policy, whichever seed's curve begins with it.
+        # Snapshot 0 is the base: all seeds' curves begin with the same policy, which is no sample over seeds.
         interval = mean_interval(successes if snapshot else successes[:1])
         first = group.iloc[0]
         rows.append(
@@ -118,20 +118,19 @@ def _means_over_seeds(curves: pd.DataFrame, unit: str) -> list[dict[str, Any]]:
 def _draw_curve(
     axis: "Axes", curves: pd.DataFrame, means: list[dict[str, Any]], unit: str, style: dict[str, Any]
 ) -> None:
-    # An interval from two seeds is too wide to be read.
+    # A t interval from two seeds has one degree of freedom and would fill the panel.
     if curves["training_seed"].nunique() < MIN_SEEDS:
         for _, seed_curve in curves.groupby("training_seed", sort=True):
             axis.plot(seed_curve[unit], seed_curve["success"], lw=0.8, ms=3, **style)
         return
 
-    axis.plot([row["at"] for row in means], [row["mean"] for row in means], ms=4, **style)
+    all_costs = [row["at"] for row in means]
+    success = [row["mean"] for row in means]
+    axis.plot(all_costs, success, ms=4, **style)
     # The base has no interval over seeds.
     trained = [row for row in means if row["snapshot"]]
-    axis.fill_between(
-        [row["at"] for row in trained],
-        [min(max(row["low"], 0.0), 1.0) for row in trained],
-        [min(max(row["high"], 0.0), 1.0) for row in trained],
-        color=style["color"],
-        alpha=0.15,
-        lw=0,
-    )
+    costs = [row["at"] for row in trained]
+    # A t interval may reach beyond the values that success can have.
+    low = [min(max(row["low"], 0.0), 1.0) for row in trained]
+    high = [min(max(row["high"], 0.0), 1.0) for row in trained]
+    axis.fill_between(costs, low, high, color=style["color"], alpha=0.15, lw=0)

@@ -23,9 +23,9 @@ class Limitation(Settings):
 
     name: str = Field(min_length=1)
     says: str = Field(min_length=1)
-    """In our words."""
+    """What the paper says, in our words."""
     claim: str
-    """The claim of ``claims.yaml`` that it is."""
+    """The claim of ``claims.yaml`` that judges it."""
     measured: str
     """What this study measures of it: a name in ``MEASURED``."""
 
@@ -57,16 +57,11 @@ def read_limitations(folder: Path = PAPER_FOLDER) -> list[Limitation]:
 def limitations_table(
     claims: pd.DataFrame, metrics: pd.DataFrame, paper: list[Limitation]
 ) -> PaperTable:
-    """Return the limitations with the verdict on each and what the study's training runs show.
-
-    Args:
-        claims: the table ``claims``.
-        metrics: the table ``metrics``.
-        paper: as ``read_limitations`` returns them.
-    """
+    """Return the limitations with the verdict on each and what the study's training runs show."""
     # The first row of a claim decides; further ones are those of variants.
-    judged = claims.drop_duplicates("claim").to_dict("records")
-    verdicts = {row["claim"]: f"{row['verdict']}: {row['detail']}" for row in judged}
+    verdicts = {}
+    for row in claims.drop_duplicates("claim").to_dict("records"):
+        verdicts[row["claim"]] = f"{row['verdict']}: {row['detail']}"
 
     rows = []
     for limitation in paper:
@@ -77,7 +72,8 @@ def limitations_table(
         if measurement.columns <= set(metrics.columns):
             measured = "; ".join(measurement.describe(metrics))
         texts = (limitation.name, limitation.says, verdict, measured)
-        rows.append(Row(tuple(text_cell(text) for text in texts)))
+        cells = tuple(text_cell(text) for text in texts)
+        rows.append(Row(cells))
 
     headings = ("the paper", "is it one?", "in this study")
     long_columns = [Column(heading, kind="long") for heading in headings]
@@ -91,7 +87,7 @@ def _describe_revisits(metrics: pd.DataFrame) -> Iterator[str]:
         by_run = runs.groupby(["method", "training_seed"])
         met = by_run["detail_state_met"].last().groupby("method").sum()
         visits = by_run["detail_state_visits"].sum().groupby("method").sum()
-        # A state is met once, on a visit or as what an action led to; all other visits are repetitions.
+        # A state is new once, on a visit or as the result of an action; so at least this share of visits is to old ones.
         revisits = 100.0 * (1.0 - met / visits)
         yield f"{setting}: at least {_range_over_methods(revisits)} of the visits were to a state already met in the run"
 
@@ -101,9 +97,10 @@ def _describe_inadmissible(metrics: pd.DataFrame) -> Iterator[str]:
     for setting, runs in _runs_by_setting(metrics):
         # Steps are a running total, the rate is that of an epoch.
         steps = runs.groupby(["method", "training_seed"])["env_steps"].diff().fillna(runs["env_steps"])
+        # The share over all responses, not the mean of the epochs' rates: epochs differ in length.
         inadmissible = (runs["inadmissible_rate"] * steps).groupby(runs["method"]).sum()
-        # Over all responses, not the mean of the epochs' rates: epochs differ in length.
-        shares = 100.0 * inadmissible / steps.groupby(runs["method"]).sum()
+        responses = steps.groupby(runs["method"]).sum()
+        shares = 100.0 * inadmissible / responses
         yield f"{setting}: {_range_over_methods(shares)} of the responses in training named no admissible action"
 
 
@@ -117,7 +114,10 @@ def _range_over_methods(percent: "pd.Series[float]") -> str:
     highest = str(percent.idxmax())
     least = f"{percent[lowest]:.1f} %"
     most = f"{percent[highest]:.1f} %"
-    return least if least == most else f"{least} ({label(lowest)}) to {most} ({label(highest)})"
+    # Texts are compared: shares that differ only in digits that are not shown are one number to a reader.
+    if least == most:
+        return least
+    return f"{least} ({label(lowest)}) to {most} ({label(highest)})"
 
 
 class Measurement(NamedTuple):

@@ -8,7 +8,7 @@ from threespo.results.settings import NotebookSettings
 
 
 def execute(settings: NotebookSettings) -> None:
-    """Execute a notebook; it writes its figures, and the executed copy lies in the study's results.
+    """Execute a notebook; it writes its figures, and the executed copy is saved with the study's results.
 
     Raises:
         InputError: if a cell of the notebook fails; figures that later cells would draw stay as they were.
@@ -21,11 +21,18 @@ def execute(settings: NotebookSettings) -> None:
     parameters = {**folders, **settings.parameters}
     try:
         with replace_file(paths.notebook(settings.name)) as out:
-            # Papermill fills parameters into what is in braces in a path.
-            places = [str(path).replace("{", "{{").replace("}", "}}") for path in (settings.source, out)]
-            papermill.execute_notebook(*places, parameters, kernel_name="python3", progress_bar=False)
+            source = _escape_braces(settings.source)
+            copy = _escape_braces(str(out))
+            papermill.execute_notebook(
+                source, copy, parameters, kernel_name="python3", progress_bar=False
+            )
     except PapermillExecutionError as error:
         raise InputError(
             f"{settings.source}: a cell failed on the tables in {paths.tables}\n{error}"
         ) from error
     print(f"notebook {settings.name}: {paths.notebook(settings.name)}", file=sys.stderr)
+
+
+def _escape_braces(path: str) -> str:
+    # Papermill replaces names in braces in a path by parameters.
+    return path.replace("{", "{{").replace("}", "}}")

@@ -37,12 +37,12 @@ class Column:
     source: Literal["", "paper", "ours"] = ""
     """Whose numbers it has."""
     kind: Literal["text", "long", "number"] = "text"
-    """``long``: text of several lines."""
+    """``long``: text that wraps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: what is read, and the values behind it."""
+    """A cell: the text that readers see, and the values that it is made from."""
 
     text: str
     values: tuple[object, ...]
@@ -78,14 +78,17 @@ class PaperTable:
     def sections(self) -> list[tuple[str, list[Row]]]:
         """Return the rows that the study has, by section."""
         rows = [row for row in self.rows if row.in_study]
-        return [(section, list(group)) for section, group in groupby(rows, key=lambda row: row.section)]
+        sections = groupby(rows, key=lambda row: row.section)
+        return [(section, list(section_rows)) for section, section_rows in sections]
 
     def to_frame(self) -> pd.DataFrame:
         """Return all rows, also those that the study lacks, with a column for each value."""
         # A cell such as "72.8 ± 3.6" has several values, so its column has several fields.
         fields = [field for column in self.columns for field in column.fields or (column.name,)]
-        values = [[value for cell in row.cells for value in cell.values] for row in self.rows]
-        frame = pd.DataFrame(values, columns=fields)
+        records = []
+        for row in self.rows:
+            records.append([value for cell in row.cells for value in cell.values])
+        frame = pd.DataFrame(records, columns=fields)
 
         sections = [row.section for row in self.rows]
         if any(sections):
@@ -145,17 +148,22 @@ class PaperTable:
         if not self.sections():
             return "".join(f"{note}\n" for note in notes)
 
-        # A longtable breaks between rows only, so its headings have to wrap themselves.
-        environment, heading = ("longtable", "p{\\linewidth}") if self.may_break else ("tabular", "l")
+        # A longtable breaks between rows only, so a section's title has to wrap.
+        environment = "longtable" if self.may_break else "tabular"
+        title_kind = "p{\\linewidth}" if self.may_break else "l"
         widths = "".join(_latex_widths(self.columns))
+        # ``@{}``: booktabs tables have no space outside their first and last column.
         lines = [f"\\begin{{{environment}}}{{@{{}}{widths}@{{}}}}", "\\toprule"]
         lines += _latex_head(self.columns)
         for section, rows in self.sections():
             lines.append("\\midrule")
             if section:
                 title = f"\\emph{{{escape_latex(section)}}}"
-                lines.append(f"\\multicolumn{{{len(self.columns)}}}{{@{{}}{heading}}}{{{title}}} \\\\")
-            lines += [_latex_line([escape_latex(cell.text) for cell in row.cells]) for row in rows]
+                span = len(self.columns)
+                lines.append(f"\\multicolumn{{{span}}}{{@{{}}{title_kind}}}{{{title}}} \\\\")
+            for row in rows:
+                texts = [escape_latex(cell.text) for cell in row.cells]
+                lines.append(_latex_line(texts))
         lines += ["\\bottomrule", f"\\end{{{environment}}}"]
 
         if notes:
@@ -193,17 +201,18 @@ def table_of_texts(
         sections: the section of each row, if there are sections.
     """
     numbers = frame.select_dtypes("number").columns
-    columns = [
-        Column(heading, kind="text" if name in numbers else "long") for name, heading in headings.items()
-    ]
+    columns = []
+    for name, heading in headings.items():
+        columns.append(Column(heading, kind="text" if name in numbers else "long"))
+
     # Numbers too: nothing is computed from a table of text.
     texts = frame[list(headings)].astype(str).itertuples(index=False)
     if sections is None:
         sections = [""] * len(frame)
-
     rows = []
     for values, section in zip(texts, sections, strict=True):
-        rows.append(Row(tuple(text_cell(value) for value in values), section))
+        cells = tuple(text_cell(value) for value in values)
+        rows.append(Row(cells, section))
     return PaperTable(tuple(columns), tuple(rows), may_break=True)
 
 
@@ -219,11 +228,13 @@ def _escape_markdown(text: str) -> str:
 def _begins_group(columns: Sequence[Column], index: int) -> bool:
     """Return whether a group of columns begins at ``index``; a rule is drawn to its left."""
     group = columns[index].group
-    return bool(group) and (index == 0 or columns[index - 1].group != group)
+    if not group:
+        return False
+    return index == 0 or columns[index - 1].group != group
 
 
 def _html_row(columns: Sequence[Column], row: Row, links: bool) -> str:
-    # Classes of the report's style sheet.
+    # The classes are those of the report's style sheet.
     cells = []
     for index, (column, cell) in enumerate(zip(columns, row.cells, strict=True)):
         classes = []
@@ -271,8 +282,12 @@ def _html_head(columns: Sequence[Column]) -> str:
 
 def _group_width(columns: Sequence[Column], start: int) -> int:
     """Return how many columns from ``start`` on have the group of the first."""
-    names = [column.group for column in columns[start:]]
-    return next((width for width, name in enumerate(names) if name != names[0]), len(names))
+    width = 0
+    for column in columns[start:]:
+        if column.group != columns[start].group:
+            break
+        width += 1
+    return width
 
 
 def _latex_widths(columns: Sequence[Column]) -> list[str]:
@@ -289,7 +304,6 @@ def _latex_line(texts: Sequence[str]) -> str:
 
 def _latex_head(columns: Sequence[Column]) -> list[str]:
     """Return the lines of the heading; above names, groups with a rule below each."""
-    # Names are below their groups.
     names = _latex_line([escape_latex(column.name) for column in columns])
     if not any(column.group for column in columns):
         return [names]

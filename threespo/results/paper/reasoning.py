@@ -35,7 +35,7 @@ def episode_sections(episodes: pd.DataFrame) -> list[dict[str, Any]]:
     environments = list(dict.fromkeys(episodes["env"]))
     sections = []
     for (env, method), steps in episodes.groupby(["env", "method"], sort=False):
-        # All but the steps is the same in all rows of an episode.
+        # The table repeats the episode's own columns in the row of each step.
         first = steps.iloc[0]
         sections.append(
             {

@@ -17,6 +17,7 @@ MAKERS: dict[str, Callable[[Mapping[str, pd.DataFrame]], PaperTable]] = {
     "alpha": lambda tables: result_tables.alpha(tables["cells"]),
     "efficiency": lambda tables: result_tables.efficiency(tables["cells"]),
     "hyperparameters": lambda tables: hyperparameter_table(tables["hyperparameters"]),
+    # Two of them also need numbers of the paper that no table of the study has.
     "compute": lambda tables: compute_table(
         tables["metrics"], tables["timing"], tables["stages"], tables["provenance"], read_compute()
     ),

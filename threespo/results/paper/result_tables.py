@@ -20,6 +20,7 @@ HEADINGS = {
 KINDS = {"prompting": "prompting", "rl_training": "RL training"}
 
 MARK = "†"
+"""After the names of rows with a note."""
 
 SIDES: tuple[Literal["paper", "ours"], ...] = ("paper", "ours")
 
@@ -75,7 +76,8 @@ def efficiency(cells: pd.DataFrame) -> PaperTable:
             # The paper prints no ratio: it is computed from its two counts.
             ratio = 1000 * states / rollouts
             numbers.append(Cell(_one_digit(ratio), (ratio,), side_link))
-        rows.append(_row(group, [text_cell(str(group["paper_name"].iloc[0]))], numbers))
+        name = text_cell(str(group["paper_name"].iloc[0]))
+        rows.append(_row(group, [name], numbers))
 
     note = "Ours are means over training seeds; a rollout of the paper is of an unknown unit, ours is one generation."
     return PaperTable(tuple(columns), tuple(rows), _notes(item_cells, rows, [note]), "model")
@@ -94,7 +96,8 @@ def _success_table(cells: pd.DataFrame, item: str) -> PaperTable:
     rows = []
     for group in _row_groups(item_cells):
         # The paper's name of a pair of thresholds is in two columns.
-        names = [text_cell(part) for part in str(group["paper_name"].iloc[0]).split("|")]
+        paper_name = str(group["paper_name"].iloc[0])
+        names = [text_cell(part) for part in paper_name.split("|")]
         if item == "main_table":
             names.insert(0, text_cell(KINDS[group["kind"].iloc[0]]))
         numbers = []
@@ -113,7 +116,9 @@ def _success_columns(cell: dict[Any, Any], with_difference: bool) -> list[Column
     if len(measures(env)) > 1:
         heading += f": {label(cell['measure'], env)}"
 
-    suffixes = ["", "_std", "_difference"] if with_difference else ["", "_std"]
+    suffixes = ["", "_std"]
+    if with_difference:
+        suffixes.append("_difference")
     columns = []
     for side in SIDES:
         fields = tuple(f"{cell['column']}_{side}{suffix}" for suffix in suffixes)
@@ -132,7 +137,8 @@ def _row_groups(item_cells: pd.DataFrame) -> list[pd.DataFrame]:
         model = first["base_model"]
         return models.index(model), pairs.index((model, first["policy"]))
 
-    return sorted((group for _, group in item_cells.groupby(_KEY, sort=False)), key=position)
+    groups = [group for _, group in item_cells.groupby(_KEY, sort=False)]
+    return sorted(groups, key=position)
 
 
 def _row(group: pd.DataFrame, names: list[Cell], numbers: list[Cell]) -> Row:
@@ -148,7 +154,7 @@ def _row(group: pd.DataFrame, names: list[Cell], numbers: list[Cell]) -> Row:
 
 
 def _paper_cell(cell: dict[Any, Any], with_difference: bool) -> Cell:
-    # With the digits that the paper prints.
+    # ``g`` gives the digits that the paper prints.
     shown = _mean_and_std(
         f"{cell['paper']:g}", f"{cell['paper_std']:g}", cell["paper"], cell["paper_std"]
     )
@@ -167,7 +173,9 @@ def _our_cell(cell: dict[Any, Any], with_difference: bool) -> Cell:
     if with_difference:
         shown += _signed_difference(cell["difference"])
         values.append(cell["difference"])
-    return Cell(shown, tuple(values), _report_link(cell) if shown != MISSING else "")
+    # A dash has no place in the report that it comes from.
+    link = _report_link(cell) if shown != MISSING else ""
+    return Cell(shown, tuple(values), link)
 
 
 def _mean_and_std(mean_text: str, std_text: str, mean: float, std: float) -> str:
@@ -180,6 +188,7 @@ def _mean_and_std(mean_text: str, std_text: str, mean: float, std: float) -> str
 def _signed_difference(difference: float) -> str:
     if math.isnan(difference):
         return ""
+    # A hyphen is narrower than a plus sign: differences below each other would not line up.
     return f" ({difference:+.1f})".replace("-", "\N{MINUS SIGN}")
 
 
@@ -218,16 +227,15 @@ def _explain_numbers(item_cells: pd.DataFrame, with_difference: bool) -> list[st
 
     # Notes are the same for many rows.
     notes = played[played["note"] != ""]["note"].unique()
-    return [f"Percent; ours: {spread}{difference}.", *(f"{MARK} {note}." for note in notes)]
+    marked = [f"{MARK} {note}." for note in notes]
+    return [f"Percent; ours: {spread}{difference}.", *marked]
 
 
 def _notes(item_cells: pd.DataFrame, rows: list[Row], explanation: list[str]) -> tuple[str, ...]:
     """Return the lines below a table: what its numbers are, and which of the paper's rows the study lacks."""
     if not any(row.in_study for row in rows):
-        return (
-            "This study has no rows of this table. The studies mini and paper have them: snakemake --cores all --config "
-            "study=mini",
-        )
+        remedy = "The studies mini and paper have them: snakemake --cores all --config study=mini"
+        return (f"This study has no rows of this table. {remedy}",)
 
     # A row that the study lacks has a cell for each column.
     absent = select_rows(item_cells, method="").drop_duplicates(["paper_row", "base_model"])
@@ -236,6 +244,7 @@ def _notes(item_cells: pd.DataFrame, rows: list[Row], explanation: list[str]) ->
     for model, group in absent.groupby("base_model", sort=False):
         names = "all rows"
         if model in models_in_study:
+            # The file separates the two parts of some names by a bar.
             names = ", ".join(name.replace("|", ", ") for name in group["paper_name"])
         lacking.append(f"{model}: {names}")
     if not lacking:

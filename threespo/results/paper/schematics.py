@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of the paper, drawn from a search that is really run (``threespo.results.paper.search_example``)."""
+"""Figures 1 and 2 of the paper, drawn from a real search (``threespo.results.paper.search_example``)."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ Positions = dict[int, tuple[float, float]]
 
 
 def node_positions(tree: pd.DataFrame) -> Positions:
-    """Return the positions of nodes: leaves side by side in the order of the search, parents amid their children."""
+    """Return the positions of nodes: leaves in the order of the search, parents above the middle of their children."""
     children = {node: rows["node"].tolist() for node, rows in tree.groupby("parent")}
     depths = dict(zip(tree["node"], tree["depth"], strict=True))
     positions: Positions = {}
@@ -46,9 +46,9 @@ def node_positions(tree: pd.DataFrame) -> Positions:
 
     def place_subtree(node: int) -> float:
         nonlocal leaves
-        of_children = [place_subtree(child) for child in children.get(node, [])]
-        if of_children:
-            across = sum(of_children) / len(of_children)
+        child_positions = [place_subtree(child) for child in children.get(node, [])]
+        if child_positions:
+            across = sum(child_positions) / len(child_positions)
         else:
             across = float(leaves)
             leaves += 1
@@ -62,16 +62,14 @@ def node_positions(tree: pd.DataFrame) -> Positions:
 def draw_comparison(tree: pd.DataFrame) -> "tuple[Figure, pd.DataFrame]":
     """Draw figure 1: what GRPO, GiGPO and 3SPO compare in the same paths, and when they learn.
 
-    Args:
-        tree: a search, as ``search_example.run_example_search`` returns it.
-
     Returns:
         The figure, and its rows (``search_example.advantages_by_method``).
     """
     rows = advantages_by_method(tree)
     paths = completed_paths(tree)
-    # Only what lies on completed paths: a cap may have left other nodes.
-    drawn = tree[tree["node"].isin({node for path in paths for node in path})]
+    # The cap on generations may end a search with nodes that are on no completed path.
+    completed = {node for path in paths for node in path}
+    drawn = tree[tree["node"].isin(completed)]
     positions = node_positions(drawn)
 
     figure, axes = create_panels("page", len(VIEWS), 2.9, across=len(VIEWS))
@@ -94,9 +92,6 @@ def draw_comparison(tree: pd.DataFrame) -> "tuple[Figure, pd.DataFrame]":
 def draw_pipeline(tree: pd.DataFrame) -> "tuple[Figure, pd.DataFrame]":
     """Draw figure 2: a search in the order of its expansions, with score, samples and counts of every state.
 
-    Args:
-        tree: a search, as ``search_example.run_example_search`` returns it.
-
     Returns:
         The figure, and the nodes of the tree.
     """
@@ -110,7 +105,9 @@ def draw_pipeline(tree: pd.DataFrame) -> "tuple[Figure, pd.DataFrame]":
         _label_state(axis, row, positions)
 
     _hide_axes(axis, positions)
-    axis.set(ylabel="depth in the path", yticks=range(-int(tree["depth"].max()), 0))
+    # Positions below the root are negative, and so are the ticks; their labels are depths.
+    deepest = int(tree["depth"].max())
+    axis.set(ylabel="depth in the path", yticks=range(-deepest, 0))
     axis.yaxis.set_major_formatter(lambda value, _: f"{-value:.0f}")
     axis.grid(visible=False)
 
@@ -148,7 +145,7 @@ def _label_state(axis: "Axes", row: Any, positions: Positions) -> None:
     # Expansions are counted from 0.
     axis.text(x, y, row.expanded + 1, fontsize=6, ha="center", va="center", zorder=4)
     text = f"S {row.score:.2f}, n {row.rollouts}\n{counts} won"
-    # The example that the paper's figure has.
+    # The paper's figure 2 has this example: S = 0.2 gives n = 2.
     is_paper_example = row.rollouts == 2 and round(row.score, 3) == 0.2
     weight = "bold" if is_paper_example else "normal"
     axis.text(x + 0.24, y, text, fontsize=5.5, va="center", weight=weight, zorder=5, **_TEXT_BOX)
@@ -156,6 +153,7 @@ def _label_state(axis: "Axes", row: Any, positions: Positions) -> None:
 
 def _line_style(advantage: float) -> dict[str, Any]:
     """Return how a step is drawn; with a NaN there was nothing to learn."""
+    # Advantages of equal rewards may be rounding errors instead of zeros.
     if math.isnan(advantage) or abs(advantage) <= 1e-9:
         return {"color": NEUTRAL, "linestyle": (0, (1, 1))}
     if advantage > 0:
@@ -168,7 +166,9 @@ def _legend_handles() -> list[Any]:
 
     # Any number of each sign has the same style.
     advantages = {"advantage above 0": 1.0, "below 0": -1.0, "nothing to learn": 0.0}
-    handles = [Line2D([], [], label=name, **_line_style(value)) for name, value in advantages.items()]
+    handles = []
+    for name, advantage in advantages.items():
+        handles.append(Line2D([], [], label=name, **_line_style(advantage)))
     for end, name in (("won", "path is won"), ("limit", "path fails")):
         marker, colour = END_MARKERS[end]
         handles.append(Line2D([], [], ls="", ms=6, marker=marker, color=colour, label=name))
@@ -195,14 +195,15 @@ def _draw_episodes(axis: "Axes", rows: pd.DataFrame, positions: Positions, paths
             child_x, child_y = positions[step.child]
             # All paths to a leaf end in its middle.
             child_shift = 0.0 if step.child == last else shift
-            xs = [x + shift, child_x + child_shift]
-            axis.plot(xs, [y, child_y], lw=1.1, zorder=2, **_line_style(step.advantage))
+            line_x = [x + shift, child_x + child_shift]
+            axis.plot(line_x, [y, child_y], lw=1.1, zorder=2, **_line_style(step.advantage))
 
 
 def _draw_anchor_states(axis: "Axes", rows: pd.DataFrame, positions: Positions) -> None:
     """Ring the states from which several steps are compared."""
     compared = rows[rows["group"] >= 0].groupby("group")
     for number, (_, steps) in enumerate(compared):
+        # A step alone in its group is compared with nothing.
         if len(steps) == 1:
             continue
         ring: dict[str, Any] = {
@@ -226,10 +227,13 @@ def _draw_sibling_steps(axis: "Axes", rows: pd.DataFrame, positions: Positions) 
         update = int(steps["update"].iloc[0])
         if not update:
             continue
+        # At 0.45 of the way down to the children, from the leftmost step to the rightmost.
         across = [positions[child][0] for child in steps["child"]]
-        ends = [x + (end - x) * 0.45 for end in (min(across), max(across))]
+        left = x + (min(across) - x) * 0.45
+        right = x + (max(across) - x) * 0.45
+        bar_y = y - 0.45
         colour = GROUP_COLOURS[(update - 1) % len(GROUP_COLOURS)]
-        axis.plot(ends, [y - 0.45] * 2, color=colour, lw=1.3, zorder=2)
+        axis.plot([left, right], [bar_y, bar_y], color=colour, lw=1.3, zorder=2)
         font: dict[str, Any] = {"fontsize": 7, "color": colour, "weight": "bold"}
         axis.text(x + 0.18, y, f"{update}", va="center", zorder=5, **font)
 
@@ -237,6 +241,7 @@ def _draw_sibling_steps(axis: "Axes", rows: pd.DataFrame, positions: Positions) 
 def _hide_axes(axis: "Axes", positions: Positions) -> None:
     """Leave room around the nodes, and nothing of the axes."""
     xs, ys = zip(*positions.values(), strict=True)
+    # More room on the right, where the numbers of a state are written.
     axis.set(
         xlim=(min(xs) - 0.6, max(xs) + 1.0),
         ylim=(min(ys) - 0.6, max(ys) + 0.6),

@@ -1,6 +1,6 @@
-"""A small search that is really run: what the schematics of the paper's figures 1 and 2 are drawn from.
+"""A small real search, from which the schematics of the paper's figures 1 and 2 are drawn.
 
-The task is a decision tree (``threespo.envs.tree``), the policy draws each branch alike and is never updated, and the method
+The task is a decision tree (``threespo.envs.tree``), the policy is uniform over branches and never updated, and the method
 is 3SPO with α = 1: with the printed 50 no state below the root is worth more than one sample after a success, so the
 example of figure 2 (S = 0.2, G_max = 8, n = 2) could not occur.
 """
@@ -25,7 +25,10 @@ from threespo.tables import select_rows
 
 TASK = TreeTask(number=6, depth=5, branching=2, solutions=8)
 OPTIONS = ThreespoOptions(preset="calibrated", gate_decay=1.0, max_generations_per_task=64)
-G_MAX, SEED, REWARD = 8, 0, 10.0
+G_MAX = 8
+SEED = 0
+REWARD = 10.0
+"""For a won path."""
 LATER_EPOCH = 3
 """The epoch of the example of figure 2, from 1: by then there are counts. That of figure 1 is the first."""
 
@@ -46,6 +49,7 @@ def run_example_search() -> dict[int, pd.DataFrame]:
     method = Threespo(OPTIONS, common)
     start = start_episode(EpisodeSetup(TreeEnv(), TASK.depth, 0), TASK)
     trees = {}
+    # The counts of states carry over from epoch to epoch, as in training.
     for epoch in range(1, LATER_EPOCH + 1):
         requests = method.train_epoch(epoch - 1, [start])
         reply: Any = None
@@ -69,12 +73,14 @@ def _draw_samples(request: SampleRequest) -> list[Sample]:
     for number in range(request.count):
         branch = derive(SEED, *request.key, number) % TASK.branching
         response = f"<think></think><action>{branch}</action>"
+        # Log-probabilities do not matter, since the policy is not updated.
         samples.append(Sample((branch,), (0.0,), response, True, 0))
     return samples
 
 
 def _merge_siblings(tree: pd.DataFrame) -> pd.DataFrame:
     """Make one node of siblings in the same state, that which was expanded if one was."""
+    # The children of the merged node are those of the expanded one, so it is that which has to be kept.
     expanded_first = tree.sort_values(
         ["parent", "state", "expanded"], ascending=[True, True, False], kind="stable"
     )
@@ -116,13 +122,17 @@ def advantages_by_method(tree: pd.DataFrame) -> pd.DataFrame:
     sibling_advantages, updates = _learn_from_siblings(tree)
 
     # GiGPO compares the steps from a state that several paths visit.
-    anchors = [nodes.loc[node, "state"] for path in paths for node in path[:-1]]
-    repeated = [state for state in dict.fromkeys(anchors) if anchors.count(state) > 1]
+    visited_states: list[Any] = []
+    for path in paths:
+        # The last node of a path is its end, from which no step is taken.
+        visited_states += [nodes.loc[node, "state"] for node in path[:-1]]
+    anchors = [state for state in dict.fromkeys(visited_states) if visited_states.count(state) > 1]
+
     rows = []
     for number, path in enumerate(paths):
         for step, (node, child) in enumerate(pairwise(path)):
             state = nodes.loc[node, "state"]
-            anchor_group = repeated.index(state) if state in repeated else -1
+            anchor_group = anchors.index(state) if state in anchors else -1
             taken = (number, node, child)
             rows.append(("GRPO", *taken, 0, 1, advantages_by_grpo[number][step]))
             rows.append(("GiGPO", *taken, anchor_group, 1, advantages_by_gigpo[number][step]))
@@ -135,8 +145,10 @@ def _episode_of_path(nodes: pd.DataFrame, path: Sequence[int]) -> Steps:
     is_won = nodes.loc[path[-1], "end"] == "won"
     # A reward at the end only, as in the benchmarks.
     rewards = [0.0] * (len(path) - 2) + [REWARD * is_won]
-    keys = [nodes.loc[node, "state"] for node in path[:-1]]
-    return Steps(keys, [sum(rewards)] * len(rewards), discounted_returns(rewards, 0.95), sum(rewards))
+    total = sum(rewards)
+    states = [nodes.loc[node, "state"] for node in path[:-1]]
+    # 0.95 is the default γ of ``threespo.methods.gigpo``.
+    return Steps(states, [total] * len(rewards), discounted_returns(rewards, 0.95), total)
 
 
 def _learn_from_siblings(tree: pd.DataFrame) -> tuple[dict[int, float], dict[int, int]]:
@@ -144,6 +156,7 @@ def _learn_from_siblings(tree: pd.DataFrame) -> tuple[dict[int, float], dict[int
     advantages: dict[int, float] = {}
     updates: dict[int, int] = {}
     number_of_updates = 0
+    # In the order of the search: 3SPO updates the policy after each state.
     expanded = tree[tree["expanded"] >= 0].sort_values("expanded")
     for node in expanded["node"]:
         children = select_rows(tree, parent=node)

@@ -32,16 +32,11 @@ def state_score_table(study: "Study", paths: "Paths", metrics: pd.DataFrame) -> 
     A state counts each time that a search has sampled it. Scores are the method's own, by its own constants, and only tasks
     whose trees are recorded are included.
 
-    Args:
-        study: the study.
-        paths: where its results lie; the trees of all searching runs are read.
-        metrics: the table ``metrics``, which gives the epochs of each run.
-
     Returns:
         A row for each band: ``share`` of the states with a score from ``low`` to ``high``. ``states`` is the number of
         states over all bands and seeds, ``mean`` their mean score.
     """
-    # Not from the trees: the last epochs may have recorded none.
+    # The number of epochs is not read from the trees, since the last epochs may have recorded none.
     epochs = metrics.groupby(RUN_COLUMNS)["epoch"].max()
     frames = []
     for run in searching_runs(study):
@@ -56,16 +51,21 @@ def state_score_table(study: "Study", paths: "Paths", metrics: pd.DataFrame) -> 
     for key, group in states.groupby(GROUP, sort=False):
         # A band includes its lower edge, as numpy counts.
         counts, _ = np.histogram(group["score"].to_numpy(dtype=np.float64), EDGES)
+        states_in_group = len(group)
         mean = float(group["score"].mean())
         for (low, high), count in zip(pairwise(EDGES), counts, strict=True):
-            rows.append((*key, len(group), mean, low, high, count / len(group)))
+            share = count / states_in_group
+            rows.append((*key, states_in_group, mean, low, high, share))
     return _sort_rows(study, pd.DataFrame(rows, columns=list(COLUMNS)))
 
 
 def _states_of_run(run: "Run", trees: pd.DataFrame, epochs: int) -> pd.DataFrame:
     """Return the recorded states of a run, each with the third of the run's epochs that it belongs to."""
-    # Epochs are counted from 1.
-    third = [THIRDS[3 * (epoch - 1) // epochs] for epoch in trees["epoch"]]
+    third = []
+    for epoch in trees["epoch"]:
+        # Epochs are counted from 1.
+        number = 3 * (epoch - 1) // epochs
+        third.append(THIRDS[number])
     return trees[["task_type", "score"]].assign(
         env=run.env, policy=run.policy, method=run.method, third=third
     )
@@ -79,6 +79,8 @@ def _sort_rows(study: "Study", rows: pd.DataFrame) -> pd.DataFrame:
         "method": list(study.methods),
         "third": list(THIRDS),
     }
-    sort_keys = rows.assign(**{name: rows[name].map(values.index) for name, values in positions.items()})
+    sort_keys = rows.copy()
+    for name, values in positions.items():
+        sort_keys[name] = rows[name].map(values.index)
     order = sort_keys.sort_values([*GROUP, "low"]).index
     return rows.loc[order].reset_index(drop=True)

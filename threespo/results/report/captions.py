@@ -28,9 +28,12 @@ def _explain_means(study: "Study", mean_of: str) -> str:
         assert study.laboratory is not None, "or the study has no such item"
         return f"n = {study.laboratory.seeds} seeds a row."
 
-    # A probe may look at fewer seeds than were trained.
-    count = study.probe.seeds if mean_of == "probes" and study.probe else len(study.seeds)
-    seeds = f"n = {count} training seeds" if count > 1 else f"n = {count} training seed"
+    count = len(study.seeds)
+    # Probes cost many generations, so a study may probe fewer seeds than it trains.
+    if mean_of == "probes" and study.probe:
+        count = study.probe.seeds
+    plural = "s" if count > 1 else ""
+    seeds = f"n = {count} training seed{plural}"
     if mean_of == "probes":
         return f"{seeds} a row, pooled."
     if mean_of == "seeds":

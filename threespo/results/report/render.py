@@ -57,9 +57,11 @@ def make_report(settings: ResultSettings) -> None:
     Raises:
         InputError: if a table or figure is missing, or a table is of another version.
     """
-    study, paths = settings.study, settings.paths
+    study = settings.study
+    paths = settings.paths
     tables = {name: read_table(paths.table(name)) for name in REPORT_TABLES}
     use_row_looks(tables["rows"])
+    # Tables are checked by what reads them: a missing column is a table of another version.
     try:
         html = _render(study, paths, tables, settings.mark)
     except (KeyError, jinja2.UndefinedError) as error:
@@ -72,12 +74,12 @@ def make_report(settings: ResultSettings) -> None:
 
 
 def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame], mark: str) -> str:
-    """Return the page."""
     tree_pages = []
     for run in shown_runs(study):
         tree_page = _tree_page(study, paths, run)
         if tree_page is not None:
             tree_pages.append(tree_page)
+    # Links to trees are made only where there are trees.
     anchors_of_trees = {tree_page["anchor"] for tree_page in tree_pages}
 
     comparisons = compare_methods(study, tables["episodes"])
@@ -107,9 +109,9 @@ def _study_facts(study: "Study") -> dict[str, str]:
     budgets = {}
     judged_splits = {}
     for env in study.environments:
-        here = study.at(env)
-        budgets[env] = f"{here.training.budget:,}"
-        judged_splits[env] = label(here.evaluation.splits[-1], env)
+        settings = study.at(env)
+        budgets[env] = f"{settings.training.budget:,}"
+        judged_splits[env] = label(settings.evaluation.splits[-1], env)
     return {
         "data": sections.describe_tasks(study),
         "budget": sections.format_per_environment(study, budgets),
@@ -119,12 +121,12 @@ def _study_facts(study: "Study") -> dict[str, str]:
 
 def _sections(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Return the report's tables by the names that its template has for them."""
+    # The template makes links to these rows only, since others have no place in the report.
+    main_rows = tables["main"][["env", "policy", "method"]].to_numpy()
     return {
         "claims": claims_page(tables["claims"]),
         "main_tables": sections.main_tables(study, tables["main"]),
-        "main_rows": {
-            anchor("main", *names) for names in tables["main"][["env", "policy", "method"]].to_numpy()
-        },
+        "main_rows": {anchor("main", *names) for names in main_rows},
         "published": compare_with_published(study, tables["main"]),
         "task_types": sections.task_types(study, tables["episodes"]),
         "efficiency": tables["efficiency"].to_dict("records"),
@@ -142,7 +144,6 @@ def _sections(study: "Study", tables: dict[str, pd.DataFrame]) -> dict[str, Any]
 
 def _environment() -> jinja2.Environment:
     environment = template_environment()
-    # What the template writes numbers with.
     filters = {"spread": _spread, "number": _number, "count": _count, "signed": _signed}
     environment.filters.update(label=label, preset=preset_label, **filters)
     return environment
@@ -150,13 +151,16 @@ def _environment() -> jinja2.Environment:
 
 def _figure(study: "Study", paths: "Paths", item: catalogue.Item) -> dict[str, str]:
     drawn = _read_bytes(paths.figure(item.name, "svg"))
-    # Inches of print, at 72 points: a figure of a column is shown smaller than one of a page.
+    # An inch has 72 points. A figure of a column is shown smaller than one of a page.
+    page_points = 72 * WIDTHS["page"]
     width = re.search(rb'<svg[^>]* width="([\d.]+)pt"', drawn)
-    is_column = width is not None and float(width[1]) < 72 * WIDTHS["page"] - 1
+    is_column = width is not None and float(width[1]) < page_points - 1
 
     # Width and height of each page of one that is too tall for paper.
     views = re.findall(rb'<view id="page-\d+" viewBox="\S+ \S+ (\S+) (\S+)"', drawn)
-    pages = [f"{page_width.decode()}/{page_height.decode()}" for page_width, page_height in views]
+    pages = []
+    for page_width, page_height in views:
+        pages.append(f"{page_width.decode()}/{page_height.decode()}")
 
     title, text = caption(study, item)
     # The report is one file without a network, so pictures are in it.
@@ -215,12 +219,14 @@ def _tree_page(study: "Study", paths: "Paths", run: "Run") -> dict[str, str] | N
     if trees.empty:
         return None
     # Games that were drawn in most epochs show best how a search changes.
-    epochs = trees.groupby("task_id")["epoch"].nunique().sort_values(ascending=False, kind="stable")
-    games = epochs.index[:MAX_GAMES_WITH_TREES]
+    epochs_by_game = trees.groupby("task_id")["epoch"].nunique()
+    most_epochs_first = epochs_by_game.sort_values(ascending=False, kind="stable")
+    games = most_epochs_first.index[:MAX_GAMES_WITH_TREES]
+    shown_trees = trees[trees["task_id"].isin(games)]
     method = label(run.method)
     return {
         "name": titled(method, run.env, study.environments),
-        "page": render_trees(trees[trees["task_id"].isin(games)], f"{method}, {run.run_id}"),
+        "page": render_trees(shown_trees, f"{method}, {run.run_id}"),
         "anchor": anchor("trees", run.env, run.policy, run.method),
     }
 
@@ -232,8 +238,9 @@ def _training_runs(
 
     The first run of a method has the anchor of the method, and the link to its search trees if the report shows them.
     """
-    last_split = {env: study.at(env).evaluation.splits[-1] for env in study.environments}
-    judged = episodes[episodes["split"] == episodes["env"].map(last_split)]
+    last_splits = {env: study.at(env).evaluation.splits[-1] for env in study.environments}
+    is_last_split = episodes["split"] == episodes["env"].map(last_splits)
+    judged = episodes[is_last_split]
     success = 100.0 * judged.groupby(RUN_COLUMNS)["success"].mean()
 
     rows: list[dict[Any, Any]] = runs.to_dict("records")
@@ -278,6 +285,7 @@ def _signed(value: float | None, digits: int = 1) -> str:
 
 def _spread(mean: float | None, std: float | None) -> str:
     """Return ``mean ± std``, or what there is of it."""
+    # A single seed has no standard deviation.
     if _is_missing(mean) or _is_missing(std):
         return _number(mean)
     return f"{_number(mean)} ± {_number(std)}"

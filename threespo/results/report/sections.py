@@ -23,24 +23,22 @@ CELL_NUMBERS = ("mean", "std", "evaluation_std", "low", "high")
 
 def describe_tasks(study: "Study") -> str:
     """Return what the tasks are, of every environment."""
-    return "; ".join(presentation(env).describe(section) for env, section in study.environments.items())
+    descriptions = []
+    for env, section in study.environments.items():
+        descriptions.append(presentation(env).describe(section))
+    return "; ".join(descriptions)
 
 
 def format_per_environment(study: "Study", values: dict[str, str]) -> str:
     """Return the value of every environment, named where they differ."""
     if len(set(values.values())) == 1:
         return next(iter(values.values()))
-    # In the study's order.
-    return " and ".join(f"{values[env]} ({label(env)})" for env in study.environments)
+    named_values = [f"{values[env]} ({label(env)})" for env in study.environments]
+    return " and ".join(named_values)
 
 
 def main_tables(study: "Study", main: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a table for each environment and base policy: per method a cell for each split and measure.
-
-    Args:
-        study: the study, which gives the order of tables and columns.
-        main: the table ``main``, whose rows are in the study's order.
-    """
+    """Return a table for each environment and base policy: per method a cell for each split and measure."""
     tables = []
     for env in study.environments:
         for policy in study.policies:
@@ -55,15 +53,19 @@ def _main_table(study: "Study", main: pd.DataFrame, env: str, policy: str) -> di
     columns = []
     for split in study.at(env).evaluation.splits:
         for measure in measures:
-            columns.append((split, measure))
             heading = label(split, env)
-            headings.append(f"{heading}: {label(measure, env)}" if len(measures) > 1 else heading)
+            # An environment with success only needs no name for it.
+            if len(measures) > 1:
+                heading = f"{heading}: {label(measure, env)}"
+            headings.append(heading)
+            columns.append((split, measure))
 
     rows = []
     for method, group in main.groupby("method", sort=False):
         by_split = {row["split"]: row for row in group.to_dict("records")}
         agent = study.agents.get(str(method))
-        # Such an agent plays a game again after a failure, and the first attempt is shown as well.
+        # These agents play a game again after a failure, so their success is not comparable with that of one attempt:
+        # the success of the first attempt is shown as well.
         several_attempts = agent is not None and agent.agent in ("retry", "reflexion")
         cells = [_main_cell(by_split[split], measure, several_attempts) for split, measure in columns]
         # ``any``: one split's row, for what the template shows once per method.
@@ -93,11 +95,7 @@ def _main_cell(row: dict[Hashable, Any], measure: str, several_attempts: bool) -
 
 
 def task_types(study: "Study", episodes: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return success by task type on the last split of each environment.
-
-    Args:
-        study: the study.
-        episodes: the table ``episodes``, a row for each evaluated episode.
+    """Return success by task type on the last split of each environment, from the table ``episodes``.
 
     Returns:
         For each environment ``env``, ``name``, ``types`` (name, number of tasks) and ``rows`` with ``policy``, ``method``
@@ -110,10 +108,11 @@ def _task_types_of(study: "Study", episodes: pd.DataFrame, env: str) -> dict[str
     split = study.at(env).evaluation.splits[-1]
     played = select_rows(episodes, env=env, split=split)
     games = played.groupby("task_type")["task_id"].nunique()
-    # All seeds together: types with few tasks have too few for a row each.
-    percent = 100 * played.pivot_table(
+    # All seeds are pooled, since some types have only a few tasks.
+    success = played.pivot_table(
         index=["policy", "method"], columns="task_type", values="success", aggfunc="mean"
     )
+    percent = 100 * success
 
     # In the order of the main table; what was not played has no row.
     rows = []
@@ -144,8 +143,9 @@ def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
     rows = []
     training = select_rows(timing, stage="train").groupby(RUN_COLUMNS)
     for (env, policy, method), group in metrics.groupby(["env", "policy", "method"], sort=False):
-        ends = group.groupby("training_seed").last()
-        times = [training.get_group((env, policy, method, seed)) for seed in ends.index]
+        # Counts are running totals: a seed's last epoch has what the run cost.
+        run_totals = group.groupby("training_seed").last()
+        times = [training.get_group((env, policy, method, seed)) for seed in run_totals.index]
         # Run by run, and then over runs, in the order of the seeds: sums of floats depend on their order.
         seconds = sum(run["seconds"].sum() for run in times)
 
@@ -158,7 +158,7 @@ def costs(metrics: pd.DataFrame, timing: pd.DataFrame) -> list[dict[str, Any]]:
                 "env": env,
                 "policy": policy,
                 "method": method,
-                **{name: ends[name].mean() for name in ("epoch", *COSTS)},
+                **{name: run_totals[name].mean() for name in ("epoch", *COSTS)},
                 "shares": shares,
                 "minutes": seconds / len(times) / 60,
                 "memory": max(run["peak_memory_mb"].max() for run in times),

@@ -22,24 +22,19 @@ DIGITS = 6
 
 
 def write_view(file: Path, out: Path, title: str, task: str | None = None) -> None:
-    """Write the page of the trees in ``file``.
-
-    Args:
-        file: a run's ``trees.parquet``.
-        out: the HTML file.
-        title: of the page.
-        task: ``task_id`` of the one task to show; None shows all.
+    """Write the page of the trees in ``file``, a run's ``trees.parquet``: those of one ``task_id``, or all.
 
     Raises:
         InputError: if the file is missing or wrong, or holds no tree of that task.
     """
     trees = read_trees(file)
     if task is not None:
-        known = sorted(set(trees["task_id"]))
-        if task not in known:
-            recorded = ", ".join(map(repr, known[:5])) or "none at all"
-            if len(known) > 5:
-                recorded += f" and {len(known) - 5} more"
+        task_ids = sorted(set(trees["task_id"]))
+        if task not in task_ids:
+            # Five are enough to see what an id looks like.
+            recorded = ", ".join(map(repr, task_ids[:5])) or "none at all"
+            if len(task_ids) > 5:
+                recorded += f" and {len(task_ids) - 5} more"
             raise InputError(
                 f"{file}: no tree of task {task!r}; recorded are {recorded}. Choose another one."
             )
@@ -57,6 +52,7 @@ def render_trees(trees: pd.DataFrame, title: str) -> str:
 
 def _page_data(trees: pd.DataFrame) -> dict[str, Any]:
     """Return what the page is drawn from: tasks, their trees by epoch, a tree column by column, each text once."""
+    # Most observations and actions recur from epoch to epoch: each text is in the page once.
     text_indices: dict[str, int] = {}
     tasks = []
     for (task_type, goal, task_id), rows in trees.groupby(["task_type", "goal", "task_id"]):
@@ -73,14 +69,15 @@ def _tree_columns(epoch: int, rows: pd.DataFrame, text_indices: dict[str, int]) 
     Flags are 0 or 1, and texts, which repeat from tree to tree, indices into one list for the page, to which new ones are
     added.
     """
-    # Parents come before their children.
+    # The page draws nodes in this order, in which parents come before their children.
     rows = rows.sort_values("node")
     node_indices = {node: index for index, node in enumerate(rows["node"].tolist())}
     columns: dict[str, Any] = {"epoch": epoch}
     for name in INTEGERS:
         if name not in ("epoch", "parent"):
             columns[name] = rows[name].tolist()
-    columns["parent"] = [node_indices.get(parent, -1) for parent in rows["parent"].tolist()]
+    parents = rows["parent"].tolist()
+    columns["parent"] = [node_indices.get(parent, -1) for parent in parents]
     columns["end"] = rows["end"].tolist()
     for name in FLAGS:
         columns[name] = [int(flag) for flag in rows[name].tolist()]
